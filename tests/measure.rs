@@ -650,7 +650,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
         command.args(["--port", &uri]);
     }
     // The ring is full after 13 ms.
-    command.args(["--receive-ring-size", "256", "--duration", "6s"]);
+    command.args(["--receive-ring-size", "256", "--duration", "3s"]);
     command.args(["--warm-up", "0s", "--drain", "1s", "--json"]);
     command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
     command.stdout(File::create(&out).unwrap());

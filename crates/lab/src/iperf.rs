@@ -410,12 +410,15 @@ mod tests {
         [["sleep", "600"], ["echo", PRINTED]].map(|words| words.map(str::to_owned).to_vec())
     }
 
+    /// Seeds of `make test`.
+    const SEEDS: u64 = 30;
+
     #[test]
     fn there_is_a_result_or_a_reason_and_no_process_after_any_fault_of_spawning() {
         let never = AtomicBool::new(false);
         let (options, words) = (options(5201), stand_ins());
         let mut refused = 0;
-        let seeds = run_seeds(60, "quietwire-lab", "iperf::tests::there_is", |seed| {
+        let seeds = run_seeds(SEEDS, "quietwire-lab", "iperf::tests::there_is", |seed| {
             let faults = SpawnFaults::new(When::OneIn(3), None, Random::new(seed));
             match faults.run(|| exchange(&options, IperfDirection::Up, &words, &never)) {
                 Ok(result) => assert_eq!(result.received_octets, 7),
@@ -427,7 +430,7 @@ mod tests {
             let left = faults.left();
             assert!(left.is_empty(), "{left:?}: {:#?}", faults.happened());
         });
-        assert!(seeds < 60 || refused > seeds / 10, "{refused}");
+        assert!(seeds < SEEDS || refused > seeds / 10, "{refused}");
     }
 
     /// Reads any text as iperf3's JSON. There is a result or a reason.

@@ -248,8 +248,8 @@ fn after_any_write_that_fails_a_study_is_left_reported_and_can_be_resumed() {
             essence(&whole),
             "write {failed}"
         );
-        // Every third write: each takes a study and a half.
-        failed += 3;
+        // Every fifth write: each takes a study and a half.
+        failed += 5;
     }
     // One transaction a trial at the least.
     assert!(failed as usize > whole.trials().count(), "{failed} writes");

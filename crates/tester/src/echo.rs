@@ -267,20 +267,24 @@ mod tests {
             (result.round_trip.samples, result.round_trip.p50_ns),
             (0, None)
         );
+        let soon = |server, transport| EchoOptions {
+            timeout: Duration::from_millis(200),
+            ..options(server, transport)
+        };
         // An address without a listener.
         let gone = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();
-        let error = run(&options(gone, EchoTransport::Tcp), &never).unwrap_err();
+        let error = run(&soon(gone, EchoTransport::Tcp), &never).unwrap_err();
         assert!(matches!(error, EchoError::Unreachable { .. }), "{error}");
-        let error = run(&options(gone, EchoTransport::Udp), &never).unwrap_err();
+        let error = run(&soon(gone, EchoTransport::Udp), &never).unwrap_err();
         assert!(matches!(error, EchoError::Unreachable { .. }), "{error}");
         // A service that accepts and closes.
         let closing = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = closing.local_addr().unwrap();
         let accepted = std::thread::spawn(move || drop(closing.accept()));
-        let error = run(&options(address, EchoTransport::Tcp), &never).unwrap_err();
+        let error = run(&soon(address, EchoTransport::Tcp), &never).unwrap_err();
         assert!(matches!(error, EchoError::Lost { .. }), "{error}");
         accepted.join().unwrap();
         // A client that is aborted from the start.

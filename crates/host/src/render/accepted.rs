@@ -3,9 +3,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use quietwire_base::{find_program, find_program_in};
 
@@ -307,7 +308,7 @@ fn qemu_takes_the_options() {
         .replace("/dev/hugepages", &directory.path().display().to_string());
     let node = between(&options, "host-nodes=", ",");
     let options = options.replace(&format!("host-nodes={node}"), "host-nodes=0");
-    let output = Command::new("timeout")
+    let mut qemu = Command::new("timeout")
         .args([
             "20",
             "qemu-system-x86_64",
@@ -319,10 +320,14 @@ fn qemu_takes_the_options() {
             "-nodefaults",
         ])
         .args(options.split_whitespace())
-        .stdin(std::process::Stdio::null())
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
-    // The monitor runs only if the options are valid, and stops at the end of the input.
+    // The monitor runs only if the options are valid. QEMU that has refused them reads nothing.
+    let _ = qemu.stdin.take().unwrap().write_all(b"quit\n");
+    let output = qemu.wait_with_output().unwrap();
     let reported = String::from_utf8_lossy(&output.stdout);
     assert!(
         reported.contains("monitor"),

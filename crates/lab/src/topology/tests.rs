@@ -79,6 +79,12 @@ fn check_links(graph: &Graph) {
 }
 
 proptest! {
+    // Topologies of many chains are large: a quarter of the usual number of cases.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 4,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn every_topology_connects_the_tester_to_itself(
         which in 0..CATALOG.len(),
@@ -125,7 +131,9 @@ proptest! {
         let text = describe(&graph, &given);
         prop_assert_eq!(text.lines().filter(|line| line.starts_with("chain ")).count(), n);
     }
+}
 
+proptest! {
     #[test]
     fn cpus_are_given_to_all_and_sharing_is_reported(online in 1..80_u32, chains in 1..6_u32, length in 1..6_u32) {
         let graph = graph("vNet6-nVNFch", &container(Some(chains), Some(length)));

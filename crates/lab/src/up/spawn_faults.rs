@@ -18,7 +18,7 @@ use crate::testing::{Rig, Scripts, StartOutcomes};
 use crate::topology::{Assignment, CATALOG, Parameters};
 
 /// Seeds of `make test`: a lab takes some 100 ms.
-const SEEDS: u64 = 80;
+const SEEDS: u64 = 30;
 const NAME: &str = "lab";
 const ELEMENTS: [&str; 3] = ["a", "b", "c"];
 /// Timeout of processes that may ignore SIGTERM.

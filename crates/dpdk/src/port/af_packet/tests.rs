@@ -756,7 +756,7 @@ fn a_port_needs_an_ethernet_interface() {
         run("ip tuntap add mode tun name g0");
         assert!(message("g0").contains("Ethernet"), "{}", message("g0"));
         // Any number of ports can share an interface, and none of them leaves anything behind.
-        for _ in 0..20 {
+        for _ in 0..8 {
             drop(open("v0", 4, &options, &pool, &[]).unwrap());
         }
     });

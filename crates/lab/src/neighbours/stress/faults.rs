@@ -14,7 +14,7 @@ use crate::neighbours::Neighbours;
 use crate::testing::StartOutcomes;
 
 /// Seeds of `make test`: a start takes some 60 ms.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 /// Timeout of processes that may ignore SIGTERM.
 const SHORT: Duration = Duration::from_millis(20);
 

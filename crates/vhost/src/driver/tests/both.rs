@@ -244,7 +244,7 @@ fn a_buffer_that_is_only_written_in_place_keeps_its_mark() {
 
 #[test]
 fn rings_turn_many_times() {
-    let steps: Vec<Step> = (0..20_000).map(|step| ((step % 4) as u8, 64)).collect();
+    let steps: Vec<Step> = (0..6_000).map(|step| ((step % 4) as u8, 64)).collect();
     for mergeable in [false, true] {
         check::<Split>(256, mergeable, true, &steps);
         check::<Packed>(256, mergeable, true, &steps);
