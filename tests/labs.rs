@@ -140,7 +140,7 @@ impl Labs {
             false if is_shared => "1s",
             false => "500ms",
         };
-        lab.args(["--rate", "500", "--duration", "500ms", "--drain", drain]);
+        lab.args(["--rate", "500", "--duration", "300ms", "--drain", drain]);
         lab.args(["--cpus", state["cpus"]["elements"][0].as_str().unwrap()]);
         lab.args(["--no-huge", "--memory-mib", "128"]);
         self.with_state(&mut lab)

@@ -69,6 +69,8 @@ fn hear(namespace: &Namespace, octets: usize) {
 pub(crate) struct Case<'case> {
     /// Must be unique to the test.
     pub(crate) name: &'case str,
+    /// Guests one after the other: each uses the port whose last guest was killed.
+    pub(crate) guests: usize,
     /// Octets in each direction.
     pub(crate) octets: usize,
     /// Options of the switch's port.
@@ -106,12 +108,11 @@ impl Case<'_> {
         );
         namespace.ip(&["address", "add", "10.9.0.1/24", "dev", "t0"]);
         serve(&namespace, self.octets);
-        // The second guest uses the port whose first guest was killed.
-        for name in ["first", "second"] {
+        for number in 0..self.guests {
             let mut guest = Guest::start(&Setup {
                 boot: &boot,
                 directory: directory.path(),
-                name,
+                name: &format!("guest{number}"),
                 socket: &socket,
                 card: self.card,
                 kernel_options: self.kernel_options,
@@ -155,6 +156,7 @@ impl Case<'_> {
 /// A guest without special settings.
 pub(crate) const PLAIN: Case<'_> = Case {
     name: "guest",
+    guests: 1,
     octets: OCTETS,
     port: "",
     card: "",
@@ -169,6 +171,7 @@ pub(crate) const PLAIN: Case<'_> = Case {
 #[test]
 fn a_guest_that_leaves_checksums_to_the_host_is_understood() {
     Case {
+        guests: 2,
         has: &["csum", "mrg-rxbuf", "version-1"],
         has_not: &["gso", "host-tso4", "host-tso6", "host-ecn", "host-ufo"],
         ..PLAIN
@@ -181,6 +184,7 @@ fn a_guest_that_leaves_checksums_to_the_host_is_understood() {
 fn a_guest_with_segmentation_and_a_namespace_exchange_large_frames() {
     Case {
         name: "guest-tso",
+        guests: 2,
         octets: 4 * OCTETS,
         port: "?tso=on",
         has: &["csum", "host-tso4", "host-tso6", "guest-tso4", "guest-tso6"],

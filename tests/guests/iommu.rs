@@ -11,8 +11,19 @@ echo "DOMAIN [$(cat /sys/class/net/eth0/device/../iommu_group/type)]"
 
 #[test]
 fn a_guest_behind_an_iommu_sends_and_receives() {
+    run(1);
+}
+
+#[test]
+#[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
+fn guests_behind_an_iommu_send_and_receive_one_after_the_other() {
+    run(2);
+}
+
+fn run(guests: usize) {
     Case {
         name: "iommu",
+        guests,
         // Each frame requires several messages between QEMU and the switch.
         octets: 2 << 20,
         port: "?iommu=on",

@@ -95,6 +95,7 @@ fn crossed_chains_of_several_vnfs_fail_the_check() {
 }
 
 #[test]
+#[ignore = "takes a minute or more; make test-labs runs it"]
 fn crossed_chains_of_several_vnfs_beside_a_switch_in_a_container_fail_the_check() {
     is_reported_crossed(&[&["vNet7-nVNFch", "--length", "2"], &CONTAINERS[..]].concat());
 }

@@ -217,6 +217,7 @@ fn own_image(directory: &Path) -> String {
 }
 
 #[test]
+#[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
 fn an_image_of_ones_own_forwards_by_itself_and_its_console_is_kept() {
     let labs = Labs::new();
     let directory = tempfile::tempdir().unwrap();
