@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-longer test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,12 +73,17 @@ test-labs: ## Tests of minutes each: all topologies with guests, every switch an
 	@scripts/build-l3fwd
 	cargo test --workspace --test labs --test guests --test self_test --locked -- --ignored --nocapture
 
+test-longer: ## Tests of `make test` that attack, download, wait and stop threads, each for longer (needs root)
+	QUIETWIRE_HOSTILE_SECONDS=2 QUIETWIRE_DOWNLOAD_MIB=256 QUIETWIRE_SILENCE_SECONDS=10 QUIETWIRE_FAULT_ROUNDS=10 QUIETWIRE_SOAK_SECONDS=60 \
+	    cargo test --workspace --test hostile_peers --test switch_ports --test switch_memif --test soak --locked --no-fail-fast
+
 test-hardware: ## Tests that require hardware or a kernel that few machines have; each names it
 	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored
 
 test-all: test ## `make test`, then every test that it leaves out
 	@scripts/build-l3fwd
 	@scripts/run-tests --locked -- --ignored
+	@$(MAKE) --no-print-directory test-longer
 
 test-dpdk-versions: ## Build and test with the DPDK of Debian 12, 13 and unstable, in chroots
 	@scripts/test-dpdk-versions $(SUITES)

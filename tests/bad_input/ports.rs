@@ -165,12 +165,7 @@ fn a_port_that_cannot_be_opened_is_named() {
         ("pci:0000:ff:1f.7", ["0000:ff:1f.7", "does not exist"]),
     ] {
         let uri = path(uri);
-        let parts = [&parts[..], &["port 'p0'"]].concat();
-        workspace.refused(
-            BAD_INPUT,
-            workspace.generate(&["--rate", "1k", "--port", &uri]),
-            &parts,
-        );
+        let tester = workspace.generate(&["--rate", "1k", "--port", &uri]);
         let port = format!("a={uri}");
         let switch = workspace.switch(&[
             "--port",
@@ -180,7 +175,14 @@ fn a_port_that_cannot_be_opened_is_named() {
             "--cross-connect",
             "a,b",
         ]);
-        workspace.refused(BAD_INPUT, switch, &[&parts[..2], &["port 'a'"]].concat());
+        let refused = |command, name: &'static str| {
+            workspace.refused(BAD_INPUT, command, &[&parts[..], &[name]].concat());
+        };
+        // At once: each starts DPDK before it opens the port.
+        std::thread::scope(|scope| {
+            scope.spawn(|| refused(tester, "port 'p0'"));
+            refused(switch, "port 'a'");
+        });
     }
     // The previous port is open by then, and must be closed.
     let first = path("a=memif:DIR/a.sock?role=server");
