@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
+use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::StatsReport;
 use serde::Deserialize;
 
@@ -189,7 +190,8 @@ struct Player<'a> {
 
 impl Player<'_> {
     fn drops(&self) -> BTreeMap<String, u64> {
-        let stats: StatsReport = self.bench.show("stats");
+        let show = Request::Show(Subject::Stats);
+        let stats: StatsReport = ask(&self.bench.path("control.sock"), &show).unwrap();
         stats.router.dropped.into_iter().collect()
     }
 
