@@ -278,7 +278,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
-    let mut command = workspace.generate(&["--duration", "3s"]);
+    let mut command = workspace.generate(&["--duration", "2s"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     until("CPUs are isolated", || {
@@ -484,7 +484,7 @@ fn without_isolation_nothing_is_touched() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set) = (machine(), workspace.set_of_switch());
-    let mut command = workspace.generate(&["--duration", "2s", "--isolation", "none"]);
+    let mut command = workspace.generate(&["--duration", "1s", "--isolation", "none"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     while matches!(running.0.try_wait(), Ok(None)) {

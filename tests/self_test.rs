@@ -91,7 +91,7 @@ fn refused(case: &Value) -> u64 {
 /// Runs these faults at a rate. Returns those that were not proven, each with the reasons. A difference fails the test.
 fn not_proven(rate: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
     let mut command = self_test(&["--rate", rate, "--frame-size", "64"]);
-    command.args(["--duration", "500ms", "--json"]);
+    command.args(["--duration", "300ms", "--json"]);
     // Every run has the case without a fault.
     for (fault, _, _) in faults.iter().filter(|expected| **expected != FAULTLESS) {
         command.args(["--fault", fault]);
