@@ -113,7 +113,7 @@ impl Net {
             let server = Server::start(&self.right, to);
             for direction in [&[][..], &["--reverse"]] {
                 // More than the socket buffers of the sender hold, which count as sent.
-                let arguments = [&["--bytes", "16M"], direction].concat();
+                let arguments = [&["--bytes", "16M"][..], direction].concat();
                 let received = server.receive(&self.left, &arguments);
                 assert!(
                     received > 2_000_000.0,

@@ -13,7 +13,7 @@ use crate::vhost::*;
 #[test]
 fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
     let scene = Scene::with_more_victims("vhost-talk", "vhost", 1, 5);
-    let bystander = scene.bystander("6s");
+    let bystander = scene.bystander("5s");
     let mut victims = scene.victims();
     let mut next = || victims.next().unwrap();
     for length in [1, 11, 12, 13, 100, 4096] {
