@@ -71,7 +71,7 @@ test: ## Lint, build and run every test that is not ignored; ends with what ran 
 
 test-labs: ## Tests of minutes each: all topologies with guests, every switch and network function
 	@scripts/build-l3fwd
-	cargo test --workspace --test labs --test guests --test self_test --locked -- --ignored --nocapture
+	cargo test --workspace --test labs --test guests --test studies --test self_test --locked -- --ignored --nocapture
 
 test-longer: ## Tests of `make test` that attack, download, wait and stop threads, each for longer (needs root)
 	QUIETWIRE_HOSTILE_SECONDS=2 QUIETWIRE_DOWNLOAD_MIB=256 QUIETWIRE_SILENCE_SECONDS=10 QUIETWIRE_FAULT_ROUNDS=10 QUIETWIRE_SOAK_SECONDS=60 \
