@@ -216,7 +216,8 @@ fn rounds_that_are_missing_are_no_evidence() {
 fn a_tester_that_fails_leaves_the_verdict_open() {
     let mut bench = SimulatedBench::new(3, 0);
     bench.invalid_ratio = 1.0;
-    let results = results_of(&study(5, OBJECTIVES), bench, usize::MAX);
+    let text = study(5, OBJECTIVES).replace("invalid-repeats = 5", "invalid-repeats = 0");
+    let results = results_of(&text, bench, usize::MAX);
     for verdict in verdicts(&results) {
         assert_eq!(verdict.judgement.verdict, Verdict::Unknown);
         let reason = verdict.judgement.reason.unwrap();
