@@ -101,9 +101,9 @@ impl Bench {
         bench
     }
 
-    /// Starts a switch whose threads sleep, beside other tests. It has peers only from [`Self::take`] to [`Self::release`].
+    /// Starts a switch whose forwarding threads wait for frames, beside other tests. It has peers only from [`Self::take`] to [`Self::release`].
     pub(crate) fn quiet(ports: &[&str], arguments: &[&str]) -> Self {
-        let mut bench = Self::without_dpdk(ports, &[arguments, &["--idle", "sleep"]].concat());
+        let mut bench = Self::without_dpdk(ports, &[arguments, &["--idle", "interrupt"]].concat());
         bench.start_again();
         bench
     }
