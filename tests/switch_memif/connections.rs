@@ -54,7 +54,7 @@ fn run(bench: &Bench) -> Value {
 
 #[test]
 fn conversations_pass_a_bridge_and_fail_at_a_rule() {
-    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let bench = Bench::quiet(&["a", "b"], &["--bridge", "lan=a,b"]);
     let count = |value: &Value| value.as_u64().unwrap();
     let result = run(&bench);
     let (client, server) = (&result["client"], &result["server"]);
