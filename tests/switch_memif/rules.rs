@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use quietwire_base::testing::KillOnDrop;
 use quietwire_switch::config::rules::{Action, MalformedAction};
@@ -79,12 +80,17 @@ const CASES: [(&str, &str); 21] = [
     ("damaged", "(malformed)"),
 ];
 
-/// Returns the lines of a script in this directory, which makes frames.
+/// Returns the lines of a script in this directory, which makes frames. It runs once for all tests.
 pub(crate) fn lines_of<T: DeserializeOwned>(script: &str) -> Vec<T> {
-    let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/switch_memif");
-    let printed = output(Command::new(python).arg(format!("{directory}/{script}")));
+    static PRINTED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let run = || {
+        let python = std::env::var("QUIETWIRE_PYTHON")
+            .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/switch_memif");
+        output(Command::new(python).arg(format!("{directory}/{script}")))
+    };
+    let mut all = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let printed = all.entry(script.to_owned()).or_insert_with(run);
     let read = |line: &str| serde_json::from_str(line).unwrap();
     printed.lines().map(read).collect()
 }
