@@ -124,7 +124,7 @@ impl Drop for EndsRun<'_> {
 
 #[test]
 fn traffic_passes_and_nothing_grows_while_the_switch_changes_at_random() {
-    let seconds = from_environment("QUIETWIRE_SOAK_SECONDS").unwrap_or(10);
+    let seconds = from_environment("QUIETWIRE_SOAK_SECONDS").unwrap_or(12);
     let duration = Duration::from_secs(seconds);
     let directory = TempDir::new().unwrap();
     let mut rng = Rng::new();
