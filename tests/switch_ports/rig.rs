@@ -21,7 +21,7 @@ pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 
 /// Polls for some time; returns `None` if no value is available by then.
 pub(crate) fn within<T>(time: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
-    Deadline::after(time).poll(Duration::from_millis(10), look)
+    Deadline::after(time).poll(Duration::from_millis(3), look)
 }
 
 /// Returns the binary under test: that of this build unless `QUIETWIRE_TEST_BINARY` names another.
