@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 use quietwire_base::Deadline;
+use quietwire_switch::SwitchError;
+use quietwire_switch::control::{Request, ask};
 use serde_json::Value;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -215,7 +217,7 @@ impl Switch {
             control,
         };
         let began = Instant::now();
-        while !switch.ask("ports").status.success() {
+        while switch.ask("ports").is_err() {
             let ended = switch.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", switch.printed());
             assert!(began.elapsed() < DEADLINE, "{}", switch.printed());
@@ -236,31 +238,25 @@ impl Switch {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    fn ask(&self, subject: &str) -> std::process::Output {
-        Command::new(quietwire())
-            .args(["switch", "show", subject, "--json", "--control-socket"])
-            .arg(&self.control)
-            .output()
-            .unwrap()
+    /// Returns what `switch show SUBJECT --json` prints, without a process for each look.
+    fn ask(&self, subject: &str) -> Result<Value, SwitchError> {
+        let subject = serde_json::from_value(subject.into()).unwrap();
+        ask(&self.control, &Request::Show(subject))
     }
 
-    /// Returns the output of `switch show SUBJECT --json` if it is a list.
+    fn answer(&self, subject: &str) -> Value {
+        self.ask(subject)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.printed()))
+    }
+
+    /// Returns what `switch show SUBJECT --json` prints if it is a list.
     pub(crate) fn show(&self, subject: &str) -> Vec<Value> {
-        let output = self.ask(subject);
-        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{printed}{}", self.printed());
-        serde_json::from_slice::<Value>(&output.stdout)
-            .unwrap()
-            .as_array()
-            .unwrap()
-            .clone()
+        self.answer(subject).as_array().unwrap().clone()
     }
 
-    /// Returns the output of `switch show stats --json`.
+    /// Returns what `switch show stats --json` prints.
     pub(crate) fn stats(&self) -> Value {
-        let output = self.ask("stats");
-        assert!(output.status.success(), "{}", self.printed());
-        serde_json::from_slice(&output.stdout).unwrap()
+        self.answer("stats")
     }
 
     /// Changes the switch: `quietwire switch` with these arguments.
@@ -289,7 +285,7 @@ impl Switch {
         run(command.arg(&self.control))
     }
 
-    /// Returns the output of `switch show ports --json`, by port.
+    /// Returns what `switch show ports --json` prints, by port.
     pub(crate) fn ports(&self) -> Vec<Value> {
         self.show("ports")
     }
