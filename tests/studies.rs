@@ -340,6 +340,7 @@ repeats = 1
 [tenants]
 rate-pps = 500
 loss-ratio = 0.9
+trials = 10
 most = 2
 "#;
 
