@@ -45,7 +45,7 @@ fn a_lab_has_isolated_cpus_only_by_the_plan_and_none_that_is_up_is_robbed() {
     let tid = forwarding.unwrap()["tid"].as_u64().unwrap();
     assert_eq!(allowed(u32::try_from(tid).unwrap()), isolated);
     let tester = plan.cpus(Role::Host).to_string();
-    let traffic = ["--rate", "500", "--duration", "500ms", "--drain", "2s"];
+    let traffic = ["--rate", "500", "--duration", "500ms", "--drain", "1s"];
     let memory = ["--no-huge", "--memory-mib", "128", "--cpus", &tester];
     let check = lab(&[&["check", "vNet1"][..], &traffic, &memory].concat());
     assert!(check.status.success(), "{}", text(&check));
