@@ -221,7 +221,7 @@ impl Switch {
             let ended = switch.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", switch.printed());
             assert!(began.elapsed() < DEADLINE, "{}", switch.printed());
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(5));
         }
         switch
     }
