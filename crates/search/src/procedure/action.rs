@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::conversations::{ConversationCounts, ConversationTrial};
+
 /// Kind of a device restart (RFC 6201, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -65,6 +67,8 @@ pub enum Action {
         /// Frames per second.
         rate_pps: f64,
     },
+    /// Converse over TCP through the device. The result is an [`Observation::Conversed`].
+    Converse(ConversationTrial),
 }
 
 /// Observation of an [`Action`].
@@ -103,9 +107,14 @@ pub enum Observation {
         /// Frames that did not come out of the port of their destination.
         lost_frames: u64,
     },
+    /// Outcome of a trial with conversations.
+    Conversed(Box<ConversationCounts>),
     /// The tester or the lab failed. The action says nothing about the device.
     Invalid {
         /// The failure, as one sentence.
         reason: String,
+        /// Rate or number that the tester reached in a trial with conversations, if it missed the intended one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        achieved_per_s: Option<f64>,
     },
 }

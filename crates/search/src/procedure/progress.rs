@@ -52,6 +52,26 @@ impl Progress {
         }
     }
 
+    /// Returns the pending action.
+    pub(super) fn pending(&self) -> Option<Action> {
+        self.pending
+    }
+
+    /// Returns the actions so far.
+    pub(super) fn history(&self) -> &[PerformedAction] {
+        &self.history
+    }
+
+    /// Adds the actions of an earlier part of the procedure.
+    pub(super) fn adopt(&mut self, earlier: Vec<PerformedAction>) {
+        self.history.extend(earlier);
+    }
+
+    /// Ends the procedure, because an action and all its repeats were invalid.
+    pub(super) fn give_up(&mut self, action: Action, reasons: Vec<String>) {
+        self.end = Some(ProcedureEnd::Invalid { action, reasons });
+    }
+
     pub(super) fn settle(
         &mut self,
         observation: Observation,
@@ -68,7 +88,7 @@ impl Progress {
             action,
             observation: observation.clone(),
         });
-        let Observation::Invalid { reason } = observation else {
+        let Observation::Invalid { reason, .. } = observation else {
             self.reasons.clear();
             return Ok(ObservationVerdict::Valid(observation));
         };
@@ -104,6 +124,7 @@ fn fits(action: &Action, observation: &Observation) -> bool {
         (Action::Probe { addresses, .. }, Observation::Probed { lost_frames, .. }) => {
             *lost_frames <= u64::from(*addresses)
         }
+        (Action::Converse(_), Observation::Conversed(counts)) => counts.is_possible(),
         _ => false,
     }
 }

@@ -7,6 +7,8 @@ use super::action::{Action, Observation};
 use super::address_caching::AddressCachingFindings;
 use super::address_learning_rate::AddressLearningRateFindings;
 use super::back_to_back::BackToBackFindings;
+use super::conversation_runs::{ConnectionThroughputFindings, TransactionLatencyFindings};
+use super::conversation_search::ConversationSearchFindings;
 use super::reset::ResetFindings;
 use super::system_recovery::SystemRecoveryFindings;
 
@@ -60,4 +62,14 @@ pub enum ProcedureFindings {
     AddressCaching(AddressCachingFindings),
     /// Findings of [`AddressLearningRate`](super::AddressLearningRate).
     AddressLearningRate(AddressLearningRateFindings),
+    /// Findings of a [`ConversationSearch`](super::ConversationSearch) for connections per second.
+    ConnectionsPerSecond(Box<ConversationSearchFindings>),
+    /// Findings of a [`ConversationSearch`](super::ConversationSearch) for open connections.
+    ConcurrentConnections(Box<ConversationSearchFindings>),
+    /// Findings of a [`ConversationSearch`](super::ConversationSearch) for transactions per second.
+    TransactionsPerSecond(Box<ConversationSearchFindings>),
+    /// Findings of [`ConnectionThroughput`](super::ConnectionThroughput).
+    ConnectionThroughput(Box<ConnectionThroughputFindings>),
+    /// Findings of [`TransactionLatency`](super::TransactionLatency).
+    TransactionLatency(Box<TransactionLatencyFindings>),
 }

@@ -37,6 +37,7 @@ fn drive(
 fn failed(reason: &str) -> Observation {
     Observation::Invalid {
         reason: reason.to_owned(),
+        achieved_per_s: None,
     }
 }
 
