@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Results of each method as a table of texts, for page and terminal. Each method has its file; [`ALL`] lists them.
 
+mod connections;
 mod forwarding_rate;
 mod latency_plan;
 pub(crate) mod loss_distribution;
@@ -23,6 +24,8 @@ const ALL: &[MethodTable] = &[
     latency_plan::TABLE,
     soak::TABLE,
     procedure::TABLE,
+    connections::TABLE,
+    connections::TIMES,
 ];
 
 /// Returns one table for each method that has results.

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the actions of procedures on a traffic generator.
 
+mod conversations;
+
 use quietwire_search::procedure::{Action, Observation};
+use quietwire_tester::connections::{Connections, ConversationRun};
 use quietwire_tester::{
     Restart, StepDown, TesterError, TrafficGenerator, Trial, TrialResult, Validity,
 };
+
+use crate::methods::DRAIN_S_MIN;
 
 /// Number of parts of a burst. A port sends each part at once, and they determine the rate of the burst.
 const PARTS_MIN: u64 = 4;
@@ -24,7 +29,7 @@ pub(crate) trait Device {
     fn forget(&mut self) -> Option<Result<(), String>>;
 }
 
-/// Runs one action. A failure of the tester says nothing about the device and is [`Observation::Invalid`].
+/// Runs one action. `traffic` has the frames of procedures, and the connections of methods for connections. A failure of the tester says nothing about the device and is [`Observation::Invalid`].
 ///
 /// # Errors
 /// [`TesterError`] if the action could not run.
@@ -32,7 +37,7 @@ pub(crate) fn act(
     generator: &mut dyn TrafficGenerator,
     device: &mut dyn Device,
     action: &Action,
-    frames: &Trial,
+    (frames, connections): (&Trial, &Connections),
 ) -> Result<Observation, TesterError> {
     let with_rate = |rate_pps: f64| Trial {
         offered_rate_pps: rate_pps,
@@ -74,7 +79,7 @@ pub(crate) fn act(
         } => {
             let restart: &mut Restart<'_> = &mut || device.restart();
             let observed = match generator.outage(&with_rate(rate_pps), limit_s, restart) {
-                Err(TesterError::Restart(reason)) => return Ok(Observation::Invalid { reason }),
+                Err(TesterError::Restart(reason)) => return Ok(invalid(reason)),
                 observed => observed?,
             };
             Ok(unless_invalid(
@@ -86,7 +91,7 @@ pub(crate) fn act(
             ))
         }
         Action::FlushFdb => match device.forget() {
-            Some(Err(reason)) => Ok(Observation::Invalid { reason }),
+            Some(Err(reason)) => Ok(invalid(reason)),
             Some(Ok(())) => Ok(Observation::Done),
             None => generator.forget().map(|()| Observation::Done),
         },
@@ -109,13 +114,31 @@ pub(crate) fn act(
                 },
             ))
         }
+        Action::Converse(trial) => {
+            let run = ConversationRun {
+                description: connections.clone(),
+                load: conversations::load(&trial.load),
+                duration_s: trial.duration_s,
+                drain_s: frames.drain_s.max(DRAIN_S_MIN),
+                pause_s: trial.pause_s,
+                answer: trial.answer,
+            };
+            generator.converse(&run).map(conversations::observation)
+        }
+    }
+}
+
+fn invalid(reason: String) -> Observation {
+    Observation::Invalid {
+        reason,
+        achieved_per_s: None,
     }
 }
 
 fn unless_invalid(validity: Validity, observed: Observation) -> Observation {
     match validity.text() {
         None => observed,
-        Some(reason) => Observation::Invalid { reason },
+        Some(reason) => invalid(reason),
     }
 }
 

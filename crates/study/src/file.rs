@@ -2,6 +2,7 @@
 //! The study file. Keys are in kebab case and contain their unit; an unknown key is an error.
 
 mod check;
+mod connections;
 mod device;
 mod earlier;
 pub(crate) mod external;
@@ -18,7 +19,9 @@ mod values;
 
 use std::path::Path;
 
-use crate::methods::{Method, StudyContext};
+use quietwire_tester::connections::Connections;
+
+use crate::methods::{Method, StudyContext, usual_connections};
 
 pub use device::Device;
 pub use locate::FileError;
@@ -47,6 +50,20 @@ impl StudyFile {
         methods.filter_map(Method::ageing_s).reduce(f64::max)
     }
 
+    /// Returns true if a method opens connections, which requires two ports.
+    #[must_use]
+    pub fn opens_connections(&self) -> bool {
+        let mut methods = self.methods().into_iter();
+        methods.any(Method::opens_connections)
+    }
+
+    /// Returns the connections that the methods for stateful devices open.
+    #[must_use]
+    pub fn conversations(&self) -> Connections {
+        let given = self.connections.as_deref();
+        given.cloned().unwrap_or_else(usual_connections)
+    }
+
     /// Returns the part of the study that a method uses, in a case with this number of tenants.
     pub(crate) fn surroundings(&self, tenants: Option<u32>) -> StudyContext<'_> {
         StudyContext {
@@ -55,6 +72,8 @@ impl StudyFile {
             has_address_table: self.device.switch == Switch::Other
                 || self.device.mode == Mode::Bridge,
             has_own_frames: self.traffic.frames.is_some(),
+            frame_sizes: self.traffic.frame_sizes.len(),
+            connections: self.connections.as_deref(),
             tenants,
         }
     }

@@ -254,7 +254,12 @@ impl Bench for GeneratorBench {
             abort: self.generator.abort_flag(),
         };
         Ok(ActionOutcome {
-            observation: act(self.generator.as_mut(), &mut device, action, frames)?,
+            observation: act(
+                self.generator.as_mut(),
+                &mut device,
+                action,
+                (frames, &self.file.conversations()),
+            )?,
             activity: TrialActivity::default(),
         })
     }

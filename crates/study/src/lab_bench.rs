@@ -234,9 +234,11 @@ impl LabBench {
             ageing_s: self.file.ageing_s(),
             abort: Arc::clone(self.stop.flag()),
         });
+        let connections = self.file.conversations();
+        let traffic = (frames, &connections);
         let done = || match &mut unmanaged {
-            Some(device) => act(tester, device, action, frames),
-            None => act(tester, &mut LabDevice(&mut *lab), action, frames),
+            Some(device) => act(tester, device, action, traffic),
+            None => act(tester, &mut LabDevice(&mut *lab), action, traffic),
         };
         let observation = self.place.enter(done)??;
         // A restart changes the process.

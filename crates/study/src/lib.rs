@@ -58,10 +58,11 @@ pub use quietwire_lab::topology::Role;
 pub use quietwire_lab::{CycleCount, Intensity, RunningSwitch};
 
 pub use methods::{
-    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Estimate,
+    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,
+    ConcurrentConnectionsPlan, ConnectionThroughputPlan, ConnectionsPerSecondPlan, Estimate,
     ForwardingRatePlan, Goal, LatencyPlanSection, LatencyProbe, LossDistributionPlan,
     MeasuredMethod, RateSearch, ResetPlan, Search, SoakPlan, StepKind, Sweep, SystemRecoveryPlan,
-    TenantsPlan, measured_methods,
+    TenantsPlan, TransactionLatencyPlan, TransactionsPerSecondPlan, measured_methods,
 };
 pub use plan::StepPlan;
 pub use preview::{CasePreview, StudyPreview};

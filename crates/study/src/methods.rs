@@ -8,6 +8,7 @@ mod address_learning_rate;
 pub(crate) mod application;
 mod back_to_back;
 mod checks;
+mod connections;
 mod estimate;
 mod forwarding_rate;
 mod found;
@@ -31,6 +32,11 @@ pub use address_caching::AddressCachingPlan;
 pub use address_learning_rate::AddressLearningRatePlan;
 pub use application::ApplicationPlan;
 pub use back_to_back::BackToBackPlan;
+pub use connections::{
+    ConcurrentConnectionsPlan, ConnectionThroughputPlan, ConnectionsPerSecondPlan,
+    TransactionLatencyPlan, TransactionsPerSecondPlan,
+};
+pub(crate) use connections::{DRAIN_S_MIN, usual_connections};
 pub use estimate::Estimate;
 pub(crate) use estimate::QUICK_DURATION_S;
 pub use forwarding_rate::ForwardingRatePlan;

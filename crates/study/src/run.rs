@@ -194,7 +194,13 @@ impl Runner<'_> {
         step: &StepPlan,
         found: &mut Vec<(StepKind, Findings)>,
     ) -> Result<StudyEnd, RunError> {
-        let Some(max_rate_pps) = self.max_rate(spec, frame_size)? else {
+        let has_rate = !step.kind.opens_connections();
+        let max_rate_pps = if has_rate {
+            self.max_rate(spec, frame_size)?
+        } else {
+            Some(NO_RATE_PPS)
+        };
+        let Some(max_rate_pps) = max_rate_pps else {
             return Ok(StudyEnd::Interrupted);
         };
         let case = &spec.case.name;
@@ -232,7 +238,9 @@ impl Runner<'_> {
                 return Ok(StudyEnd::Interrupted);
             }
             self.enter(spec)?;
-            self.compare(spec, frame_size, max_rate_pps);
+            if has_rate {
+                self.compare(spec, frame_size, max_rate_pps);
+            }
             match next {
                 Next::Run(asked) => self.run_trial(&position, sequence, asked, &mut machine)?,
                 Next::Do(action) => self.do_action(&position, sequence, action, &mut machine)?,
@@ -624,6 +632,9 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
         traffic: described.map(Box::new),
     }
 }
+
+/// 100 % of the load of a step without a rate of frames, which does not use it.
+const NO_RATE_PPS: f64 = 1.0;
 
 /// VXLAN network identifier of an overlay, if the file describes no frames.
 const OVERLAY_VNI: u128 = 42;

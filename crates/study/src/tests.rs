@@ -3,6 +3,7 @@
 
 use std::io::Read as _;
 mod calibrated;
+mod connections;
 mod methods;
 mod procedures;
 mod tenants;

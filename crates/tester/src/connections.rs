@@ -21,6 +21,7 @@ mod drive;
 mod end;
 #[cfg(test)]
 mod kernel_tests;
+mod methods;
 mod nat;
 mod outcome;
 mod pattern;
@@ -40,10 +41,12 @@ pub use description::{
     ADDRESSES_MAX, ClientSide, Connections, Conversation, MIX_MAX, OPEN_MAX, RATE_MAX, Role,
     ServerSide, Size, TransportProtocol,
 };
+pub use methods::{ConversationLoad, ConversationOutcome, ConversationRun};
 pub use nat::{PoolAddress, TranslationReport};
 pub use outcome::FailureCause;
 pub use result::{
-    ClientResult, ConnectionHealth, ConnectionResult, MixResult, ServerResult, TcpResult,
+    ClientResult, ConnectionHealth, ConnectionResult, MixResult, ServerResult, SustainedRates,
+    TcpResult,
 };
 #[cfg(test)]
 pub(crate) use tcp::feed as feed_segments;

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 
 use crate::calibration::{CitedCalibration, MissingCalibration};
+use crate::connections::{ConversationOutcome, ConversationRun};
 use crate::error::TesterError;
 use crate::tester::Tester;
 use crate::trial::{Trial, TrialResult};
@@ -164,6 +165,14 @@ pub trait TrafficGenerator {
     fn probe(&mut self, _trial: &Trial, _addresses: u32) -> Result<Probed, TesterError> {
         Err(cannot("observe at which port frames come out"))
     }
+
+    /// Opens connections for a method after RFC 9411, section 7, and waits for the run's pause afterwards.
+    ///
+    /// # Errors
+    /// Errors of [`Self::run`].
+    fn converse(&mut self, _run: &ConversationRun) -> Result<ConversationOutcome, TesterError> {
+        Err(cannot("open connections"))
+    }
 }
 
 fn cannot(what: &'static str) -> TesterError {
@@ -223,5 +232,9 @@ impl TrafficGenerator for Tester {
 
     fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
         Self::probe(self, trial, addresses)
+    }
+
+    fn converse(&mut self, run: &ConversationRun) -> Result<ConversationOutcome, TesterError> {
+        Self::converse(self, run)
     }
 }

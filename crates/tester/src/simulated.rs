@@ -3,6 +3,7 @@
 //! seed and the same trials always yield the same results.
 
 mod options;
+mod stateful;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use options::{SimOptionError, SimOptions};
 
+use crate::connections::{ConversationOutcome, ConversationRun};
 use crate::error::TesterError;
 use crate::generator::{
     GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
@@ -34,6 +36,8 @@ pub struct SimulatedDevice {
     clock_ns: u64,
     /// Number of addresses in the device's table.
     learned: u32,
+    /// Connections in the device's table.
+    states: stateful::StateTable,
     abort: Arc<AtomicBool>,
 }
 
@@ -46,6 +50,7 @@ impl SimulatedDevice {
             trials: 0,
             clock_ns: BEGIN_UNIX_NS,
             learned: 0,
+            states: stateful::StateTable::default(),
             abort: Arc::default(),
         }
     }
@@ -142,8 +147,18 @@ impl SimulatedDevice {
 
     /// Returns a skewed latency distribution, with higher values near the capacity.
     fn latency(&self, load: f64, frames: u64) -> Result<LatencySummary, TesterError> {
+        self.latency_of(load, frames, 1.0)
+    }
+
+    /// As [`Self::latency`], for this number of crossings of the device.
+    fn latency_of(
+        &self,
+        load: f64,
+        frames: u64,
+        crossings: f64,
+    ) -> Result<LatencySummary, TesterError> {
         let load = load.min(0.98);
-        let mean_ns = self.options.latency_s * 1e9 * (1.0 + load * load / (1.0 - load));
+        let mean_ns = crossings * self.options.latency_s * 1e9 * (1.0 + load * load / (1.0 - load));
         let mut recorder = Recorder::default();
         let mut left = frames;
         for slice in 0..SLICES.min(frames) {
@@ -261,5 +276,13 @@ impl TrafficGenerator for SimulatedDevice {
             lost_frames: 0,
             validity,
         })
+    }
+
+    fn converse(&mut self, run: &ConversationRun) -> Result<ConversationOutcome, TesterError> {
+        run.validate().map_err(TesterError::BadTrial)?;
+        if self.abort.load(Ordering::Relaxed) {
+            return Err(TesterError::Aborted);
+        }
+        self.simulate_conversations(run)
     }
 }

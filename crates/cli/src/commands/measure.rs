@@ -8,13 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use quietwire_lab::RunningIsolation;
 use quietwire_report::{Baselines, SearchOutcome, Summary};
 use quietwire_study::{
     GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
 };
 use quietwire_tester::Preparation;
+use quietwire_tester::connections::Connections;
 
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
 use super::study::conclude;
@@ -31,7 +32,10 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
         ));
     }
     plan::check_settings(args).map_err(Usage)?;
-    let text = plan::text(args);
+    let mut text = plan::text(args);
+    if let Some(path) = &args.connections {
+        text.push_str(&described(path)?);
+    }
     let file = StudyFile::parse(&text, Path::new("the options as a study file"))?;
     for (option, path) in [("--store", &args.store), ("--html", &args.html)] {
         if let Some(path) = path {
@@ -77,6 +81,13 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     }
 }
 
+/// Returns the text of a description of connections, after a check that names its lines.
+fn described(path: &Path) -> Result<String> {
+    Connections::read(path)?;
+    let text = std::fs::read_to_string(path);
+    text.with_context(|| format!("{} cannot be read", path.display()))
+}
+
 /// Checks that a result has a rate for each goal, and at least one valid trial.
 fn check_found(results: &StudyResults, summary: &Summary) -> Result<()> {
     let cases = summary.sizes.iter().flat_map(|size| &size.cases);
@@ -118,12 +129,20 @@ fn built_in(
             "--port: {given} ports given, but a tester has one or two"
         )));
     }
+    if file.opens_connections() && given != 2 {
+        bail!(Usage(format!(
+            "--port: {given} ports given, but connections require two: of the client and of the server"
+        )));
+    }
     GeneratorBench::check_without_lab(file)?;
     let cpus = args.own.cpus()?;
     args.isolation.check(&args.own)?;
     args.own.check_machine(&args.ports)?;
     let eal = args.own.start_dpdk(&cpus, &args.ports)?;
-    let size_max = args.frame_size.largest();
+    let mut size_max = args.frame_size.largest();
+    if file.opens_connections() {
+        size_max = size_max.max(file.conversations().frame_size_max());
+    }
     let mut tester = args
         .own
         .open(&eal, cpus, &args.ports, size_max, Preparation::default())?;

@@ -20,7 +20,9 @@ pub(super) const TABLE: MethodTable = MethodTable {
                 findings,
                 step,
                 failed,
-            } => vec![procedure(step, findings.as_ref(), failed.as_deref())],
+            } if !step.opens_connections() => {
+                vec![procedure(step, findings.as_ref(), failed.as_deref())]
+            }
             _ => Vec::new(),
         })
     },

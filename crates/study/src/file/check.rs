@@ -17,6 +17,7 @@ use quietwire_lab::{
 };
 use quietwire_tester::{DESTINATIONS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
+use super::connections;
 use super::limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
 use super::locate::At::{Index, Key};
 use super::locate::{At, LocatedFault};
@@ -41,6 +42,9 @@ fn whole(file: &StudyFile) -> Checked {
     one_tester_cpu(file)?;
     traffic(file)?;
     trials(&file.trials)?;
+    if let Some(described) = &file.connections {
+        connections::check(described)?;
+    }
     let methods = file.methods();
     for method in &methods {
         method.check(&file.surroundings(None))?;

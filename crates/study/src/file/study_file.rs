@@ -5,10 +5,12 @@ use quietwire_host::cpu::CpuList;
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::{ElementPlace, Encapsulation, OwnImage, Program};
 use quietwire_lab::{IsolationCase, IsolationPart, NeighbourPlace};
+use quietwire_tester::connections::Connections;
 use quietwire_tester::traffic::Traffic as Description;
 use quietwire_tester::{Directions, TesterIdle};
 use serde::{Deserialize, Serialize};
 
+use super::connections;
 use super::device::Device;
 use super::objective::Objective;
 use super::published::Published;
@@ -16,8 +18,10 @@ use super::trials::Trials;
 use super::values::{EarlierIsolation, FrameSize, Link, Mode, NeighboursIn, Topology};
 use crate::methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,
+    ConcurrentConnectionsPlan, ConnectionThroughputPlan, ConnectionsPerSecondPlan,
     ForwardingRatePlan, LatencyPlanSection, LatencyProbe, LossDistributionPlan, Method, ResetPlan,
-    Search, SoakPlan, Sweep, SystemRecoveryPlan, TenantsPlan, every_method,
+    Search, SoakPlan, Sweep, SystemRecoveryPlan, TenantsPlan, TransactionLatencyPlan,
+    TransactionsPerSecondPlan, every_method,
 };
 
 /// Defines [`StudyFile`] with a key for each method.
@@ -49,6 +53,14 @@ macro_rules! study_file {
             pub traffic: Traffic,
             /// Settings of all trials.
             pub trials: Trials,
+            /// Connections that the methods for stateful devices open: addresses, sizes and limits. Default: those of the tester, with 16
+            /// client addresses.
+            #[serde(
+                default,
+                skip_serializing_if = "Option::is_none",
+                serialize_with = "connections::serialize"
+            )]
+            pub connections: Option<Box<Connections>>,
             $(#[$search_doc])*
             pub $search: Option<$search_plan>,
             $($(#[$doc])* pub $field: Option<$plan>,)+

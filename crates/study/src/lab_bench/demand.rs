@@ -19,12 +19,13 @@ pub(super) fn addresses(file: &StudyFile) -> u32 {
 }
 
 pub(super) fn frame_size_max(file: &StudyFile) -> u16 {
-    file.traffic
-        .frame_sizes
-        .iter()
-        .map(|size| size.0.largest())
-        .max()
-        .unwrap_or(0)
+    let sizes = file.traffic.frame_sizes.iter();
+    let frames = sizes.map(|size| size.0.largest()).max().unwrap_or(0);
+    if file.opens_connections() {
+        frames.max(file.conversations().frame_size_max())
+    } else {
+        frames
+    }
 }
 
 pub(super) fn memory_mib(file: &StudyFile) -> u32 {

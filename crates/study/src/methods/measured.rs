@@ -5,6 +5,10 @@ use super::address_caching::AddressCachingPlan;
 use super::address_learning_rate::AddressLearningRatePlan;
 use super::application::ApplicationPlan;
 use super::back_to_back::BackToBackPlan;
+use super::connections::{
+    ConcurrentConnectionsPlan, ConnectionThroughputPlan, ConnectionsPerSecondPlan,
+    TransactionLatencyPlan, TransactionsPerSecondPlan,
+};
 use super::forwarding_rate::ForwardingRatePlan;
 use super::latency::LatencyProbe;
 use super::latency_plan::LatencyPlanSection;

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use quietwire_search::{ConfigError, Findings, TrialRequest};
+use quietwire_tester::connections::Connections;
 
 use super::estimate::Estimate;
 use super::machine::{Machine, Repeats};
@@ -44,6 +45,11 @@ pub(crate) trait Method {
         false
     }
 
+    /// Returns true if the method opens connections, between the first and the last of two ports.
+    fn opens_connections(&self) -> bool {
+        false
+    }
+
     /// Returns the ageing time of the device, seconds, if the section sets it.
     fn ageing_s(&self) -> Option<f64> {
         None
@@ -61,6 +67,10 @@ pub(crate) struct StudyContext<'a> {
     pub(crate) has_address_table: bool,
     /// True with `[traffic.frames]`.
     pub(crate) has_own_frames: bool,
+    /// Number of frame sizes.
+    pub(crate) frame_sizes: usize,
+    /// `[connections]`.
+    pub(crate) connections: Option<&'a Connections>,
     /// Number of tenants of the case; none for a case outside `[tenants]`.
     pub(crate) tenants: Option<u32>,
 }

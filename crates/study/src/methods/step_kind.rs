@@ -59,6 +59,19 @@ impl StepKind {
         self.family() == Family::Procedure
     }
 
+    /// Returns true for a step that opens connections. It has no rate of frames.
+    #[must_use]
+    pub fn opens_connections(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionsPerSecond
+                | Self::ConcurrentConnections
+                | Self::TransactionsPerSecond
+                | Self::ConnectionThroughput
+                | Self::TransactionLatency
+        )
+    }
+
     /// Returns true for a step that searches for the rate of this goal.
     #[must_use]
     pub fn searches_for(&self, goal: &str) -> bool {

@@ -33,6 +33,16 @@ macro_rules! every_method {
             address_caching: AddressCachingPlan => AddressCaching "address caching" Procedure,
             /// Address learning rate (RFC 2889, section 5.8).
             address_learning_rate: AddressLearningRatePlan => AddressLearningRate "address learning rate" Procedure,
+            /// Highest rate of connections (RFC 9411, section 7.2).
+            connections_per_second: ConnectionsPerSecondPlan => ConnectionsPerSecond "connections per second" Procedure,
+            /// Largest number of open connections (RFC 9411, section 7.5).
+            concurrent_connections: ConcurrentConnectionsPlan => ConcurrentConnections "concurrent connections" Procedure,
+            /// Highest rate of transactions on open connections.
+            transactions_per_second: TransactionsPerSecondPlan => TransactionsPerSecond "transactions per second" Procedure,
+            /// Throughput of established connections (RFC 9411, sections 7.1 and 7.3).
+            connection_throughput: ConnectionThroughputPlan => ConnectionThroughput "connection throughput" Procedure,
+            /// Latency of transactions (RFC 9411, section 7.4).
+            transaction_latency: TransactionLatencyPlan => TransactionLatency "transaction latency" Procedure,
             /// Outage during a restart (RFC 6201).
             reset: ResetPlan => Reset "reset" Procedure,
             /// Application measurements through the device.

@@ -42,8 +42,14 @@ pub(crate) struct ClientRecord {
     pub(crate) open_largest: u64,
     /// From the SYN to its answer, nanoseconds.
     pub(crate) handshake: Recorder,
+    /// From a request to the first octet of its answer, in TCP, nanoseconds.
+    pub(crate) first_octet: Recorder,
     /// From a request to the whole answer, nanoseconds.
     pub(crate) transaction: Recorder,
+    /// Answers that arrived after the next request was due.
+    pub(crate) late_transactions: u64,
+    /// Requests that the client itself sent more than half of their interval too late.
+    pub(crate) delayed_requests: u64,
     /// By class.
     pub(crate) classes: Vec<ClassCounts>,
 }
@@ -61,7 +67,7 @@ struct Conversation {
     number: u64,
     /// When the SYN or the request was due, nanoseconds.
     began: u64,
-    /// When the next request is due, nanoseconds; 0 if none waits for its time.
+    /// When the next request is due, nanoseconds; 0 if that follows from an answer, or if there is no further request.
     wake: u64,
     request: u32,
     answer: u32,
@@ -70,6 +76,8 @@ struct Conversation {
     class: u8,
     failure: Option<FailureCause>,
     is_established: bool,
+    /// A request has no whole answer yet.
+    is_asked: bool,
     /// It is counted as completed, and waits for the end of TIME-WAIT.
     is_completed: bool,
     /// It is in the queue of those that have more to send.
@@ -154,6 +162,15 @@ impl Client {
         (self.table.len() as u64).saturating_sub(self.completed_open)
     }
 
+    /// Returns the counts of completed conversations, of answers, and of octets received so far.
+    pub(crate) fn mark(&self) -> [u64; 3] {
+        let classes = self.record.classes.iter();
+        let [completed, transactions] = classes.fold([0, 0], |[completed, answers], class| {
+            [completed + class.completed, answers + class.transactions]
+        });
+        [completed, transactions, self.record.received_octets]
+    }
+
     /// Opens the next conversation. Returns false if the table is full, or no endpoint is free.
     pub(crate) fn open(&mut self, now: u64) -> bool {
         let task = self.plan.task(self.opened);
@@ -178,6 +195,7 @@ impl Client {
             class: task.class,
             failure: None,
             is_established: false,
+            is_asked: false,
             is_completed: false,
             is_waiting: false,
         };
@@ -285,9 +303,8 @@ impl Client {
         let End::Tcp(tcp) = &mut conversation.end else {
             return;
         };
-        let class = self.plan.class(conversation.class);
-        let has_all = class.is_none_or(|class| conversation.done == class.rhythm.count);
-        let asked = u32::from(conversation.wake == 0 && !has_all);
+        let asked = u32::from(conversation.is_asked);
+        let answered = conversation.answer.saturating_mul(conversation.done);
         let mut check = Check {
             contents: Contents::of_server(self.plan.seed, conversation.number),
             limit: conversation
@@ -299,6 +316,10 @@ impl Client {
         let mut environment = self.shared.environment();
         let reset = tcp.receive(&mut environment, segment, data, now, &mut check);
         self.record.received_octets += u64::from(tcp.received().saturating_sub(before));
+        if conversation.is_asked && before <= answered && tcp.received() > answered {
+            let taken_ns = now.saturating_sub(conversation.began);
+            self.record.first_octet.record(taken_ns, 1);
+        }
         if check.is_damaged {
             conversation.failure = Some(FailureCause::Damaged);
             tcp.abort(&mut environment);
@@ -410,24 +431,41 @@ impl Client {
             let taken_ns = now.saturating_sub(conversation.began);
             self.record.handshake.record(taken_ns, 1);
             conversation.began = now;
+            conversation.is_asked = true;
+            let interval_ns = rhythm.interval_ns;
+            conversation.wake =
+                interval_ns.map_or(0, |interval_ns| now.saturating_add(interval_ns));
             tcp.provide(settings, conversation.request, now);
         }
         let mut answered = 0;
-        if tcp.received() / conversation.answer.max(1) > conversation.done {
+        let has_answer = tcp.received() / conversation.answer.max(1) > conversation.done;
+        if conversation.is_asked && has_answer {
+            conversation.is_asked = false;
             conversation.done += 1;
             answered = 1;
+            let is_late = rhythm.interval_ns.is_some() && now > conversation.wake;
+            self.record.late_transactions += u64::from(is_late);
             let taken_ns = now.saturating_sub(conversation.began);
             self.record.transaction.record(taken_ns, 1);
             if conversation.done == rhythm.count {
+                conversation.wake = 0;
                 tcp.finish();
-            } else {
+            } else if rhythm.interval_ns.is_none() {
                 conversation.wake = now.saturating_add(rhythm.think_ns).max(1);
             }
         }
-        if conversation.wake != 0 && now >= conversation.wake {
+        if !conversation.is_asked && conversation.wake != 0 && now >= conversation.wake {
+            let due = conversation.wake;
             // A late tester makes no answer late.
             conversation.began = now;
+            conversation.is_asked = true;
             conversation.wake = 0;
+            if let Some(interval_ns) = rhythm.interval_ns {
+                conversation.wake = due.saturating_add(interval_ns);
+                // After a late answer, the device has delayed the request.
+                let is_delayed = answered == 0 && now - due > interval_ns / 2;
+                self.record.delayed_requests += u64::from(is_delayed);
+            }
             let octets = conversation.request.saturating_mul(conversation.done + 1);
             tcp.provide(settings, octets, now);
         }
@@ -488,7 +526,7 @@ impl Client {
             .is_some_and(|class| conversation.done == class.rhythm.count);
         let State::Closed(ending) = state else {
             let mut deadline = tcp.deadline();
-            if conversation.wake != 0 {
+            if conversation.wake != 0 && !conversation.is_asked {
                 deadline = deadline.min(conversation.wake);
             }
             let is_over = state == State::TimeWait && has_all;

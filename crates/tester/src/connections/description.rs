@@ -159,7 +159,8 @@ pub struct Conversation {
     /// Time from an answer to the next request, milliseconds.
     #[serde(default)]
     pub think_ms: f64,
-    /// Time from one datagram to the next, milliseconds. Default: each request waits for the answer to the one before.
+    /// Time from one request to the next, milliseconds. Over TCP, a request also waits for the answer to the one before. Default: each
+    /// request follows the answer to the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<f64>,
 }
@@ -447,10 +448,11 @@ impl Connections {
             );
         }
         let is_udp = entry.protocol == TransportProtocol::Udp;
-        if entry.interval_ms.is_some() && !is_udp {
+        let interval_ms = entry.interval_ms.unwrap_or(0.0);
+        if interval_ms >= self.idle_timeout_ms {
             return fault(
                 &[At::Key("interval-ms")],
-                "interval-ms requires protocol = \"udp\" (use think-ms)",
+                "the interval reaches idle-timeout-ms (increase idle-timeout-ms)",
             );
         }
         if entry.interval_ms.is_some() && entry.think_ms > 0.0 {
@@ -635,8 +637,8 @@ interval-ms = 20.0
                 "c.toml:6:9: connections.mix[0].share: ",
             ),
             (
-                format!("{entry}interval-ms = 5.0\n"),
-                "connections.mix[0].interval-ms: interval-ms requires",
+                format!("{entry}interval-ms = 30000.0\n"),
+                "connections.mix[0].interval-ms: the interval reaches",
             ),
             (
                 format!("{entry}think-ms = 30000.0\n"),

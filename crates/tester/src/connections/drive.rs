@@ -122,6 +122,8 @@ struct Limits {
 struct Gaps {
     longest: u64,
     longest_of_host: u64,
+    /// Sum of the turns in which no frame arrived.
+    idle: u64,
     elapsed: u64,
 }
 
@@ -166,6 +168,9 @@ fn run_loop(
             last = clock();
             gaps.longest = gaps.longest.max(last.saturating_sub(now));
         }
+        if received == 0 {
+            gaps.idle = gaps.idle.saturating_add(last.saturating_sub(now));
+        }
     }
 }
 
@@ -190,6 +195,17 @@ impl Tester {
         duration: Duration,
         drain: Duration,
     ) -> Result<ConnectionResult, TesterError> {
+        self.run_conversations(description, duration, drain, None)
+    }
+
+    /// Runs conversations, and reports the rates within a window, nanoseconds from the start. Default: the duration without its first tenth.
+    pub(super) fn run_conversations(
+        &mut self,
+        description: &Connections,
+        duration: Duration,
+        drain: Duration,
+        window: Option<[u64; 2]>,
+    ) -> Result<ConnectionResult, TesterError> {
         self.check_connections(description)?;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let limits = Limits {
@@ -205,6 +221,9 @@ impl Tester {
             .map(|port| port.port.handle.stats())
             .collect();
         let mut session = Session::new(description, limits.duration);
+        if let Some(window) = window {
+            session = session.with_window(window);
+        }
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let check = ClockCheck::begin();
         let (gaps, realtime, refused) = self.drive(&mut session, description, limits)?;
@@ -226,6 +245,8 @@ impl Tester {
             clock_error_ratio,
             links_down: self.links_down(),
             realtime,
+            delayed_requests: 0,
+            idle_ratio: Some(gaps.idle as f64 / (gaps.elapsed as f64).max(1.0)),
         };
         assemble(session, description, times, health).map_err(TesterError::Result)
     }

@@ -9,7 +9,7 @@ use crate::latency::LatencySummary;
 use crate::validity::{InvalidCause, InvalidReason, Validity};
 
 use super::client::Client;
-use super::description::Connections;
+use super::description::{Connections, TransportProtocol};
 use super::nat::TranslationReport;
 use super::outcome::FailureCause;
 use super::server::Server;
@@ -70,10 +70,32 @@ pub struct ClientResult {
     pub tcp: TcpResult,
     /// Time from a SYN to its answer.
     pub handshake: LatencySummary,
+    /// Time from a request to the first octet of its answer, in TCP.
+    #[serde(default)]
+    pub first_octet: LatencySummary,
     /// Time from a request to its whole answer.
     pub transaction: LatencySummary,
+    /// Answers that arrived after the next request of their connection was due, if requests have an interval.
+    #[serde(default)]
+    pub late_transactions: u64,
+    /// Rates without the first tenth and without the end of the run; `None` if the run was too short.
+    #[serde(default)]
+    pub sustained: Option<SustainedRates>,
     /// By entry of the mix.
     pub mix: Vec<MixResult>,
+}
+
+/// Rates of the middle of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SustainedRates {
+    /// Length of the part of the run, seconds.
+    pub length_s: f64,
+    /// Completed conversations per second.
+    pub completed_rate: f64,
+    /// Answers per second.
+    pub transaction_rate: f64,
+    /// Payload received and checked, bits per second.
+    pub received_bps: f64,
 }
 
 /// Counters of one entry of the mix.
@@ -150,6 +172,12 @@ pub struct ConnectionHealth {
     pub links_down: Vec<String>,
     /// Whether the thread had real-time priority.
     pub realtime: bool,
+    /// Requests that the tester sent too late by more than half of their interval.
+    #[serde(default)]
+    pub delayed_requests: u64,
+    /// Share of the time in which the tester had no frame to receive; `None` if it is unknown.
+    #[serde(default)]
+    pub idle_ratio: Option<f64>,
 }
 
 fn client_result(
@@ -157,6 +185,7 @@ fn client_result(
     description: &Connections,
     scheduled: u64,
     elapsed_s: f64,
+    sustained: Option<SustainedRates>,
 ) -> Result<ClientResult, String> {
     let tcp = TcpResult::of(client.shared());
     let record = client.record();
@@ -188,6 +217,9 @@ fn client_result(
         received_octets: record.received_octets,
         tcp,
         handshake: record.handshake.summary()?,
+        first_octet: record.first_octet.summary()?,
+        late_transactions: record.late_transactions,
+        sustained,
         transaction: record.transaction.summary()?,
         mix,
     })
@@ -243,9 +275,18 @@ pub(crate) fn assemble(
 ) -> Result<ConnectionResult, String> {
     let (scheduled, missed) = session.end_schedule();
     let elapsed_s = times.elapsed_s;
+    let sustained = session.window_rates().map(|rates| SustainedRates {
+        length_s: rates.length_s,
+        completed_rate: rates.completed,
+        transaction_rate: rates.transactions,
+        received_bps: rates.received_octets * 8.0,
+    });
     let client = session.client.as_mut();
+    let delayed_requests = client
+        .as_ref()
+        .map_or(0, |client| client.record().delayed_requests);
     let client = client
-        .map(|client| client_result(client, description, scheduled, elapsed_s))
+        .map(|client| client_result(client, description, scheduled, elapsed_s, sustained))
         .transpose()?;
     let mut dropped = health.dropped_packets;
     dropped += session.client.as_mut().map_or(0, |it| it.shared().dropped);
@@ -258,6 +299,7 @@ pub(crate) fn assemble(
         server: session.server.as_mut().map(server_result),
         health: ConnectionHealth {
             missed,
+            delayed_requests,
             dropped_packets: dropped,
             ..health
         },
@@ -297,6 +339,9 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
             health.longest_gap_ns as f64 / 1e6
         )));
     }
+    reasons.extend(
+        reasons_of_intervals(result, description).map(|(it, text)| cause(it).because(text)),
+    );
     if health.receive_drops > 0 {
         reasons.push(InvalidCause::ReceiveDrops.because(format!(
             "the tester's own ports dropped {} received frames",
@@ -327,6 +372,39 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
         reasons.push(InvalidCause::LinkLost.because(text));
     }
     reasons
+}
+
+/// Returns why answers may be late by the tester's fault, if requests over TCP have intervals.
+fn reasons_of_intervals(
+    result: &ConnectionResult,
+    description: &Connections,
+) -> impl Iterator<Item = (InvalidCause, String)> {
+    let entries = description.mix.iter();
+    let over_tcp = entries.filter(|entry| entry.protocol == TransportProtocol::Tcp);
+    let shortest_ms = over_tcp
+        .filter_map(|entry| entry.interval_ms)
+        .reduce(f64::min);
+    let (health, client) = (&result.health, result.client.as_ref());
+    let late = client.map_or(0, |client| client.late_transactions);
+    let answers = client.map_or(0, |client| client.transactions);
+    let gap_ms = health.longest_gap_ns as f64 / 1e6;
+    let has_gap = late > 0 && shortest_ms.is_some_and(|shortest_ms| gap_ms > shortest_ms / 2.0);
+    let gap = has_gap.then(|| {
+        let text = format!(
+            "the tester did not run for {gap_ms:.3} ms, so some of the {late} late answers may be its own"
+        );
+        (InvalidCause::ReceiveGap, text)
+    });
+    let has_missed = health.delayed_requests as f64 > MISSED_RATIO_MAX * answers as f64;
+    let missed = (health.delayed_requests > 0 && has_missed).then(|| {
+        let text = format!(
+            "the tester sent {} of its requests too late (limit: {:.0} % of {answers}; use a lower rate or more connections)",
+            health.delayed_requests,
+            MISSED_RATIO_MAX * 100.0
+        );
+        (InvalidCause::RateMissed, text)
+    });
+    gap.into_iter().chain(missed)
 }
 
 impl ConnectionResult {

@@ -40,6 +40,27 @@ pub(crate) struct Session {
     schedule: Schedule,
     /// Conversations that were due and not opened, because the table was full or no endpoint was free.
     unopened: u64,
+    /// Part of the run whose rates are reported, nanoseconds.
+    window: [u64; 2],
+    /// Counts of the client at the first turn from each end of the window on.
+    marks: [Option<Mark>; 2],
+}
+
+/// Counts of the client at a time.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: u64,
+    counts: [u64; 3],
+}
+
+/// Rates of a part of a run, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct WindowRates {
+    /// Length of the part, seconds.
+    pub(crate) length_s: f64,
+    pub(crate) completed: f64,
+    pub(crate) transactions: f64,
+    pub(crate) received_octets: f64,
 }
 
 impl Session {
@@ -68,11 +89,53 @@ impl Session {
             server: has_server.then(|| Server::new(plan)),
             schedule,
             unopened: 0,
+            window: [duration_ns / 10, duration_ns],
+            marks: [None; 2],
         }
+    }
+
+    /// Reports the rates of another part of the run, nanoseconds from its start.
+    pub(crate) fn with_window(self, window: [u64; 2]) -> Self {
+        Self { window, ..self }
+    }
+
+    /// Notes the client's counts at the ends of the window.
+    fn note(&mut self, now: u64) {
+        let Some(client) = &self.client else {
+            return;
+        };
+        for (end, mark) in self.window.iter().zip(&mut self.marks) {
+            if now >= *end && mark.is_none() {
+                *mark = Some(Mark {
+                    at: now,
+                    counts: client.mark(),
+                });
+            }
+        }
+    }
+
+    /// Returns the rates within the window; `None` if the run ended before the window did.
+    pub(crate) fn window_rates(&self) -> Option<WindowRates> {
+        let [Some(first), Some(last)] = self.marks else {
+            return None;
+        };
+        let length_s = last.at.checked_sub(first.at)? as f64 / PER_SECOND as f64;
+        let mut counts = last.counts.into_iter().zip(first.counts);
+        let mut per_second = || {
+            let (after, before) = counts.next()?;
+            Some(after.saturating_sub(before) as f64 / length_s)
+        };
+        (length_s > 0.0).then_some(WindowRates {
+            length_s,
+            completed: per_second()?,
+            transactions: per_second()?,
+            received_octets: per_second()?,
+        })
     }
 
     /// Opens the conversations that are due, and acts on expired timers.
     pub(crate) fn turn(&mut self, now: u64) {
+        self.note(now);
         if let Some(client) = &mut self.client {
             let unopened = open_due(client, &mut self.schedule, now);
             self.unopened += unopened;

@@ -38,6 +38,14 @@ pub struct SimOptions {
     pub addresses: u32,
     /// Addresses learned per second.
     pub learning_rate: f64,
+    /// Size of the table of connections.
+    pub connections: u32,
+    /// New connections accepted per second.
+    pub connection_rate: f64,
+    /// Time without packets after which a connection is forgotten, seconds.
+    pub idle_timeout_s: f64,
+    /// Time for which a closed connection stays in the table, seconds.
+    pub closed_timeout_s: f64,
     /// Seed of all random values.
     pub seed: u64,
 }
@@ -60,6 +68,10 @@ impl Default for SimOptions {
             restart_s: 0.3,
             addresses: 8192,
             learning_rate: 1e5,
+            connections: 1 << 20,
+            connection_rate: 2e5,
+            idle_timeout_s: 300.0,
+            closed_timeout_s: 0.0,
             seed: 1,
         }
     }
@@ -83,7 +95,7 @@ fn wrong(key: &str, reason: impl Into<String>) -> SimOptionError {
 }
 
 /// Names of all parameters, for error messages.
-const KEYS: &str = "capacity, line-rate, noise, band, band-chance, degrades, base-loss, invalid, latency, buffer, recovery, restart, addresses, learning-rate, seed";
+const KEYS: &str = "capacity, line-rate, noise, band, band-chance, degrades, base-loss, invalid, latency, buffer, recovery, restart, addresses, learning-rate, connections, connection-rate, idle-timeout, closed-timeout, seed";
 
 impl SimOptions {
     fn set(&mut self, key: &str, value: &str) -> Result<(), SimOptionError> {
@@ -102,6 +114,10 @@ impl SimOptions {
             "restart" => self.restart_s = seconds(key, value)?,
             "addresses" => self.addresses = whole(key, value)?,
             "learning-rate" => self.learning_rate = rate(key, value)?,
+            "connections" => self.connections = whole(key, value)?,
+            "connection-rate" => self.connection_rate = rate(key, value)?,
+            "idle-timeout" => self.idle_timeout_s = seconds(key, value)?,
+            "closed-timeout" => self.closed_timeout_s = seconds(key, value)?,
             "seed" => self.seed = whole(key, value)?,
             _ => {
                 return Err(wrong(key, format!("unknown parameter (available: {KEYS})")));
@@ -180,7 +196,8 @@ impl fmt::Display for SimOptions {
         write!(
             f,
             "capacity={},line-rate={},noise={},band={},band-chance={},degrades={},base-loss={},invalid={},latency={}s,\
-             buffer={},recovery={}s,restart={}s,addresses={},learning-rate={},seed={}",
+             buffer={},recovery={}s,restart={}s,addresses={},learning-rate={},\
+             connections={},connection-rate={},idle-timeout={}s,closed-timeout={}s,seed={}",
             self.capacity_pps,
             self.line_rate_pps,
             self.noise,
@@ -195,6 +212,10 @@ impl fmt::Display for SimOptions {
             self.restart_s,
             self.addresses,
             self.learning_rate,
+            self.connections,
+            self.connection_rate,
+            self.idle_timeout_s,
+            self.closed_timeout_s,
             self.seed
         )
     }

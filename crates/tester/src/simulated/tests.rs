@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::connections::{ClientSide, Connections, ConversationLoad};
 use crate::trial::FrameSizes;
 
 fn trial(rate_pps: f64) -> Trial {
@@ -117,6 +118,87 @@ fn recovery_restart_and_addresses_are_those_of_the_options() {
     assert_eq!(flooded(100, 1000.0), 0);
     assert_eq!(flooded(150, 1000.0), 50);
     assert_eq!(flooded(100, 2000.0), 50);
+}
+
+fn conversations(load: ConversationLoad) -> ConversationRun {
+    ConversationRun {
+        description: Connections {
+            client: ClientSide {
+                count: 16,
+                ..ClientSide::default()
+            },
+            ..Connections::default()
+        },
+        load,
+        duration_s: 1.0,
+        drain_s: 1.0,
+        pause_s: 0.0,
+        answer: None,
+    }
+}
+
+#[test]
+fn a_stateful_device_accepts_what_its_limits_permit() {
+    let failed = |options: &str, load| {
+        device(options)
+            .converse(&conversations(load))
+            .unwrap()
+            .failed
+    };
+    let opened = |per_s| ConversationLoad::Connections { per_s };
+    assert_eq!(failed("connection-rate=5000", opened(5_000.0)), 0);
+    let over = failed("connection-rate=5000", opened(10_000.0));
+    assert!((4_990..=5_000).contains(&over), "{over}");
+    // Closed connections fill a small table before they are forgotten.
+    assert_eq!(
+        failed("connections=1000,closed-timeout=500ms", opened(1_900.0)),
+        0
+    );
+    assert!(failed("connections=1000,closed-timeout=500ms", opened(2_100.0)) > 0);
+    let open = |connections| ConversationLoad::Open {
+        connections,
+        opening_per_s: 10_000.0,
+    };
+    assert_eq!(failed("connections=3000", open(3_000)), 0);
+    assert_eq!(failed("connections=3000", open(3_001)), 1);
+    assert_eq!(failed("idle-timeout=400ms", open(100)), 100);
+    // Eleven packets of a connection with one transaction, and four of a transaction.
+    assert_eq!(failed("capacity=1.1M", opened(100_000.0)), 0);
+    assert_eq!(failed("capacity=1.1M", opened(110_000.0)), 10_000);
+    let asked = |per_s| ConversationLoad::Transactions {
+        connections: 1_000,
+        per_s,
+    };
+    assert_eq!(failed("capacity=400k", asked(100_000.0)), 0);
+    assert_eq!(failed("capacity=400k", asked(125_000.0)), 25_000);
+    let transfer = ConversationLoad::Transfer {
+        connections: 10,
+        transactions: 10,
+    };
+    let carried = device("capacity=4M")
+        .converse(&conversations(transfer))
+        .unwrap();
+    assert_eq!(
+        (carried.failed, carried.received_bps),
+        (0, 1e6 * 128.0 * 8.0)
+    );
+}
+
+#[test]
+fn a_stateful_device_forgets_between_runs_and_a_link_limits_the_tester() {
+    let mut small = device("connections=1000,closed-timeout=2s");
+    let mut run = conversations(ConversationLoad::Connections { per_s: 900.0 });
+    assert_eq!(small.converse(&run).unwrap().failed, 0);
+    // The connections of the first run fill the table.
+    assert!(small.converse(&run).unwrap().failed > 0);
+    run.pause_s = 5.0;
+    let mut small = device("connections=1000,closed-timeout=2s");
+    assert_eq!(small.converse(&run).unwrap().failed, 0);
+    assert_eq!(small.converse(&run).unwrap().failed, 0);
+    let run = conversations(ConversationLoad::Connections { per_s: 2e5 });
+    let limited = device("line-rate=1.1M").converse(&run).unwrap();
+    assert!(!limited.validity().reasons().is_empty());
+    assert_eq!(limited.achieved, Some(1e5));
 }
 
 #[test]

@@ -219,8 +219,9 @@ fn client_lines(client: &ClientResult, width: usize) -> Vec<String> {
             INDENT,
         ));
     }
-    let times: [(&'static str, &LatencySummary); 2] = [
+    let times: [(&'static str, &LatencySummary); 3] = [
         ("handshake", &client.handshake),
+        ("first octet", &client.first_octet),
         ("answer", &client.transaction),
     ];
     lines.extend(summary_lines(times));
@@ -345,6 +346,9 @@ mod tests {
             received_octets: 700,
             tcp: TcpResult::default(),
             handshake: LatencySummary::default(),
+            first_octet: LatencySummary::default(),
+            late_transactions: 0,
+            sustained: None,
             transaction: LatencySummary::default(),
             mix: vec![MixResult {
                 name: "web".to_owned(),

@@ -22,7 +22,8 @@ pub(crate) struct MeasureArgs {
     /// Method; docs/methods.md describes the keys and the result of each.
     #[arg(value_parser = method_parser())]
     pub(super) method: &'static MeasuredMethod,
-    /// Port of the tester, once or twice, as for generate; for address-caching and address-learning-rate three.
+    /// Port of the tester, once or twice, as for generate; for address-caching and address-learning-rate three; for methods
+    /// with connections two: of the client and of the server.
     #[arg(long = "port", value_name = "URI", required_unless_present = "tester")]
     pub(super) ports: Vec<PortUri>,
     /// Traffic generator instead of the built-in tester: a simulated device, sim or sim:KEY=VALUE,…, or trex:HOST
@@ -57,6 +58,9 @@ pub(crate) struct MeasureArgs {
     /// Flows of each sending port, 1 to 65535.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) flows: u16,
+    /// Connections of the methods for stateful devices: addresses, sizes and limits (TOML, as for generate, without a rate).
+    #[arg(long, value_name = "FILE")]
+    pub(super) connections: Option<PathBuf>,
     #[command(flatten)]
     pub(super) own: OwnTesterArgs,
     #[command(flatten)]

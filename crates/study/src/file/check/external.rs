@@ -115,6 +115,14 @@ fn ports(file: &StudyFile) -> Checked {
             format!("{given} ports given, but the tester of such a device has one or two"),
         );
     }
+    if file.opens_connections() && given != PORTS {
+        return fault(
+            &path,
+            format!(
+                "{given} port given, but connections require two: of the client and of the server"
+            ),
+        );
+    }
     Ok(())
 }
 

@@ -29,6 +29,11 @@ max-addresses = 1000
 [address-learning-rate]
 addresses = 500
 max-rate-pps = 50000
+[connections-per-second]
+[concurrent-connections]
+[transactions-per-second]
+[connection-throughput]
+[transaction-latency]
 [[case]]
 name = "only"
 neighbours = "none"
@@ -37,7 +42,7 @@ isolation = "none"
 );
 
 /// Keys with a default, by section. Each section has a heading of its name.
-const KEYS: [(&str, &[&str]); 6] = [
+const KEYS: [(&str, &[&str]); 11] = [
     ("soak", &["loss-ratio", "trial-growth-s"]),
     (
         "back-to-back",
@@ -57,6 +62,26 @@ const KEYS: [(&str, &[&str]); 6] = [
         "address-learning-rate",
         &["resolution-pps", "probe-rate-pps"],
     ),
+    (
+        "connections-per-second",
+        &[
+            "max-per-s",
+            "resolution-percent",
+            "failure-ratio",
+            "best-of",
+            "pause-s",
+        ],
+    ),
+    (
+        "concurrent-connections",
+        &["max-connections", "opening-per-s"],
+    ),
+    ("transactions-per-second", &["connections"]),
+    (
+        "connection-throughput",
+        &["connections", "transactions", "repeats"],
+    ),
+    ("transaction-latency", &["load-percent", "repeats"]),
 ];
 
 /// Returns the default that the guide has for a key: in the last cell of its row, or in parentheses.

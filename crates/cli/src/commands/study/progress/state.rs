@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quietwire_search::procedure::{Action, Observation};
+use quietwire_search::procedure::{Action, ConversationLoad, Observation};
 use quietwire_study::{ActionEvent, CaseSpec, Estimate, StepKind, StudyFile, TrialEvent};
 use quietwire_tester::is_bound;
 
@@ -209,6 +209,20 @@ pub(super) fn within(interval: &Interval) -> String {
     }
 }
 
+/// Formats a load with connections.
+fn describe_load(load: &ConversationLoad) -> String {
+    match load {
+        ConversationLoad::Connections { per_s } => format!("{per_s:.0} connections per second"),
+        ConversationLoad::Open { connections, .. } => format!("{connections} open connections"),
+        ConversationLoad::Transactions { connections, per_s } => {
+            format!("{per_s:.0} transactions per second on {connections} connections")
+        }
+        ConversationLoad::Transfer { connections, .. } => {
+            format!("transfers on {connections} connections")
+        }
+    }
+}
+
 /// Formats an action and its observation in one line.
 pub(super) fn describe_action(event: &ActionEvent<'_>) -> String {
     let action = match event.action {
@@ -225,6 +239,7 @@ pub(super) fn describe_action(event: &ActionEvent<'_>) -> String {
             format!("{addresses} addresses at {rate_pps:.0} per second")
         }
         Action::Probe { addresses, .. } => format!("frames to {addresses} addresses"),
+        Action::Converse(trial) => describe_load(&trial.load),
     };
     let observed = match event.observation {
         Observation::Passed { lost_frames, .. } => format!("{lost_frames} lost"),
@@ -240,7 +255,10 @@ pub(super) fn describe_action(event: &ActionEvent<'_>) -> String {
             flooded_frames,
             lost_frames,
         } => format!("{flooded_frames} flooded, {lost_frames} lost"),
-        Observation::Invalid { reason } => format!("INVALID: {reason}"),
+        Observation::Conversed(counts) => {
+            format!("{} of {} failed", counts.failed, counts.attempted)
+        }
+        Observation::Invalid { reason, .. } => format!("INVALID: {reason}"),
     };
     format!("{action}: {observed}")
 }
