@@ -19,6 +19,7 @@ mod client;
 mod description;
 mod drive;
 mod end;
+mod expected_nat;
 #[cfg(test)]
 mod kernel_tests;
 mod methods;
@@ -41,6 +42,7 @@ pub use description::{
     ADDRESSES_MAX, ClientSide, Connections, Conversation, MIX_MAX, OPEN_MAX, RATE_MAX, Role,
     ServerSide, Size, TransportProtocol,
 };
+pub use expected_nat::{ExpectedNat, NatCheckReport, NatFault, NatViolation, PoolRange};
 pub use methods::{ConversationLoad, ConversationOutcome, ConversationRun};
 pub use nat::{PoolAddress, TranslationReport};
 pub use outcome::FailureCause;

@@ -8,6 +8,7 @@ use quietwire_base::locate::{self, At, FileError, LocatedFault};
 use quietwire_packet::MacAddress;
 use serde::{Deserialize, Serialize};
 
+use super::expected_nat::{ExpectedNat, PoolRange};
 use super::request::HEAD;
 use super::tcp::{STREAM_MAX, WINDOW_MAX};
 
@@ -63,6 +64,9 @@ pub struct Connections {
     pub client: ClientSide,
     /// The server's end.
     pub server: ServerSide,
+    /// Translation of the clients' addresses and ports that is expected at the server. Default: translations are reported and not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat: Option<ExpectedNat>,
     /// Kinds of conversations. Default: one request of 64 octets and one answer of 128 octets over TCP.
     pub mix: Vec<Conversation>,
 }
@@ -233,6 +237,7 @@ impl Default for Connections {
             answer_timeout_ms: 2_000.0,
             client: ClientSide::default(),
             server: ServerSide::default(),
+            nat: None,
             mix: vec![Conversation {
                 name: "request".to_owned(),
                 protocol: TransportProtocol::Tcp,
@@ -327,6 +332,7 @@ impl Connections {
         self.fault_of_load()
             .or_else(|| self.fault_of_tcp())
             .or_else(|| self.fault_of_ends())
+            .or_else(|| self.fault_of_nat())
             .or_else(|| self.fault_of_mix())
     }
 
@@ -395,6 +401,21 @@ impl Connections {
             }
         }
         None
+    }
+
+    fn fault_of_nat(&self) -> Option<LocatedFault> {
+        let expected = self.nat.as_ref()?;
+        let is_ipv4 = self.server.address.is_ipv4();
+        let is_other = |range: &PoolRange| range.first.is_ipv4() != is_ipv4;
+        if let Some(index) = expected.pool.iter().position(is_other) {
+            return fault(
+                &[At::Key("nat"), At::Key("pool"), At::Index(index)],
+                "pool and server have addresses of different versions",
+            );
+        }
+        let mut fault = expected.first_fault()?;
+        fault.path.insert(0, At::Key("nat"));
+        Some(fault)
     }
 
     fn fault_of_mix(&self) -> Option<LocatedFault> {
@@ -592,6 +613,22 @@ interval-ms = 20.0
     fn faults_are_located() {
         let entry = "[[connections.mix]]\nname = \"a\"\nport = 80\nrequest = 100\nanswer = 1\n";
         for (text, expected) in [
+            (
+                "[connections.nat]\npool = [\"1.2.3.4/40\"]\n".to_owned(),
+                "'1.2.3.4/40' is no address",
+            ),
+            (
+                "[connections.nat]\npool = [\"1.2.3.4\"]\nports = [0, 5]\n".to_owned(),
+                "c.toml:3:9: connections.nat.ports: ",
+            ),
+            (
+                "[connections.nat]\npool = [\"2001:db8::\"]\n".to_owned(),
+                "connections.nat.pool[0]: pool and server",
+            ),
+            (
+                "[connections.nat]\npaired = true\n".to_owned(),
+                "connections.nat.pool: without a pool",
+            ),
             (
                 "[connections]\ncolour = 1\n".to_owned(),
                 "c.toml:2:1: connections.colour: ",

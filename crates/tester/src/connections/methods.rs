@@ -342,6 +342,10 @@ impl ConversationRun {
             return ConversationOutcome::default();
         };
         let (attempted, failed) = self.attempts(prepared, client);
+        let server = result.server.as_ref();
+        let checked = server.and_then(|server| server.nat_check.as_ref());
+        let mistranslated = checked.map_or(0, |checked| checked.violating);
+        let failed = failed.saturating_add(mistranslated).min(attempted);
         let sustained = client.sustained.unwrap_or_default();
         let causes = client.failed.iter();
         let mut causes: BTreeMap<String, u64> = causes
@@ -350,6 +354,7 @@ impl ConversationRun {
         for (name, count) in [
             ("unfinished", client.unfinished),
             ("late", client.late_transactions),
+            ("mistranslated", mistranslated),
         ] {
             if count > 0 {
                 causes.insert(name.to_owned(), count);

@@ -6,13 +6,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::expected_nat::{Endpoint, ExpectedNat, NatCheck, NatCheckReport};
+
 /// Translated addresses that are listed at most.
 const ADDRESSES_MAX: usize = 4096;
 /// Translations that are remembered at most, to compare later ones with them.
 const MAPPINGS_MAX: usize = 1 << 18;
-
-/// Address and port.
-pub(crate) type Endpoint = (Ipv6Addr, u16);
 
 /// Translations that the server has observed.
 #[derive(Debug)]
@@ -25,6 +24,8 @@ pub(crate) struct Translations {
     same_mapping: u64,
     other_port: u64,
     other_address: u64,
+    /// Check against an expectation; `None` without one.
+    check: Option<NatCheck>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +68,8 @@ pub struct PoolAddress {
 }
 
 impl Translations {
-    /// Creates an empty record. It allocates here, and never afterwards.
-    pub(crate) fn new() -> Self {
+    /// Creates an empty record, with a check if a translation is expected. It allocates here, and never afterwards.
+    pub(crate) fn new(expected: Option<&ExpectedNat>) -> Self {
         Self {
             unchanged: 0,
             changed: 0,
@@ -78,11 +79,20 @@ impl Translations {
             same_mapping: 0,
             other_port: 0,
             other_address: 0,
+            check: expected.cloned().map(NatCheck::new),
         }
+    }
+
+    /// Returns the result of the check; `None` without an expectation.
+    pub(crate) fn check_report(&self) -> Option<NatCheckReport> {
+        self.check.as_ref().map(NatCheck::report)
     }
 
     /// Records a conversation: the source that the client names, and the source that arrived.
     pub(crate) fn note(&mut self, meant: Endpoint, arrived: Endpoint) {
+        if let Some(check) = &mut self.check {
+            check.note(meant, arrived, self.mappings.get(&meant).copied());
+        }
         if meant == arrived {
             self.unchanged += 1;
             return;
@@ -151,7 +161,7 @@ mod tests {
 
     #[test]
     fn pool_ports_and_repeated_mappings_are_reported() {
-        let mut observed = Translations::new();
+        let mut observed = Translations::new(None);
         observed.note(endpoint(1, 10), endpoint(1, 10));
         for (meant, arrived) in [
             (endpoint(1, 10), endpoint(9, 5000)),
@@ -190,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_hostile_number_of_addresses_is_counted_and_not_listed() {
-        let mut observed = Translations::new();
+        let mut observed = Translations::new(None);
         for number in 0..10_000_u32 {
             let arrived = (Ipv4Addr::from(number).to_ipv6_mapped(), 1);
             observed.note(endpoint(1, 1), arrived);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::traffic::mix;
 
 use super::description::{Connections, Conversation, Size, TransportProtocol};
+use super::expected_nat::ExpectedNat;
 use super::tcp::Settings;
 use super::udp::Rhythm;
 
@@ -77,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) open_max: u32,
     pub(crate) clients: AddressRange,
     pub(crate) servers: AddressRange,
+    /// Translation that is expected at the server.
+    pub(crate) expected_nat: Option<ExpectedNat>,
     first_port: u16,
     /// Ports of an address.
     ports: u32,
@@ -154,6 +157,7 @@ impl Plan {
             open_max: description.open_max,
             clients: AddressRange::new(description.client.address, description.client.count),
             servers: AddressRange::new(description.server.address, description.server.count),
+            expected_nat: description.nat.clone(),
             first_port,
             ports: u32::from(last_port - first_port) + 1,
             classes,

@@ -10,6 +10,7 @@ use crate::validity::{InvalidCause, InvalidReason, Validity};
 
 use super::client::Client;
 use super::description::{Connections, TransportProtocol};
+use super::expected_nat::NatCheckReport;
 use super::nat::TranslationReport;
 use super::outcome::FailureCause;
 use super::server::Server;
@@ -132,6 +133,9 @@ pub struct ServerResult {
     pub tcp: TcpResult,
     /// What a NAT between the ends has changed.
     pub translations: TranslationReport,
+    /// Check of the translations; `None` if none is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat_check: Option<NatCheckReport>,
 }
 
 /// Counters of TCP, and of frames that belong to no conversation.
@@ -237,6 +241,7 @@ fn server_result(server: &mut Server) -> ServerResult {
         received_octets: record.received_octets,
         tcp,
         translations: server.translations().report(),
+        nat_check: server.translations().check_report(),
     }
 }
 

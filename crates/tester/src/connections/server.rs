@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 
 use super::description::TransportProtocol;
 use super::end::Shared;
-use super::nat::{Endpoint, Translations};
+use super::expected_nat::Endpoint;
+use super::nat::Translations;
 use super::outcome::{FailureCause, Failures};
 use super::pattern::{Pattern, Sender};
 use super::plan::Plan;
@@ -128,7 +129,7 @@ impl Server {
             shared: Shared::new(plan.settings, plan.open_max),
             table: Table::new(plan.open_max, plan.seed ^ 2),
             waiting: VecDeque::with_capacity(plan.open_max as usize),
-            translations: Translations::new(),
+            translations: Translations::new(plan.expected_nat.as_ref()),
             record: ServerRecord::default(),
             plan,
         }

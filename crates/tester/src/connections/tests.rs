@@ -177,9 +177,48 @@ fn a_nat_is_learned_at_the_server() {
     // A NAT that forgets.
     let mut network = Network::new(1, Faults::default());
     network.nat = Some(network::Nat::new(2, 20_000).forgetting());
-    let observed = run(text, &mut network).server.unwrap().translations;
+    let server = run(text, &mut network).server.unwrap();
+    assert_eq!(server.nat_check, None);
+    let observed = server.translations;
     assert_eq!(observed.same_mapping, 0);
     assert_eq!(observed.other_port + observed.other_address, 296);
+}
+
+#[test]
+fn a_nat_is_checked_against_what_is_expected() {
+    let text = |nat: &str| {
+        format!(
+            "[connections]\nrate = 400.0\ntime-wait-ms = 20.0\n[connections.client]\ncount = 4\nports = [1024, 1049]\n[connections.nat]\n{nat}"
+        )
+    };
+    let pool = "pool = [\"203.0.113.0/31\"]\nports = [20000, 20103]\n";
+    let checked = |nat: &str, network: network::Nat| {
+        let mut clean = Network::new(1, Faults::default());
+        clean.nat = Some(network);
+        let server = run(&text(nat), &mut clean).server.unwrap();
+        server.nat_check.unwrap()
+    };
+    let keeps = || network::Nat::new(2, 20_000);
+    let good = checked(&format!("{pool}same-mapping = true\n"), keeps());
+    assert_eq!((good.conversations, good.violating), (400, 0), "{good:?}");
+    // A NAT that forgets: as often as an endpoint came again.
+    let forgets = checked(
+        "pool = [\"203.0.113.0/31\"]\nsame-mapping = true\n",
+        keeps().forgetting(),
+    );
+    assert_eq!(forgets.violating, 296, "{forgets:?}");
+    assert_eq!(forgets.faults.get(&NatFault::OtherMapping), Some(&296));
+    assert_eq!(forgets.first.len(), 8);
+    // Half of the conversations have the second address, and a part the higher ports.
+    let narrow = "pool = [\"203.0.113.0\"]\nports = [20000, 20103]\n";
+    let outside = checked(narrow, keeps());
+    assert_eq!(
+        outside.faults.get(&NatFault::OutsidePool),
+        Some(&200),
+        "{outside:?}"
+    );
+    let none = checked("", keeps());
+    assert_eq!(none.faults.get(&NatFault::Changed), Some(&400));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use clap::Args;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::IsolationRecord;
 use quietwire_tester::connections::{
-    ClientResult, ConnectionResult, Connections, ServerResult, TranslationReport,
+    ClientResult, ConnectionResult, Connections, ExpectedNat, NatCheckReport, ServerResult,
+    TranslationReport,
 };
 use quietwire_tester::{LatencySummary, Preparation, Validity};
 use serde::Serialize;
@@ -56,12 +57,19 @@ pub(super) struct ConnectionArgs {
     /// Conversations to keep open, 1 to 4194304. Default: that of the description.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_194_304), conflicts_with_all = FRAME_OPTIONS)]
     concurrent: Option<u32>,
+    /// Check that a NAT translates clients into this pool: addresses, FIRST-LAST or prefixes, then ports=FIRST-LAST,
+    /// same-mapping and paired, separated by commas; or none. Default: that of the description.
+    #[arg(long, value_name = "POOL", conflicts_with_all = FRAME_OPTIONS)]
+    expect_nat: Option<ExpectedNat>,
 }
 
 impl ConnectionArgs {
     /// Returns true if the options ask for conversations.
     pub(super) fn is_requested(&self) -> bool {
-        self.connections.is_some() || self.connections_rate.is_some() || self.concurrent.is_some()
+        self.connections.is_some()
+            || self.connections_rate.is_some()
+            || self.concurrent.is_some()
+            || self.expect_nat.is_some()
     }
 }
 
@@ -123,12 +131,25 @@ pub(super) fn run(args: &Setup<'_>) -> Result<()> {
     }
     undone?;
     match &result.validity {
-        Validity::Valid => Ok(()),
+        Validity::Valid => check_nat(&result),
         Validity::Invalid(_) => Err(CheckFailed(
             "the run is invalid because the tester failed, so it has no result for the device"
                 .to_owned(),
         )
         .into()),
+    }
+}
+
+/// Fails if a NAT translated a conversation otherwise than expected.
+fn check_nat(result: &ConnectionResult) -> Result<()> {
+    let server = result.server.as_ref();
+    match server.and_then(|server| server.nat_check.as_ref()) {
+        Some(checked) if checked.violating > 0 => Err(CheckFailed(format!(
+            "{} of {} conversations were translated otherwise than expected",
+            checked.violating, checked.conversations
+        ))
+        .into()),
+        _ => Ok(()),
     }
 }
 
@@ -145,6 +166,9 @@ fn description(args: &ConnectionArgs, given: usize) -> Result<Connections> {
         description.concurrent = Some(number);
         // Room for those in TIME-WAIT as well.
         description.open_max = description.open_max.max(number.saturating_mul(2));
+    }
+    if args.expect_nat.is_some() {
+        description.nat.clone_from(&args.expect_nat);
     }
     if let Some(fault) = description.first_fault() {
         bail!(Usage(fault.message));
@@ -247,7 +271,29 @@ fn server_lines(server: &ServerResult, width: usize) -> Vec<String> {
         ));
     }
     lines.extend(translation_line(&server.translations, width));
+    let checked = server.nat_check.as_ref();
+    lines.extend(checked.map(|checked| fold(&nat_check_line(checked), width, INDENT)));
     lines
+}
+
+/// Describes whether a NAT translated as expected.
+fn nat_check_line(checked: &NatCheckReport) -> String {
+    let name = "NAT check";
+    if checked.violating == 0 {
+        return format!(
+            "{name:INDENT$}all {} conversations as expected",
+            checked.conversations
+        );
+    }
+    let faults = checked.faults.iter();
+    let faults = causes(faults.map(|(fault, count)| (fault.words(), *count)));
+    let first = checked.first.first().map_or_else(String::new, |first| {
+        format!("; first: {} arrived as {}", first.source, first.arrived)
+    });
+    format!(
+        "{name:INDENT$}{} of {} conversations otherwise than expected: {faults}{first}",
+        checked.violating, checked.conversations
+    )
 }
 
 /// Describes what a NAT has changed; nothing if there is none.
@@ -325,7 +371,9 @@ fn result_text(result: &ConnectionResult, width: usize) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use quietwire_tester::connections::{FailureCause, MixResult, PoolAddress, TcpResult};
+    use quietwire_tester::connections::{
+        FailureCause, MixResult, NatFault, NatViolation, PoolAddress, TcpResult,
+    };
 
     use super::*;
 
@@ -385,5 +433,28 @@ mod tests {
         let expected = "NAT        10 of 10 sources changed to 2 addresses from 203.0.113.1 to 203.0.113.2, ports 1001 to 2002; repeated \
                         sources: 6 with the same mapping, 0 with another port, 0 with another address";
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_nat_that_is_not_as_expected_is_described() {
+        let mut checked = NatCheckReport {
+            expected: "203.0.113.0/28,ports=2000-2999".parse().unwrap(),
+            conversations: 400,
+            violating: 0,
+            faults: BTreeMap::new(),
+            first: Vec::new(),
+        };
+        let good = "NAT check  all 400 conversations as expected";
+        assert_eq!(nat_check_line(&checked), good);
+        checked.violating = 12;
+        checked.faults = BTreeMap::from([(NatFault::OutsidePool, 10), (NatFault::OutsidePorts, 4)]);
+        checked.first.push(NatViolation {
+            fault: NatFault::OutsidePool,
+            source: "198.18.0.1:1024".parse().unwrap(),
+            arrived: "192.0.2.9:2000".parse().unwrap(),
+        });
+        let bad = "NAT check  12 of 400 conversations otherwise than expected: 10 outside the pool, 4 outside the ports; first: \
+                   198.18.0.1:1024 arrived as 192.0.2.9:2000";
+        assert_eq!(nat_check_line(&checked), bad);
     }
 }
