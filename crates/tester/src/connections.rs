@@ -45,10 +45,12 @@ pub use description::{
 pub use expected_nat::{ExpectedNat, NatCheckReport, NatFault, NatViolation, PoolRange};
 pub use methods::{ConversationLoad, ConversationOutcome, ConversationRun};
 pub use nat::{PoolAddress, TranslationReport};
-pub use outcome::FailureCause;
+pub use outcome::{ConversationEnd, FailureCause};
 pub use result::{
     ClientResult, ConnectionHealth, ConnectionResult, MixResult, ServerResult, SustainedRates,
     TcpResult,
 };
 #[cfg(test)]
 pub(crate) use tcp::feed as feed_segments;
+#[cfg(test)]
+pub(crate) use tests::{Delivery, run_through};

@@ -4,11 +4,15 @@
 //!
 //! The device is a separate process ([`serve_device`]), connected by two ports. It shares only the codec of the signature and the clock
 //! with the tester.
+//!
+//! For connections, the device is a stateful one that lies about some of them.
 
 mod case;
 mod compare;
+mod connections;
 mod device;
 mod ledger;
+mod liar;
 mod line;
 mod link;
 mod processor;
@@ -16,7 +20,9 @@ mod script;
 
 pub use case::{Case, CaseReport, SelfTestOptions};
 pub use compare::{Figure, Verdict};
+pub use connections::{ConnectionCaseReport, ConnectionSelfTestOptions};
 pub use device::{DeviceOptions, serve_device};
 pub use ledger::{Ledger, Tally};
+pub use liar::{LedgerConnection, Lie, LieLedger, LieScript};
 pub use link::DeviceLink;
 pub use script::{Action, Choice, Fault, Rule, Script};

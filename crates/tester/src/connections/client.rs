@@ -2,12 +2,13 @@
 //! The client's end: opens conversations, sends requests, and checks answers.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use crate::latency::Recorder;
 
 use super::description::TransportProtocol;
 use super::end::Shared;
-use super::outcome::{FailureCause, Failures};
+use super::outcome::{ConversationEnd, FailureCause, Failures};
 use super::pattern::Sender;
 use super::plan::{Plan, Task};
 use super::request::{Contents, Request};
@@ -97,6 +98,8 @@ pub(crate) struct Client {
     /// Completed conversations in TIME-WAIT.
     completed_open: u64,
     record: ClientRecord,
+    /// Ends of connections, in order, as far as there is space; none unless they are logged.
+    log: Vec<ConversationEnd>,
 }
 
 /// Check of the octets of a server.
@@ -131,6 +134,7 @@ impl Client {
             turn: 0,
             completed_open: 0,
             record,
+            log: Vec::new(),
             plan,
         }
     }
@@ -150,6 +154,27 @@ impl Client {
     /// Returns the counters and times.
     pub(crate) fn record(&self) -> &ClientRecord {
         &self.record
+    }
+
+    /// Logs the ends of at most `most` connections.
+    pub(crate) fn log_ends(&mut self, most: usize) {
+        self.log = Vec::with_capacity(most);
+    }
+
+    /// Returns the logged ends.
+    pub(crate) fn take_log(&mut self) -> Vec<ConversationEnd> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// Logs the end of a connection, if there is space.
+    fn log_end(&mut self, key: &Key, failure: Option<FailureCause>) {
+        if self.log.len() < self.log.capacity() {
+            let address = self.plan.clients.address(key.local).to_canonical();
+            self.log.push(ConversationEnd {
+                source: SocketAddr::new(address, key.local_port),
+                failure,
+            });
+        }
     }
 
     /// Returns the number of conversations opened so far.
@@ -404,7 +429,7 @@ impl Client {
         if is_tcp {
             self.converse(entry, now);
             self.transmit(entry, &key, now);
-            self.end_connection(entry);
+            self.end_connection(entry, &key);
         } else {
             self.send_datagrams(entry, &key, now);
         }
@@ -512,7 +537,7 @@ impl Client {
     }
 
     /// Counts and removes a connection that has ended, and sets the timer of others.
-    fn end_connection(&mut self, entry: u32) {
+    fn end_connection(&mut self, entry: u32, key: &Key) {
         let Some(conversation) = self.table.get_mut(entry) else {
             return;
         };
@@ -534,6 +559,7 @@ impl Client {
                 let class = conversation.class;
                 self.completed_open += 1;
                 self.count(class, |counts| counts.completed += 1);
+                self.log_end(key, None);
             }
             self.table.set_timer(entry, deadline);
             return;
@@ -548,6 +574,9 @@ impl Client {
             return;
         }
         self.table.remove(entry);
+        if !was_completed {
+            self.log_end(key, failure);
+        }
         match failure {
             _ if was_completed => self.completed_open = self.completed_open.saturating_sub(1),
             None => self.count(class, |counts| counts.completed += 1),

@@ -109,6 +109,18 @@ impl<'port> Line<'port> {
     }
 }
 
+/// What a run reports in addition.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RunExtras {
+    /// Part of the run whose rates are reported, nanoseconds from the start. Default: the duration without its first tenth.
+    pub(super) window: Option<[u64; 2]>,
+    /// Ends of connections that are logged at most.
+    pub(super) logged: usize,
+}
+
+/// Ends of connections that a logged run has at most.
+const LOGGED_MAX: usize = 1 << 16;
+
 /// Times of the loop, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
@@ -195,16 +207,33 @@ impl Tester {
         duration: Duration,
         drain: Duration,
     ) -> Result<ConnectionResult, TesterError> {
-        self.run_conversations(description, duration, drain, None)
+        self.run_conversations(description, duration, drain, RunExtras::default())
     }
 
-    /// Runs conversations, and reports the rates within a window, nanoseconds from the start. Default: the duration without its first tenth.
+    /// Runs conversations, and logs the end of each connection.
+    ///
+    /// # Errors
+    /// As [`Self::run_connections`].
+    pub(crate) fn run_logged(
+        &mut self,
+        description: &Connections,
+        duration: Duration,
+        drain: Duration,
+    ) -> Result<ConnectionResult, TesterError> {
+        let extras = RunExtras {
+            logged: LOGGED_MAX,
+            ..RunExtras::default()
+        };
+        self.run_conversations(description, duration, drain, extras)
+    }
+
+    /// Runs conversations with extras.
     pub(super) fn run_conversations(
         &mut self,
         description: &Connections,
         duration: Duration,
         drain: Duration,
-        window: Option<[u64; 2]>,
+        extras: RunExtras,
     ) -> Result<ConnectionResult, TesterError> {
         self.check_connections(description)?;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -221,8 +250,11 @@ impl Tester {
             .map(|port| port.port.handle.stats())
             .collect();
         let mut session = Session::new(description, limits.duration);
-        if let Some(window) = window {
+        if let Some(window) = extras.window {
             session = session.with_window(window);
+        }
+        if let Some(client) = &mut session.client {
+            client.log_ends(extras.logged);
         }
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let check = ClockCheck::begin();

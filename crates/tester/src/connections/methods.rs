@@ -13,6 +13,7 @@ use crate::tester::Tester;
 use crate::validity::{InvalidCause, InvalidReason, Validity};
 
 use super::description::{Connections, OPEN_MAX, RATE_MAX, Role, Size, TransportProtocol};
+use super::drive::RunExtras;
 use super::outcome::FailureCause;
 use super::result::{ClientResult, ConnectionResult};
 
@@ -450,7 +451,10 @@ impl Tester {
             &prepared.description,
             length(prepared.opening_s),
             length(prepared.drain_s),
-            Some(prepared.window_s.map(nanoseconds)),
+            RunExtras {
+                window: Some(prepared.window_s.map(nanoseconds)),
+                ..RunExtras::default()
+            },
         )?;
         let outcome = run.outcome(&prepared, &result);
         let is_aborted = || self.abort.load(Ordering::Relaxed).then_some(());

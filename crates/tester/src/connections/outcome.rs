@@ -2,6 +2,7 @@
 //! Outcomes of conversations, and their counters.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,15 @@ impl FailureCause {
             Ending::Idle => Some(Self::NoAnswer),
         }
     }
+}
+
+/// End of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationEnd {
+    /// Address and port of the client.
+    pub source: SocketAddr,
+    /// Why it failed; `None` if it was completed.
+    pub failure: Option<FailureCause>,
 }
 
 /// Failed conversations by cause.

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::description::{Connections, TransportProtocol};
 use super::expected_nat::NatCheckReport;
 use super::nat::TranslationReport;
-use super::outcome::FailureCause;
+use super::outcome::{ConversationEnd, FailureCause};
 use super::server::Server;
 use super::session::Session;
 
@@ -38,6 +38,9 @@ pub struct ConnectionResult {
     pub health: ConnectionHealth,
     /// Whether the result describes the device.
     pub validity: Validity,
+    /// Ends of connections in order, if they were logged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<ConversationEnd>,
 }
 
 /// Counters and times of the client's end.
@@ -309,6 +312,10 @@ pub(crate) fn assemble(
             ..health
         },
         validity: Validity::Valid,
+        ends: session
+            .client
+            .as_mut()
+            .map_or_else(Vec::new, Client::take_log),
     };
     result.validity = Validity::of(reasons(&result, description));
     Ok(result)

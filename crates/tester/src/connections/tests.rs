@@ -11,6 +11,7 @@ use super::result::{ConnectionHealth, RunTimes, assemble};
 use super::session::Session;
 use super::*;
 use crate::validity::{InvalidCause, Validity};
+pub(crate) use network::Delivery;
 use network::{Faults, Network};
 
 const SECOND: u64 = 1_000_000_000;
@@ -30,6 +31,28 @@ fn run(text: &str, network: &mut Network) -> ConnectionResult {
         elapsed_s: elapsed_ns as f64 / 1e9,
     };
     assemble(session, &description, times, ConnectionHealth::default()).unwrap()
+}
+
+/// Runs a description for so many seconds through a device, which decides on each frame and may change it.
+pub(crate) fn run_through(
+    description: &Connections,
+    duration_s: f64,
+    device: impl FnMut(&mut [u8]) -> Delivery + 'static,
+) -> ConnectionResult {
+    let mut network = Network::new(1, Faults::default());
+    network.device = Some(Box::new(device));
+    let duration = (duration_s * SECOND as f64) as u64;
+    let mut session = Session::new(description, duration);
+    if let Some(client) = &mut session.client {
+        client.log_ends(1 << 16);
+    }
+    let elapsed_ns = network.run(&mut session, duration, 60 * SECOND);
+    let times = RunTimes {
+        started_unix_ns: 1,
+        duration_s,
+        elapsed_s: elapsed_ns as f64 / SECOND as f64,
+    };
+    assemble(session, description, times, ConnectionHealth::default()).unwrap()
 }
 
 const MIX: &str = "

@@ -29,7 +29,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    fn exact(name: impl Into<String>, expected: u64, measured: u64) -> Self {
+    pub(super) fn exact(name: impl Into<String>, expected: u64, measured: u64) -> Self {
         Self {
             name: name.into(),
             least: expected,

@@ -97,6 +97,7 @@ pub fn serve_device(
     let (mut turns, mut idle) = (0u64, 0u64);
     loop {
         turns = turns.wrapping_add(1);
+        processor.note_turn();
         let is_busy = turn(&mut ports, &mut received, &mut processor);
         idle = if is_busy { 0 } else { idle + 1 };
         if is_busy && !turns.is_multiple_of(TURNS) {
@@ -106,6 +107,14 @@ pub fn serve_device(
             Ok(Ok(Request::Begin(orders))) => {
                 processor.begin(&orders);
                 reply(&mut output, &Reply::Ready)?;
+            }
+            Ok(Ok(Request::BeginConnections(script))) => {
+                processor.begin_connections(script);
+                reply(&mut output, &Reply::Ready)?;
+            }
+            Ok(Ok(Request::FinishConnections)) => {
+                let ledger = processor.finish_connections();
+                reply(&mut output, &Reply::Connections(Box::new(ledger)))?;
             }
             Ok(Ok(Request::Finish)) => {
                 // The frames left in the rings were offered as well.

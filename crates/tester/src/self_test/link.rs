@@ -11,6 +11,7 @@ use quietwire_base::Deadline;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;
+use super::liar::{LieLedger, LieScript};
 use super::script::Script;
 use crate::error::TesterError;
 
@@ -28,8 +29,12 @@ pub(super) struct Orders {
 pub(super) enum Request {
     /// Begin a trial.
     Begin(Orders),
+    /// Begin a trial with connections.
+    BeginConnections(LieScript),
     /// End the trial and send its ledger.
     Finish,
+    /// End the trial with connections and send its ledger.
+    FinishConnections,
 }
 
 /// A reply of the device. The first reply, [`Reply::Ready`], needs no request.
@@ -40,6 +45,8 @@ pub(super) enum Reply {
     Ready,
     /// The ledger of the trial.
     Ledger(Box<Ledger>),
+    /// The ledger of the trial with connections.
+    Connections(Box<LieLedger>),
 }
 
 /// Timeout of the device's start and of each reply.
@@ -91,6 +98,21 @@ impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
         self.request(&Request::Finish)?;
         match self.reply()? {
             Reply::Ledger(ledger) => Ok(*ledger),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Begins a trial with connections.
+    pub(super) fn begin_connections(&mut self, script: LieScript) -> Result<(), TesterError> {
+        self.request(&Request::BeginConnections(script))?;
+        self.wait_until_ready()
+    }
+
+    /// Ends a trial with connections and returns its ledger.
+    pub(super) fn finish_connections(&mut self) -> Result<LieLedger, TesterError> {
+        self.request(&Request::FinishConnections)?;
+        match self.reply()? {
+            Reply::Connections(ledger) => Ok(*ledger),
             other => Err(unexpected(&other)),
         }
     }

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use quietwire_dpdk::{Eal, Mbuf, Mempool, TxQueue, cycles};
 
 use super::ledger::{DamageEffect, Ledger, Tally};
+use super::liar::{Fate, Liar, LieLedger, LieScript};
 use super::line::{DelayLine, FrameFacts, Kind};
 use super::link::Orders;
 use super::script::{Action, Draws, Plan};
@@ -171,6 +172,10 @@ pub(super) struct FrameProcessor<'a> {
     /// Octets from the start of a frame to its signature.
     place: usize,
     work: Option<Work<'a>>,
+    /// Stateful device of a trial with connections.
+    liar: Option<Liar>,
+    /// When the device began its last turn, ticks.
+    turned: u64,
     /// By the port that sends them.
     lines: [DelayLine; 2],
 }
@@ -182,6 +187,8 @@ impl<'a> FrameProcessor<'a> {
             pool,
             place: signature_place(IpVersion::V4),
             work: None,
+            liar: None,
+            turned: 0,
             lines: [DelayLine::new(eal), DelayLine::new(eal)],
         }
     }
@@ -225,9 +232,55 @@ impl<'a> FrameProcessor<'a> {
         }
     }
 
+    /// Begins a trial with connections.
+    pub(super) fn begin_connections(&mut self, script: LieScript) {
+        self.liar = Some(Liar::new(script));
+        self.turned = cycles::now();
+    }
+
+    /// Ends a trial with connections.
+    pub(super) fn finish_connections(&mut self) -> LieLedger {
+        self.liar
+            .take()
+            .map_or_else(LieLedger::default, Liar::into_ledger)
+    }
+
+    /// Notes the begin of a turn.
+    #[inline(always)]
+    pub(super) fn note_turn(&mut self) {
+        if let Some(liar) = &mut self.liar {
+            let now = cycles::now();
+            let gap = now.saturating_sub(self.turned);
+            liar.note_gap(Scale::new(ticks_per_second()).ns(gap));
+            self.turned = now;
+        }
+    }
+
+    /// Lets the stateful device decide on a frame.
+    #[cold]
+    fn lie(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
+        let octets = frame.octets_mut();
+        let fate = match (&mut self.liar, octets) {
+            (Some(liar), Some(octets)) => liar.judge(octets),
+            _ => Fate::Forward,
+        };
+        let to = match fate {
+            Fate::Forward => 1 - side,
+            Fate::Return => side,
+            Fate::Drop => return,
+        };
+        if let Some(line) = self.lines.get_mut(to) {
+            line.push(frame, FrameFacts::UNCOUNTED, now);
+        }
+    }
+
     /// Applies the script to a frame received on port `side` at tick `now`.
     #[inline(always)]
     pub(super) fn take(&mut self, side: usize, frame: Mbuf<'_>, now: u64) {
+        if self.liar.is_some() {
+            self.lie(side, frame, now);
+            return;
+        }
         let opposite = 1 - side;
         let place = self.place;
         let counted = self.work.as_mut().and_then(|work| {

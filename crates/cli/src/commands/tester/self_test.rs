@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire tester self-test`: compares the tester's figures with the ledger of a device that misbehaves by a script.
 
+mod connections;
+
 use std::io::{stdin, stdout};
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use quietwire_dpdk::PortUri;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::Preparation;
 use quietwire_tester::self_test::{
-    CaseReport, DeviceLink, DeviceOptions, Fault, SelfTestOptions, Verdict, serve_device,
+    CaseReport, ConnectionCaseReport, ConnectionSelfTestOptions, DeviceLink, DeviceOptions, Fault,
+    Lie, SelfTestOptions, Verdict, serve_device,
 };
 use serde_json::json;
 
@@ -21,7 +24,7 @@ use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
 use crate::exit::{CheckFailed, MissingPrerequisite, Usage, require_memory, stop_on_signals};
 use crate::text::{print, say};
-use crate::units::{Rate, parse_positive_duration, parse_rate};
+use crate::units::{Rate, parse_connection_rate, parse_positive_duration, parse_rate};
 
 /// Check the tester's figures against a device that misbehaves by a script and counts what it does.
 #[derive(Debug, Args)]
@@ -36,6 +39,16 @@ pub(super) struct SelfTestArgs {
     /// several. Default: all.
     #[arg(long = "fault", value_name = "FAULT", value_parser = parse_fault)]
     faults: Vec<Fault>,
+    /// Check the account of connections instead of frames, beside a stateful device that lies about some of them.
+    #[arg(long, conflicts_with_all = ["rates", "frame_sizes", "faults"])]
+    connections: bool,
+    /// Connections opened per second, 1 to 5000.
+    #[arg(long, value_name = "RATE", default_value = "200", value_parser = parse_connections, requires = "connections")]
+    connections_rate: f64,
+    /// Lie of the device: refuse, drop-syn-ack, wrong-address, reset, change-payload or forget; repeat for several. Default:
+    /// all.
+    #[arg(long = "lie", value_name = "LIE", value_parser = parse_lie, requires = "connections")]
+    lies: Vec<Lie>,
     /// Length of each trial.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     duration: Duration,
@@ -74,6 +87,23 @@ fn parse_fault(text: &str) -> Result<Fault, String> {
     })
 }
 
+fn parse_connections(text: &str) -> Result<f64, String> {
+    let rate = parse_connection_rate(text)?;
+    if (1.0..=5_000.0).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err("a self-test opens 1 to 5000 connections per second".to_owned())
+    }
+}
+
+fn parse_lie(text: &str) -> Result<Lie, String> {
+    let mut all = Lie::ALL.into_iter();
+    all.find(|lie| lie.name() == text).ok_or_else(|| {
+        let names = Lie::ALL.map(Lie::name);
+        format!("unknown lie (available: {})", names.join(", "))
+    })
+}
+
 /// Runs the device until its standard input ends.
 pub(super) fn serve(args: &SelfTestDeviceArgs) -> Result<()> {
     let options: DeviceOptions = serde_json::from_str(&args.options)
@@ -90,7 +120,11 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     require_memory(args.tester.memory_mib.saturating_mul(2))?;
     args.tester.warn_of_throttling(args.duration.as_secs_f64());
     let stop = stop_on_signals("")?;
+    let connections = connection_options(args)?;
     let largest = options.frame_sizes.iter().copied().max().unwrap_or(64);
+    let largest = connections
+        .as_ref()
+        .map_or(largest, |it| it.description().frame_size_max());
     let ports = ports("server")
         .iter()
         .map(|uri| uri.parse().map_err(anyhow::Error::msg))
@@ -114,6 +148,11 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let mut link = DeviceLink::new(output, input);
     link.wait_until_ready()?;
     tester.wait_for_links(LINK_DEADLINE)?;
+    if let Some(options) = &connections {
+        let say_line = |report: &ConnectionCaseReport| say(connections::line(report));
+        let reports = tester.self_test_connections(&mut link, options, say_line)?;
+        return connections::conclude(args.json, options, &reports);
+    }
     let reports = tester.self_test(&mut link, &options, |report| say(line(report)))?;
     conclude(args, &options, &reports)
 }
@@ -141,6 +180,29 @@ fn options(args: &SelfTestArgs) -> Result<SelfTestOptions> {
         }
     }
     Ok(options)
+}
+
+/// Returns the options of a self-test with connections; none for one with frames.
+fn connection_options(args: &SelfTestArgs) -> Result<Option<ConnectionSelfTestOptions>> {
+    if !args.connections {
+        return Ok(None);
+    }
+    let options = ConnectionSelfTestOptions {
+        rate: args.connections_rate,
+        duration_s: args.duration.as_secs_f64(),
+        lies: if args.lies.is_empty() {
+            Lie::ALL.to_vec()
+        } else {
+            args.lies.clone()
+        },
+        seed: args.seed,
+    };
+    if options.rate * options.duration_s < 1.0 {
+        bail!(Usage(
+            "--connections-rate: no connection is due in the duration (increase --connections-rate or --duration)".to_owned()
+        ));
+    }
+    Ok(Some(options))
 }
 
 /// Returns the URIs of one side's ports. Abstract sockets leave no files behind.

@@ -79,11 +79,23 @@ impl Nat {
     }
 }
 
-#[derive(Debug)]
+/// What a device does with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    Forward,
+    Drop,
+    /// It goes back to the end that sent it.
+    Return,
+}
+
+/// A device between the ends.
+type Device = Box<dyn FnMut(&mut [u8]) -> Delivery>;
+
 pub(super) struct Network {
     random: Random,
     faults: Faults,
     pub(super) nat: Option<Nat>,
+    pub(super) device: Option<Device>,
     /// It loses everything.
     pub(super) is_broken: bool,
     /// It changes the server's port.
@@ -99,6 +111,7 @@ impl Network {
             random: Random::new(seed),
             faults,
             nat: None,
+            device: None,
             is_broken: false,
             changes_port: false,
             order: BinaryHeap::new(),
@@ -147,7 +160,7 @@ impl Network {
         self.random.below(10_000) < of_ten_thousand
     }
 
-    fn send(&mut self, to: usize, mut packet: Packet, now: u64) {
+    fn send(&mut self, mut to: usize, mut packet: Packet, now: u64) {
         if self.is_broken || self.draws(self.faults.lost) {
             return;
         }
@@ -163,6 +176,11 @@ impl Network {
         self.translate(to, &mut packet);
         let mut frame = vec![0; usize::from(packet.length())];
         packet.write(&LINK, &mut frame);
+        match self.device.as_mut().map(|device| device(&mut frame)) {
+            Some(Delivery::Drop) => return,
+            Some(Delivery::Return) => to = 1 - to,
+            Some(Delivery::Forward) | None => {}
+        }
         let copies = 1 + u64::from(self.draws(self.faults.duplicated));
         for _ in 0..copies {
             let late = if self.draws(self.faults.delayed) {

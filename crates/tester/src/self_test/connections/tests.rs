@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tester's ends over a simulated network with the lying device.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+
+use super::super::liar::{Fate, Liar};
+use super::*;
+use crate::connections::{Delivery, run_through};
+
+fn options(lies: &[Lie]) -> ConnectionSelfTestOptions {
+    ConnectionSelfTestOptions {
+        rate: 200.0,
+        duration_s: 0.5,
+        lies: lies.to_vec(),
+        seed: 1,
+    }
+}
+
+/// Runs a trial in simulated time.
+fn run(lies: &[Lie], every: u64, seed: u64) -> (LieLedger, ConnectionResult) {
+    let script = LieScript {
+        lies: lies.to_vec(),
+        every,
+    };
+    let device = Rc::new(RefCell::new(Liar::new(script)));
+    let within = Rc::clone(&device);
+    let description = Connections {
+        seed,
+        ..options(lies).description()
+    };
+    let result = run_through(&description, 0.5, move |frame| {
+        match within.borrow_mut().judge(frame) {
+            Fate::Forward => Delivery::Forward,
+            Fate::Drop => Delivery::Drop,
+            Fate::Return => Delivery::Return,
+        }
+    });
+    let device = Rc::try_unwrap(device).unwrap().into_inner();
+    (device.into_ledger(), result)
+}
+
+fn judged(ledger: &LieLedger, result: &ConnectionResult) -> Verdict {
+    verdict(ledger, result, &figures(ledger, result))
+}
+
+#[test]
+fn the_account_agrees_with_the_ledger_for_every_lie() {
+    for (name, lies) in options(&Lie::ALL).cases() {
+        let (ledger, result) = run(&lies, EVERY, 1);
+        assert_eq!(ledger.connections.len(), 100, "{name}");
+        let lied = ledger.connections.iter().filter(|it| it.lie.is_some());
+        assert_eq!(lied.count(), if lies.is_empty() { 0 } else { 14 }, "{name}");
+        assert_eq!(judged(&ledger, &result), Verdict::Agrees, "{name}");
+        let failed: u64 = result.client.unwrap().failed.values().sum();
+        assert_eq!(failed, if lies.is_empty() { 0 } else { 14 }, "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_account_differs_with_the_connection() {
+    let (ledger, mut result) = run(&[Lie::Refuse], EVERY, 1);
+    let place = result
+        .ends
+        .iter()
+        .position(|it| it.failure.is_some())
+        .unwrap();
+    // The tester takes a refused connection for one that was reset.
+    result.ends[place].failure = Some(FailureCause::Reset);
+    let source = result.ends[place].source;
+    let Verdict::Differs(reasons) = judged(&ledger, &result) else {
+        panic!("a wrong outcome was not noticed")
+    };
+    let expected =
+        format!("connection from {source}: refused by the device's ledger, reset by the tester");
+    assert_eq!(reasons, [expected]);
+    // Two connections that are exchanged leave all sums as they are.
+    let (ledger, mut result) = run(&[Lie::Refuse], EVERY, 1);
+    let place = result
+        .ends
+        .iter()
+        .position(|it| it.failure.is_some())
+        .unwrap();
+    let other = result
+        .ends
+        .iter()
+        .position(|it| it.failure.is_none())
+        .unwrap();
+    let failure = result.ends[place].failure.take();
+    result.ends[other].failure = failure;
+    assert!(figures(&ledger, &result).iter().all(Figure::agrees));
+    assert!(matches!(judged(&ledger, &result), Verdict::Differs(_)));
+    // A connection that is missing.
+    let (ledger, mut result) = run(&[], EVERY, 1);
+    result.ends.pop();
+    assert!(matches!(judged(&ledger, &result), Verdict::Differs(_)));
+}
+
+#[test]
+fn what_proves_nothing_is_no_pass() {
+    let (mut ledger, mut result) = run(&[], EVERY, 1);
+    ledger.longest_gap_ns = GAP_NS_MAX + 1;
+    assert!(matches!(judged(&ledger, &result), Verdict::NotProven(_)));
+    ledger.longest_gap_ns = 0;
+    if let Some(client) = &mut result.client {
+        client.unfinished = 1;
+    }
+    assert!(matches!(judged(&ledger, &result), Verdict::NotProven(_)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn the_account_agrees_for_any_mixture_of_lies(
+        lies in prop::sample::subsequence(Lie::ALL.to_vec(), 0..=Lie::ALL.len()),
+        every in 1u64..6,
+        seed: u64,
+    ) {
+        let (ledger, result) = run(&lies, every, seed);
+        prop_assert_eq!(judged(&ledger, &result), Verdict::Agrees);
+        prop_assert_eq!(result.ends.len(), ledger.connections.len());
+    }
+}

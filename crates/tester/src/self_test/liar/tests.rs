@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+use proptest::prelude::*;
+
+use super::*;
+
+const CLIENT: Endpoint = (Ipv4Addr::new(198, 18, 0, 1), 1024);
+const SERVER: Endpoint = (Ipv4Addr::new(198, 18, 1, 1), 80);
+
+/// Returns a frame of 60 octets or more.
+fn frame(from: Endpoint, to: Endpoint, flags: u8, data: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; (ETHERNET + IPV4 + TCP + data.len()).max(60)];
+    put(
+        &mut frame,
+        0,
+        &[2, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 8, 0, 0x45, 0],
+    );
+    let length = (IPV4 + TCP + data.len()) as u16;
+    put(&mut frame, ETHERNET + 2, &length.to_be_bytes());
+    put(&mut frame, ETHERNET + 8, &[64, 6]);
+    put(&mut frame, ETHERNET + 12, &from.0.octets());
+    put(&mut frame, ETHERNET + 16, &to.0.octets());
+    let tcp = ETHERNET + IPV4;
+    put(&mut frame, tcp, &from.1.to_be_bytes());
+    put(&mut frame, tcp + 2, &to.1.to_be_bytes());
+    put(&mut frame, tcp + 4, &1000u32.to_be_bytes());
+    put(&mut frame, tcp + 8, &2000u32.to_be_bytes());
+    put(&mut frame, tcp + 12, &[0x50, flags]);
+    put(&mut frame, tcp + TCP, data);
+    View::of(&frame).unwrap().complete(&mut frame);
+    frame
+}
+
+/// Returns true if both checksums are correct.
+fn is_correct(frame: &[u8]) -> bool {
+    let mut again = frame.to_vec();
+    View::of(frame).unwrap().complete(&mut again);
+    again == frame
+}
+
+fn liar(lie: Lie) -> Liar {
+    Liar::new(LieScript {
+        lies: vec![lie],
+        every: 1,
+    })
+}
+
+#[test]
+fn a_refused_connection_is_reset_and_never_forwarded() {
+    let mut device = liar(Lie::Refuse);
+    let mut syn = frame(CLIENT, SERVER, SYN, &[]);
+    assert_eq!(device.judge(&mut syn), Fate::Return);
+    let view = View::of(&syn).unwrap();
+    assert_eq!((view.source, view.destination), (SERVER, CLIENT));
+    assert_eq!((view.flags, view.acknowledgement), (RST | ACK, 1001));
+    assert!(is_correct(&syn));
+    assert_eq!(syn[..6], [2, 0, 0, 0, 0, 0]);
+    let mut again = frame(CLIENT, SERVER, SYN, &[]);
+    assert_eq!(device.judge(&mut again), Fate::Drop);
+    assert_eq!(device.into_ledger().connections[0].touched, 2);
+}
+
+#[test]
+fn each_lie_touches_its_segments_only() {
+    for (lie, syn_ack, request, answer) in [
+        (Lie::DropSynAck, Fate::Drop, Fate::Forward, Fate::Forward),
+        (
+            Lie::WrongAddress,
+            Fate::Forward,
+            Fate::Forward,
+            Fate::Forward,
+        ),
+        (Lie::Reset, Fate::Forward, Fate::Return, Fate::Drop),
+        (
+            Lie::ChangePayload,
+            Fate::Forward,
+            Fate::Forward,
+            Fate::Forward,
+        ),
+        (Lie::Forget, Fate::Forward, Fate::Drop, Fate::Drop),
+    ] {
+        let mut device = liar(lie);
+        let name = lie.name();
+        let mut syn = frame(CLIENT, SERVER, SYN, &[]);
+        let sent = syn.clone();
+        assert_eq!(device.judge(&mut syn), Fate::Forward, "{name}");
+        assert_eq!(syn, sent, "{name}");
+        let mut second = frame(SERVER, CLIENT, SYN | ACK, &[]);
+        let sent = second.clone();
+        assert_eq!(device.judge(&mut second), syn_ack, "{name}");
+        assert_eq!(second != sent, lie == Lie::WrongAddress, "{name}");
+        assert!(is_correct(&second), "{name}");
+        let mut asked = frame(CLIENT, SERVER, ACK, &[7; 30]);
+        assert_eq!(device.judge(&mut asked), request, "{name}");
+        if lie == Lie::Reset {
+            let view = View::of(&asked).unwrap();
+            assert_eq!((view.flags, view.sequence), (RST, 2000));
+        }
+        assert!(is_correct(&asked), "{name}");
+        let mut answered = frame(SERVER, CLIENT, ACK, &[9; 30]);
+        assert_eq!(device.judge(&mut answered), answer, "{name}");
+        assert!(is_correct(&answered), "{name}");
+        let is_changed = answered[ETHERNET + IPV4 + TCP..]
+            .iter()
+            .any(|it| *it == 9 ^ 0x55);
+        assert_eq!(is_changed, lie == Lie::ChangePayload, "{name}");
+        let ledger = device.into_ledger();
+        assert_eq!((ledger.connections.len(), ledger.others), (1, 0), "{name}");
+        assert!(ledger.connections[0].touched > 0, "{name}");
+    }
+}
+
+#[test]
+fn lies_take_turns_and_a_new_syn_begins_a_connection() {
+    let script = LieScript {
+        lies: vec![Lie::Refuse, Lie::Forget],
+        every: 3,
+    };
+    let lies: Vec<_> = (0..9).map(|number| script.lie(number)).collect();
+    let expected = [None, None, Some(Lie::Refuse), None, None, Some(Lie::Forget)];
+    assert_eq!(lies[..6], expected);
+    assert_eq!(lies[8], Some(Lie::Refuse));
+    assert_eq!(LieScript::default().lie(0), None);
+    let mut device = Liar::new(LieScript::default());
+    let mut syn = frame(CLIENT, SERVER, SYN, &[]);
+    device.judge(&mut syn);
+    device.judge(&mut syn.clone());
+    put(&mut syn, ETHERNET + IPV4 + 4, &5u32.to_be_bytes());
+    device.judge(&mut syn);
+    let ledger = device.into_ledger();
+    let packets: Vec<u64> = ledger.connections.iter().map(|it| it.packets).collect();
+    assert_eq!(packets, [2, 1]);
+}
+
+proptest! {
+    #[test]
+    fn no_frame_of_any_content_is_too_much(
+        mut octets in prop::collection::vec(any::<u8>(), 0..120),
+        is_tcp: bool,
+        every in 0u64..3,
+    ) {
+        if is_tcp {
+            put(&mut octets, 12, &[8, 0, 0x45]);
+            put(&mut octets, ETHERNET + 9, &[6]);
+        }
+        let length = octets.len();
+        let mut device = Liar::new(LieScript { lies: Lie::ALL.to_vec(), every });
+        device.judge(&mut octets);
+        prop_assert_eq!(octets.len(), length);
+    }
+}
