@@ -142,6 +142,65 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
 }
 
 #[test]
+fn connections_that_a_simulated_device_serves_are_found() {
+    let workspace = Workspace::new();
+    fs::write(
+        workspace.path("c.toml"),
+        "[connections.client]\ncount = 32\n[[connections.mix]]\nname = \"web\"\nport = 80\nrequest = 100\nanswer = 1000\n",
+    )
+    .unwrap();
+    let device = "sim:capacity=250k,connections=7000,connection-rate=16000";
+    let run = |method: &str, settings: &[&str]| {
+        let mut arguments = vec![
+            "measure",
+            method,
+            "--tester",
+            device,
+            "--connections",
+            "c.toml",
+        ];
+        settings
+            .iter()
+            .for_each(|it| arguments.extend(["--set", *it]));
+        let (result, printed) = workspace.json(&arguments);
+        let summary = &result["summary"];
+        assert_eq!(summary["state"]["state"], "finished", "{method}");
+        assert!(!printed.contains("INVALID"), "{method}: {printed}");
+        // No frames are sent to find a rate.
+        assert!(!printed.contains("100 % load is"), "{method}: {printed}");
+        let methods = &summary["sizes"][0]["cases"][0]["methods"];
+        methods[0]["findings"].clone()
+    };
+    for (method, settings, limit, resolution) in [
+        (
+            "connections-per-second",
+            &["max-per-s=50000"] as &[&str],
+            16_000.0,
+            500.0,
+        ),
+        (
+            "concurrent-connections",
+            &["max-connections=20000"],
+            7_000.0,
+            200.0,
+        ),
+        ("transactions-per-second", &[], 62_500.0, 1_000.0),
+    ] {
+        let found = run(method, settings);
+        let highest = found["highest_held"].as_f64().unwrap();
+        // A few failures are allowed.
+        assert!(highest <= limit * 1.01, "{method}: {found}");
+        assert!(highest + resolution >= limit, "{method}: {found}");
+    }
+    let found = run("connection-throughput", &["repeats=2"]);
+    let mean = found["received_bps"]["mean"].as_f64().unwrap();
+    assert!((mean - 250_000.0 / 4.0 * 8_000.0).abs() < 1.0, "{found}");
+    let found = run("transaction-latency", &["rate-per-s=1000", "repeats=2"]);
+    assert_eq!(found["per_s"], 1000.0, "{found}");
+    assert_eq!(found["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn rates_that_are_found_are_those_of_the_device() {
     let workspace = Workspace::new();
     for method in ["single-run", "worst-of-n", "mlrsearch"] {

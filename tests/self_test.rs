@@ -157,6 +157,46 @@ fn the_tester_counts_what_the_device_did() {
     assert_proven("100k", &FAULTS);
 }
 
+/// Runs these lies. Returns the names of the cases that were not proven, with the reasons. A difference fails the test.
+fn unproven_connections(lies: &[&str]) -> Vec<Value> {
+    let mut command = self_test(&["--connections", "--duration", "200ms", "--json"]);
+    for lie in lies {
+        command.args(["--lie", lie]);
+    }
+    let output = command.output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    check_exit(&output, &result);
+    let cases = result["cases"].as_array().unwrap();
+    // None, each, and all.
+    assert_eq!(cases.len(), lies.len() + 2);
+    for case in cases {
+        assert_ne!(case["verdict"]["state"], "differs", "{case}");
+        let failed = measured(case, "opened") - measured(case, "completed");
+        let is_agreed = case["verdict"]["state"] == "agrees";
+        assert!(
+            !is_agreed || (case["name"] == "none") == (failed == 0),
+            "{case}"
+        );
+    }
+    let open = cases
+        .iter()
+        .filter(|case| case["verdict"]["state"] != "agrees");
+    open.map(|case| case["verdict"].clone()).collect()
+}
+
+#[test]
+fn connections_that_the_device_lies_about_are_counted_as_it_says() {
+    let mut open = Vec::new();
+    for _ in 0..ATTEMPTS {
+        open = unproven_connections(&["refuse", "forget"]);
+        if open.is_empty() {
+            return;
+        }
+    }
+    panic!("not proven: {open:?}");
+}
+
 #[test]
 #[ignore = "needs two CPUs without other work; make test-labs runs it"]
 fn the_tester_counts_what_the_device_did_at_1_mpps() {
