@@ -2,6 +2,7 @@
 //! Simulated device with a simulated tester. Every method can be tried on it in milliseconds, because the time is simulated. The same
 //! seed and the same trials always yield the same results.
 
+mod distribution;
 mod options;
 mod stateful;
 #[cfg(test)]
@@ -12,19 +13,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use options::{SimOptionError, SimOptions};
 
+use distribution::{latency_ns, summary};
+use stateful::{StateTable, StatefulDevice};
+
 use crate::connections::{ConversationOutcome, ConversationRun};
 use crate::error::TesterError;
 use crate::generator::{
     GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
 };
-use crate::latency::{LatencySummary, Recorder};
+use crate::latency::LatencySummary;
 use crate::trial::{Trial, TrialResult};
 use crate::validity::{InvalidCause, Validity};
 
 /// Start of the first trial of a simulation, nanoseconds since the Unix epoch: 2026-09-21. The system clock is not read.
 const BEGIN_UNIX_NS: u64 = 1_790_000_000_000_000_000;
-/// Number of equal parts of the latency distribution in the histogram.
-const SLICES: u64 = 400;
 /// Random numbers per trial.
 const THROWS: u64 = 8;
 
@@ -37,7 +39,7 @@ pub struct SimulatedDevice {
     /// Number of addresses in the device's table.
     learned: u32,
     /// Connections in the device's table.
-    states: stateful::StateTable,
+    states: StateTable,
     abort: Arc<AtomicBool>,
 }
 
@@ -50,7 +52,7 @@ impl SimulatedDevice {
             trials: 0,
             clock_ns: BEGIN_UNIX_NS,
             learned: 0,
-            states: stateful::StateTable::default(),
+            states: StateTable::default(),
             abort: Arc::default(),
         }
     }
@@ -147,29 +149,7 @@ impl SimulatedDevice {
 
     /// Returns a skewed latency distribution, with higher values near the capacity.
     fn latency(&self, load: f64, frames: u64) -> Result<LatencySummary, TesterError> {
-        self.latency_of(load, frames, 1.0)
-    }
-
-    /// As [`Self::latency`], for this number of crossings of the device.
-    fn latency_of(
-        &self,
-        load: f64,
-        frames: u64,
-        crossings: f64,
-    ) -> Result<LatencySummary, TesterError> {
-        let load = load.min(0.98);
-        let mean_ns = crossings * self.options.latency_s * 1e9 * (1.0 + load * load / (1.0 - load));
-        let mut recorder = Recorder::default();
-        let mut left = frames;
-        for slice in 0..SLICES.min(frames) {
-            let quantile = (slice as f64 + 0.5) / SLICES.min(frames) as f64;
-            let value_ns = mean_ns * (0.55 - 0.45 * (1.0 - quantile).ln());
-            let slices_left = SLICES.min(frames) - slice;
-            let count = left / slices_left;
-            recorder.record(value_ns as u64, count);
-            left -= count;
-        }
-        recorder.summary().map_err(TesterError::Result)
+        summary(latency_ns(&self.options, load), frames)
     }
 }
 
@@ -283,6 +263,18 @@ impl TrafficGenerator for SimulatedDevice {
         if self.abort.load(Ordering::Relaxed) {
             return Err(TesterError::Aborted);
         }
-        self.simulate_conversations(run)
+        let mut device = StatefulDevice {
+            capacity_pps: self.capacity_pps(),
+            options: &self.options,
+            states: &mut self.states,
+            clock_ns: &mut self.clock_ns,
+        };
+        let mut outcome = device.run(run)?;
+        if self.dice(3) < self.options.invalid {
+            let reason = InvalidCause::Other.because("the simulated tester failed in this trial");
+            outcome.invalid.push(reason);
+        }
+        self.end(run.duration_s + run.pause_s);
+        Ok(outcome)
     }
 }

@@ -180,7 +180,7 @@ fn a_tester_that_is_the_limit_is_no_loss() {
 }
 
 #[test]
-fn a_value_that_fails_once_is_tried_again_if_that_is_wished() {
+fn a_value_that_fails_once_is_tried_again_if_the_goal_allows_it() {
     let best_of = ConversationSearchConfig {
         best_of: 2,
         ..config(QUANTITIES[2])

@@ -124,9 +124,9 @@ pub struct LieLedger {
     pub longest_gap_ns: u64,
 }
 
-/// What becomes of a frame.
+/// Disposition of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     /// It leaves by the opposite port.
     Forward,
     Drop,
@@ -324,25 +324,25 @@ impl Liar {
     }
 
     /// Decides on a frame, and changes it.
-    pub(crate) fn judge(&mut self, frame: &mut [u8]) -> Fate {
+    pub(crate) fn judge(&mut self, frame: &mut [u8]) -> Disposition {
         let place = View::of(frame).and_then(|view| Some((view, self.place(&view)?)));
         let Some((view, (place, is_of_client))) = place else {
             self.ledger.others += 1;
-            return Fate::Forward;
+            return Disposition::Forward;
         };
         let Some(connection) = self.ledger.connections.get_mut(place) else {
-            return Fate::Forward;
+            return Disposition::Forward;
         };
         connection.packets += 1;
-        let fate = match connection.lie {
-            _ if connection.is_over => Some(Fate::Drop),
+        let disposition = match connection.lie {
+            _ if connection.is_over => Some(Disposition::Drop),
             None => None,
             Some(lie) => lie.act(connection, &view, is_of_client, frame),
         };
-        connection.touched += u64::from(fate.is_some());
-        let fate = fate.unwrap_or(Fate::Forward);
-        connection.fins += u64::from(fate == Fate::Forward && view.flags & FIN != 0);
-        fate
+        connection.touched += u64::from(disposition.is_some());
+        let disposition = disposition.unwrap_or(Disposition::Forward);
+        connection.fins += u64::from(disposition == Disposition::Forward && view.flags & FIN != 0);
+        disposition
     }
 }
 
@@ -354,25 +354,27 @@ impl Lie {
         view: &View,
         is_of_client: bool,
         frame: &mut [u8],
-    ) -> Option<Fate> {
+    ) -> Option<Disposition> {
         match self {
             Self::Refuse => {
                 connection.is_over = true;
                 view.reset(frame);
-                Some(Fate::Return)
+                Some(Disposition::Return)
             }
-            Self::DropSynAck => (!is_of_client && view.flags & SYN != 0).then_some(Fate::Drop),
+            Self::DropSynAck => {
+                (!is_of_client && view.flags & SYN != 0).then_some(Disposition::Drop)
+            }
             Self::WrongAddress if !is_of_client => {
                 let (address, _) = view.source;
                 let other = Ipv4Addr::from_bits(address.to_bits() ^ 0x80);
                 put(frame, ETHERNET + 12, &other.octets());
                 view.complete(frame);
-                Some(Fate::Forward)
+                Some(Disposition::Forward)
             }
             Self::Reset if is_of_client && view.has_data() => {
                 connection.is_over = true;
                 view.reset(frame);
-                Some(Fate::Return)
+                Some(Disposition::Return)
             }
             Self::ChangePayload if !is_of_client && view.has_data() => {
                 let last = ETHERNET + view.length - 1;
@@ -380,11 +382,11 @@ impl Lie {
                     *octet ^= 0x55;
                 }
                 view.complete(frame);
-                Some(Fate::Forward)
+                Some(Disposition::Forward)
             }
             Self::Forget if is_of_client && view.has_data() => {
                 connection.is_over = true;
-                Some(Fate::Drop)
+                Some(Disposition::Drop)
             }
             Self::WrongAddress | Self::Reset | Self::ChangePayload | Self::Forget => None,
         }

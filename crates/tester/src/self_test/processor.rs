@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use quietwire_dpdk::{Eal, Mbuf, Mempool, TxQueue, cycles};
 
 use super::ledger::{DamageEffect, Ledger, Tally};
-use super::liar::{Fate, Liar, LieLedger, LieScript};
+use super::liar::{Disposition, Liar, LieLedger, LieScript};
 use super::line::{DelayLine, FrameFacts, Kind};
 use super::link::Orders;
 use super::script::{Action, Draws, Plan};
@@ -260,14 +260,14 @@ impl<'a> FrameProcessor<'a> {
     #[cold]
     fn lie(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
         let octets = frame.octets_mut();
-        let fate = match (&mut self.liar, octets) {
+        let disposition = match (&mut self.liar, octets) {
             (Some(liar), Some(octets)) => liar.judge(octets),
-            _ => Fate::Forward,
+            _ => Disposition::Forward,
         };
-        let to = match fate {
-            Fate::Forward => 1 - side,
-            Fate::Return => side,
-            Fate::Drop => return,
+        let to = match disposition {
+            Disposition::Forward => 1 - side,
+            Disposition::Return => side,
+            Disposition::Drop => return,
         };
         if let Some(line) = self.lines.get_mut(to) {
             line.push(frame, FrameFacts::UNCOUNTED, now);

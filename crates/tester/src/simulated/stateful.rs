@@ -5,7 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::SimulatedDevice;
+use super::distribution::{latency_ns, summary};
+use super::options::SimOptions;
 use crate::connections::{
     Connections, Conversation, ConversationLoad, ConversationOutcome, ConversationRun, Size,
 };
@@ -127,7 +128,18 @@ impl Opened {
     }
 }
 
-impl SimulatedDevice {
+/// The device in one run.
+#[derive(Debug)]
+pub(super) struct StatefulDevice<'a> {
+    pub(super) options: &'a SimOptions,
+    pub(super) states: &'a mut StateTable,
+    /// The clock of the simulation, nanoseconds.
+    pub(super) clock_ns: &'a mut u64,
+    /// Capacity of the device in this run, frames per second.
+    pub(super) capacity_pps: f64,
+}
+
+impl StatefulDevice<'_> {
     /// Opens connections at a rate. Each leaves the table `lifetime_s` after it was opened.
     fn open_at(&mut self, connections: u64, per_s: f64, lifetime_s: f64) -> Opened {
         let limits = TableLimits {
@@ -137,7 +149,7 @@ impl SimulatedDevice {
         let lifetime_ns = (lifetime_s * 1e9) as u64;
         let mut opened = Opened::default();
         for number in 0..connections {
-            let now = self.clock_ns + (number as f64 / per_s * 1e9) as u64;
+            let now = *self.clock_ns + (number as f64 / per_s * 1e9) as u64;
             let end = now.saturating_add(lifetime_ns);
             let count = match self.states.admit(now, end, limits) {
                 Admission::Admitted => &mut opened.admitted,
@@ -155,35 +167,29 @@ impl SimulatedDevice {
     ///
     /// # Errors
     /// [`TesterError::Result`] if the times cannot be summarised.
-    pub(super) fn simulate_conversations(
+    pub(super) fn run(
         &mut self,
         run: &ConversationRun,
     ) -> Result<ConversationOutcome, TesterError> {
         let traffic = Traffic::of(&run.description, run.answer);
-        let mut outcome = match run.load {
-            ConversationLoad::Connections { per_s } => self.connections(run, per_s, traffic)?,
+        match run.load {
+            ConversationLoad::Connections { per_s } => self.connections(run, per_s, traffic),
             ConversationLoad::Open {
                 connections,
                 opening_per_s,
-            } => self.all_open(run, connections, opening_per_s)?,
+            } => self.all_open(run, connections, opening_per_s),
             ConversationLoad::Transactions { connections, per_s } => {
-                self.transactions(run, connections, per_s, traffic)?
+                self.transactions(run, connections, per_s, traffic)
             }
             ConversationLoad::Transfer { connections, .. } => {
-                self.transfers(run, connections, traffic)?
+                self.transfers(run, connections, traffic)
             }
-        };
-        if self.dice(3) < self.options.invalid {
-            let reason = InvalidCause::Other.because("the simulated tester failed in this trial");
-            outcome.invalid.push(reason);
         }
-        self.end(run.duration_s + run.pause_s);
-        Ok(outcome)
     }
 
     /// Returns the times of round trips, which cross the device twice.
     fn times(&self, load: f64, samples: u64) -> Result<LatencySummary, TesterError> {
-        self.latency_of(load, samples, 2.0)
+        summary(2.0 * latency_ns(self.options, load), samples)
     }
 
     /// Makes the run invalid if the simulated link does not carry its load.
@@ -209,7 +215,7 @@ impl SimulatedDevice {
         let opened = self.open_at(attempted, per_s, lifetime_s);
         let packets = PACKETS_OF_CONNECTION + traffic.packets_of_transaction;
         // Connections beyond the forwarding capacity lose packets.
-        let capacity = self.capacity_pps() / packets;
+        let capacity = self.capacity_pps / packets;
         let forwarded = (capacity * run.duration_s).round() as u64;
         let completed = opened.admitted.min(forwarded.max(1));
         let mut causes = opened.causes();
@@ -257,7 +263,7 @@ impl SimulatedDevice {
             causes.insert("timed_out".to_owned(), opened.admitted);
         }
         // The last connection begins and ends so much later than the first.
-        self.clock_ns += (2.0 * opening_s * 1e9) as u64;
+        *self.clock_ns += (2.0 * opening_s * 1e9) as u64;
         Ok(ConversationOutcome {
             attempted,
             failed: attempted - completed,
@@ -281,7 +287,7 @@ impl SimulatedDevice {
         let interval_s = f64::from(connections) / per_s;
         let each = (run.duration_s / interval_s).ceil().max(2.0) as u64;
         let attempted = u64::from(connections) * each;
-        let capacity = self.capacity_pps() / traffic.packets_of_transaction;
+        let capacity = self.capacity_pps / traffic.packets_of_transaction;
         let share = (capacity / per_s).min(1.0);
         let answered = ((opened.admitted * each) as f64 * share).round() as u64;
         let load = per_s / capacity;
@@ -311,7 +317,7 @@ impl SimulatedDevice {
         let lifetime_s = run.duration_s + self.options.closed_timeout_s;
         let per_s = OPENING_PER_S.min(self.options.connection_rate);
         let opened = self.open_at(u64::from(connections), per_s, lifetime_s);
-        self.clock_ns += (f64::from(connections) / per_s * 1e9) as u64;
+        *self.clock_ns += (f64::from(connections) / per_s * 1e9) as u64;
         opened
     }
 
@@ -322,7 +328,7 @@ impl SimulatedDevice {
         traffic: Traffic,
     ) -> Result<ConversationOutcome, TesterError> {
         let opened = self.opened_for(run, connections);
-        let carried = self.capacity_pps().min(self.options.line_rate_pps);
+        let carried = self.capacity_pps.min(self.options.line_rate_pps);
         let transactions_per_s = if opened.admitted > 0 {
             carried / traffic.packets_of_transaction
         } else {

@@ -2,6 +2,7 @@
 //! `quietwire tester self-test`: compares the tester's figures with the ledger of a device that misbehaves by a script.
 
 mod connections;
+mod outcome;
 
 use std::io::{stdin, stdout};
 use std::path::Path;
@@ -25,6 +26,7 @@ use super::table::table;
 use crate::exit::{CheckFailed, MissingPrerequisite, Usage, require_memory, stop_on_signals};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_connection_rate, parse_positive_duration, parse_rate};
+use outcome::outcome;
 
 /// Check the tester's figures against a device that misbehaves by a script and counts what it does.
 #[derive(Debug, Args)]
@@ -307,14 +309,6 @@ fn line(report: &CaseReport) -> String {
         line.push_str(&reasons.join("; "));
     }
     line
-}
-
-fn outcome(verdict: &Verdict) -> (&'static str, &[String]) {
-    match verdict {
-        Verdict::Agrees => ("agrees", &[]),
-        Verdict::Differs(reasons) => ("differs", reasons),
-        Verdict::NotProven(reasons) => ("not proven", reasons),
-    }
 }
 
 /// Returns the tester's value of a figure, summed over all ports.

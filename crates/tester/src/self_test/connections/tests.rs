@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use super::super::liar::{Fate, Liar};
+use super::super::liar::{Disposition, Liar};
 use super::*;
 use crate::connections::{Delivery, run_through};
 
@@ -33,9 +33,9 @@ fn run(lies: &[Lie], every: u64, seed: u64) -> (LieLedger, ConnectionResult) {
     };
     let result = run_through(&description, 0.5, move |frame| {
         match within.borrow_mut().judge(frame) {
-            Fate::Forward => Delivery::Forward,
-            Fate::Drop => Delivery::Drop,
-            Fate::Return => Delivery::Return,
+            Disposition::Forward => Delivery::Forward,
+            Disposition::Drop => Delivery::Drop,
+            Disposition::Return => Delivery::Return,
         }
     });
     let device = Rc::try_unwrap(device).unwrap().into_inner();

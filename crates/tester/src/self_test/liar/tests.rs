@@ -48,41 +48,56 @@ fn liar(lie: Lie) -> Liar {
 fn a_refused_connection_is_reset_and_never_forwarded() {
     let mut device = liar(Lie::Refuse);
     let mut syn = frame(CLIENT, SERVER, SYN, &[]);
-    assert_eq!(device.judge(&mut syn), Fate::Return);
+    assert_eq!(device.judge(&mut syn), Disposition::Return);
     let view = View::of(&syn).unwrap();
     assert_eq!((view.source, view.destination), (SERVER, CLIENT));
     assert_eq!((view.flags, view.acknowledgement), (RST | ACK, 1001));
     assert!(is_correct(&syn));
     assert_eq!(syn[..6], [2, 0, 0, 0, 0, 0]);
     let mut again = frame(CLIENT, SERVER, SYN, &[]);
-    assert_eq!(device.judge(&mut again), Fate::Drop);
+    assert_eq!(device.judge(&mut again), Disposition::Drop);
     assert_eq!(device.into_ledger().connections[0].touched, 2);
 }
 
 #[test]
 fn each_lie_touches_its_segments_only() {
     for (lie, syn_ack, request, answer) in [
-        (Lie::DropSynAck, Fate::Drop, Fate::Forward, Fate::Forward),
+        (
+            Lie::DropSynAck,
+            Disposition::Drop,
+            Disposition::Forward,
+            Disposition::Forward,
+        ),
         (
             Lie::WrongAddress,
-            Fate::Forward,
-            Fate::Forward,
-            Fate::Forward,
+            Disposition::Forward,
+            Disposition::Forward,
+            Disposition::Forward,
         ),
-        (Lie::Reset, Fate::Forward, Fate::Return, Fate::Drop),
+        (
+            Lie::Reset,
+            Disposition::Forward,
+            Disposition::Return,
+            Disposition::Drop,
+        ),
         (
             Lie::ChangePayload,
-            Fate::Forward,
-            Fate::Forward,
-            Fate::Forward,
+            Disposition::Forward,
+            Disposition::Forward,
+            Disposition::Forward,
         ),
-        (Lie::Forget, Fate::Forward, Fate::Drop, Fate::Drop),
+        (
+            Lie::Forget,
+            Disposition::Forward,
+            Disposition::Drop,
+            Disposition::Drop,
+        ),
     ] {
         let mut device = liar(lie);
         let name = lie.name();
         let mut syn = frame(CLIENT, SERVER, SYN, &[]);
         let sent = syn.clone();
-        assert_eq!(device.judge(&mut syn), Fate::Forward, "{name}");
+        assert_eq!(device.judge(&mut syn), Disposition::Forward, "{name}");
         assert_eq!(syn, sent, "{name}");
         let mut second = frame(SERVER, CLIENT, SYN | ACK, &[]);
         let sent = second.clone();

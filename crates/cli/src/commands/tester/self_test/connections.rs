@@ -6,7 +6,7 @@ use quietwire_tester::self_test::{ConnectionCaseReport, ConnectionSelfTestOption
 use serde_json::json;
 
 use super::super::table::table;
-use super::outcome;
+use super::outcome::outcome;
 use crate::exit::CheckFailed;
 use crate::text::print;
 
