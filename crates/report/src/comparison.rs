@@ -193,6 +193,25 @@ pub(crate) fn measures(first: &StudyFile, second: &StudyFile) -> Vec<Measure> {
     if both(|file| file.reset.is_some()) {
         all.push(of(Quantity::Reset, Point::Mean));
     }
+    let of_connections: [(Quantity, fn(&StudyFile) -> bool); 4] = [
+        (Quantity::ConnectionsPerSecond, |file| {
+            file.connections_per_second.is_some()
+        }),
+        (Quantity::ConcurrentConnections, |file| {
+            file.concurrent_connections.is_some()
+        }),
+        (Quantity::TransactionsPerSecond, |file| {
+            file.transactions_per_second.is_some()
+        }),
+        (Quantity::ConnectionThroughput, |file| {
+            file.connection_throughput.is_some()
+        }),
+    ];
+    for (quantity, has) in of_connections {
+        if both(has) {
+            all.push(of(quantity, Point::Mean));
+        }
+    }
     all
 }
 
@@ -216,10 +235,10 @@ fn compared(
         (_, true) => Finding::Different,
         _ => Finding::Unknown,
     };
-    // More is better of rates only.
-    let is_regression = match unit {
-        Unit::FramesPerSecond => high.is_some_and(|high| high < least),
-        _ => low.is_some_and(|low| low > most),
+    let is_regression = if unit.is_better_high() {
+        high.is_some_and(|high| high < least)
+    } else {
+        low.is_some_and(|low| low > most)
     };
     ComparedQuantity {
         case,

@@ -65,6 +65,21 @@ pub(crate) fn rate(rate_pps: f64) -> String {
     format!("{}{THIN}{unit}", number(value))
 }
 
+/// Formats a number with its unit.
+pub(crate) fn with_unit(value: f64, unit: &str) -> String {
+    format!("{}{THIN}{unit}", number(value))
+}
+
+/// Formats bits per second with a suitable unit.
+pub(crate) fn bits(bps: f64) -> String {
+    let (value, unit) = match bps {
+        bps if bps >= 1e9 => (bps / 1e9, "Gbit/s"),
+        bps if bps >= 1e6 => (bps / 1e6, "Mbit/s"),
+        bps => (bps / 1e3, "kbit/s"),
+    };
+    with_unit(value, unit)
+}
+
 /// Formats a percentage, from percent.
 pub(crate) fn percent(value: f64) -> String {
     let text = if (9.95..999.5).contains(&value) {

@@ -266,11 +266,11 @@ fn series(
     }
 }
 
-/// More is better of rates only.
 fn is_worse(unit: Unit, before: f64, after: f64, margin: f64) -> bool {
-    match unit {
-        Unit::FramesPerSecond => after < before * (1.0 - margin),
-        _ => after > before * (1.0 + margin),
+    if unit.is_better_high() {
+        after < before * (1.0 - margin)
+    } else {
+        after > before * (1.0 + margin)
     }
 }
 

@@ -7,7 +7,7 @@ use quietwire_search::procedure::{
 };
 
 use super::table::{LABELS, MethodTable, NONE, by_round, or_none};
-use crate::format;
+use crate::format::{self, bits, with_unit};
 use crate::summary::MethodFigures;
 
 pub(super) const TABLE: MethodTable = MethodTable {
@@ -58,21 +58,6 @@ pub(super) const TIMES: MethodTable = MethodTable {
 
 fn nothing() -> [String; 3] {
     [NONE.to_owned(), NONE.to_owned(), String::new()]
-}
-
-/// Formats a number with its unit.
-fn with_unit(value: f64, unit: &str) -> String {
-    format!("{}{}{unit}", format::number(value), format::THIN)
-}
-
-/// Formats bits per second.
-fn bits(bps: f64) -> String {
-    let (value, unit) = match bps {
-        bps if bps >= 1e9 => (bps / 1e9, "Gbit/s"),
-        bps if bps >= 1e6 => (bps / 1e6, "Mbit/s"),
-        bps => (bps / 1e3, "kbit/s"),
-    };
-    with_unit(value, unit)
 }
 
 /// Returns the unit of a quantity, for tables.
@@ -348,6 +333,24 @@ mod tests {
             let bound = rates(&found(quantity, ConversationSearchEnd::HeldAtMax));
             assert!(bound[0].starts_with('≥'), "{bound:?}");
         }
+    }
+
+    #[test]
+    fn verdicts_have_the_same_units() {
+        use crate::summary::value_text;
+        use quietwire_study::Unit;
+
+        let plain = |unit, value| value_text(unit, value).replace(format::THIN, "_");
+        assert_eq!(
+            plain(Unit::ConnectionsPerSecond, 62_500.0),
+            "62_500_connections/s"
+        );
+        assert_eq!(plain(Unit::Connections, 7_000.0), "7_000_connections");
+        assert_eq!(
+            plain(Unit::TransactionsPerSecond, 1e6),
+            "1_000_000_transactions/s"
+        );
+        assert_eq!(plain(Unit::BitsPerSecond, 9.41e9), "9.41_Gbit/s");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! Values of one quantity of a case: one for each round, or for each repeat if the study has a single round. They are the figures of the
 //! summary, computed from the steps of that round alone.
 
-use quietwire_search::procedure::ProcedureFindings;
+use quietwire_search::procedure::{
+    ConversationSearchEnd, ConversationSearchFindings, ProcedureFindings,
+};
 use quietwire_study::{
     Case, FrameSize, Goal, Measure, Point, Quantity, Sample, StepKind, StepRecord, StudyResults,
     median_limits,
@@ -81,7 +83,12 @@ impl Round<'_> {
                 Some(load) => self.at_load(load, measure)?,
                 None => self.round_trips(measure)?,
             },
-            Quantity::SystemRecovery | Quantity::Reset => self.procedure(&measure.quantity)?,
+            Quantity::SystemRecovery
+            | Quantity::Reset
+            | Quantity::ConnectionsPerSecond
+            | Quantity::ConcurrentConnections
+            | Quantity::TransactionsPerSecond
+            | Quantity::ConnectionThroughput => self.procedure(&measure.quantity)?,
         })
     }
 
@@ -208,6 +215,10 @@ impl Round<'_> {
     fn procedure(&self, quantity: &Quantity) -> Result<Vec<Sample>, ReportError> {
         let kind = match quantity {
             Quantity::Reset => StepKind::Reset,
+            Quantity::ConnectionsPerSecond => StepKind::ConnectionsPerSecond,
+            Quantity::ConcurrentConnections => StepKind::ConcurrentConnections,
+            Quantity::TransactionsPerSecond => StepKind::TransactionsPerSecond,
+            Quantity::ConnectionThroughput => StepKind::ConnectionThroughput,
             _ => StepKind::SystemRecovery,
         };
         let steps: Vec<&StepRecord> = of_kind(&self.steps, &kind).collect();
@@ -233,6 +244,19 @@ impl Round<'_> {
                         one.map_or_else(|| longer(limit_s), |outage| exact(outage.by_loss_s))
                     }));
                 }
+                ProcedureFindings::ConnectionsPerSecond(found)
+                | ProcedureFindings::ConcurrentConnections(found)
+                | ProcedureFindings::TransactionsPerSecond(found) => {
+                    samples.push(of_search(self.number, found));
+                }
+                ProcedureFindings::ConnectionThroughput(found) => {
+                    let rates = found.runs.iter().map(|run| run.received_bps);
+                    // A tester without idle time may have been the limit.
+                    samples.extend(rates.map(|bps| {
+                        let most = (!found.is_limit).then_some(bps);
+                        Sample::within(self.number, 0, Some(bps), most)
+                    }));
+                }
                 _ => {}
             }
         }
@@ -246,6 +270,19 @@ fn invalid(round: u32) -> Sample {
         0,
         format!("the tester failed in round {}", round + 1),
     )
+}
+
+/// Returns the result of a search over connections.
+fn of_search(round: u32, found: &ConversationSearchFindings) -> Sample {
+    match (found.highest_held, found.end) {
+        (_, Some(ConversationSearchEnd::TesterFailed) | None) => invalid(round),
+        (
+            Some(highest),
+            Some(ConversationSearchEnd::HeldAtMax | ConversationSearchEnd::TrialLimit),
+        ) => Sample::within(round, 0, Some(highest), None),
+        (Some(highest), _) => Sample::exact(round, 0, highest),
+        (None, _) => Sample::within(round, 0, Some(0.0), found.lowest_failed),
+    }
 }
 
 fn of_outcome(round: u32, outcome: SearchOutcome) -> Sample {

@@ -115,6 +115,10 @@ pub(crate) fn value_text(unit: Unit, value: f64) -> String {
         Unit::Nanoseconds if value < 0.0 => format!("−{}", format::time_ns(-value)),
         Unit::Nanoseconds => format::time_ns(value),
         Unit::Seconds => format::time_ns(value * 1e9),
+        Unit::ConnectionsPerSecond => format::with_unit(value, "connections/s"),
+        Unit::Connections => format::with_unit(value, "connections"),
+        Unit::TransactionsPerSecond => format::with_unit(value, "transactions/s"),
+        Unit::BitsPerSecond => format::bits(value),
         // Three digits after the point: bounds such as 0.98 are close to one.
         Unit::Ratio => format!("{value:.3}"),
     }

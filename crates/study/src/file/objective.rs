@@ -45,6 +45,10 @@ pub struct Objective {
     /// Lower bound of a rate, frames per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_least_pps: Option<f64>,
+    /// Lower bound of a quantity of connections, in its unit: connections, a number of them or of transactions per second, or bits per
+    /// second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
     /// Upper bound of a loss ratio, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most_loss_ratio: Option<f64>,
@@ -94,16 +98,28 @@ pub enum Quantity {
     SystemRecovery,
     /// Time without frames after a restart.
     Reset,
+    /// Connections opened, used and closed per second.
+    ConnectionsPerSecond,
+    /// Connections that are open at once.
+    ConcurrentConnections,
+    /// Transactions per second on open connections.
+    TransactionsPerSecond,
+    /// Payload of established connections, bits per second.
+    ConnectionThroughput,
 }
 
 /// Quantities that are not rates of a goal, with their names.
-const NAMED: [(&str, Quantity); 6] = [
+const NAMED: [(&str, Quantity); 10] = [
     ("loss", Quantity::Loss),
     ("latency", Quantity::Latency),
     ("ipdv", Quantity::Ipdv),
     ("pdv", Quantity::Pdv),
     ("system-recovery", Quantity::SystemRecovery),
     ("reset", Quantity::Reset),
+    ("connections-per-second", Quantity::ConnectionsPerSecond),
+    ("concurrent-connections", Quantity::ConcurrentConnections),
+    ("transactions-per-second", Quantity::TransactionsPerSecond),
+    ("connection-throughput", Quantity::ConnectionThroughput),
 ];
 
 impl Quantity {
@@ -120,6 +136,10 @@ impl Quantity {
             Self::Loss => Unit::LossRatio,
             Self::Latency | Self::Ipdv | Self::Pdv => Unit::Nanoseconds,
             Self::SystemRecovery | Self::Reset => Unit::Seconds,
+            Self::ConnectionsPerSecond => Unit::ConnectionsPerSecond,
+            Self::ConcurrentConnections => Unit::Connections,
+            Self::TransactionsPerSecond => Unit::TransactionsPerSecond,
+            Self::ConnectionThroughput => Unit::BitsPerSecond,
         }
     }
 
@@ -174,8 +194,31 @@ pub enum Unit {
     Nanoseconds,
     /// Seconds.
     Seconds,
+    /// Connections per second.
+    ConnectionsPerSecond,
+    /// Connections.
+    Connections,
+    /// Transactions per second.
+    TransactionsPerSecond,
+    /// Bits per second.
+    BitsPerSecond,
     /// Ratio of two values of one quantity.
     Ratio,
+}
+
+impl Unit {
+    /// Returns true if more is better: rates and numbers of connections.
+    #[must_use]
+    pub fn is_better_high(self) -> bool {
+        match self {
+            Self::FramesPerSecond
+            | Self::ConnectionsPerSecond
+            | Self::Connections
+            | Self::TransactionsPerSecond
+            | Self::BitsPerSecond => true,
+            Self::LossRatio | Self::Nanoseconds | Self::Seconds | Self::Ratio => false,
+        }
+    }
 }
 
 /// Value of a distribution.
@@ -256,6 +299,7 @@ impl Objective {
     pub(super) fn bounds(&self) -> Vec<(&'static str, Direction, f64)> {
         let all = [
             ("at-least-pps", Direction::AtLeast, self.at_least_pps),
+            ("at-least", Direction::AtLeast, self.at_least),
             (
                 "at-most-loss-ratio",
                 Direction::AtMost,

@@ -94,6 +94,10 @@ fn keys(quantity: &Quantity) -> &'static [&'static str] {
         Unit::LossRatio => &["at-most-loss-ratio"],
         Unit::Nanoseconds => &["at-most-us", "at-most-ratio"],
         Unit::Seconds => &["at-most-s", "at-most-ratio"],
+        Unit::ConnectionsPerSecond
+        | Unit::Connections
+        | Unit::TransactionsPerSecond
+        | Unit::BitsPerSecond => &["at-least", "at-least-ratio"],
         Unit::Ratio => &[],
     }
 }
@@ -233,6 +237,22 @@ fn measured(file: &StudyFile, objective: &Objective, at: impl Fn(&'static str) -
     let (section, is_given) = match (quantity, &objective.load) {
         (Quantity::SystemRecovery, _) => ("[system-recovery]", file.system_recovery.is_some()),
         (Quantity::Reset, _) => ("[reset]", file.reset.is_some()),
+        (Quantity::ConnectionsPerSecond, _) => (
+            "[connections-per-second]",
+            file.connections_per_second.is_some(),
+        ),
+        (Quantity::ConcurrentConnections, _) => (
+            "[concurrent-connections]",
+            file.concurrent_connections.is_some(),
+        ),
+        (Quantity::TransactionsPerSecond, _) => (
+            "[transactions-per-second]",
+            file.transactions_per_second.is_some(),
+        ),
+        (Quantity::ConnectionThroughput, _) => (
+            "[connection-throughput]",
+            file.connection_throughput.is_some(),
+        ),
         (Quantity::Loss, _) => ("[sweep]", file.sweep.is_some()),
         (_, Some(_)) => ("[latency-plan]", file.latency_plan.is_some()),
         _ => ("[latency]", file.latency.is_some()),

@@ -180,6 +180,18 @@ fn objectives_that_make_no_sense_are_reported_with_line_and_key() {
         "quantity",
         "[system-recovery]",
     );
+    refused(
+        &of("connections-per-second", "at-least = 5"),
+        1,
+        "quantity",
+        "[connections-per-second]",
+    );
+    refused(
+        &of("concurrent-connections", "at-least-pps = 5"),
+        3,
+        "at-least-pps",
+        "use at-least or at-least-ratio",
+    );
     let message = parse(&with(&rate("bound = 5"))).unwrap_err().to_string();
     assert!(message.contains("unknown field `bound`"), "{message}");
 }
