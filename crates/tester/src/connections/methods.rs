@@ -27,8 +27,9 @@ const IDLE_SPARE_MS: f64 = 30_000.0;
 const OPEN_SPARE: f64 = 1_024.0;
 /// Connections that may be in TIME-WAIT while transfers replace each other.
 const REPLACED: f64 = 100_000.0;
-/// Time in which the connections of a load with transactions are opened, seconds.
+/// Shortest time in which the connections of a load with transactions are opened, seconds, and their highest rate.
 const OPENING_S: f64 = 1.0;
+const OPENING_PER_S: f64 = 10_000.0;
 /// Interval of the checks for an abort.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -281,27 +282,22 @@ impl ConversationRun {
         per_s: f64,
     ) -> PreparedRun {
         let interval_s = f64::from(connections) / per_s;
-        let transactions = whole(self.duration_s / interval_s).max(2);
+        let opening_s = (f64::from(connections) / OPENING_PER_S).max(OPENING_S);
+        // The first connection lives until all have been open for the duration.
+        let lifetime_s = opening_s + self.duration_s;
+        let transactions = whole(lifetime_s / interval_s).max(2);
         for entry in &mut description.mix {
             (entry.transactions, entry.think_ms) = (transactions, 0.0);
             entry.interval_ms = Some(interval_s * 1e3);
         }
         let idle_ms = interval_s * 1e3 + IDLE_SPARE_MS;
         description.idle_timeout_ms = description.idle_timeout_ms.max(idle_ms);
-        let opening_per_s = f64::from(connections) / OPENING_S;
-        description.rate = Some(opening_per_s);
-        let length_s = f64::from(transactions) * interval_s;
-        let prepared = self.opened_for(OPENING_S, f64::from(connections), description);
+        description.rate = Some(f64::from(connections) / opening_s);
+        let prepared = self.opened_for(opening_s, f64::from(connections), description);
         let attempts = u64::from(connections) * u64::from(transactions);
-        // All connections are open, and none has finished.
-        let window_s = if length_s > OPENING_S {
-            [OPENING_S, length_s]
-        } else {
-            [0.0, OPENING_S]
-        };
         PreparedRun {
-            drain_s: length_s + self.drain_s,
-            window_s,
+            drain_s: f64::from(transactions) * interval_s + self.drain_s,
+            window_s: [opening_s, lifetime_s],
             attempts: Some(attempts),
             ..prepared
         }

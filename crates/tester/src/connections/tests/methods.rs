@@ -93,8 +93,12 @@ fn a_clean_network_fails_no_attempt_of_any_load() {
         },
         Faults::default(),
     );
-    // 25 requests of each connection, 20 ms apart.
-    assert_eq!((asked.attempted, asked.failed), (1_250, 0), "{asked:?}");
+    // 75 requests of each connection, 20 ms apart: for a second in which they are opened, and half a second with all of them.
+    assert_eq!((asked.attempted, asked.failed), (3_750, 0), "{asked:?}");
+    assert!(
+        (2_400.0..2_600.0).contains(&asked.transactions_per_s),
+        "{asked:?}"
+    );
 
     let moved = outcome(
         ConversationLoad::Transfer {
@@ -203,7 +207,7 @@ proptest! {
             ConversationLoad::Transactions { .. } => {
                 let missing = outcome.attempted - client.transactions;
                 prop_assert_eq!(outcome.failed, (missing + client.late_transactions).min(outcome.attempted));
-                prop_assert_eq!(outcome.attempted, 20 * 10);
+                prop_assert_eq!(outcome.attempted, 20 * 30);
             }
             _ => {
                 prop_assert_eq!(outcome.attempted, client.opened);
