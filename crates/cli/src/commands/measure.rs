@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use quietwire_lab::RunningIsolation;
 use quietwire_report::{Baselines, SearchOutcome, Summary};
+use quietwire_search::procedure::ProcedureEnd;
 use quietwire_study::{
     GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
 };
@@ -90,6 +91,24 @@ fn described(path: &Path) -> Result<String> {
 
 /// Checks that a result has a rate for each goal, and at least one valid trial.
 fn check_found(results: &StudyResults, summary: &Summary) -> Result<()> {
+    let mut procedures = results
+        .steps
+        .iter()
+        .filter(|step| step.kind.opens_connections())
+        .filter_map(|step| step.procedure.as_ref());
+    let ended = procedures.find_map(|procedure| match &procedure.end {
+        ProcedureEnd::Invalid { reasons, .. } => Some(reasons),
+        ProcedureEnd::Finished => None,
+    });
+    if let Some(reasons) = ended {
+        return Err(CheckFailed(format!(
+            "no result: the tester failed {} times in a row, most recently because {} (use a dedicated CPU and real-time priority with \
+             --cpus and --realtime-priority, or allow more attempts with --set trials.invalid-repeats=N)",
+            reasons.len(),
+            reasons.last().map_or("of an unknown reason", String::as_str)
+        ))
+        .into());
+    }
     let cases = summary.sizes.iter().flat_map(|size| &size.cases);
     let mut goals = cases.flat_map(|case| &case.goals);
     let trials = || results.steps.iter().flat_map(|step| &step.trials);

@@ -245,6 +245,8 @@ impl ConversationRun {
         for entry in &mut description.mix {
             (entry.transactions, entry.think_ms, entry.interval_ms) = (1, 0.0, None);
         }
+        // What a timeout repairs would be served after the load, and an overload would hold.
+        (description.syn_retries, description.retries) = (0, 0);
         // Connections stay in the table until the end of TIME-WAIT.
         let open = per_s * (description.time_wait_ms / 1e3 + self.drain_s);
         description.rate = Some(per_s);
@@ -359,6 +361,15 @@ impl ConversationRun {
         }
         let mut invalid = result.validity.reasons().to_vec();
         let idle_ratio = result.health.idle_ratio;
+        let health = &result.health;
+        let gap_ms = health.longest_gap_ns as f64 / 1e6;
+        if failed > 0 && invalid.is_empty() && gap_ms > prepared.description.rto_min_ms / 2.0 {
+            let cause = InvalidCause::ReceiveGap
+                .unless_of_host(health.longest_gap_ns, health.longest_host_gap_ns);
+            invalid.push(cause.because(format!(
+                "the tester did not run for {gap_ms:.3} ms, so some of the {failed} failures may be its own"
+            )));
+        }
         let is_transfer = matches!(self.load, ConversationLoad::Transfer { .. });
         if failed > 0 && !is_transfer && idle_ratio.is_some_and(|it| it < IDLE_RATIO_MIN) {
             invalid.push(InvalidCause::RateMissed.because(format!(

@@ -151,7 +151,10 @@ impl SearchKeys {
         // The largest number of connections takes the longest to open and to close.
         let opening_s = match self.quantity {
             ConversationQuantity::ConcurrentConnections => 2.0 * self.max / self.opening_per_s,
-            _ => 0.0,
+            ConversationQuantity::TransactionsPerSecond => {
+                (f64::from(self.connections) / opening_per_s()).max(1.0)
+            }
+            ConversationQuantity::ConnectionsPerSecond => 0.0,
         };
         let each_s = common.duration_s + self.pause_s + opening_s + DRAIN_S_MIN;
         actions(f64::from(trials), each_s)

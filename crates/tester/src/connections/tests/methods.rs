@@ -152,6 +152,27 @@ fn an_answer_after_the_next_request_was_due_is_late() {
 }
 
 #[test]
+fn what_a_timeout_would_repair_has_failed_unless_the_tester_stalled() {
+    let faults = Faults {
+        lost: 200,
+        ..Faults::default()
+    };
+    let load = ConversationLoad::Connections { per_s: 1_000.0 };
+    let lossy = outcome(load, faults);
+    // Each connection has ten packets or more. The loss of the last acknowledgement is none.
+    assert!((50..200).contains(&lossy.failed), "{lossy:?}");
+    assert!(lossy.causes.contains_key("not_established"), "{lossy:?}");
+    assert!(lossy.causes.contains_key("timed_out"), "{lossy:?}");
+    assert_eq!(lossy.invalid, []);
+    let stalled = ConnectionHealth {
+        longest_gap_ns: 101_000_000,
+        ..ConnectionHealth::default()
+    };
+    let (stalled, _) = result_of(&run(load), &mut Network::new(1, faults), stalled);
+    assert_eq!(stalled.validity().cause(), Some(InvalidCause::ReceiveGap));
+}
+
+#[test]
 fn loads_that_are_not_possible_are_refused() {
     let error = |run: &ConversationRun| run.validate().unwrap_err();
     let too_many = run(ConversationLoad::Open {
