@@ -18,10 +18,8 @@ fn drive(
                 let json = serde_json::to_string(&result).unwrap();
                 let tag = format!(r#""method":"{}""#, procedure.name());
                 assert!(json.contains(&tag), "{json}");
-                assert_eq!(
-                    serde_json::from_str::<ProcedureResult>(&json).unwrap(),
-                    *result
-                );
+                let read: ProcedureResult = serde_json::from_str(&json).unwrap();
+                assert_eq!((&read.end, &read.history), (&result.end, &result.history));
                 return *result;
             }
             ProcedureStep::Do(action) => {
