@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_tables::drops::{PortDrop, RouterDrop};
+use quietwire_tables::filter::RuleEffect;
 use quietwire_tables::named;
 use quietwire_tables::route::{Punt, Tally};
 
@@ -60,6 +61,8 @@ pub(crate) struct PortCounters {
     pub(crate) segmented: Counter,
     /// Segments that left merged with others. The merged frames are counted as frames sent.
     pub(crate) merged: Counter,
+    /// Frames by effect of the filter rules.
+    effects: [Counter; RuleEffect::ALL.len()],
 }
 
 impl PortCounters {
@@ -67,6 +70,11 @@ impl PortCounters {
     #[inline(always)]
     pub(crate) const fn dropped(&self, reason: PortDrop) -> &Counter {
         &self.drops[reason as usize]
+    }
+
+    /// Returns the counter of an effect of the filter rules.
+    pub(crate) const fn effect(&self, effect: RuleEffect) -> &Counter {
+        &self.effects[effect as usize]
     }
 }
 

@@ -195,8 +195,14 @@ impl Engine {
         group.ports().iter().filter_map(number).collect()
     }
 
-    /// Returns the ports that a frame of this port can leave by.
+    /// Returns the ports that a frame of this port can leave by, and those that filter rules send copies and answers to.
     pub(crate) fn reach(&self, number: u16) -> BTreeSet<u16> {
+        let mut ports = self.forwards_to(number);
+        ports.extend(self.ports_of_effects(number));
+        ports
+    }
+
+    fn forwards_to(&self, number: u16) -> BTreeSet<u16> {
         let routed = self.routed_ports();
         if routed.contains(&number) {
             return routed;

@@ -9,6 +9,7 @@ mod bridge;
 mod command;
 mod connections;
 mod doze;
+mod effects;
 mod filter;
 mod input;
 mod lengths;
@@ -31,12 +32,15 @@ use quietwire_dpdk::BURST_MAX;
 
 use crate::config::Idle;
 use crate::counters::Step;
+use crate::filter_log::FilterLog;
 
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
 pub(crate) use command::{CommandReceiver, CommandSender, Reply, Unanswered, WorkerCommand, line};
 pub(crate) use connections::{ConnectionQuery, ConnectionStage, ConnectionTotals};
 pub(crate) use doze::Doze;
+pub(crate) use effects::Effects;
+use filter::FilterContext;
 pub(crate) use input::Input;
 pub(crate) use mark::Mark;
 pub(crate) use output::{Output, Relay, TxPath};
@@ -54,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) stop: Arc<AtomicBool>,
     /// Coarse clock: seconds since the switch started.
     pub(crate) now_s: AtomicU32,
+    /// Log of filter rules.
+    pub(crate) log: FilterLog,
 }
 
 impl Shared {
@@ -132,8 +138,14 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         };
         let stage = match &*input.stage {
             Stage::Filtered(filtered) => {
-                let connections = (worker.connections.as_deref_mut(), context.now_s);
-                let has_more = path.filter(port, &filtered.rules, connections, &mut worker.kept);
+                let resources = FilterContext {
+                    connections: worker.connections.as_deref_mut(),
+                    now_s: context.now_s,
+                    kept: &mut worker.kept,
+                    effects: &mut worker.effects,
+                    pool: context.pool,
+                };
+                let has_more = path.filter(port, &filtered.rules, resources);
                 has_more.then_some(&filtered.then)
             }
             stage => Some(stage),

@@ -23,7 +23,7 @@ use crate::error::SwitchError;
 use crate::kernel::{Event, NeighbourMonitor, RouteMonitor, Tap};
 use crate::observe::Tracer;
 use quietwire_tables::arena::Epoch;
-use quietwire_tables::icmp::RateLimit;
+use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use quietwire_tables::neighbour::{Action, InterfaceInfo, Limits, Neighbours, Origin};
 use quietwire_tables::route::Vrf;
 use quietwire_tables::route::rib::{Link, Rib, Sizes};
@@ -32,9 +32,6 @@ pub(crate) use exchange::Exchange;
 pub(crate) use kernel::FollowedTables;
 pub(crate) use list::RouteQuery;
 pub(crate) use mac::derived_mac;
-
-/// Rate limit of ICMP errors, per second.
-const ERRORS_PER_SECOND: u32 = 1000;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod counters;
 mod denied_calls;
 mod engine;
 mod error;
+mod filter_log;
 mod forward;
 #[cfg(test)]
 mod fuzz;

@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::config::rules::{Action, MalformedAction};
 use crate::counters::Step;
 use quietwire_tables::filter::{
-    CtStates, PacketMatch, Protocol, RuleMatch, in_snake_case, rule_in_snake_case,
+    CtStates, Dscp, PacketMatch, Protocol, RuleMatch, in_snake_case, rule_in_snake_case,
 };
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};
+pub use quietwire_tables::filter::{RuleEffect, RuleEffects};
 pub use quietwire_tables::route::Punt;
 
 /// Role of a thread.
@@ -113,6 +114,9 @@ pub struct PortCounts {
     pub merged: u64,
     /// Frames dropped.
     pub drops: PortDrops,
+    /// Frames received, by effect of the filter rules.
+    #[serde(default)]
+    pub effects: RuleEffects,
 }
 
 /// The guest of a vhost-user port.
@@ -531,6 +535,21 @@ pub struct RuleReport {
     /// States of connections to match, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ct_state: Option<CtStates>,
+    /// Logs one of this many frames, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<u32>,
+    /// Text in front of lines of the log, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_prefix: Option<String>,
+    /// Port that gets copies of the frames, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dup: Option<String>,
+    /// New DSCP, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_dscp: Option<Dscp>,
+    /// Largest maximum segment size, octets, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_mss: Option<u16>,
     /// Frames that it has decided on since it was created.
     pub frames: u64,
 }

@@ -86,6 +86,7 @@ pub(crate) fn run(
             let now_s = started.elapsed().as_secs() as u32;
             shared.now_s.store(now_s, Ordering::Relaxed);
             housekeeping.turn(now_s);
+            shared.log.print();
         }
         let mut router = layer3.lock();
         let has_interfaces = router.has_interfaces();

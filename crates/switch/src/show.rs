@@ -14,8 +14,8 @@ use crate::counters::{Counter, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
     BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
-    PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts,
-    ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
+    PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, RuleEffects, StatsReport,
+    StepCounts, ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
 };
 use crate::threads::{self, forwarding_name};
 use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
@@ -343,6 +343,7 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
             PortDrop::RxErrors => driver.rx_errors(),
             counted => all.drops[counted] - base.drops[counted],
         }),
+        effects: RuleEffects::of(|effect| all.effects[effect] - base.effects[effect]),
     }
 }
 

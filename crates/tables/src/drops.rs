@@ -27,6 +27,9 @@ named! {
         NoOutput = "no_output", "no such output";
         /// Refused by the filter rules of the port.
         Denied = "denied", "by a rule";
+        /// Refused by the filter rules of the port, with an answer to the sender as far as one is allowed
+        /// ([`crate::filter::Action::Reject`]).
+        Rejected = "rejected", "by a rule, rejected";
         /// Dropped by the filter because its headers are malformed ([`crate::filter::Malformation`]).
         Malformed = "malformed", "malformed headers";
         /// The first packet of a connection, for which the connection table or its zone has no space ([`crate::connections::Refusal`]).

@@ -5,6 +5,7 @@
 mod action;
 mod ct_states;
 mod described;
+mod effects;
 mod element;
 mod further;
 mod malformed;
@@ -12,25 +13,32 @@ mod packet;
 mod pattern;
 #[cfg(test)]
 mod reference;
+mod reject;
+mod rewrite;
 mod rule_match;
 mod rules;
 mod sets;
+mod statements;
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, MalformedAction};
 pub use ct_states::CtStates;
 pub use described::{DescribedPacket, Difference};
+pub use effects::{RuleEffect, RuleEffects};
 pub use element::{Element, SetField, SetType};
 pub use malformed::Malformation;
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
 pub(crate) use pattern::after_tags;
-pub use pattern::{Headers, Pattern};
+pub use pattern::{Headers, Pattern, describe_frame};
+pub use reject::Rejection;
+pub use rewrite::{clamp_mss, set_dscp};
 pub use rule_match::{
     Dscp, FlagList, FurtherMatch, OrSet, RuleMatch, SetName, TcpFlags, rule_in_snake_case,
 };
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
+pub use statements::{RuleLog, Statements};
 
 /// Maximum number of filter rules of ports.
 pub const RULES_MAX: usize = 100_000;

@@ -18,14 +18,20 @@ use crate::neighbour::icmpv6_checksum;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// TTL of the router's own packets (RFC 1340, 'IP TIME TO LIVE PARAMETER').
-const TTL: u8 = 64;
+pub(crate) const TTL: u8 = 64;
 /// Precedence of errors (RFC 1812, section 4.3.2.5).
-const INTERNETWORK_CONTROL: u8 = 6 << 5;
+pub(crate) const INTERNETWORK_CONTROL: u8 = 6 << 5;
 /// ECN bits, copied from the request (RFC 3168, section 5).
 const ECN: u8 = 3;
 /// Maximum length of an ICMP error, of IPv4 (RFC 1812, section 4.3.2.3) and of IPv6 (RFC 4443, section 2.4 (c)), octets.
 const ERROR_MAX_V4: usize = 576;
 const ERROR_MAX_V6: usize = 1280;
+/// Maximum number of octets of a packet in an error about it.
+pub(crate) const QUOTED_MAX_V4: usize = ERROR_MAX_V4 - 28;
+pub(crate) const QUOTED_MAX_V6: usize = ERROR_MAX_V6 - IPV6_HEADER_LENGTH - 8;
+
+/// Rate limit of errors of the router, and of answers to rejected packets of each forwarding thread, per second.
+pub const ERRORS_PER_SECOND: u32 = 1000;
 
 /// ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,12 +154,12 @@ fn put_checksum(message: &mut [u8], at: usize, sum: u16) {
 }
 
 /// Returns whether an address is a unicast host address that can be a destination (RFC 1122, section 3.2.1.3).
-const fn is_host_v4(address: Ipv4Addr) -> bool {
+pub(crate) const fn is_host_v4(address: Ipv4Addr) -> bool {
     // From 224 on: multicast, reserved, broadcast.
     !matches!(address.octets()[0], 0 | 127 | 224..)
 }
 
-const fn is_host_v6(address: Ipv6Addr) -> bool {
+pub(crate) const fn is_host_v6(address: Ipv6Addr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
@@ -209,7 +215,7 @@ fn error_v4(packet: &[u8], error: Error, source: Ipv4Addr) -> Option<Vec<u8>> {
     }
     let (kind, code, second) = error.v4();
     let length = usize::from(header.total_length()).min(packet.len());
-    let quoted = packet.get(..length.min(ERROR_MAX_V4 - 28))?;
+    let quoted = packet.get(..length.min(QUOTED_MAX_V4))?;
     let mut message = vec![kind, code, 0, 0];
     message.extend(second.to_be_bytes());
     message.extend(quoted);
@@ -224,7 +230,7 @@ fn error_v4(packet: &[u8], error: Error, source: Ipv4Addr) -> Option<Vec<u8>> {
 }
 
 /// Echo, router discovery, timestamp, information and address mask: requests and replies, not errors.
-const fn is_query_v4(kind: Option<u8>) -> bool {
+pub(crate) const fn is_query_v4(kind: Option<u8>) -> bool {
     matches!(kind, Some(0 | 8 | 9 | 10 | 13..=18))
 }
 
@@ -243,7 +249,7 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
     }
     let (kind, code, second) = error.v6(walked.protocol_at as u32);
     let length = (IPV6_HEADER_LENGTH + usize::from(header.payload_length())).min(packet.len());
-    let quoted = packet.get(..length.min(ERROR_MAX_V6 - IPV6_HEADER_LENGTH - 8))?;
+    let quoted = packet.get(..length.min(QUOTED_MAX_V6))?;
     let mut message = vec![kind, code, 0, 0];
     message.extend(second.to_be_bytes());
     message.extend(quoted);
@@ -251,7 +257,7 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
 }
 
 /// Informational messages (RFC 4443, section 2.1) except redirects (section 2.4 (e.2)).
-const fn is_query_v6(kind: Option<&u8>) -> bool {
+pub(crate) const fn is_query_v6(kind: Option<&u8>) -> bool {
     matches!(kind, Some(128..=136 | 138..))
 }
 

@@ -69,6 +69,7 @@ impl Settings {
         self.forget_port_in_bridges(name);
         self.forget_interfaces_of(name);
         self.forget_rules(|rule| rule.port.as_deref() == Some(name));
+        self.forget_copies_to(name);
         Ok(())
     }
 

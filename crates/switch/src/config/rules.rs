@@ -10,6 +10,7 @@ mod file;
 mod import;
 mod plan;
 mod sets;
+mod statement;
 
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::RuleMatch;
@@ -26,6 +27,7 @@ pub use quietwire_tables::filter::{
     Action, CtStates, Element, Malformation, MalformedAction, RULES_MAX, SetName, SetType,
 };
 pub use sets::SetSetting;
+pub use statement::{MSS_MIN, StatementSetting};
 
 /// A filter rule: a match and an action. Fields that are not set match everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +52,9 @@ pub struct RuleSetting {
     /// Packets to match.
     #[serde(flatten)]
     pub packet: RuleMatch,
+    /// Statements beside the action.
+    #[serde(flatten)]
+    pub statements: StatementSetting,
 }
 
 /// All filter rules, their sets, the default action and the one for malformed frames.

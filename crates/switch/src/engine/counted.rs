@@ -20,12 +20,23 @@ pub(super) struct CountedRules {
     pub(super) compiled: Option<CompiledRules>,
 }
 
+/// Numbers of the ports and of the bridge of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RulePlace {
+    /// Ingress port.
+    pub(super) port: Option<u16>,
+    /// Bridge of the ingress port, among [`CompiledRules::bridges`].
+    pub(super) group: Option<u16>,
+    /// Port that gets copies.
+    pub(super) dup: Option<u16>,
+}
+
 /// Compiled filter rules, and the numbers in them.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledRules {
     pub(super) table: Arc<RuleTable>,
-    /// Number of the ingress port of each rule, and of its bridge among [`Self::bridges`].
-    pub(super) places: Vec<(Option<u16>, Option<u16>)>,
+    /// Numbers of the ports and bridges of each rule.
+    pub(super) places: Vec<RulePlace>,
     /// Names of the bridges of rules, sorted.
     pub(super) bridges: Vec<String>,
     /// Sets, by their numbers.

@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::bridge_view::{SUMMED, Sums};
 use crate::counters::{Counter, PortCounters, ThreadCounters};
-use crate::report::{PortCounts, PortDrops};
+use crate::report::{PortCounts, PortDrops, RuleEffects};
 
 impl Engine {
     /// Returns the counts of all threads at ports with this number since the switch started.
@@ -20,6 +20,7 @@ impl Engine {
             segmented: sum(|c| &c.segmented),
             merged: sum(|c| &c.merged),
             drops: PortDrops::of(|reason| self.sum(port, |one| one.dropped(reason))),
+            effects: RuleEffects::of(|effect| self.sum(port, |one| one.effect(effect))),
         }
     }
 

@@ -8,14 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quietwire_packet::VlanId;
 
 use super::Engine;
-use super::counted::{CompiledRules, CountedRules};
+use super::counted::{CompiledRules, CountedRules, RulePlace};
 use crate::config::Group;
 use crate::config::rules::{
-    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, absent_port,
+    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, StatementSetting,
+    absent_port,
 };
 use crate::error::SwitchError;
 use crate::report::{RuleReport, RulesReport};
-use quietwire_tables::filter::{Fallback, PortRule, PortRules, RuleTable, SetField};
+use quietwire_tables::filter::{
+    Fallback, PortRule, PortRules, RuleLog, RuleTable, SetField, Statements,
+};
 
 /// Maximum number of rules in a page.
 const PAGE_MAX: usize = 4096;
@@ -28,6 +31,9 @@ impl Engine {
     /// Assigns a counter to each rule of the plan, and compiles the rules if they have changed. An unchanged rule keeps its counter, even
     /// if its position changes.
     pub(super) fn count_rules(&mut self) {
+        let names = self.slots.iter();
+        let names = names.map(|slot| slot.as_ref().map(|slot| slot.plan.name.clone()));
+        self.shared.log.set_ports(names.collect());
         let former = std::mem::take(&mut self.rules);
         let asked = &self.plan.rules;
         let is_same = asked
@@ -95,14 +101,46 @@ impl Engine {
         &self,
         rules: &[(RuleSetting, Arc<AtomicU64>)],
         bridges: &[String],
-    ) -> Vec<(Option<u16>, Option<u16>)> {
+    ) -> Vec<RulePlace> {
+        let number = |name: &str| self.number(name).unwrap_or(NO_PORT);
         let place = |(rule, _): &(RuleSetting, _)| {
-            let port = rule.port.as_deref();
-            let port = port.map(|name| self.number(name).unwrap_or(NO_PORT));
             let bridge = rule.bridge.as_ref();
-            (port, bridge.and_then(|name| bridge_number(bridges, name)))
+            RulePlace {
+                port: rule.port.as_deref().map(number),
+                group: bridge.and_then(|name| bridge_number(bridges, name)),
+                dup: rule.statements.dup.as_deref().map(number),
+            }
         };
         rules.iter().map(place).collect()
+    }
+
+    /// Returns the ports that the rules of a port send frames to: copies, and answers to rejected frames.
+    pub(super) fn ports_of_effects(&self, number: u16) -> BTreeSet<u16> {
+        let mut ports = BTreeSet::new();
+        let Some(name) = self.slot(number).map(|slot| slot.plan.name.as_str()) else {
+            return ports;
+        };
+        let bridge = self.bridge_of(name);
+        let rules = self.rules.rules.iter().map(|(rule, _)| rule);
+        for rule in rules.filter(|rule| concerns(rule, name, bridge)) {
+            if rule.action == Action::Reject {
+                ports.insert(number);
+            }
+            let dup = rule.statements.dup.as_deref();
+            ports.extend(dup.and_then(|name| self.number(name)));
+        }
+        if self.rules.fallback.default == Action::Reject {
+            ports.insert(number);
+        }
+        ports
+    }
+
+    /// Returns the name of the bridge of a port.
+    fn bridge_of(&self, port: &str) -> Option<&String> {
+        match self.group_of(port) {
+            Some(Group::Bridge(bridge)) => Some(&bridge.name),
+            _ => None,
+        }
     }
 
     /// Returns the rules of a port; `None` if the port accepts every frame.
@@ -114,18 +152,11 @@ impl Engine {
         } = &self.rules;
         let compiled = compiled.as_ref()?;
         let port = self.slot(number)?.plan.name.as_str();
-        let bridge = match self.group_of(port) {
-            Some(Group::Bridge(bridge)) => Some(&bridge.name),
-            _ => None,
-        };
-        let concerns = |rule: &RuleSetting| {
-            rule.port.as_deref().is_none_or(|name| name == port)
-                && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
-        };
+        let bridge = self.bridge_of(port);
         // Connections are tracked at all ports, because their answers arrive at others than the requests.
-        let is_looked_at = fallback.default == Action::Drop
+        let is_looked_at = fallback.default != Action::Accept
             || self.plan.connections.is_some()
-            || rules.iter().any(|(rule, _)| concerns(rule));
+            || rules.iter().any(|(rule, _)| concerns(rule, port, bridge));
         let group = bridge.and_then(|name| bridge_number(&compiled.bridges, name));
         is_looked_at.then(|| PortRules::new(Arc::clone(&compiled.table), number, group))
     }
@@ -164,6 +195,11 @@ impl Engine {
             vlan: rule.vlan,
             packet: rule.packet.clone(),
             ct_state: rule.ct_state,
+            log: rule.statements.log,
+            log_prefix: rule.statements.log_prefix.clone(),
+            dup: rule.statements.dup.clone(),
+            set_dscp: rule.statements.set_dscp,
+            set_mss: rule.statements.set_mss,
             frames: frames.load(Ordering::Relaxed),
         };
         let fallback = &self.rules.fallback;
@@ -204,8 +240,30 @@ fn elements(sets: &[SetSetting]) -> Vec<Vec<Element>> {
     sets.iter().map(|set| set.elements.clone()).collect()
 }
 
-/// Port and group that a rule is for.
-type RulePlace = (Option<u16>, Option<u16>);
+/// Returns true if a rule can match frames of a port, which is in this bridge.
+fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) -> bool {
+    rule.port.as_deref().is_none_or(|name| name == port)
+        && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
+}
+
+/// Returns the statements of a rule in the form of forwarding threads, given the number of the port for copies.
+fn statements_of(rule: &RuleSetting, dup: Option<u16>) -> Option<Statements> {
+    let StatementSetting {
+        log,
+        log_prefix,
+        dup: _,
+        set_dscp,
+        set_mss,
+    } = &rule.statements;
+    let prefix = log_prefix.as_deref().unwrap_or_default();
+    let log = log.map(|every| Arc::new(RuleLog::new(&rule.name, prefix, every)));
+    (!rule.statements.is_empty()).then_some(Statements {
+        log,
+        dup,
+        dscp: *set_dscp,
+        mss: *set_mss,
+    })
+}
 
 /// Compiles rules.
 fn table_of(
@@ -215,9 +273,13 @@ fn table_of(
 ) -> RuleTable {
     let numbers: HashMap<&SetName, u32> = names(sets).zip(0..).collect();
     let rules = rules.iter().zip(places);
-    let rules = rules.map(|((rule, frames), (port, group))| PortRule {
-        port: *port,
-        group: *group,
+    let statements = rules
+        .clone()
+        .map(|((rule, _), place)| statements_of(rule, place.dup));
+    let statements = statements.collect();
+    let rules = rules.map(|((rule, frames), place)| PortRule {
+        port: place.port,
+        group: place.group,
         vlan: rule.vlan.map(VlanId::get),
         packet: rule.packet.packet(),
         further: rule.packet.further(),
@@ -226,7 +288,7 @@ fn table_of(
         action: rule.action,
         frames: Arc::clone(frames),
     });
-    RuleTable::with_sets(rules, &elements(sets), fallback.clone())
+    RuleTable::with_sets(rules, &elements(sets), fallback.clone()).with_statements(statements)
 }
 
 /// Returns the fields that a rule compares with sets, and the numbers of the sets. All sets exist: the plan has checked it.

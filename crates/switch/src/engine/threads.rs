@@ -15,7 +15,7 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Reply, Routing, Shared,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, Reply, Routing, Shared,
     Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
@@ -70,7 +70,11 @@ impl ThreadStart<'_> {
         Worker::new(
             self.eal,
             self.copies.clone(),
-            (Routing::new(self.eal, self.service), self.connections),
+            (
+                Routing::new(self.eal, self.service),
+                self.connections,
+                Effects::new(self.shared.log.writer()),
+            ),
             (self.plan.idle, doze),
             self.counters,
             commands,

@@ -11,6 +11,7 @@ use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 use super::command::{CommandReceiver, Reply, WorkerCommand};
 use super::connections::ConnectionStage;
 use super::doze::Doze;
+use super::effects::Effects;
 use super::input::Input;
 use super::output::{Output, Relay, TxPath};
 use super::path::send_relayed;
@@ -49,6 +50,8 @@ pub(crate) struct Worker {
     pub(super) routing: Routing,
     /// Connection tracking, if it is configured.
     pub(super) connections: Option<Box<ConnectionStage>>,
+    /// Resources for effects of filter rules.
+    pub(super) effects: Effects,
     pub(super) idle: Idle,
     /// Sleep state, if threads may sleep until a receive interrupt.
     doze: Option<Doze>,
@@ -63,7 +66,7 @@ impl Worker {
     pub(crate) fn new(
         eal: &Eal,
         copies: Mempool,
-        (routing, connections): (Routing, Option<Box<ConnectionStage>>),
+        (routing, connections, effects): (Routing, Option<Box<ConnectionStage>>, Effects),
         (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
         commands: CommandReceiver,
@@ -78,6 +81,7 @@ impl Worker {
             copies,
             routing,
             connections,
+            effects,
             idle,
             doze,
             telemetry: Telemetry::new(Arc::clone(&counters)),

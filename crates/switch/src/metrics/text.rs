@@ -150,6 +150,19 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
     });
     let drops: Vec<_> = drops.collect();
     text.counter("port_drops_total", "Frames dropped, by reason.", drops);
+    let effects = ports.iter().flat_map(|port| {
+        let name = port.counts.name.clone();
+        port.counts.effects.iter().map(move |(effect, count)| {
+            let labels = vec![("port", name.clone()), ("effect", effect.name().to_owned())];
+            (labels, count)
+        })
+    });
+    let effects: Vec<_> = effects.collect();
+    text.counter(
+        "port_rule_effects_total",
+        "Frames received, by effect of the filter rules.",
+        effects,
+    );
 }
 
 fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {

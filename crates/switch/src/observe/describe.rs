@@ -91,10 +91,7 @@ impl Names {
     }
 
     fn filtered(&self, verdict: Verdict) -> String {
-        let done = |action| match action {
-            Action::Accept => "accepted",
-            Action::Drop => "dropped",
-        };
+        let done = Action::text;
         match verdict {
             Verdict::Rule(number, action) => {
                 let name = self.rules.get(number as usize);

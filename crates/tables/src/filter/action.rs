@@ -12,6 +12,30 @@ pub enum Action {
     Accept,
     /// Drop the frame silently.
     Drop,
+    /// Drop the frame and answer its sender: a TCP reset, or an ICMP error ([`super::Rejection`]).
+    Reject,
+}
+
+impl Action {
+    /// Returns its name in files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Drop => "drop",
+            Self::Reject => "reject",
+        }
+    }
+
+    /// Returns its text in traces and logs.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Accept => "accepted",
+            Self::Drop => "dropped",
+            Self::Reject => "rejected",
+        }
+    }
 }
 
 /// Action for a malformed frame: one whose headers the rules cannot read, or read otherwise than its receiver does.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiled packet matches, and the headers they are compared with.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, EtherType, Fragment, IpProtocol, VLAN_TAG_LENGTH, walk_ipv6_extensions,
 };
 
-use super::packet::{PacketMatch, Ports};
+use super::packet::{self, PacketMatch, Ports};
 use crate::classifier::Key;
 
 /// EtherTypes of IP.
@@ -249,8 +250,79 @@ impl Headers {
     }
 }
 
+/// For people: protocol, addresses and ports, as far as they are known.
+impl fmt::Display for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (u16::try_from(self.ethertype), u8::try_from(self.protocol)) {
+            (Ok(_), Ok(protocol)) => packet::Protocol(protocol).fmt(f)?,
+            (Ok(ethertype), Err(_)) => packet::EtherType(ethertype).fmt(f)?,
+            (Err(_), _) => return f.write_str("truncated"),
+        }
+        let Some((source, destination)) = self.addresses else {
+            return Ok(());
+        };
+        let address = |bits: u128| Ipv6Addr::from_bits(bits).to_canonical();
+        let (source, destination) = (address(source), address(destination));
+        match self.ports {
+            None => write!(f, " {source} > {destination}"),
+            Some((from, to)) => {
+                let source = std::net::SocketAddr::new(source, from);
+                let destination = std::net::SocketAddr::new(destination, to);
+                write!(f, " {source} > {destination}")
+            }
+        }
+    }
+}
+
+/// Describes the headers of a frame for people: MAC addresses, VLAN, protocol, addresses and ports.
+#[must_use]
+pub fn describe_frame(frame: &[u8]) -> String {
+    let mac = |at: usize| {
+        let octets = frame.get(at..).and_then(<[u8]>::first_chunk::<6>);
+        octets.map_or_else(
+            || "?".to_owned(),
+            |octets| quietwire_packet::MacAddress(*octets).to_string(),
+        )
+    };
+    let (vlan, rest) = after_tags(frame).unwrap_or_default();
+    let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
+    let vlan = vlan.map_or_else(String::new, |vlan| format!(", VLAN {vlan}"));
+    format!("{} > {}{vlan}, {headers}", mac(6), mac(0))
+}
+
 /// Returns true for TCP, UDP, DCCP, SCTP and UDP-Lite, which begin with source and destination port.
 #[inline(always)]
 const fn has_ports(protocol: u32) -> bool {
     matches!(protocol, 6 | 17 | 33 | 132 | 136)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_described_as_far_as_they_can_be_read() {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0, 7, 8, 0];
+        frame.extend([
+            0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ]);
+        frame.extend([0, 99, 0, 80]);
+        let macs = "02:00:00:00:00:02 > 02:00:00:00:00:01";
+        assert_eq!(
+            describe_frame(&frame),
+            format!("{macs}, VLAN 7, tcp 10.0.0.1:99 > 10.0.0.2:80")
+        );
+        assert_eq!(
+            describe_frame(&frame[..38]),
+            format!("{macs}, VLAN 7, tcp 10.0.0.1 > 10.0.0.2")
+        );
+        assert_eq!(
+            describe_frame(&frame[..20]),
+            format!("{macs}, VLAN 7, ipv4")
+        );
+        assert_eq!(
+            describe_frame(&frame[..7]),
+            "? > 02:00:00:00:00:01, truncated"
+        );
+    }
 }

@@ -19,6 +19,7 @@ use super::packet::PacketMatch;
 use super::pattern::{Headers, after_tags};
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
+use super::statements::Statements;
 use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, Refusal, Tracked};
 
@@ -124,10 +125,21 @@ impl Verdict {
     /// Returns true if the frame is accepted.
     #[inline(always)]
     pub const fn accepts(self) -> bool {
-        !self.is_denied() && !matches!(self, Self::Malformed(_) | Self::Refused(_))
+        !self.is_denied()
+            && !self.rejects()
+            && !matches!(self, Self::Malformed(_) | Self::Refused(_))
     }
 
-    /// Returns true if a rule or the default drops the frame.
+    /// Returns true if a rule or the default drops the frame and answers it.
+    #[inline(always)]
+    pub const fn rejects(self) -> bool {
+        matches!(
+            self,
+            Self::Rule(_, Action::Reject) | Self::Default(Action::Reject)
+        )
+    }
+
+    /// Returns true if a rule or the default drops the frame silently.
     #[inline(always)]
     const fn is_denied(self) -> bool {
         matches!(
@@ -156,8 +168,10 @@ pub struct Fallback {
 /// Dropped frames of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// By a rule or by the default.
+    /// By a rule or by the default, silently.
     pub denied: usize,
+    /// By a rule or by the default, with an answer.
+    pub rejected: usize,
     /// As malformed.
     pub malformed: usize,
     /// For lack of space for their connections.
@@ -168,7 +182,7 @@ impl Dropped {
     /// Returns the number of dropped frames.
     #[must_use]
     pub const fn sum(self) -> usize {
-        self.denied + self.malformed + self.refused
+        self.denied + self.rejected + self.malformed + self.refused
     }
 }
 
@@ -179,6 +193,10 @@ pub struct RuleTable {
     /// Sets, by field.
     sets: Vec<Arc<FieldSets>>,
     fallback: Fallback,
+    /// Statements of each rule; empty if no rule has any.
+    statements: Arc<[Option<Statements>]>,
+    /// Some rule has statements, or some rule or the default rejects frames.
+    has_effects: bool,
 }
 
 /// Compiled rules, without the contents of their sets.
@@ -230,11 +248,24 @@ impl RuleTable {
             uses,
             compared,
         };
+        let rejects = |(action, _): &(Action, _)| *action == Action::Reject;
         Self {
             sets: compile(&compiled.uses, sets, &[]),
+            statements: Arc::new([]),
+            has_effects: fallback.default == Action::Reject || compiled.rules.iter().any(rejects),
             compiled: Arc::new(compiled),
             fallback,
         }
+    }
+
+    /// Adds the statements of the rules, in their order.
+    #[must_use]
+    pub fn with_statements(mut self, statements: Vec<Option<Statements>>) -> Self {
+        if statements.iter().any(Option::is_some) {
+            self.statements = statements.into();
+            self.has_effects = true;
+        }
+        self
     }
 
     /// Returns the same rules with other contents of their sets. Only the sets of fields that have changed are compiled.
@@ -244,6 +275,8 @@ impl RuleTable {
             compiled: Arc::clone(&self.compiled),
             sets: compile(&self.compiled.uses, sets, &self.sets),
             fallback: self.fallback.clone(),
+            statements: Arc::clone(&self.statements),
+            has_effects: self.has_effects,
         }
     }
 
@@ -380,6 +413,7 @@ impl PortRules {
                 Verdict::Rule(..) | Verdict::Short | Verdict::Refused(_) => {}
             }
             dropped.denied += usize::from(verdict.is_denied());
+            dropped.rejected += usize::from(verdict.rejects());
         }
         for count in tally.counts {
             compiled.count(count);
@@ -387,6 +421,22 @@ impl PortRules {
         add(&table.fallback.default_frames, unmatched);
         add(&table.fallback.malformed_frames, dropped.malformed as u64);
         dropped
+    }
+
+    /// Returns true if frames may be answered, or some rule has statements.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_effects(&self) -> bool {
+        self.table.has_effects
+    }
+
+    /// Returns the statements of the rule that decided on a frame.
+    #[must_use]
+    pub fn statements(&self, verdict: Verdict) -> Option<&Statements> {
+        match verdict {
+            Verdict::Rule(rule, _) => self.table.statements.get(rule as usize)?.as_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the number of the rule that decides on a packet; `None` for the default. Counts nothing.

@@ -8,9 +8,10 @@ use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
-    Action, CtStates, Element, MalformedAction, RuleFile, RuleSetting, SetName, SetSetting, SetType,
+    Action, CtStates, Element, MSS_MIN, MalformedAction, RuleFile, RuleSetting, SetName,
+    SetSetting, SetType, StatementSetting,
 };
-use quietwire_switch::config::{Change, Staged};
+use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::RulesReport;
 
@@ -33,6 +34,8 @@ enum ActionArg {
     Accept,
     /// Drop frames silently.
     Drop,
+    /// Drop frames and answer with a TCP reset or an ICMP error.
+    Reject,
 }
 
 impl From<ActionArg> for Action {
@@ -40,6 +43,7 @@ impl From<ActionArg> for Action {
         match action {
             ActionArg::Accept => Self::Accept,
             ActionArg::Drop => Self::Drop,
+            ActionArg::Reject => Self::Reject,
         }
     }
 }
@@ -83,6 +87,47 @@ pub(super) struct RuleArgs {
     ct_state: Option<CtStates>,
     #[command(flatten)]
     packet: RuleMatchArgs,
+    #[command(flatten)]
+    statements: StatementArgs,
+}
+
+/// Statements of a rule beside its action.
+#[derive(Debug, Args)]
+struct StatementArgs {
+    /// Log one of N matching frames. [default: no log]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    log: Option<u32>,
+    /// Text in front of lines of the log, up to 64 characters. [default: none]
+    #[arg(long, value_name = "TEXT", requires = "log")]
+    log_prefix: Option<String>,
+    /// Send a copy of each matching frame to this port. [default: none]
+    #[arg(long, value_name = "PORT")]
+    dup: Option<String>,
+    /// Set the DSCP of matching IP packets: a name such as ef, or 0 to 63. [default: unchanged]
+    #[arg(long, value_name = "DSCP")]
+    set_dscp: Option<Dscp>,
+    /// Lower the MSS of matching TCP SYN segments, 88 to 65535 octets. [default: unchanged]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(i64::from(MSS_MIN)..))]
+    set_mss: Option<u16>,
+}
+
+impl From<StatementArgs> for StatementSetting {
+    fn from(args: StatementArgs) -> Self {
+        let StatementArgs {
+            log,
+            log_prefix,
+            dup,
+            set_dscp,
+            set_mss,
+        } = args;
+        Self {
+            log,
+            log_prefix,
+            dup,
+            set_dscp,
+            set_mss,
+        }
+    }
 }
 
 /// A rule and its position.
@@ -119,6 +164,7 @@ impl RuleArgs {
             vlan: self.vlan,
             ct_state: self.ct_state,
             packet: self.packet.into(),
+            statements: self.statements.into(),
         }
     }
 }
@@ -247,9 +293,15 @@ impl SetDefinitionArgs {
 
 /// Returns the name of an action.
 pub(super) const fn action_name(action: Action) -> &'static str {
-    match action {
-        Action::Accept => "accept",
-        Action::Drop => "drop",
+    action.name()
+}
+
+/// Returns the action of a rule and its statements as in the command that adds it.
+pub(super) fn action_text(rule: &RuleSetting) -> String {
+    let statements = condition_text(rule.statements.words().into_iter());
+    match statements.is_empty() {
+        true => action_name(rule.action).to_owned(),
+        false => format!("{} {statements}", action_name(rule.action)),
     }
 }
 
@@ -309,9 +361,16 @@ fn rules(report: RulesReport) -> TerminalTable {
             vlan: report.vlan,
             ct_state: report.ct_state,
             packet: report.packet,
+            statements: StatementSetting {
+                log: report.log,
+                log_prefix: report.log_prefix,
+                dup: report.dup,
+                set_dscp: report.set_dscp,
+                set_mss: report.set_mss,
+            },
         };
         let conditions = conditions(&rule);
-        let action = action_name(rule.action).to_owned();
+        let action = action_text(&rule);
         table.add_row([rule.name, conditions, action, report.frames.to_string()]);
     }
     table.add_row([

@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
 use super::change::ControlArgs;
-use super::rules::{action_name, conditions, malformed_name, stage};
+use super::rules::{action_name, action_text, conditions, malformed_name, stage};
 use super::table::table;
 use crate::exit::{CheckFailed, Usage};
 use crate::text::print;
@@ -273,7 +273,7 @@ fn diff(file: &Path, control: &ControlArgs) -> Result<()> {
 /// Returns a line for each difference: `-` is the running switch, `+` the file.
 fn diff_lines(found: &RuleDiff) -> Vec<String> {
     let line = |sign: char, rule: &RuleSetting| {
-        let action = action_name(rule.action);
+        let action = action_text(rule);
         format!(
             "{sign} rule {}: {action}, if {}",
             rule.name,

@@ -112,7 +112,15 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
         let counter = format!("dropped: {}", reason.text());
         if_any(Owner::Port, &port.name, counter, count)
     });
-    traffic.into_iter().chain(others).chain(drops)
+    let effects = port.effects.iter().map(|(effect, count)| {
+        let counter = format!("rules: {}", effect.text());
+        if_any(Owner::Port, &port.name, counter, count)
+    });
+    traffic
+        .into_iter()
+        .chain(others)
+        .chain(drops)
+        .chain(effects)
 }
 
 fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {

@@ -103,6 +103,16 @@ impl Settings {
         Ok(())
     }
 
+    /// Removes a port that is removed from rules that copy frames to it. The rules stay.
+    pub(in crate::config) fn forget_copies_to(&mut self, port: &str) {
+        for rule in self.rules.iter_mut().flatten() {
+            let dup = &mut rule.value.statements.dup;
+            if dup.as_deref() == Some(port) {
+                *dup = None;
+            }
+        }
+    }
+
     /// Removes the rules of a port or bridge that is removed.
     pub(in crate::config) fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
         if let Some(rules) = &mut self.rules {
@@ -127,6 +137,20 @@ mod tests {
 
     fn change(json: &str) -> Change {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_rule_stays_if_the_port_of_its_copies_is_removed() {
+        let mut settings =
+            settings("[[rule]]\nname = \"x\"\naction = \"drop\"\nlog = 1\ndup = \"spy\"\n");
+        settings.forget_copies_to("a");
+        let dup = |settings: &Settings| {
+            let rule = &settings.rules.as_ref().unwrap()[0].value;
+            (rule.statements.log, rule.statements.dup.clone())
+        };
+        assert_eq!(dup(&settings), (Some(1), Some("spy".to_owned())));
+        settings.forget_copies_to("spy");
+        assert_eq!(dup(&settings), (Some(1), None));
     }
 
     #[test]

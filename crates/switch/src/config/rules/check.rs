@@ -67,6 +67,7 @@ impl Settings {
         bridges.extend(self.bridges.iter().flatten().map(|one| one.name.as_str()));
         if self.ports.is_none() {
             ports.extend(of_rules(|rule| &rule.port));
+            ports.extend(of_rules(|rule| &rule.statements.dup));
             bridges.extend(of_rules(|rule| &rule.bridge));
             ports.insert(&received.port);
         }

@@ -20,6 +20,7 @@ mod hook;
 mod icmp;
 mod iptables;
 mod nft;
+mod statements;
 #[cfg(test)]
 mod tests;
 
@@ -83,6 +84,10 @@ impl Imported {
             let renamed = names.iter().find(|(from, _)| Some(from) == interface);
             if let Some((_, port)) = renamed {
                 rule.port = Some(port.clone());
+            }
+            let dup = rule.statements.dup.as_ref();
+            if let Some((_, port)) = names.iter().find(|(from, _)| Some(from) == dup) {
+                rule.statements.dup = Some(port.clone());
             }
         }
     }

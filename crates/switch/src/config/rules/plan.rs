@@ -35,6 +35,10 @@ pub(in crate::config) fn plan(
         }
         check_position(value, ports, bridges)
             .and_then(|()| value.packet.check(|name| kinds.get(name).copied()))
+            .and_then(|()| {
+                let is_port = |name: &str| ports.contains(name);
+                value.statements.check(value.action, is_port)
+            })
             .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
         rules.push(value.clone());
     }
@@ -112,6 +116,8 @@ mod tests {
             "name = \"syn\"\naction = \"drop\"\nprotocol = \"tcp\"\nsource-mac = \"02:00:00:00:00:01\"\ntcp-flags = \"syn / syn,ack\"\ndscp = \"ef\"\n",
             "name = \"ping\"\naction = \"accept\"\nprotocol = \"icmp\"\nicmp-type = 8\nicmp-code = 0\n",
             "name = \"net\"\naction = \"drop\"\nethertype = \"ipv6\"\nsource = \"2001:db8::/32\"\n",
+            "name = \"no\"\naction = \"reject\"\nprotocol = \"tcp\"\nlog = 10\nlog-prefix = \"no:\"\ndup = \"b\"\n",
+            "name = \"voice\"\naction = \"accept\"\nprotocol = \"udp\"\nset-dscp = \"ef\"\nset-mss = 1400\n",
         ] {
             let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
             assert_eq!(rules.default, Action::Drop);
@@ -214,7 +220,13 @@ mod tests {
             ),
             ("colour = \"red\"", "colour"),
             ("[[rule]]\nname = \"y\"", "action"),
-            ("[[rule]]\nname = \"y\"\naction = \"reject\"", "reject"),
+            ("[[rule]]\nname = \"y\"\naction = \"refuse\"", "refuse"),
+            ("log = 0", "log is 0"),
+            ("log-prefix = \"x\"", "requires log"),
+            ("log = 1\nlog-prefix = \"\\u001b\"", "printable"),
+            ("dup = \"c\"", "dup: no such port: 'c'"),
+            ("set-dscp = \"ef\"", "require action accept"),
+            ("set-mss = 87", "allowed: 88 to 65535"),
             ("[[rule]]\nname = \"x\"\naction = \"drop\"", "line 5"),
             ("[[rule]]\nname = \"\"\naction = \"drop\"", "no name"),
         ] {

@@ -7,7 +7,7 @@ use quietwire_tables::filter::{Action, EtherType, OrSet, RULES_MAX, RuleMatch, S
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
-use crate::config::rules::{RuleSetting, SetSetting};
+use crate::config::rules::{RuleSetting, SetSetting, StatementSetting};
 
 /// Maximum number of filter rules for one imported rule.
 const ALTERNATIVES_MAX: usize = 1024;
@@ -40,6 +40,8 @@ pub(super) struct Statement {
     pub(super) name: String,
     /// All have to hold.
     pub(super) conditions: Vec<Alternatives>,
+    /// What it does beside its verdict. Empty before a jump.
+    pub(super) statements: StatementSetting,
     pub(super) target: Target,
 }
 
@@ -105,6 +107,7 @@ fn empty(name: &str, action: Action) -> RuleSetting {
         vlan: None,
         ct_state: None,
         packet: RuleMatch::default(),
+        statements: StatementSetting::default(),
     }
 }
 
@@ -248,7 +251,7 @@ impl Expansion<'_> {
             }
             Target::Verdict(action) => {
                 let rules = self.in_scope(rules)?;
-                self.verdict(&statement.name, *action, rules);
+                self.verdict(&statement.name, (*action, &statement.statements), rules);
                 Ok(())
             }
         }
@@ -279,7 +282,12 @@ impl Expansion<'_> {
     }
 
     /// Adds rules with a verdict.
-    fn verdict(&mut self, name: &str, action: Action, rules: Vec<RuleSetting>) {
+    fn verdict(
+        &mut self,
+        name: &str,
+        (action, statements): (Action, &StatementSetting),
+        rules: Vec<RuleSetting>,
+    ) {
         for mut rule in rules {
             let count = self.names.entry(name.to_owned()).or_default();
             *count = count.saturating_add(1);
@@ -288,6 +296,7 @@ impl Expansion<'_> {
                 count => format!("{name}.{count}"),
             };
             rule.action = action;
+            rule.statements = statements.clone();
             self.rules.push(rule);
         }
     }

@@ -11,6 +11,8 @@ use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target
 use super::condition::{Alternatives, Condition, Wide, complement};
 use super::hook::Hook;
 use super::icmp::{TYPES, TYPES_V6};
+use super::statements::{Body, check_reject_with};
+use crate::config::rules::StatementSetting;
 
 /// Maximum number of words of a line.
 const WORDS_MAX: usize = 256;
@@ -66,10 +68,11 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
         } else {
             let (chain, read) = read_rule(line, version);
             let read = match read {
-                Ok((conditions, target)) => Ok(Statement {
+                Ok((conditions, (statements, target))) => Ok(Statement {
                     name: format!("{chain}-{number}"),
                     place,
                     conditions,
+                    statements,
                     target,
                 }),
                 Err(reason) => Err(Missing { place, reason }),
@@ -142,11 +145,11 @@ fn words(line: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
+/// Conditions of a rule, and what it does.
+type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
+
 /// Returns the chain of a rule, and its conditions and target.
-fn read_rule(
-    line: &str,
-    version: EtherType,
-) -> (String, Result<(Vec<Alternatives>, Target), String>) {
+fn read_rule(line: &str, version: EtherType) -> (String, Result<RuleParts, String>) {
     let words = match words(line) {
         Ok(words) => words,
         Err(reason) => return (String::new(), Err(reason)),
@@ -168,14 +171,23 @@ fn read_rule(
         words,
         version,
         conditions: Vec::new(),
-        target: None,
+        body: Body::default(),
+        reject_with: None,
     };
     let read = options.read();
-    let target = options.target;
     let conditions = options.conditions;
+    let is_reject = options.body.target == Some(Target::Verdict(Action::Reject));
+    // The default of iptables.
+    let kind = options.reject_with.unwrap_or("icmp-port-unreachable");
+    let body = options.body;
     let read = read.and_then(|()| {
-        let target = target.ok_or("the rule has no target, so it only counts")?;
-        Ok((conditions, target))
+        if is_reject {
+            check_reject_with(kind)?;
+        }
+        if body.target.is_none() {
+            return Err("the rule has no target, so it only counts".to_owned());
+        }
+        Ok((conditions, body.finish()?))
     });
     (chain, read)
 }
@@ -185,7 +197,9 @@ struct Options<'line> {
     words: std::slice::Iter<'line, String>,
     version: EtherType,
     conditions: Vec<Alternatives>,
-    target: Option<Target>,
+    body: Body,
+    /// Kind of the answer of a reject.
+    reject_with: Option<&'line str>,
 }
 
 impl<'line> Options<'line> {
@@ -298,15 +312,21 @@ impl<'line> Options<'line> {
                     other => Err(format!("'-m {other}' cannot be expressed")),
                 };
             }
+            "--reject-with" => {
+                self.reject_with = Some(self.argument(option)?);
+                return Ok(());
+            }
             "-j" | "--jump" => {
-                self.target = Some(match self.argument(option)? {
+                self.body.target = Some(match self.argument(option)? {
                     "ACCEPT" => Target::Verdict(Action::Accept),
                     "DROP" => Target::Verdict(Action::Drop),
+                    "REJECT" => Target::Verdict(Action::Reject),
                     // The names of extensions are in capitals, and so may be those of chains.
-                    target @ ("REJECT" | "RETURN" | "LOG" | "NFLOG" | "QUEUE" | "NFQUEUE"
-                    | "MARK" | "CONNMARK" | "DSCP" | "TOS" | "TCPMSS" | "TEE"
-                    | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK"
-                    | "CT" | "AUDIT" | "CLASSIFY") => {
+                    // LOG, DSCP, TCPMSS and TEE continue with the next rule, and rules have no such target.
+                    target @ ("RETURN" | "LOG" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK"
+                    | "CONNMARK" | "DSCP" | "TOS" | "TCPMSS" | "TEE" | "SNAT"
+                    | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK" | "CT"
+                    | "AUDIT" | "CLASSIFY") => {
                         return Err(format!("'-j {target}' cannot be expressed"));
                     }
                     chain => Target::Jump(chain.to_owned()),

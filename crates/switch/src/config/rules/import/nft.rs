@@ -13,7 +13,8 @@ use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target
 use super::condition::{Alternatives, Condition, Wide, complement};
 use super::hook::Hook;
 use super::icmp::{CODES, CODES_V6, TYPES, TYPES_V6};
-use crate::config::rules::SetSetting;
+use super::statements::Body;
+use crate::config::rules::{SetSetting, StatementSetting};
 
 /// Table of a ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,11 +109,15 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
     }
     for rule in of_kind("rule").filter(|rule| table_of(rule) == table) {
         let place = format!("chain {}, handle {}", text(rule, "chain"), handle_of(rule));
-        let read = read_rule(rule, &source.sets).map(|(conditions, target)| Statement {
-            place: place.clone(),
-            name: format!("{}-{}", text(rule, "chain"), handle_of(rule)),
-            conditions,
-            target,
+        let read = read_rule(rule, &source.sets).map(|read| {
+            let (conditions, (statements, target)) = read;
+            Statement {
+                place: place.clone(),
+                name: format!("{}-{}", text(rule, "chain"), handle_of(rule)),
+                conditions,
+                statements,
+                target,
+            }
         });
         let read = read.map_err(|reason| Missing { place, reason });
         if let Some(chain) = source.chains.get_mut(text(rule, "chain")) {
@@ -237,38 +242,44 @@ fn service(name: &str) -> Option<u16> {
     found.map(|(_, port)| *port)
 }
 
-/// Returns conditions and target of a rule.
-fn read_rule(
-    rule: &Map<String, Value>,
-    sets: &[SetSetting],
-) -> Result<(Vec<Alternatives>, Target), String> {
+/// Conditions of a rule, and what it does.
+type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
+
+/// Returns conditions, statements and target of a rule.
+fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts, String> {
     let mut conditions = Vec::new();
-    let mut target = None;
+    let mut body = Body::default();
     let expressions = rule.get("expr").and_then(Value::as_array);
     for expression in expressions.into_iter().flatten() {
         let object = expression.as_object().filter(|object| object.len() == 1);
         let (key, value) = object
             .and_then(|object| object.iter().next())
             .ok_or("unknown expression")?;
-        if target.is_some() {
+        if body.target.is_some() {
             return Err(format!("'{key}' behind the verdict cannot be expressed"));
         }
+        if let Some(implied) = body.read_nft(key, value)? {
+            conditions.extend(implied);
+            continue;
+        }
         match key.as_str() {
+            "match" if !body.statements.is_empty() => {
+                return Err("a condition behind a statement cannot be expressed".to_owned());
+            }
             "match" => conditions.extend(read_match(value, sets)?),
             // Each filter rule counts.
             "counter" | "comment" => {}
-            "accept" => target = Some(Target::Verdict(Action::Accept)),
-            "drop" => target = Some(Target::Verdict(Action::Drop)),
+            "accept" => body.target = Some(Target::Verdict(Action::Accept)),
+            "drop" => body.target = Some(Target::Verdict(Action::Drop)),
             "jump" => {
                 let chain = value.get("target").and_then(Value::as_str);
                 let chain = chain.ok_or("'jump' without a chain")?;
-                target = Some(Target::Jump(chain.to_owned()));
+                body.target = Some(Target::Jump(chain.to_owned()));
             }
             other => return Err(format!("'{other}' cannot be expressed")),
         }
     }
-    let target = target.ok_or("the rule has no verdict, so it only counts")?;
-    Ok((conditions, target))
+    Ok((conditions, body.finish()?))
 }
 
 /// Left side of a match.

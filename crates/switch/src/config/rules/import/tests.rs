@@ -16,13 +16,13 @@ fn lines(imported: &Imported) -> Vec<String> {
         let words: Vec<String> = words.map(|(key, value)| format!("{key}={value}")).collect();
         let port = rule.port.as_ref().map(|port| format!("port={port} "));
         let states = rule.ct_state.map(|states| format!("ct-state={states} "));
-        let action = match rule.action {
-            Action::Accept => "accept",
-            Action::Drop => "drop",
-        };
+        let statements = rule.statements.words().into_iter();
+        let statements = statements.map(|(key, value)| format!("{key}={value} "));
         format!(
-            "{} {action} {}{}{}",
+            "{} {} {}{}{}{}",
             rule.name,
+            rule.action.name(),
+            statements.collect::<String>(),
             port.unwrap_or_default(),
             states.unwrap_or_default(),
             words.join(" ")
@@ -166,7 +166,36 @@ fn what_nftables_says_and_rules_cannot_is_named_by_its_handle() {
         ),
         (
             json!([is(payload("tcp", "dport"), json!(22)), {"reject": null}]),
-            "'reject' cannot be expressed",
+            "'reject' with 'port-unreachable' cannot be expressed",
+        ),
+        (
+            json!([{"reject": {"type": "icmp", "expr": "host-unreachable"}}]),
+            "'reject with icmp host-unreachable'",
+        ),
+        (
+            json!([{"log": {"group": 2}}, accept]),
+            "'log group' cannot be expressed",
+        ),
+        (json!([{"log": null}]), "statements without a verdict"),
+        (
+            json!([{"log": null}, {"jump": {"target": "guests"}}]),
+            "statements before a jump",
+        ),
+        (
+            json!([{"log": null}, is(payload("tcp", "dport"), json!(22)), accept]),
+            "a condition behind a statement",
+        ),
+        (
+            json!([{"dup": {"addr": "10.0.0.1", "dev": "eth0"}}, accept]),
+            "'dup' to an address",
+        ),
+        (
+            json!([{"mangle": {"key": payload("ip", "ttl"), "value": 1}}, accept]),
+            "'ip ttl set'",
+        ),
+        (
+            json!([{"mangle": {"key": maxseg(), "value": {"rt": {"key": "mtu"}}}}, accept]),
+            "to other than a number",
         ),
         (json!([{"counter": null}]), "no verdict"),
         (
@@ -236,6 +265,35 @@ fn what_nftables_says_and_rules_cannot_is_named_by_its_handle() {
         let error = Imported::parse(text, Hook::Forward).unwrap_err();
         assert!(error.contains(reason), "{error}");
     }
+}
+
+fn maxseg() -> Value {
+    json!({"tcp option": {"name": "maxseg", "field": "size"}})
+}
+
+#[test]
+fn statements_become_those_of_rules() {
+    let accept = json!({"accept": null});
+    let rules = [
+        json!([is(payload("tcp", "dport"), json!(22)), {"counter": null}, {"log": {"prefix": "ssh: "}}, {"reject": {"type": "tcp reset"}}]),
+        json!([is(payload("tcp", "flags"), json!("syn")), {"mangle": {"key": maxseg(), "value": 1400}}, accept]),
+        json!([{"mangle": {"key": payload("ip", "dscp"), "value": "ef"}}, accept]),
+        json!([is(payload("udp", "dport"), json!(53)), {"dup": {"addr": "eth9"}}, {"log": null}, {"drop": null}]),
+        json!([{"reject": {"type": "icmp", "expr": "admin-prohibited"}}]),
+    ];
+    let mut imported = import(&ruleset("ip", "accept", &rules, &[]));
+    assert_eq!(missing(&imported), []);
+    imported.rename_ports(&[("eth9".to_owned(), "spy".to_owned())]);
+    assert_eq!(
+        lines(&imported),
+        [
+            "forward-10 reject log=1 log-prefix=ssh: ethertype=ipv4 protocol=tcp destination-port=22",
+            "forward-11 accept set-mss=1400 ethertype=ipv4 protocol=tcp tcp-flags=syn / fin,syn,rst,psh,ack,urg,ecn,cwr",
+            "forward-12 accept set-dscp=ef ethertype=ipv4",
+            "forward-13 drop log=1 dup=spy ethertype=ipv4 protocol=udp destination-port=53",
+            "forward-14 reject ethertype=ipv4",
+        ]
+    );
 }
 
 #[test]
@@ -308,7 +366,10 @@ fn a_file_of_iptables_save_becomes_rules() {
     let imported = import(IPTABLES);
     assert_eq!(
         missing(&imported),
-        [("line 17", "'-j REJECT' cannot be expressed"),]
+        [(
+            "line 17",
+            "'--reject-with icmp-port-unreachable' cannot be expressed (reject answers TCP with a reset, and other packets with ICMP 'admin-prohibited')"
+        )]
     );
     assert_eq!(imported.others, ["table nat"]);
     let lines = lines(&imported);
@@ -363,6 +424,7 @@ fn what_iptables_says_and_rules_cannot_is_named_by_its_line() {
         ("-A FORWARD -i eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -p tcp -m tcp ! --syn -j ACCEPT", "'! --syn'"),
         ("-A FORWARD -j LOG --log-prefix x", "'-j LOG'"),
+        ("-A FORWARD -j REJECT", "icmp-port-unreachable"),
         ("-A FORWARD -s", "-s without a value"),
         ("-A FORWARD -s 10.0.0.0/33 -j DROP", "not an element"),
         ("-A FORWARD -j NOWHERE", "no such chain"),
@@ -382,6 +444,11 @@ fn what_iptables_says_and_rules_cannot_is_named_by_its_line() {
         };
         assert!(text.contains(reason), "{rule}: {text}");
     }
+    let reject = "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j REJECT --reject-with tcp-reset\nCOMMIT\n";
+    assert_eq!(
+        lines(&import(reject)),
+        ["FORWARD-3 reject ethertype=ipv4 protocol=tcp"]
+    );
     let six = "# Generated by ip6tables-save v1.8.11\n*filter\n:FORWARD DROP [0:0]\n-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 128/0 -j ACCEPT\nCOMMIT\n";
     assert_eq!(
         lines(&import(six)),

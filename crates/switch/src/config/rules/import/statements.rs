@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Statements of imported rules: those that filter rules have beside their action.
+
+use quietwire_tables::filter::{Action, Dscp, Protocol};
+use serde_json::{Map, Value};
+
+use super::chains::{IPV4, IPV6, Target};
+use super::condition::{Alternatives, Condition};
+use crate::config::rules::{MSS_MIN, StatementSetting};
+
+/// Reason why a kind of reject cannot be expressed.
+const REJECT: &str =
+    "reject answers TCP with a reset, and other packets with ICMP 'admin-prohibited'";
+
+/// Parts of a rule besides its conditions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Body {
+    pub(super) statements: StatementSetting,
+    pub(super) target: Option<Target>,
+}
+
+impl Body {
+    /// Returns statements and target of a rule.
+    ///
+    /// # Errors
+    /// The rule has no verdict, or statements before a jump.
+    pub(super) fn finish(self) -> Result<(StatementSetting, Target), String> {
+        let Self {
+            mut statements,
+            target,
+        } = self;
+        match target {
+            None if statements.is_empty() => {
+                Err("the rule has no verdict, so it only counts".to_owned())
+            }
+            None => Err(
+                "statements without a verdict, behind which later rules decide (add accept, drop or reject to the rule)"
+                    .to_owned(),
+            ),
+            Some(Target::Jump(_)) if !statements.is_empty() => {
+                Err("statements before a jump cannot be expressed".to_owned())
+            }
+            Some(target) => {
+                if target != Target::Verdict(Action::Accept) {
+                    // A frame that is not accepted is not sent.
+                    statements.set_dscp = None;
+                    statements.set_mss = None;
+                }
+                Ok((statements, target))
+            }
+        }
+    }
+
+    /// Sets a field that no statement has set.
+    fn set<T>(field: &mut Option<T>, value: T, name: &str) -> Result<(), String> {
+        match field.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(format!("two statements '{name}'")),
+        }
+    }
+
+    /// Reads a statement of nftables. Returns the conditions that it implies; `None` if it is not one of these statements.
+    ///
+    /// # Errors
+    /// The reason why it cannot be expressed.
+    pub(super) fn read_nft(
+        &mut self,
+        key: &str,
+        value: &Value,
+    ) -> Result<Option<Vec<Alternatives>>, String> {
+        match key {
+            "reject" => {
+                check_reject(value)?;
+                self.target = Some(Target::Verdict(Action::Reject));
+            }
+            "log" => self.log(value)?,
+            "dup" => self.dup(value)?,
+            "mangle" => return self.mangle(value).map(Some),
+            _ => return Ok(None),
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    fn log(&mut self, value: &Value) -> Result<(), String> {
+        let none = Map::new();
+        let options = value.as_object().unwrap_or(&none);
+        for (key, value) in options {
+            match (key.as_str(), value.as_str()) {
+                ("prefix", Some(prefix)) => self.set_prefix(prefix)?,
+                _ => return Err(format!("'log {key}' cannot be expressed")),
+            }
+        }
+        Self::set(&mut self.statements.log, 1, "log")
+    }
+
+    /// Sets the prefix of a log. The log writes a space behind it.
+    pub(super) fn set_prefix(&mut self, prefix: &str) -> Result<(), String> {
+        let prefix = prefix.trim_end().to_owned();
+        let is_usual = |one: char| one.is_ascii_graphic() || one == ' ';
+        if prefix.len() > 64 || !prefix.chars().all(is_usual) {
+            return Err("a log prefix with other than up to 64 printable characters".to_owned());
+        }
+        match prefix.is_empty() {
+            true => Ok(()),
+            false => Self::set(&mut self.statements.log_prefix, prefix, "log prefix"),
+        }
+    }
+
+    fn dup(&mut self, value: &Value) -> Result<(), String> {
+        // In family netdev, the device is the first operand.
+        let device = value.get("addr").and_then(Value::as_str);
+        let device = device.filter(|name| name.parse::<std::net::IpAddr>().is_err());
+        match (device, value.get("dev")) {
+            (Some(device), None) => Self::set(&mut self.statements.dup, device.to_owned(), "dup"),
+            _ => Err("'dup' to an address cannot be expressed (use a device)".to_owned()),
+        }
+    }
+
+    fn mangle(&mut self, value: &Value) -> Result<Vec<Alternatives>, String> {
+        let wrong = || format!("'mangle {value}' cannot be expressed");
+        let key = value.get("key").ok_or_else(wrong)?;
+        let new = value.get("value").ok_or_else(wrong)?;
+        let text = |object: &Value, key: &str| -> String {
+            let text = object.get(key).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        if let Some(payload) = key.get("payload") {
+            let header = text(payload, "protocol");
+            let implied = match (header.as_str(), text(payload, "field").as_str()) {
+                ("ip", "dscp") => IPV4,
+                ("ip6", "dscp") => IPV6,
+                (header, field) => {
+                    return Err(format!("'{header} {field} set' cannot be expressed"));
+                }
+            };
+            let dscp = match new {
+                Value::String(name) => name.parse::<Dscp>()?,
+                Value::Number(number) => number.to_string().parse::<Dscp>()?,
+                _ => return Err(wrong()),
+            };
+            Self::set(&mut self.statements.set_dscp, dscp, "dscp set")?;
+            return Ok(vec![vec![Condition::Ethertype(implied)]]);
+        }
+        let option = key.get("tcp option").ok_or_else(wrong)?;
+        if text(option, "name") != "maxseg" {
+            return Err(wrong());
+        }
+        let number = new.as_u64().and_then(|mss| u16::try_from(mss).ok());
+        let mss = number.ok_or("'tcp option maxseg size set' to other than a number")?;
+        self.set_mss(mss)?;
+        Ok(vec![vec![Condition::Protocol(Protocol(6))]])
+    }
+
+    fn set_mss(&mut self, mss: u16) -> Result<(), String> {
+        match mss < MSS_MIN {
+            true => Err(format!(
+                "maximum segment size {mss} (allowed: {MSS_MIN} to 65535)"
+            )),
+            false => Self::set(&mut self.statements.set_mss, mss, "maxseg size set"),
+        }
+    }
+}
+
+/// Checks that the answer of a reject is the one of filter rules.
+fn check_reject(value: &Value) -> Result<(), String> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    match (text("type"), text("expr")) {
+        (Some("tcp reset"), None)
+        | (Some("icmp" | "icmpv6" | "icmpx"), Some("admin-prohibited")) => Ok(()),
+        (Some(kind), expr) => Err(format!(
+            "'reject with {kind} {}' cannot be expressed ({REJECT})",
+            expr.unwrap_or_default()
+        )),
+        (None, _) => Err(format!(
+            "'reject' with 'port-unreachable' cannot be expressed ({REJECT}: write `reject with icmpx admin-prohibited`)"
+        )),
+    }
+}
+
+/// Checks the same of `--reject-with` of iptables.
+pub(super) fn check_reject_with(kind: &str) -> Result<(), String> {
+    match kind {
+        "tcp-reset" | "icmp-admin-prohibited" | "icmp6-adm-prohibited" | "adm-prohibited" => Ok(()),
+        _ => Err(format!(
+            "'--reject-with {kind}' cannot be expressed ({REJECT})"
+        )),
+    }
+}

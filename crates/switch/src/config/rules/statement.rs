@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Statements of a rule: what it does with frames beside its action.
+
+use quietwire_tables::filter::{Action, Dscp};
+use serde::{Deserialize, Serialize};
+
+/// Smallest maximum segment size that a rule may set, octets (TCP_MIN_MSS of the kernel, include/net/tcp.h).
+pub const MSS_MIN: u16 = 88;
+/// Longest prefix of a log, octets.
+const PREFIX_MAX: usize = 64;
+
+/// Statements of a rule, in the words of nftables. They apply before the action.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StatementSetting {
+    /// Logs one of this many matching frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<u32>,
+    /// Text in front of lines of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_prefix: Option<String>,
+    /// Name of the port that gets a copy of each matching frame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dup: Option<String>,
+    /// New DSCP of IPv4 and IPv6 packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_dscp: Option<Dscp>,
+    /// Largest maximum segment size of TCP SYN segments, octets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_mss: Option<u16>,
+}
+
+impl StatementSetting {
+    /// Returns true if there are no statements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the statements as command-line options and values.
+    #[must_use]
+    pub fn words(&self) -> Vec<(&'static str, String)> {
+        let words = [
+            ("log", self.log.map(|every| every.to_string())),
+            ("log-prefix", self.log_prefix.clone()),
+            ("dup", self.dup.clone()),
+            ("set-dscp", self.set_dscp.map(|dscp| dscp.to_string())),
+            ("set-mss", self.set_mss.map(|mss| mss.to_string())),
+        ];
+        let set = words
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        set.collect()
+    }
+
+    /// Checks that the statements have an effect, given the action of the rule and whether a port exists.
+    ///
+    /// # Errors
+    /// The problem and its cure.
+    pub(super) fn check(
+        &self,
+        action: Action,
+        is_port: impl Fn(&str) -> bool,
+    ) -> Result<(), String> {
+        if self.log == Some(0) {
+            return Err("log is 0 (use 1 to log every frame, or N to log one of N)".to_owned());
+        }
+        if let Some(prefix) = &self.log_prefix {
+            let is_printable = |one: char| one.is_ascii_graphic() || one == ' ';
+            if self.log.is_none() {
+                return Err("log-prefix requires log (set log)".to_owned());
+            }
+            if prefix.len() > PREFIX_MAX || !prefix.chars().all(is_printable) {
+                return Err(format!(
+                    "log-prefix has other than up to {PREFIX_MAX} printable ASCII characters"
+                ));
+            }
+        }
+        if let Some(port) = self.dup.as_ref().filter(|port| !is_port(port)) {
+            return Err(format!("dup: no such port: '{port}'"));
+        }
+        if let Some(mss) = self.set_mss.filter(|mss| *mss < MSS_MIN) {
+            return Err(format!("set-mss is {mss} (allowed: {MSS_MIN} to 65535)"));
+        }
+        if action != Action::Accept && (self.set_dscp.is_some() || self.set_mss.is_some()) {
+            return Err(format!(
+                "set-dscp and set-mss require action accept (a rule with action {} sends no frame)",
+                action.name()
+            ));
+        }
+        Ok(())
+    }
+}

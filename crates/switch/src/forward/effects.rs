@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Effects of filter rules on a burst: log, copies to other ports, changed headers, answers to rejected frames.
+
+use std::time::Duration;
+
+use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
+use quietwire_tables::filter::{
+    Action, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict, Verdicts,
+    clamp_mss, set_dscp,
+};
+use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
+use rtrb::Producer;
+use std::sync::Arc;
+
+use super::output::Output;
+use super::path::Path;
+use super::telemetry::Telemetry;
+use crate::filter_log::LogRecord;
+
+/// Ring of the log, and rate limit of answers, of one thread.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    log: Producer<LogRecord>,
+    answers: RateLimit,
+}
+
+impl Effects {
+    pub(crate) const fn new(log: Producer<LogRecord>) -> Self {
+        Self {
+            log,
+            answers: RateLimit::new(ERRORS_PER_SECOND),
+        }
+    }
+
+    /// Logs a frame.
+    fn log(
+        &mut self,
+        log: &Arc<RuleLog>,
+        verdict: Verdict,
+        input: usize,
+        frame: &Mbuf<'_>,
+    ) -> RuleEffect {
+        let action = match verdict {
+            Verdict::Rule(_, action) => action,
+            _ => Action::Drop,
+        };
+        let record = LogRecord::new(log, action, input as u16, (frame.octets(), frame.length()));
+        match self.log.push(record) {
+            Ok(()) => RuleEffect::Logged,
+            Err(_) => RuleEffect::LogLost,
+        }
+    }
+
+    /// Answers a rejected frame, by the port that received it.
+    fn reject(
+        &mut self,
+        outputs: &mut [Option<Box<Output>>],
+        input: usize,
+        frame: &Mbuf<'_>,
+        pool: &Mempool,
+    ) -> RuleEffect {
+        let Some(rejection) = Rejection::of(frame.octets()) else {
+            return RuleEffect::RejectUnanswerable;
+        };
+        if !self.answers.take(now()) {
+            return RuleEffect::RejectLimited;
+        }
+        let length = u16::try_from(rejection.frame_length()).ok();
+        let answer = length.and_then(|length| frame.sibling(pool, length));
+        let answer = answer.and_then(|mut answer| {
+            let is_written = rejection.write(frame.octets(), answer.octets_mut()?);
+            is_written.then_some(answer)
+        });
+        match (put(outputs, input, answer), rejection.is_reset()) {
+            (true, true) => RuleEffect::TcpReset,
+            (true, false) => RuleEffect::IcmpError,
+            (false, _) => RuleEffect::RejectUnsent,
+        }
+    }
+}
+
+/// Returns the time of the time stamp counter.
+fn now() -> Duration {
+    let (ticks, hz) = (cycles::now(), cycles::hz().max(1));
+    let nanoseconds = (ticks % hz).saturating_mul(1_000_000_000) / hz;
+    Duration::from_secs(ticks / hz) + Duration::from_nanos(nanoseconds)
+}
+
+/// Adds a frame to the burst of a port. Returns false if there is no frame, no such output or no space.
+fn put(outputs: &mut [Option<Box<Output>>], port: usize, frame: Option<Mbuf<'_>>) -> bool {
+    match (outputs.get_mut(port), frame) {
+        (Some(Some(place)), Some(frame)) => place.waiting.push(frame).is_ok(),
+        _ => false,
+    }
+}
+
+/// Changes a frame as a rule says. A shared frame is copied first.
+fn changed<'eal>(
+    mut frame: Mbuf<'eal>,
+    statements: &Statements,
+    pool: &Mempool,
+    telemetry: &mut Telemetry,
+    counts: &mut RuleEffects,
+) -> Mbuf<'eal> {
+    if frame.front_mut().is_none()
+        && let Some(copy) = frame.copy(pool)
+    {
+        telemetry.copied(frame.buffer(), copy.buffer());
+        frame = copy;
+    }
+    // The checksum of TCP data that will be segmented is not complete, so an update would be wrong. Such data has no SYN.
+    let is_whole = frame.segment_size().is_none();
+    let Some(octets) = frame.front_mut() else {
+        counts[RuleEffect::NotChanged] += 1;
+        return frame;
+    };
+    if let Some(dscp) = statements.dscp {
+        counts[RuleEffect::DscpSet] += u64::from(set_dscp(octets, dscp.0));
+    }
+    if let Some(mss) = statements.mss.filter(|_| is_whole) {
+        counts[RuleEffect::MssClamped] += u64::from(clamp_mss(octets, mss));
+    }
+    frame
+}
+
+impl Path<'_> {
+    /// Applies the effects of the rules to the received frames, before any is dropped. `kept` is empty before and after. No frame waits in
+    /// any output before and after.
+    #[inline(never)]
+    pub(super) fn apply_effects(
+        &mut self,
+        input: usize,
+        (rules, verdicts): (&PortRules, &Verdicts),
+        effects: &mut Effects,
+        pool: &Mempool,
+        kept: &mut Burst,
+    ) {
+        let mut counts = RuleEffects::default();
+        // A bit for each port that frames wait for. There are fewer than 64 ports.
+        let mut touched = 0u64;
+        for (mut frame, verdict) in self.received.drain().zip(verdicts) {
+            if let Some(statements) = rules.statements(*verdict) {
+                if let Some(log) = &statements.log
+                    && log.samples()
+                {
+                    counts[effects.log(log, *verdict, input, &frame)] += 1;
+                }
+                if let Some(port) = statements.dup.map(usize::from)
+                    && port != input
+                {
+                    let copy = frame.copy(pool);
+                    counts[match put(self.outputs, port, copy) {
+                        true => RuleEffect::Duplicated,
+                        false => RuleEffect::NotDuplicated,
+                    }] += 1;
+                    touched |= 1u64.checked_shl(port as u32).unwrap_or(0);
+                }
+                if statements.changes_frames() && verdict.accepts() {
+                    frame = changed(frame, statements, pool, self.telemetry, &mut counts);
+                }
+            }
+            if verdict.rejects() {
+                counts[effects.reject(self.outputs, input, &frame, pool)] += 1;
+                touched |= 1u64.checked_shl(input as u32).unwrap_or(0);
+            }
+            // `kept` has space for a burst.
+            drop(kept.push(frame));
+        }
+        std::mem::swap(self.received, kept);
+        if let Some(counters) = self.counters.get(input) {
+            for (effect, count) in counts.iter() {
+                counters.effect(effect).add(count);
+            }
+        }
+        while touched != 0 {
+            self.flush(touched.trailing_zeros() as usize);
+            touched &= touched - 1;
+        }
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers to rejected packets: a TCP reset, or an ICMP error 'administratively prohibited'. The answer leaves by the port that received the
+//! packet, with the tags of its frame, from the destination of the packet to its source, so that it also works in a bridge, which has no
+//! addresses.
+
+// Frames of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+use quietwire_packet::{
+    Checksum, Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, TcpHeader,
+    checksum, walk_ipv6_extensions,
+};
+
+use super::pattern::{ADDRESSES, IPV4, IPV4_HEADER, IPV6};
+use super::rewrite::network_at;
+use crate::icmp;
+
+const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+const TCP_HEADER: usize = 20;
+const ICMP_HEADER: usize = 8;
+/// TCP flags (RFC 9293, section 3.1).
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+/// Type and code of 'communication administratively prohibited' (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
+const PROHIBITED_V4: [u8; 2] = [3, 13];
+const PROHIBITED_V6: [u8; 2] = [1, 1];
+/// Don't fragment. A packet that is never fragmented requires no identification (RFC 6864, section 4.1).
+const DONT_FRAGMENT: u8 = 0x40;
+
+/// Answer to a rejected packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    is_ipv4: bool,
+    /// Offset of the IP header.
+    network: usize,
+    answer: Answer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// Source and destination port of the answer, sequence and acknowledgement number, flags.
+    Reset {
+        ports: [u16; 2],
+        sequence: u32,
+        acknowledgement: u32,
+        flags: u8,
+    },
+    /// Number of octets of the packet in the error.
+    Error { quoted: usize },
+}
+
+impl Rejection {
+    /// Returns the answer to a frame, whose headers are in `frame`, its first buffer.
+    ///
+    /// `None` if there may be none: about a frame to or from a group address, a packet from or to other than one host, a later fragment, an
+    /// ICMP error, a TCP reset, a damaged packet, or anything but IP (RFC 1122, section 3.2.2; RFC 1812, section 4.3.2.7; RFC 4443, section
+    /// 2.4 (e); RFC 9293, section 3.5.2).
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let is_group = |at: usize| frame.get(at).is_none_or(|octet| octet & 1 == 1);
+        if is_group(0) || is_group(6) {
+            return None;
+        }
+        let (ethertype, network) = network_at(frame)?;
+        let packet = frame.get(network..)?;
+        let answer = match ethertype {
+            IPV4 => answer_v4(packet)?,
+            IPV6 => answer_v6(packet)?,
+            _ => return None,
+        };
+        Some(Self {
+            is_ipv4: ethertype == IPV4,
+            network,
+            answer,
+        })
+    }
+
+    /// Returns true for a TCP reset.
+    #[must_use]
+    pub const fn is_reset(&self) -> bool {
+        matches!(self.answer, Answer::Reset { .. })
+    }
+
+    /// Returns the length of the answer's frame, octets.
+    #[must_use]
+    pub const fn frame_length(&self) -> usize {
+        let payload = self.payload_length();
+        let header = match self.is_ipv4 {
+            true => IPV4_HEADER,
+            false => IPV6_HEADER_LENGTH,
+        };
+        self.network.saturating_add(header).saturating_add(payload)
+    }
+
+    const fn payload_length(&self) -> usize {
+        match self.answer {
+            Answer::Reset { .. } => TCP_HEADER,
+            Answer::Error { quoted } => ICMP_HEADER.saturating_add(quoted),
+        }
+    }
+
+    /// Writes the answer to a frame, the same as for [`Self::of`], into `out`, which has [`Self::frame_length`] octets. Returns false if it
+    /// has fewer, or if the frame is another one.
+    #[must_use]
+    pub fn write(&self, frame: &[u8], out: &mut [u8]) -> bool {
+        self.fill(frame, &mut Writer(out)).is_some()
+    }
+
+    fn fill(&self, frame: &[u8], out: &mut Writer<'_>) -> Option<()> {
+        let (destination, rest) = frame.split_first_chunk::<6>()?;
+        let source = rest.first_chunk::<6>()?;
+        out.put(source)?;
+        out.put(destination)?;
+        out.put(frame.get(ADDRESSES..self.network)?)?;
+        let packet = frame.get(self.network..)?;
+        let protocol = match (self.answer, self.is_ipv4) {
+            (Answer::Reset { .. }, _) => TCP,
+            (Answer::Error { .. }, true) => ICMP,
+            (Answer::Error { .. }, false) => ICMPV6,
+        };
+        let payload = u16::try_from(self.payload_length()).ok()?;
+        let mut sum = Checksum::new();
+        if self.is_ipv4 {
+            let (header, _) = Ipv4Header::split(packet).ok()?;
+            let (source, destination) = (header.destination(), header.source());
+            let is_error = protocol == ICMP;
+            let length = payload.checked_add(20)?.to_be_bytes();
+            let (service, flags) = match is_error {
+                true => (icmp::INTERNETWORK_CONTROL, 0),
+                false => (0, DONT_FRAGMENT),
+            };
+            let start = [0x45, service, length[0], length[1], 0, 0, flags, 0];
+            let mut fixed = [0; IPV4_HEADER];
+            let mut writer = Writer(&mut fixed);
+            writer.put(&start)?;
+            writer.put(&[icmp::TTL, protocol, 0, 0])?;
+            writer.put(&source.octets())?;
+            writer.put(&destination.octets())?;
+            let sum_of_header = checksum(&fixed);
+            let [.., high, low, _, _, _, _, _, _, _, _] = &mut fixed;
+            [*high, *low] = sum_of_header.to_be_bytes();
+            out.put(&fixed)?;
+            if !is_error {
+                // The pseudo-header (RFC 9293, section 3.1).
+                sum.add(&source.octets());
+                sum.add(&destination.octets());
+                sum.add(&u32::from(payload).to_be_bytes());
+                sum.add(&[0, 0, 0, protocol]);
+            }
+        } else {
+            let (header, _) = Ipv6Header::split(packet).ok()?;
+            let (source, destination) = (header.destination(), header.source());
+            let length = payload.to_be_bytes();
+            out.put(&[0x60, 0, 0, 0, length[0], length[1], protocol, icmp::TTL])?;
+            out.put(&source.octets())?;
+            out.put(&destination.octets())?;
+            // The pseudo-header (RFC 8200, section 8.1).
+            sum.add(&source.octets());
+            sum.add(&destination.octets());
+            sum.add(&u32::from(payload).to_be_bytes());
+            sum.add(&[0, 0, 0, protocol]);
+        }
+        match self.answer {
+            Answer::Reset {
+                ports: [source, destination],
+                sequence,
+                acknowledgement,
+                flags,
+            } => {
+                let mut header = [0; TCP_HEADER];
+                let mut writer = Writer(&mut header);
+                writer.put(&source.to_be_bytes())?;
+                writer.put(&destination.to_be_bytes())?;
+                writer.put(&sequence.to_be_bytes())?;
+                writer.put(&acknowledgement.to_be_bytes())?;
+                writer.put(&[5 << 4, flags, 0, 0])?;
+                sum.add(&header);
+                let [.., high, low, _, _] = &mut header;
+                [*high, *low] = sum.finish().to_be_bytes();
+                out.put(&header)
+            }
+            Answer::Error { quoted } => {
+                let quoted = packet.get(..quoted)?;
+                let [kind, code] = match self.is_ipv4 {
+                    true => PROHIBITED_V4,
+                    false => PROHIBITED_V6,
+                };
+                sum.add(&[kind, code]);
+                sum.add(quoted);
+                let [high, low] = sum.finish().to_be_bytes();
+                out.put(&[kind, code, high, low, 0, 0, 0, 0])?;
+                out.put(quoted)
+            }
+        }
+    }
+}
+
+fn answer_v4(packet: &[u8]) -> Option<Answer> {
+    let (header, payload) = Ipv4Header::split(packet).ok()?;
+    let is_between_hosts =
+        icmp::is_host_v4(header.source()) && icmp::is_host_v4(header.destination());
+    if !is_between_hosts || !header.checksum_is_right() || header.fragment() == Fragment::Later {
+        return None;
+    }
+    match header.protocol().0 {
+        TCP => reset(header.fragment(), payload),
+        ICMP if !icmp::is_query_v4(payload.first().copied()) => None,
+        _ => Some(Answer::Error {
+            quoted: usize::from(header.total_length()).min(icmp::QUOTED_MAX_V4),
+        }),
+    }
+}
+
+fn answer_v6(packet: &[u8]) -> Option<Answer> {
+    let (header, payload) = Ipv6Header::split(packet).ok()?;
+    let is_between_hosts =
+        icmp::is_host_v6(header.source()) && icmp::is_host_v6(header.destination());
+    let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
+    if !is_between_hosts || walked.fragment == Fragment::Later {
+        return None;
+    }
+    let carried = payload.get(walked.length..)?;
+    match walked.protocol {
+        IpProtocol(TCP) => reset(walked.fragment, carried),
+        IpProtocol(ICMPV6) if !icmp::is_query_v6(carried.first()) => None,
+        _ => {
+            let length = usize::from(header.payload_length()).checked_add(IPV6_HEADER_LENGTH)?;
+            Some(Answer::Error {
+                quoted: length.min(icmp::QUOTED_MAX_V6),
+            })
+        }
+    }
+}
+
+/// Returns the reset of a segment (RFC 9293, section 3.10.7.1: the reset of a connection that does not exist).
+fn reset(fragment: Fragment, segment: &[u8]) -> Option<Answer> {
+    let (header, data) = TcpHeader::split(segment).ok()?;
+    let flags = header.flags();
+    let ports = [header.destination_port(), header.source_port()];
+    if flags & RST != 0 {
+        return None;
+    }
+    if flags & ACK != 0 {
+        return Some(Answer::Reset {
+            ports,
+            sequence: header.acknowledgement(),
+            acknowledgement: 0,
+            flags: RST,
+        });
+    }
+    // The length of the segment is that of all fragments.
+    if fragment != Fragment::Whole {
+        return None;
+    }
+    let controls = u32::from(flags & SYN != 0).checked_add(u32::from(flags & FIN != 0))?;
+    let length = u32::try_from(data.len()).ok()?.checked_add(controls)?;
+    Some(Answer::Reset {
+        ports,
+        sequence: 0,
+        acknowledgement: header.sequence().wrapping_add(length),
+        flags: RST | ACK,
+    })
+}
+
+/// Octets to fill from the front.
+struct Writer<'out>(&'out mut [u8]);
+
+impl Writer<'_> {
+    fn put(&mut self, octets: &[u8]) -> Option<()> {
+        let (place, rest) = std::mem::take(&mut self.0).split_at_mut_checked(octets.len())?;
+        place.copy_from_slice(octets);
+        self.0 = rest;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
