@@ -256,6 +256,7 @@ impl DescribedPacket {
         found.equal("icmp-type", rule.icmp_type, icmp.map(|one| one.0));
         found.equal("icmp-code", rule.icmp_code, icmp.map(|one| one.1));
         found.equal("dscp", rule.dscp, self.own_dscp());
+        found.equal("tagged", rule.tagged, Some(self.vlan.is_some()));
         found.0
     }
 }
@@ -377,5 +378,7 @@ mod tests {
             differences(r#"{"protocol":"icmp","icmp-type":8,"dscp":"ef"}"#),
             ["protocol icmp tcp", "icmp-type 8 -", "dscp ef cs0"]
         );
+        assert_eq!(differences(r#"{"tagged":true}"#), ["tagged true false"]);
+        assert_eq!(differences(r#"{"tagged":false}"#), [""; 0]);
     }
 }

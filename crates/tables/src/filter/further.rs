@@ -46,6 +46,9 @@ impl FurtherMatch {
             let value = u32::from(dscp.0);
             rule = rule.with(Field::DSCP, value).with(Field::HAS_DSCP, 1);
         }
+        if let Some(tagged) = self.tagged {
+            rule = rule.with(Field::IS_TAGGED, u32::from(tagged));
+        }
         rule
     }
 }

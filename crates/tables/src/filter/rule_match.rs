@@ -310,6 +310,9 @@ pub struct RuleMatch {
     /// DSCP of an IPv4 or IPv6 packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<Dscp>,
+    /// Whether the frame has a VLAN tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tagged: Option<bool>,
 }
 
 /// Form of [`RuleMatch`] in reports: keys in snake case, and `null` for unset fields of every packet; further fields only if they are set.
@@ -342,6 +345,8 @@ pub mod rule_in_snake_case {
         icmp_code: Option<u8>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dscp: Option<Dscp>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tagged: Option<bool>,
     }
 
     /// Serialises a match.
@@ -374,6 +379,8 @@ pub struct FurtherMatch {
     pub icmp: Option<(u8, Option<u8>)>,
     /// DSCP.
     pub dscp: Option<Dscp>,
+    /// Whether the frame has a VLAN tag.
+    pub tagged: Option<bool>,
 }
 
 impl RuleMatch {
@@ -399,6 +406,7 @@ impl RuleMatch {
             tcp_flags: self.tcp_flags,
             icmp: self.icmp_type.map(|kind| (kind, self.icmp_code)),
             dscp: self.dscp,
+            tagged: self.tagged,
         }
     }
 
@@ -441,6 +449,7 @@ impl RuleMatch {
             ("icmp-type", text(self.icmp_type.as_ref())),
             ("icmp-code", text(self.icmp_code.as_ref())),
             ("dscp", text(self.dscp.as_ref())),
+            ("tagged", text(self.tagged.as_ref())),
         ];
         let printed = words
             .into_iter()

@@ -93,6 +93,9 @@ pub(super) struct RuleMatchArgs {
     /// DSCP: a name such as ef or af11, or 0 to 63. [default: any]
     #[arg(long, value_name = "DSCP")]
     dscp: Option<Dscp>,
+    /// Match frames with a VLAN tag only, or without one only. [default: any]
+    #[arg(long, value_name = "BOOL")]
+    tagged: Option<bool>,
 }
 
 impl From<RuleMatchArgs> for RuleMatch {
@@ -110,6 +113,7 @@ impl From<RuleMatchArgs> for RuleMatch {
             icmp_type,
             icmp_code,
             dscp,
+            tagged,
         } = args;
         Self {
             ethertype,
@@ -124,6 +128,7 @@ impl From<RuleMatchArgs> for RuleMatch {
             icmp_type,
             icmp_code,
             dscp,
+            tagged,
         }
     }
 }

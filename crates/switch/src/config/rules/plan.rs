@@ -66,6 +66,9 @@ fn check_position(
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
 ) -> Result<(), String> {
+    if rule.vlan.is_some() && rule.packet.tagged == Some(false) {
+        return Err("vlan and tagged = false exclude each other (remove one)".to_owned());
+    }
     match (&rule.port, &rule.bridge) {
         (Some(_), Some(_)) => Err(
             "port and bridge exclude each other (a rule with a bridge applies to all of its ports)"
@@ -221,6 +224,7 @@ mod tests {
             ("colour = \"red\"", "colour"),
             ("[[rule]]\nname = \"y\"", "action"),
             ("[[rule]]\nname = \"y\"\naction = \"refuse\"", "refuse"),
+            ("vlan = 7\ntagged = false", "exclude each other"),
             ("log = 0", "log is 0"),
             ("log-prefix = \"x\"", "requires log"),
             ("log = 1\nlog-prefix = \"\\u001b\"", "printable"),

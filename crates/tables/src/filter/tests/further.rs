@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use quietwire_base::BURST_MAX;
-use quietwire_packet::MacAddress;
+use quietwire_packet::{MacAddress, VlanId};
 
 use super::super::*;
 
@@ -141,6 +141,7 @@ impl Described {
             icmp_type: self.is_icmp().then_some(first as u8),
             icmp_code: self.is_icmp().then_some(second as u8),
             dscp: Some(Dscp(self.dscp)),
+            vlan: self.is_tagged.then(|| VlanId::new(9).unwrap()),
             ..DescribedPacket::default()
         }
     }
@@ -186,6 +187,7 @@ impl Described {
                 .destination_mac
                 .is_none_or(|one| one == mac(self.destination_mac))
             && further.dscp.is_none_or(|one| one.0 == self.dscp)
+            && further.tagged.is_none_or(|one| one == self.is_tagged)
             && further.tcp_flags.is_none_or(|flags| {
                 self.protocol == 6 && !self.is_later && self.flags & flags.mask == flags.value
             })
@@ -252,9 +254,10 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         prop::option::weighted(0.15, icmp),
         prop::option::weighted(0.2, 0..4u8),
         prop::collection::vec(used, 0..3),
+        prop::option::weighted(0.15, any::<bool>()),
     )
         .prop_map(
-            |(protocol, source, destination, flags, icmp, dscp, sets)| Wanted {
+            |(protocol, source, destination, flags, icmp, dscp, sets, tagged)| Wanted {
                 protocol,
                 further: FurtherMatch {
                     source_mac: source.map(mac),
@@ -262,6 +265,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                     tcp_flags: flags.map(|(value, mask)| TcpFlags { value, mask }),
                     icmp,
                     dscp: dscp.map(Dscp),
+                    tagged,
                 },
                 sets,
             },
@@ -299,6 +303,7 @@ fn as_match(wanted: &Wanted) -> RuleMatch {
         icmp_type: further.icmp.map(|icmp| icmp.0),
         icmp_code: further.icmp.and_then(|icmp| icmp.1),
         dscp: further.dscp,
+        tagged: further.tagged,
         ..RuleMatch::default()
     }
 }

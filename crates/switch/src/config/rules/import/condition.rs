@@ -26,6 +26,7 @@ pub(super) enum Condition {
     IcmpType(u8),
     IcmpCode(u8),
     Dscp(Dscp),
+    Tagged(bool),
     CtState(CtStates),
 }
 
@@ -136,6 +137,7 @@ impl Condition {
             Self::IcmpType(kind) => equal(&mut packet.icmp_type, kind),
             Self::IcmpCode(code) => equal(&mut packet.icmp_code, code),
             Self::Dscp(dscp) => equal(&mut packet.dscp, dscp),
+            Self::Tagged(tagged) => equal(&mut packet.tagged, tagged),
             Self::CtState(states) => {
                 let former = rule.ct_state.unwrap_or(states);
                 match former.intersection(states) {

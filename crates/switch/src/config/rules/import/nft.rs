@@ -249,6 +249,10 @@ type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
 fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts, String> {
     let mut conditions = Vec::new();
     let mut body = Body::default();
+    let mut link = Link {
+        is_of_frames: matches!(text(rule, "family"), "bridge" | "netdev"),
+        ..Link::default()
+    };
     let expressions = rule.get("expr").and_then(Value::as_array);
     for expression in expressions.into_iter().flatten() {
         let object = expression.as_object().filter(|object| object.len() == 1);
@@ -266,7 +270,10 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts
             "match" if !body.statements.is_empty() => {
                 return Err("a condition behind a statement cannot be expressed".to_owned());
             }
-            "match" => conditions.extend(read_match(value, sets)?),
+            "match" => {
+                conditions.extend(read_match(value, sets)?);
+                conditions.extend(link.implied_by(value));
+            }
             // Each filter rule counts.
             "counter" | "comment" => {}
             "accept" => body.target = Some(Target::Verdict(Action::Accept)),
@@ -280,6 +287,45 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts
         }
     }
     Ok((conditions, body.finish()?))
+}
+
+/// Headers of the link layer that a rule compares.
+///
+/// Behind a match on `ether`, nftables compares the EtherType behind the addresses to find an IP header, and behind one on `vlan`, that of the
+/// tag. Without either, it compares the protocol of the packet, which is behind the tags.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// The chain sees frames. Chains of IP see packets, whose protocol is known.
+    is_of_frames: bool,
+    has_ether: bool,
+    has_vlan: bool,
+}
+
+impl Link {
+    /// Notes a match. Returns the condition that it adds: no tag.
+    fn implied_by(&mut self, value: &Value) -> Option<Alternatives> {
+        let left = value.get("left")?;
+        let left = match left.get("&").and_then(Value::as_array) {
+            Some(masked) => masked.first()?,
+            None => left,
+        };
+        let payload = left.get("payload")?.as_object()?;
+        let is_read_behind_addresses = match (text(payload, "protocol"), text(payload, "field")) {
+            ("ether", "type") => true,
+            ("ether", _) => {
+                self.has_ether = true;
+                false
+            }
+            ("vlan", _) => {
+                self.has_vlan = true;
+                false
+            }
+            ("ip" | "ip6" | "icmp" | "icmpv6", _) => self.has_ether,
+            _ => false,
+        };
+        let is_untagged = self.is_of_frames && is_read_behind_addresses && !self.has_vlan;
+        is_untagged.then(|| vec![Condition::Tagged(false)])
+    }
 }
 
 /// Left side of a match.

@@ -267,6 +267,34 @@ fn what_nftables_says_and_rules_cannot_is_named_by_its_handle() {
     }
 }
 
+#[test]
+fn rules_on_mac_addresses_and_ip_headers_match_untagged_frames() {
+    let accept = json!({"accept": null});
+    let mac = || is(payload("ether", "saddr"), json!("02:00:00:00:00:01"));
+    let address = || is(payload("ip", "saddr"), json!("10.0.0.1"));
+    let rules = [
+        json!([mac(), address(), accept]),
+        json!([address(), mac(), accept]),
+        json!([
+            mac(),
+            is(payload("vlan", "id"), json!(7)),
+            address(),
+            accept
+        ]),
+        json!([mac(), is(payload("tcp", "dport"), json!(22)), accept]),
+        json!([is(payload("ether", "type"), json!("arp")), accept]),
+    ];
+    let text = ruleset("bridge", "accept", &rules, &[]);
+    let imported = import(&text);
+    assert_eq!(missing(&imported), []);
+    let tagged: Vec<Option<bool>> = imported
+        .rules
+        .iter()
+        .map(|rule| rule.packet.tagged)
+        .collect();
+    assert_eq!(tagged, [Some(false), None, None, None, Some(false)]);
+}
+
 fn maxseg() -> Value {
     json!({"tcp option": {"name": "maxseg", "field": "size"}})
 }
