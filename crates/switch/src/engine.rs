@@ -47,6 +47,7 @@ use loose::Loose;
 use maker::{Maker, System};
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Key, Selection};
+use quietwire_tables::filter::SourceGuard;
 use quietwire_tables::route::{Interfaces, Router};
 
 pub(crate) use slot::Slot;
@@ -384,10 +385,17 @@ impl Engine {
     /// Returns the stage for frames of a port.
     fn stage_of(&self, number: u16) -> Stage {
         let then = self.stage_behind_rules(number);
-        match self.port_rules(number) {
-            None => then,
-            Some(rules) => Stage::Filtered(Box::new(FilteredStage { rules, then })),
+        let guard = self.guard_of(number);
+        match (guard, self.port_rules(number)) {
+            (None, None) => then,
+            (guard, rules) => Stage::Filtered(Box::new(FilteredStage { guard, rules, then })),
         }
+    }
+
+    /// Returns the source guard of a port.
+    fn guard_of(&self, number: u16) -> Option<SourceGuard> {
+        let setting = self.slot(number)?.plan.bridging.source_guard.as_ref()?;
+        (!setting.is_empty()).then(|| SourceGuard::new(setting))
     }
 
     fn stage_behind_rules(&self, number: u16) -> Stage {

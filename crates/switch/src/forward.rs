@@ -145,7 +145,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                     effects: &mut worker.effects,
                     pool: context.pool,
                 };
-                let has_more = path.filter(port, &filtered.rules, resources);
+                let has_more = path.pass_filter(port, filtered, resources);
                 has_more.then_some(&filtered.then)
             }
             stage => Some(stage),

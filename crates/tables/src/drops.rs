@@ -30,7 +30,15 @@ named! {
         /// Refused by the filter rules of the port, with an answer to the sender as far as one is allowed
         /// ([`crate::filter::Action::Reject`]).
         Rejected = "rejected", "by a rule, rejected";
-        /// Dropped by the filter because its headers are malformed ([`crate::filter::Malformation`]).
+        /// From a MAC address that the source guard of the port does not list ([`crate::filter::SourceGuard`]).
+        GuardMac = "guard_mac", "source guard: MAC address";
+        /// From an IP address that the source guard of the port does not list.
+        GuardIp = "guard_ip", "source guard: IP address";
+        /// ARP that claims an address that the source guard of the port does not list.
+        GuardArp = "guard_arp", "source guard: ARP";
+        /// Neighbour discovery that claims an address that the source guard of the port does not list, or acts as a router.
+        GuardNd = "guard_nd", "source guard: neighbour discovery";
+        /// Dropped by the filter or by the source guard because its headers are malformed ([`crate::filter::Malformation`]).
         Malformed = "malformed", "malformed headers";
         /// The first packet of a connection, for which the connection table or its zone has no space ([`crate::connections::Refusal`]).
         ConnectionRefused = "connection_refused", "no space for the connection";

@@ -10,6 +10,8 @@ use quietwire_tables::bridge::{
     BridgePort, Flooding, OverLimit, PortVlans, StormLimits, TagType, Trunk, Tunnel, VlanSet,
 };
 
+use quietwire_tables::filter::{Element, GUARD_MAX, SetType};
+
 pub use change::{AddBridge, SetBridge};
 
 /// Type of tags.
@@ -135,6 +137,10 @@ pub struct BridgingSetting {
     /// Storm limits for frames received on this port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storm: Option<StormSetting>,
+    /// Source guard: MAC addresses, IPv4 and IPv6 addresses that may send from this port, also in groups other than bridges. Default and
+    /// empty: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_guard: Option<Vec<Element>>,
 }
 
 /// A static entry of a bridge.
@@ -298,6 +304,27 @@ impl BridgingSetting {
             split_horizon: self.split_horizon.or(other.split_horizon),
             flooding: merged(self.flooding, other.flooding, FloodingSetting::over),
             storm: merged(self.storm, other.storm, StormSetting::over),
+            source_guard: self.source_guard.or(other.source_guard),
+        }
+    }
+
+    /// Checks the elements of the source guard.
+    ///
+    /// # Errors
+    /// The problem and its cure.
+    pub fn check_guard(&self) -> Result<(), String> {
+        let elements = self.source_guard.as_deref().unwrap_or_default();
+        if elements.len() > GUARD_MAX {
+            return Err(format!(
+                "source-guard has too many elements (maximum: {GUARD_MAX}; use prefixes)"
+            ));
+        }
+        let is_port = |element: &&Element| element.kind() == SetType::InetService;
+        match elements.iter().find(is_port) {
+            Some(element) => Err(format!(
+                "source-guard: '{element}' is neither a MAC address nor an IP address or prefix"
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -397,6 +424,32 @@ mod tests {
                 .unwrap_err()
                 .contains("not a trunk")
         );
+    }
+
+    #[test]
+    fn a_source_guard_is_replaced_as_a_whole() {
+        let read = |text: &str| toml::from_str::<BridgingSetting>(text).unwrap();
+        let former = read("source-guard = [\"02:00:00:00:00:01\", \"192.0.2.7\"]\naccess = 5");
+        assert_eq!(former.check_guard(), Ok(()));
+        let change = read("source-guard = [\"2001:db8::/64\"]");
+        let expected = read("source-guard = [\"2001:db8::/64\"]\naccess = 5");
+        assert_eq!(change.over(former.clone()), expected);
+        assert_eq!(
+            read("learning = true").over(former.clone()).source_guard,
+            former.source_guard
+        );
+        // An empty list ends it.
+        assert_eq!(
+            read("source-guard = []").over(former).source_guard,
+            Some(Vec::new())
+        );
+        let error = read("source-guard = [\"80\"]").check_guard().unwrap_err();
+        assert!(error.contains("'80' is neither"), "{error}");
+        let many = BridgingSetting {
+            source_guard: Some(vec!["192.0.2.7".parse().unwrap(); GUARD_MAX + 1]),
+            ..BridgingSetting::default()
+        };
+        assert!(many.check_guard().unwrap_err().contains("maximum: 256"));
     }
 
     #[test]

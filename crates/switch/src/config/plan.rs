@@ -515,6 +515,10 @@ fn plan_ports(
                 "port '{name}': rx-queues is {queues}, but the URI is {uri} (set the number of queues in one place)"
             )));
         }
+        setting
+            .bridging
+            .check_guard()
+            .map_err(|what| location.wrong(format!("port '{name}': {what}")))?;
         let rx_cpus = setting.rx_cpus.clone().unwrap_or_default();
         if setting.rx_cpus.is_some() && !rx_cpus.to_list().difference(forwarding_cpus).is_empty() {
             return Err(location.wrong(format!(

@@ -7,10 +7,11 @@ use super::connections::ConnectionStage;
 use super::effects::Effects;
 use super::lengths::measure;
 use super::path::Path;
+use super::stage::FilteredStage;
 use crate::config::rules::Action;
 use crate::counters::Step;
-use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
+use quietwire_tables::drops::{PortDrop, PortDrops};
+use quietwire_tables::filter::{PortRules, SourceGuard, Verdict, Verdicts};
 
 /// Resources for filtering the frames of one queue.
 pub(super) struct FilterContext<'worker> {
@@ -25,15 +26,74 @@ pub(super) struct FilterContext<'worker> {
 }
 
 impl Path<'_> {
+    /// Applies source guard and rules to a burst. Returns false if no frame is left.
+    #[inline(always)]
+    pub(super) fn pass_filter(
+        &mut self,
+        input: usize,
+        stage: &FilteredStage,
+        context: FilterContext<'_>,
+    ) -> bool {
+        if let Some(guard) = &stage.guard
+            && !self.pass_guard(input, guard, context.kept)
+        {
+            return false;
+        }
+        match &stage.rules {
+            Some(rules) => self.filter(input, rules, context),
+            None => true,
+        }
+    }
+
+    /// Drops the frames whose sources the guard does not allow. Returns false if no frame is left. `kept` is empty before and after.
+    #[inline(never)]
+    fn pass_guard(&mut self, input: usize, guard: &SourceGuard, kept: &mut Burst) -> bool {
+        let frames = self.received.len();
+        let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
+        let mut drops = PortDrops::default();
+        let mut dropped = 0;
+        let received = self.received.frames().zip(self.received.lengths());
+        for ((octets, length), verdict) in received.zip(&mut verdicts) {
+            if let Some(reason) = guard.violation(octets, length as usize) {
+                *verdict = Verdict::Guarded(reason);
+                drops[reason] += 1;
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            if self.telemetry.is_watched() {
+                // A frame that passes has no event.
+                self.telemetry.filtered(self.received, &verdicts);
+            }
+            let (octets, _) = measure(self.received);
+            self.keep_accepted(&verdicts, kept);
+            if let Some(counters) = self.counters.get(input) {
+                for (reason, count) in drops.iter() {
+                    counters.dropped(reason).add(count);
+                }
+                counters.rx_frames.add(dropped as u64);
+                counters.rx_octets.add(octets - measure(self.received).0);
+            }
+        }
+        self.telemetry.lap_of(Step::Filter, frames);
+        dropped < frames
+    }
+
+    /// Frees the received frames that are not accepted.
+    fn keep_accepted(&mut self, verdicts: &Verdicts, kept: &mut Burst) {
+        for (frame, verdict) in self.received.drain().zip(verdicts) {
+            if verdict.accepts() {
+                // `kept` has space for a burst.
+                drop(kept.push(frame));
+            }
+        }
+        std::mem::swap(self.received, kept);
+    }
+
     /// Drops the malformed frames of a burst, those that the rules refuse, and the first ones of connections for which there is no space.
     /// Returns false if no frame is left.
     #[inline(never)]
-    pub(super) fn filter(
-        &mut self,
-        input: usize,
-        rules: &PortRules,
-        context: FilterContext<'_>,
-    ) -> bool {
+    fn filter(&mut self, input: usize, rules: &PortRules, context: FilterContext<'_>) -> bool {
         let FilterContext {
             connections,
             now_s,
@@ -64,13 +124,7 @@ impl Path<'_> {
             if dropped == frames {
                 self.received.free();
             } else {
-                for (frame, verdict) in self.received.drain().zip(verdicts) {
-                    if verdict.accepts() {
-                        // `kept` has space for a burst.
-                        drop(kept.push(frame));
-                    }
-                }
-                std::mem::swap(self.received, kept);
+                self.keep_accepted(&verdicts, kept);
             }
             // The next stage counts accepted frames.
             if let Some(counters) = self.counters.get(input) {

@@ -4,7 +4,7 @@
 use super::bridge::BridgeStage;
 use super::route::RouteStage;
 use quietwire_tables::bridge::Storm;
-use quietwire_tables::filter::PortRules;
+use quietwire_tables::filter::{PortRules, SourceGuard};
 
 /// Processing of a receive queue's frames.
 #[derive(Debug)]
@@ -20,14 +20,15 @@ pub(crate) enum Stage {
     Bridge(BridgeStage),
     /// Route the frames.
     Route(RouteStage),
-    /// Apply filter rules, then one of the other stages.
+    /// Apply source guard and filter rules, then one of the other stages.
     Filtered(Box<FilteredStage>),
 }
 
-/// Filter rules of a port, and the stage of accepted frames.
+/// Source guard and filter rules of a port, and the stage of accepted frames.
 #[derive(Debug)]
 pub(crate) struct FilteredStage {
-    pub(crate) rules: PortRules,
+    pub(crate) guard: Option<SourceGuard>,
+    pub(crate) rules: Option<PortRules>,
     pub(crate) then: Stage,
 }
 

@@ -102,6 +102,7 @@ impl Names {
             Verdict::Malformed(kind) => format!("dropped: malformed ({})", kind.name()),
             Verdict::Short => "shorter than its header".to_owned(),
             Verdict::Refused(refusal) => format!("dropped: {}", refusal.text()),
+            Verdict::Guarded(reason) => format!("dropped: {}", reason.text()),
         }
     }
 

@@ -22,6 +22,7 @@ use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
 use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, Refusal, Tracked};
+use crate::drops::PortDrop;
 
 /// A rule of ports.
 #[derive(Clone, Debug)]
@@ -119,6 +120,8 @@ pub enum Verdict {
     Short,
     /// Accepted, but there is no space for its connection: dropped. The caller that tracks connections sets it.
     Refused(Refusal),
+    /// Dropped by the source guard of its port, before the rules. The caller sets it.
+    Guarded(PortDrop),
 }
 
 impl Verdict {
@@ -127,7 +130,10 @@ impl Verdict {
     pub const fn accepts(self) -> bool {
         !self.is_denied()
             && !self.rejects()
-            && !matches!(self, Self::Malformed(_) | Self::Refused(_))
+            && !matches!(
+                self,
+                Self::Malformed(_) | Self::Refused(_) | Self::Guarded(_)
+            )
     }
 
     /// Returns true if a rule or the default drops the frame and answers it.
@@ -410,7 +416,7 @@ impl PortRules {
                     }
                     None => unmatched += 1,
                 },
-                Verdict::Rule(..) | Verdict::Short | Verdict::Refused(_) => {}
+                Verdict::Rule(..) | Verdict::Short | Verdict::Refused(_) | Verdict::Guarded(_) => {}
             }
             dropped.denied += usize::from(verdict.is_denied());
             dropped.rejected += usize::from(verdict.rejects());

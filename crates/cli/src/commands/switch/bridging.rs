@@ -6,6 +6,7 @@ use quietwire_packet::VlanId;
 use quietwire_switch::config::bridging::{
     BridgingSetting, FloodingSetting, OverLimitSetting, StormSetting, TagSetting,
 };
+use quietwire_switch::config::rules::Element;
 
 /// Bridging options of a port.
 #[derive(Debug, Args)]
@@ -58,6 +59,21 @@ pub(super) struct BridgingArgs {
     /// Storm limit of multicast frames received, frames per second. [default: no limit]
     #[arg(long, value_name = "PPS")]
     storm_multicast: Option<u32>,
+    /// Allowed source addresses, like 02:00:00:00:00:01,192.0.2.7,2001:db8::/64, or all. [default: all]
+    #[arg(long, value_name = "ADDRESSES", value_parser = parse_guard)]
+    source_guard: Option<Guard>,
+}
+
+/// Elements of a source guard.
+#[derive(Clone, Debug)]
+struct Guard(Vec<Element>);
+
+fn parse_guard(text: &str) -> Result<Guard, String> {
+    if text == "all" {
+        return Ok(Guard(Vec::new()));
+    }
+    let elements: Result<Vec<Element>, String> = text.split(',').map(str::parse).collect();
+    elements.map(Guard)
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -107,6 +123,7 @@ impl BridgingArgs {
             split_horizon: self.split_horizon,
             flooding: (flooding != FloodingSetting::default()).then_some(flooding),
             storm: (storm != StormSetting::default()).then_some(storm),
+            source_guard: self.source_guard.map(|Guard(elements)| elements),
         }
     }
 }
