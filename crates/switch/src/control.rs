@@ -20,6 +20,7 @@ mod client;
 mod confirm;
 mod controller;
 mod server;
+mod sets;
 mod socket;
 mod staged;
 #[cfg(test)]
@@ -31,7 +32,9 @@ use std::net::IpAddr;
 use crate::config::connections::ConnectionSelection;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::config::rebalance::Rules;
-use crate::config::rules::{Action, MalformedAction, ReceivedPacket, RuleSetting, SetSetting};
+use crate::config::rules::{
+    Action, MalformedAction, ReceivedPacket, RuleSetting, SetName, SetSetting,
+};
 use crate::config::{Change, Staged};
 use crate::observe::WatchRequest;
 
@@ -135,6 +138,17 @@ pub enum Request {
         /// Number of the first rule, from 0.
         from: usize,
         /// Maximum number of rules, up to 4,096.
+        limit: usize,
+    },
+    /// Shows a page of the sets of filter rules and their elements. The reply is a [`crate::report::SetsReport`].
+    ShowSets {
+        /// Name of the set. Default: all sets.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        set: Option<SetName>,
+        /// Number of the first element, from 0.
+        #[serde(default)]
+        from: usize,
+        /// Maximum number of elements, up to 4,096.
         limit: usize,
     },
     /// Rebalances receive queues between threads by load. The reply is a list of [`crate::report::MoveReport`].

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::rules::{Action, MalformedAction};
 use crate::counters::Step;
 use quietwire_tables::filter::{
-    CtStates, Dscp, PacketMatch, Protocol, RuleMatch, in_snake_case, rule_in_snake_case,
+    CtStates, Dscp, Element, PacketMatch, Protocol, RuleMatch, SetName, SetType, in_snake_case,
+    rule_in_snake_case,
 };
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
@@ -552,6 +553,48 @@ pub struct RuleReport {
     pub set_mss: Option<u16>,
     /// Frames that it has decided on since it was created.
     pub frames: u64,
+}
+
+/// A page of the sets of filter rules and their elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetsReport {
+    /// The sets.
+    pub sets: Vec<SetReport>,
+    /// Elements of the sets, set by set.
+    pub elements: Vec<ElementReport>,
+    /// Number of elements of all these sets.
+    pub total: usize,
+    /// Number of the element behind this page, if there are more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<usize>,
+}
+
+/// A set of filter rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetReport {
+    /// Its name.
+    pub name: SetName,
+    /// Type of its elements.
+    #[serde(rename = "type")]
+    pub kind: SetType,
+    /// Seconds after which an element is removed, if elements are.
+    pub timeout_s: Option<u32>,
+    /// Number of its elements.
+    pub elements: usize,
+    /// Number of rules that refer to it.
+    pub rules: usize,
+}
+
+/// An element of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElementReport {
+    /// Name of its set.
+    pub set: SetName,
+    /// The element.
+    pub element: Element,
+    /// Seconds until it is removed, if the set has a timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_s: Option<u64>,
 }
 
 /// A page of the connections of a switch.

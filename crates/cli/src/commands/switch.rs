@@ -11,6 +11,7 @@ mod packet;
 mod router;
 mod rules;
 mod ruleset;
+mod sets;
 mod stats;
 mod table;
 mod tables;
@@ -29,7 +30,7 @@ use ipnet::IpNet;
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::config::bridging::BridgingSetting;
-use quietwire_switch::config::rules::RuleFile;
+use quietwire_switch::config::rules::{RuleFile, SetName};
 use quietwire_switch::config::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Location, Pinning,
     PortSetting, Seccomp, Settings,
@@ -178,12 +179,15 @@ struct ShowArgs {
     prefix: Option<IpNet>,
     #[command(flatten)]
     connections: connections::SelectionArgs,
-    /// Most routes, rules or connections to show (routes, rules and connections only).
+    /// Most routes, rules, elements or connections to show (routes, rules, sets and connections only).
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// Number of the first rule to show, from 0 (rules only).
+    /// Number of the first rule or element to show, from 0 (rules and sets only).
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: usize,
+    /// Show only the elements of this set (sets only). [default: all sets]
+    #[arg(long, value_name = "NAME")]
+    set: Option<SetName>,
     /// Count for this time from now on, like 1s (cycles and stats only; stats add rates per second). Default: counters since the
     /// start.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
@@ -242,6 +246,9 @@ enum SubjectArg {
     /// Filter rules of ports and their match counters.
     #[value(alias = "rule")]
     Rules,
+    /// Sets of filter rules, their elements, and the time that elements have left.
+    #[value(alias = "set")]
+    Sets,
     /// Addresses that move between ports above the limit.
     Flapping,
     /// The running configuration as a configuration file.
@@ -430,6 +437,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Neighbours => Subject::Neighbours,
         SubjectArg::KernelFilters => Subject::KernelFilters,
         SubjectArg::Rules => return show_rules(args),
+        SubjectArg::Sets => return sets::show(args),
         SubjectArg::Vlans => Subject::Vlans,
         SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::confirm::{CONFIRM_MAX_S, FormerRules, Unconfirmed, is_of_rules};
+use super::sets;
 use super::staged::StagedRules;
 use super::timeouts::Timeouts;
 use super::{Answer, Request, Subject};
@@ -205,6 +206,17 @@ impl Controller {
             },
             Request::CheckRules(received) => result(self.engine.check_rules(&received)),
             Request::ShowRules { from, limit } => to_answer(&self.rules_report(from, limit)),
+            Request::ShowSets { set, from, limit } => {
+                let rules = &self.engine.plan.rules;
+                let all = (&rules.sets[..], &rules.rules[..]);
+                match sets::report(all, &self.timeouts, set.as_ref(), (from, limit)) {
+                    Some(report) => to_answer(&report),
+                    None => {
+                        let name = set.map_or_else(String::new, String::from);
+                        Answer::error(Fault::BadInput, format!("no such set: '{name}'"))
+                    }
+                }
+            }
             Request::StageSets { at, sets } => match self.staged.stage_sets(at, sets) {
                 Ok(()) => Answer::ok(Value::Null),
                 Err(what) => Answer::error(Fault::BadInput, what),

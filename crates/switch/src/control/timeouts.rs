@@ -24,6 +24,17 @@ impl Timeouts {
         }
     }
 
+    /// Returns the seconds that an element of a set has left, rounded up; `None` without a timeout.
+    pub(super) fn left_s(&self, set: &SetSetting, element: &Element, now: Instant) -> Option<u64> {
+        let timeout = Duration::from_secs(set.timeout_s?.into());
+        let added = self.added.get(&set.name)?.get(element)?;
+        let left = timeout.saturating_sub(now.saturating_duration_since(*added));
+        Some(
+            left.as_secs()
+                .saturating_add(u64::from(left.subsec_nanos() > 0)),
+        )
+    }
+
     /// Returns the elements whose time is over, by set.
     pub(super) fn due(&self, sets: &[SetSetting], now: Instant) -> Vec<(SetName, Vec<Element>)> {
         let due_of = |set: &SetSetting| {

@@ -24,7 +24,7 @@ use crate::exit::Usage;
 use crate::units::parse_path;
 
 /// Rules in one request. A request has space for rules with all conditions and long names.
-const RULES_A_REQUEST: usize = 50;
+const RULES_A_REQUEST: usize = 40;
 /// Elements of sets in one request: the longest has 79 octets.
 const ELEMENTS_A_REQUEST: usize = 500;
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire switch show sets`.
+
+use anyhow::Result;
+use quietwire_switch::control::{Request, ask};
+use quietwire_switch::report::SetsReport;
+
+use super::ShowArgs;
+use super::table::table;
+use crate::text::print;
+
+/// Shows sets and up to `--limit` of their elements.
+pub(super) fn show(args: &ShowArgs) -> Result<()> {
+    let page = |from: usize, limit: usize| -> Result<SetsReport> {
+        let set = args.set.clone();
+        let request = Request::ShowSets { set, from, limit };
+        Ok(ask(&args.control_socket, &request)?)
+    };
+    let mut report = page(args.from, args.limit)?;
+    while let Some(from) = report.next
+        && report.elements.len() < args.limit
+    {
+        let next = page(from, args.limit - report.elements.len())?;
+        report.next = next.next;
+        report.elements.extend(next.elements);
+    }
+    print(if args.json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        rendered(&report)
+    })
+}
+
+fn rendered(report: &SetsReport) -> String {
+    let seconds = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), |s| s.to_string());
+    let mut sets = table(["set", "type", "timeout s", "elements", "rules"], 2);
+    for set in &report.sets {
+        sets.add_row([
+            set.name.to_string(),
+            set.kind.to_string(),
+            seconds(set.timeout_s.map(u64::from)),
+            set.elements.to_string(),
+            set.rules.to_string(),
+        ]);
+    }
+    let mut text = sets.to_string();
+    if !report.elements.is_empty() {
+        let mut elements = table(["set", "element", "expires s"], 2);
+        for one in &report.elements {
+            elements.add_row([
+                one.set.to_string(),
+                one.element.to_string(),
+                seconds(one.expires_in_s),
+            ]);
+        }
+        text += &format!("\n\n{elements}");
+    }
+    if let Some(next) = report.next {
+        let left = report.total.saturating_sub(next);
+        text += &format!("\n{left} more elements (run with --from {next})");
+    }
+    text
+}
