@@ -13,6 +13,8 @@ mod changes;
 mod connections;
 #[path = "switch_memif/ct_state.rs"]
 mod ct_state;
+#[path = "switch_memif/effects.rs"]
+mod effects;
 #[path = "switch_memif/faults.rs"]
 mod faults;
 #[path = "switch_memif/gateways.rs"]

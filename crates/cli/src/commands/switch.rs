@@ -437,7 +437,10 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Neighbours => Subject::Neighbours,
         SubjectArg::KernelFilters => Subject::KernelFilters,
         SubjectArg::Rules => return show_rules(args),
-        SubjectArg::Sets => return sets::show(args),
+        SubjectArg::Sets => {
+            let page = (args.from, args.limit);
+            return sets::show(args.set.as_ref(), page, &args.control_socket, args.json);
+        }
         SubjectArg::Vlans => Subject::Vlans,
         SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,

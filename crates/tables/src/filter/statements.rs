@@ -36,7 +36,7 @@ pub struct RuleLog {
     pub rule: String,
     /// Logs one of this many frames. 0 counts as 1.
     every: u32,
-    seen: AtomicU32,
+    observed: AtomicU32,
 }
 
 impl RuleLog {
@@ -47,14 +47,14 @@ impl RuleLog {
             prefix: prefix.to_owned(),
             rule: rule.to_owned(),
             every: every.max(1),
-            seen: AtomicU32::new(0),
+            observed: AtomicU32::new(0),
         }
     }
 
     /// Counts a frame of any thread. Returns true if it is to be logged.
     pub fn samples(&self) -> bool {
-        let seen = self.seen.fetch_add(1, Ordering::Relaxed);
-        seen.checked_rem(self.every) == Some(0)
+        let observed = self.observed.fetch_add(1, Ordering::Relaxed);
+        observed.checked_rem(self.every) == Some(0)
     }
 }
 

@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch show sets`.
 
+use std::path::Path;
+
 use anyhow::Result;
+use quietwire_switch::config::rules::SetName;
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::SetsReport;
 
-use super::ShowArgs;
 use super::table::table;
 use crate::text::print;
 
-/// Shows sets and up to `--limit` of their elements.
-pub(super) fn show(args: &ShowArgs) -> Result<()> {
+/// Shows all sets, or one, and up to `limit` of their elements from the element `first` on.
+pub(super) fn show(
+    name: Option<&SetName>,
+    (first, limit): (usize, usize),
+    socket: &Path,
+    is_json: bool,
+) -> Result<()> {
     let page = |from: usize, limit: usize| -> Result<SetsReport> {
-        let set = args.set.clone();
+        let set = name.cloned();
         let request = Request::ShowSets { set, from, limit };
-        Ok(ask(&args.control_socket, &request)?)
+        Ok(ask(socket, &request)?)
     };
-    let mut report = page(args.from, args.limit)?;
+    let mut report = page(first, limit)?;
     while let Some(from) = report.next
-        && report.elements.len() < args.limit
+        && report.elements.len() < limit
     {
-        let next = page(from, args.limit - report.elements.len())?;
+        let next = page(from, limit - report.elements.len())?;
         report.next = next.next;
         report.elements.extend(next.elements);
     }
-    print(if args.json {
+    print(if is_json {
         serde_json::to_string_pretty(&report)?
     } else {
         rendered(&report)
