@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cost of filter rules, with and without the check for malformed frames: `cargo bench -p quietwire-tables --bench filter`.
 //!
-//! Bursts of 64 frames, which eight rules do not match. Criterion's elements per second are frames per second of one CPU.
+//! Bursts of 64 frames, which eight rules do not match. Criterion's elements per second are frames per second of one CPU. `rules` has filters
+//! of up to 100,000 rules beside one without rules, and `elements` the time for a change of 10,000 elements of a set to be ready for forwarding
+//! threads (goal: under 10 ms).
+
+use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
 use quietwire_tables::filter::{
-    Action, Fallback, FurtherMatch, MalformedAction, PacketMatch, PortRule, PortRules, Ports,
-    Protocol, RuleTable, Verdict,
+    Action, Element, Fallback, FurtherMatch, MalformedAction, PacketMatch, PortRule, PortRules,
+    Ports, Protocol, RuleTable, SetField, Verdict,
 };
 
 const RULES: u16 = 8;
@@ -95,5 +99,62 @@ fn judge_bursts(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, judge_bursts);
+/// Returns a rule that drops packets from one address.
+fn from_address(number: u32) -> PortRule {
+    PortRule {
+        port: None,
+        group: None,
+        vlan: None,
+        packet: PacketMatch {
+            source: format!("{}/32", std::net::Ipv4Addr::from_bits(0x0a00_0000 + number))
+                .parse()
+                .ok(),
+            ..PacketMatch::default()
+        },
+        further: FurtherMatch::default(),
+        sets: Vec::new(),
+        ct_states: None,
+        action: Action::Drop,
+        frames: Default::default(),
+    }
+}
+
+fn judge_by_many_rules(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("rules");
+    group.throughput(Throughput::Elements(BURST_MAX as u64));
+    for count in [0u32, 10, 1000, 10_000, 100_000] {
+        let table = RuleTable::new((0..count).map(from_address), Fallback::default());
+        let rules = PortRules::new(table.into(), 0, None);
+        let frames = vec![ipv4(&[], &[], 0); BURST_MAX];
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        group.bench_function(format!("{count} rules"), |bencher| {
+            bencher.iter(|| {
+                let burst = frames.iter().map(|frame| (&frame[..], frame.len() as u32));
+                rules.judge(std::hint::black_box(burst), &mut verdicts)
+            });
+        });
+    }
+    group.finish();
+}
+
+fn change_elements(criterion: &mut Criterion) {
+    let rule = PortRule {
+        sets: vec![(SetField::Source, 0)],
+        packet: PacketMatch::default(),
+        ..from_address(0)
+    };
+    let element = |number: u32| {
+        let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + 7 * number);
+        Element::Ipv4(address, address)
+    };
+    let few: Vec<Element> = (0..1000).map(element).collect();
+    let many: Vec<Element> = (0..11_000).map(element).collect();
+    let table = RuleTable::with_sets([rule], &[few], Fallback::default());
+    let sets = [many];
+    criterion.bench_function("elements: 10,000 added to 1,000", |bencher| {
+        bencher.iter(|| Arc::new(std::hint::black_box(&table).with_elements(&sets)));
+    });
+}
+
+criterion_group!(benches, judge_bursts, judge_by_many_rules, change_elements);
 criterion_main!(benches);
