@@ -183,4 +183,20 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     change(&bench, &["set", "port", "b", "--source-guard", "all"]);
     b.send(&[from_b(B, 3)]);
     assert_eq!(a.receive(1).len(), 1);
+
+    let add = "add rule leave --action drop --direction out --port a --from b --source 10.0.0.3";
+    change(&bench, &add.split(' ').collect::<Vec<_>>());
+    let own = from_b(B, 2);
+    b.send(&[from_b(B, 3), own.clone()]);
+    assert_eq!(a.receive(1), [own]);
+    let dropped = until("the frame that must not leave is counted", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        let dropped = ports[0].counts.drops[PortDrop::DeniedOut];
+        (dropped > 0).then_some(dropped)
+    });
+    let rules: RulesReport = bench.show("rules");
+    assert_eq!((dropped, rules.rules[3].frames), (1, 1));
+    change(&bench, &["del", "rule", "leave"]);
+    b.send(&[from_b(B, 3)]);
+    assert_eq!(a.receive(1).len(), 1);
 }

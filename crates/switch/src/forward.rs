@@ -43,8 +43,8 @@ pub(crate) use effects::Effects;
 use filter::FilterContext;
 pub(crate) use input::Input;
 pub(crate) use mark::Mark;
-pub(crate) use output::{Output, Relay, TxPath};
-use path::Path;
+pub(crate) use output::{Output, OutputRules, Relay, TxPath};
+use path::{Leaving, Path};
 use route::RouteContext;
 pub(crate) use route::{BridgeContext, Domain, RouteStage, Routing};
 pub(crate) use segment::{Segmenter, SegmentingQueue};
@@ -128,6 +128,11 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             outputs: &mut worker.outputs,
             counters: &worker.counters.ports,
             telemetry: &mut worker.telemetry,
+            leaving: Leaving {
+                rules: worker.output_rules.as_deref(),
+                from: Some(input.port),
+                spare: &mut worker.spare,
+            },
         };
         let port = usize::from(input.port);
         let mut context = RouteContext {
@@ -195,6 +200,11 @@ fn relay(worker: &mut Worker, shared: &Shared) -> bool {
             outputs: &mut worker.outputs,
             counters: &worker.counters.ports,
             telemetry: &mut worker.telemetry,
+            leaving: Leaving {
+                rules: worker.output_rules.as_deref(),
+                from: None,
+                spare: &mut worker.spare,
+            },
         };
         relayed = path.send_injected(&mut RouteContext {
             routing: &mut worker.routing,

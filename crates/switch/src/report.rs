@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::rules::{Action, MalformedAction};
+use crate::config::rules::{Action, Direction, MalformedAction};
 use crate::counters::Step;
 use quietwire_tables::filter::{
     CtStates, Dscp, Element, PacketMatch, Protocol, RuleMatch, SetName, SetType, in_snake_case,
@@ -524,9 +524,15 @@ pub struct RuleReport {
     pub name: String,
     /// Action for matching frames.
     pub action: Action,
-    /// Ingress port to match, if set.
+    /// Direction of the frames. `None`: received ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// Ingress port of frames that leave to match, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Port to match, if set: the ingress port, or the one that frames leave by.
     pub port: Option<String>,
-    /// Bridge of the ingress port to match, if set.
+    /// Bridge of the port to match, if set.
     pub bridge: Option<String>,
     /// VLAN of the outermost tag to match, if set.
     pub vlan: Option<VlanId>,

@@ -11,7 +11,7 @@ use crate::named;
 
 named! {
     /// Reason for dropping a frame at a port: by the port itself, its filter rules or its bridge. Drops are counted at the ingress port,
-    /// except `TxFull` and `NotSegmented`, which are counted at the egress port. The most frequent reasons come first: their counters share
+    /// except `TxFull`, `DeniedOut` and `NotSegmented`, which are counted at the egress port. The most frequent reasons come first: their counters share
     /// a cache line with the port's frames and octets.
     pub enum PortDrop {
         /// The transmit queue has no space.
@@ -30,6 +30,8 @@ named! {
         /// Refused by the filter rules of the port, with an answer to the sender as far as one is allowed
         /// ([`crate::filter::Action::Reject`]).
         Rejected = "rejected", "by a rule, rejected";
+        /// Refused by the filter rules for frames that leave by the port.
+        DeniedOut = "denied_out", "by a rule for frames that leave";
         /// From a MAC address that the source guard of the port does not list ([`crate::filter::SourceGuard`]).
         GuardMac = "guard_mac", "source guard: MAC address";
         /// From an IP address that the source guard of the port does not list.

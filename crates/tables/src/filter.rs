@@ -10,6 +10,7 @@ mod element;
 mod further;
 mod guard;
 mod malformed;
+mod output;
 mod packet;
 mod pattern;
 #[cfg(test)]
@@ -36,7 +37,7 @@ pub use pattern::{Headers, Pattern, describe_frame};
 pub use reject::Rejection;
 pub use rewrite::{clamp_mss, set_dscp};
 pub use rule_match::{
-    Dscp, FlagList, FurtherMatch, OrSet, RuleMatch, SetName, TcpFlags, rule_in_snake_case,
+    Dscp, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags, rule_in_snake_case,
 };
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};

@@ -68,7 +68,10 @@ impl Settings {
             .retain(|pair| !pair.ports.iter().any(|port| port == name));
         self.forget_port_in_bridges(name);
         self.forget_interfaces_of(name);
-        self.forget_rules(|rule| rule.port.as_deref() == Some(name));
+        self.forget_rules(|rule| {
+            let ports = [&rule.port, &rule.from].map(Option::as_deref);
+            ports.contains(&Some(name))
+        });
         self.forget_copies_to(name);
         Ok(())
     }

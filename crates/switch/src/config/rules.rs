@@ -29,6 +29,36 @@ pub use quietwire_tables::filter::{
 pub use sets::SetSetting;
 pub use statement::{MSS_MIN, StatementSetting};
 
+/// Direction of frames, seen from the switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Received frames.
+    #[default]
+    In,
+    /// Frames that leave.
+    Out,
+}
+
+impl Direction {
+    /// Returns its name in files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
+}
+
+impl RuleSetting {
+    /// Returns true for a rule of frames that leave.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        self.direction == Some(Direction::Out)
+    }
+}
+
 /// A filter rule: a match and an action. Fields that are not set match everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -37,12 +67,18 @@ pub struct RuleSetting {
     pub name: String,
     /// Action for matching frames.
     pub action: Action,
-    /// Ingress port.
+    /// Frames to match: received ones, or those that leave. Default: received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// Port that receives the frame, or that it leaves by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Bridge of the ingress port.
+    /// Bridge of this port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
+    /// Ingress port of frames that leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// VLAN of the outermost tag on arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,

@@ -342,6 +342,7 @@ impl Engine {
         }
         tally.note(self.place_relays())?;
         self.show_router(&mut tally)?;
+        self.send_output_rules(&mut tally)?;
         self.set_stages(&mut tally)?;
         for (id, cpu) in places {
             tally.note(self.place_queue(id, cpu))?;

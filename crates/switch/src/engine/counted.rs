@@ -23,9 +23,11 @@ pub(super) struct CountedRules {
 /// Numbers of the ports and of the bridge of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RulePlace {
-    /// Ingress port.
+    /// Ingress port, or the port that frames leave by.
     pub(super) port: Option<u16>,
-    /// Bridge of the ingress port, among [`CompiledRules::bridges`].
+    /// Ingress port of frames that leave.
+    pub(super) from: Option<u16>,
+    /// Bridge of the port, among [`CompiledRules::bridges`].
     pub(super) group: Option<u16>,
     /// Port that gets copies.
     pub(super) dup: Option<u16>,

@@ -112,6 +112,7 @@ impl Engine {
             Reply::Done
             | Reply::Input(None)
             | Reply::Domain { .. }
+            | Reply::OutputRules { .. }
             | Reply::Injected { .. }
             | Reply::Capture { .. }
             | Reply::Trace { .. }

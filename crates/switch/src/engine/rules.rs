@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quietwire_packet::VlanId;
 
 use super::Engine;
+use super::apply::Tally;
 use super::counted::{CompiledRules, CountedRules, RulePlace};
 use crate::config::Group;
 use crate::config::rules::{
@@ -15,9 +16,10 @@ use crate::config::rules::{
     absent_port,
 };
 use crate::error::SwitchError;
+use crate::forward::{OutputRules, WorkerCommand};
 use crate::report::{RuleReport, RulesReport};
 use quietwire_tables::filter::{
-    Fallback, PortRule, PortRules, RuleLog, RuleTable, SetField, Statements,
+    Fallback, FurtherMatch, OutMatch, PortRule, PortRules, RuleLog, RuleTable, SetField, Statements,
 };
 
 /// Maximum number of rules in a page.
@@ -107,6 +109,7 @@ impl Engine {
             let bridge = rule.bridge.as_ref();
             RulePlace {
                 port: rule.port.as_deref().map(number),
+                from: rule.from.as_deref().map(number),
                 group: bridge.and_then(|name| bridge_number(bridges, name)),
                 dup: rule.statements.dup.as_deref().map(number),
             }
@@ -122,7 +125,7 @@ impl Engine {
         };
         let bridge = self.bridge_of(name);
         let rules = self.rules.rules.iter().map(|(rule, _)| rule);
-        for rule in rules.filter(|rule| concerns(rule, name, bridge)) {
+        for rule in rules.filter(|rule| !rule.is_out() && concerns(rule, name, bridge)) {
             if rule.action == Action::Reject {
                 ports.insert(number);
             }
@@ -146,9 +149,7 @@ impl Engine {
     /// Returns the rules of a port; `None` if the port accepts every frame.
     pub(super) fn port_rules(&self, number: u16) -> Option<PortRules> {
         let CountedRules {
-            rules,
-            fallback,
-            compiled,
+            fallback, compiled, ..
         } = &self.rules;
         let compiled = compiled.as_ref()?;
         let port = self.slot(number)?.plan.name.as_str();
@@ -156,9 +157,62 @@ impl Engine {
         // Connections are tracked at all ports, because their answers arrive at others than the requests.
         let is_looked_at = fallback.default != Action::Accept
             || self.plan.connections.is_some()
-            || rules.iter().any(|(rule, _)| concerns(rule, port, bridge));
+            || self.has_rules(number, false);
         let group = bridge.and_then(|name| bridge_number(&compiled.bridges, name));
         is_looked_at.then(|| PortRules::new(Arc::clone(&compiled.table), number, group))
+    }
+
+    /// Returns whether some rule can match received frames of a port, or frames that leave by it.
+    fn has_rules(&self, number: u16, is_out: bool) -> bool {
+        let Some(name) = self.slot(number).map(|slot| slot.plan.name.as_str()) else {
+            return false;
+        };
+        let bridge = self.bridge_of(name);
+        let mut rules = self.rules.rules.iter();
+        rules.any(|(rule, _)| rule.is_out() == is_out && concerns(rule, name, bridge))
+    }
+
+    /// Returns the rules of a port in the form that decides on frames of this port.
+    fn rules_of(&self, number: u16) -> Option<PortRules> {
+        let compiled = self.rules.compiled.as_ref()?;
+        let bridge = self.bridge_of(self.slot(number)?.plan.name.as_str());
+        let group = bridge.and_then(|name| bridge_number(&compiled.bridges, name));
+        let table = Arc::clone(&compiled.table);
+        Some(PortRules::new(table, number, group))
+    }
+
+    /// Returns the rules of frames that leave, for all ports; `None` if there are none.
+    pub(super) fn output_rules(&self) -> Option<Arc<OutputRules>> {
+        let is_out = |(rule, _): &(RuleSetting, _)| rule.is_out();
+        if !self.rules.rules.iter().any(is_out) {
+            return None;
+        }
+        let mut all = OutputRules::default();
+        for (number, _) in self
+            .ports()
+            .filter(|(number, _)| self.has_rules(*number, true))
+        {
+            all.set(number, self.rules_of(number)?);
+        }
+        Some(Arc::new(all))
+    }
+
+    /// Gives all threads the rules of frames that leave.
+    pub(super) fn send_output_rules(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
+        let rules = self.output_rules();
+        for cpu in self.cpus() {
+            let mut has_had = false;
+            for one in self.forwarders.iter_mut().filter(|one| one.cpu == cpu) {
+                has_had |= one.has_output_rules;
+                one.has_output_rules |= rules.is_some();
+            }
+            if rules.is_some() || has_had {
+                let order = WorkerCommand::OutputRules(rules.clone());
+                // The previous rules are dropped here.
+                tally.note(self.send_command(cpu, order))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the names of rules, by their numbers.
@@ -172,16 +226,17 @@ impl Engine {
     /// # Errors
     /// [`SwitchError::Config`] if there is no such port, or the packet cannot be.
     pub(crate) fn check_rules(&self, received: &ReceivedPacket) -> Result<RuleCheck, SwitchError> {
-        let number = self.number(&received.port);
-        let number = number.ok_or_else(|| absent_port(&received.port))?;
-        self.plan.rules.check_packet(&received.packet)?;
-        let bridge = match self.group_of(&received.port) {
-            Some(Group::Bridge(bridge)) => Some(bridge.name.as_str()),
-            _ => None,
-        };
-        let found = self.port_rules(number);
-        let found = found.and_then(|rules| rules.find(&received.packet));
+        let numbered = |name: &String| self.number(name).ok_or_else(|| absent_port(name));
+        let from = numbered(&received.port)?;
+        let number = numbered(received.decisive_port())?;
+        self.plan.rules.check_packet(received)?;
+        let bridge = self.bridge_of(received.decisive_port());
+        let found = self.rules_of(number).and_then(|rules| match received.out {
+            None => rules.find(&received.packet),
+            Some(_) => rules.find_output(&received.packet, Some(from)),
+        });
         let found = found.map(|number| number as usize);
+        let bridge = bridge.map(String::as_str);
         Ok(self.plan.rules.check(received, bridge, Some(found)))
     }
 
@@ -190,6 +245,8 @@ impl Engine {
         let report = |(rule, frames): &(RuleSetting, Arc<AtomicU64>)| RuleReport {
             name: rule.name.clone(),
             action: rule.action,
+            direction: rule.direction,
+            from: rule.from.clone(),
             port: rule.port.clone(),
             bridge: rule.bridge.clone(),
             vlan: rule.vlan,
@@ -282,7 +339,10 @@ fn table_of(
         group: place.group,
         vlan: rule.vlan.map(VlanId::get),
         packet: rule.packet.packet(),
-        further: rule.packet.further(),
+        further: FurtherMatch {
+            out: rule.is_out().then_some(OutMatch { from: place.from }),
+            ..rule.packet.further()
+        },
         sets: sets_of(rule, &numbers),
         ct_states: rule.ct_state,
         action: rule.action,

@@ -95,6 +95,8 @@ pub(crate) struct Forwarder {
     thread: Box<dyn ForwardingThread>,
     /// True if segmentation is enabled on the thread.
     pub(super) has_segmenter: bool,
+    /// True if the thread has had rules of frames that leave.
+    pub(super) has_output_rules: bool,
     /// True if the thread copies frames for a capture.
     pub(crate) has_capture: bool,
     /// True if the thread traces frames.
@@ -114,6 +116,7 @@ impl Forwarder {
             bell,
             thread,
             has_segmenter: false,
+            has_output_rules: false,
             has_capture: false,
             has_trace: false,
         }

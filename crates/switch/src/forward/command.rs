@@ -16,7 +16,7 @@ use quietwire_dpdk::ring::FrameReceiver;
 use super::connections::ConnectionQuery;
 use super::input::Input;
 use super::line::{GivenUp, OrderReceiver, OrderSender};
-use super::output::{Output, Relay};
+use super::output::{Output, OutputRules, Relay};
 use super::route::Domain;
 use super::segment::Segmenter;
 use super::stage::Stage;
@@ -80,6 +80,8 @@ pub(crate) enum WorkerCommand {
     },
     /// Use this router state.
     Domain(Option<Arc<Domain>>),
+    /// Apply these rules to frames that leave.
+    OutputRules(Option<Arc<OutputRules>>),
     /// Read frames of the service thread from this ring, or stop reading.
     Inject(Option<Box<FrameReceiver>>),
     /// Start or stop copying frames for a capture.
@@ -127,6 +129,11 @@ pub(crate) enum Reply {
     Domain {
         /// To be dropped.
         _former: Option<Arc<Domain>>,
+    },
+    /// The previous rules of frames that leave.
+    OutputRules {
+        /// To be dropped.
+        _former: Option<Arc<OutputRules>>,
     },
     /// The previous ring of the service thread.
     Injected {

@@ -4,7 +4,10 @@
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{Burst, TxQueue};
 
+use quietwire_tables::filter::PortRules;
+
 use super::segment::SegmentingQueue;
+use crate::counters::PORTS_MAX;
 
 /// Path of frames to a port.
 #[derive(Debug)]
@@ -33,6 +36,25 @@ impl TxPath {
 pub(crate) struct Output {
     pub(crate) tx_path: TxPath,
     pub(crate) waiting: Burst,
+}
+
+/// Rules of frames that leave, by number of the port.
+#[derive(Debug, Default)]
+pub(crate) struct OutputRules([Option<PortRules>; PORTS_MAX]);
+
+impl OutputRules {
+    /// Sets the rules of a port.
+    pub(crate) fn set(&mut self, port: u16, rules: PortRules) {
+        if let Some(place) = self.0.get_mut(usize::from(port)) {
+            *place = Some(rules);
+        }
+    }
+
+    /// Returns the rules of a port, if it has any.
+    #[inline(always)]
+    pub(super) fn of(&self, port: usize) -> Option<&PortRules> {
+        self.0.get(port)?.as_ref()
+    }
 }
 
 /// A ring of frames to send for another thread.

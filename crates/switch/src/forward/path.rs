@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Execution of the stages' decisions on one burst.
 
-use quietwire_dpdk::Burst;
 use quietwire_dpdk::ring::FrameSender;
+use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
+use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
 
 use super::lengths::measure;
-use super::output::{Output, TxPath};
+use super::output::{Output, OutputRules, TxPath};
 use super::telemetry::Telemetry;
 use crate::counters::{PortCounters, Step};
 
@@ -17,6 +18,64 @@ pub(super) struct Path<'worker> {
     pub(super) outputs: &'worker mut [Option<Box<Output>>],
     pub(super) counters: &'worker [PortCounters],
     pub(super) telemetry: &'worker mut Telemetry,
+    pub(super) leaving: Leaving<'worker>,
+}
+
+/// Context of frames that leave.
+pub(super) struct Leaving<'worker> {
+    /// Rules of frames that leave, if there are any.
+    pub(super) rules: Option<&'worker OutputRules>,
+    /// Number of the port that received the burst; `None` for frames of the service thread.
+    pub(super) from: Option<u16>,
+    /// Empty between two steps.
+    pub(super) spare: &'worker mut Burst,
+}
+
+impl Leaving<'_> {
+    /// Drops the frames of a burst that the rules of its output refuse. Returns the octets of the others, given those of all.
+    #[inline(always)]
+    fn filter(
+        &mut self,
+        output: usize,
+        burst: &mut Burst,
+        octets: u64,
+        counters: &PortCounters,
+        telemetry: &mut Telemetry,
+    ) -> u64 {
+        match self.rules.and_then(|rules| rules.of(output)) {
+            None => octets,
+            Some(rules) => self.judge(rules, burst, octets, counters, telemetry),
+        }
+    }
+
+    #[inline(never)]
+    fn judge(
+        &mut self,
+        rules: &PortRules,
+        burst: &mut Burst,
+        octets: u64,
+        counters: &PortCounters,
+        telemetry: &mut Telemetry,
+    ) -> u64 {
+        let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
+        let frames = burst.frames().zip(burst.lengths());
+        let dropped = rules.judge_output(frames, self.from, &mut verdicts);
+        if telemetry.is_watched() {
+            telemetry.filtered(burst, &verdicts);
+        }
+        if dropped == 0 {
+            return octets;
+        }
+        for (frame, verdict) in burst.drain().zip(verdicts) {
+            if verdict.accepts() {
+                // `spare` has space for a burst.
+                drop(self.spare.push(frame));
+            }
+        }
+        std::mem::swap(burst, self.spare);
+        counters.dropped(PortDrop::DeniedOut).add(dropped as u64);
+        measure(burst).0
+    }
 }
 
 impl Path<'_> {
@@ -42,6 +101,11 @@ impl Path<'_> {
         match (self.outputs.get_mut(output), self.counters.get(output)) {
             (Some(Some(place)), Some(counters)) => {
                 let burst = &mut *self.received;
+                let leaving = &mut self.leaving;
+                let octets = leaving.filter(output, burst, octets, counters, self.telemetry);
+                if burst.is_empty() {
+                    return;
+                }
                 transmit(
                     &mut place.tx_path,
                     burst,
@@ -78,6 +142,11 @@ impl Path<'_> {
         {
             let (octets, _) = measure(&place.waiting);
             let Output { tx_path, waiting } = &mut **place;
+            let leaving = &mut self.leaving;
+            let octets = leaving.filter(output, waiting, octets, counters, self.telemetry);
+            if waiting.is_empty() {
+                return;
+            }
             transmit(tx_path, waiting, octets, counters, self.telemetry, output);
         }
     }

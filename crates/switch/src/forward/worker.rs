@@ -13,7 +13,7 @@ use super::connections::ConnectionStage;
 use super::doze::Doze;
 use super::effects::Effects;
 use super::input::Input;
-use super::output::{Output, Relay, TxPath};
+use super::output::{Output, OutputRules, Relay, TxPath};
 use super::path::send_relayed;
 use super::route::Routing;
 use super::segment::{Segmenter, SegmentingQueue};
@@ -44,6 +44,10 @@ pub(crate) struct Worker {
     pub(super) received: Burst,
     /// Accepted frames while the filter drops others. Empty between two steps.
     pub(super) kept: Burst,
+    /// The same for frames that leave.
+    pub(super) spare: Burst,
+    /// Rules of frames that leave, if there are any.
+    pub(super) output_rules: Option<Arc<OutputRules>>,
     pub(super) decisions: Decisions,
     /// Pool for copies of frames.
     pub(super) copies: Mempool,
@@ -77,6 +81,8 @@ impl Worker {
             outputs: (0..PORTS_MAX).map(|_| None).collect(),
             received: Burst::new(eal),
             kept: Burst::new(eal),
+            spare: Burst::new(eal),
+            output_rules: None,
             decisions: Decisions::default(),
             copies,
             routing,
@@ -221,6 +227,9 @@ impl Worker {
             }
             WorkerCommand::Domain(domain) => Reply::Domain {
                 _former: std::mem::replace(&mut self.routing.domain, domain),
+            },
+            WorkerCommand::OutputRules(rules) => Reply::OutputRules {
+                _former: std::mem::replace(&mut self.output_rules, rules),
             },
             WorkerCommand::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),

@@ -54,6 +54,8 @@ impl Field {
     pub const HAS_ETHERTYPE: Self = Self::at(3, 15, 1);
     /// Set if the frame has a VLAN tag.
     pub const IS_TAGGED: Self = Self::at(3, 12, 1);
+    /// Set if the frame leaves by the port that [`Self::INGRESS_PORT`] names.
+    pub const IS_OUT: Self = Self::at(3, 13, 1);
     /// VLAN of the outermost tag. Requires [`Self::IS_TAGGED`].
     pub const VLAN: Self = Self::at(3, 0, 12);
     /// Number of the ingress port.
@@ -114,6 +116,11 @@ impl Key {
     #[inline(always)]
     pub fn set(&mut self, field: Field, value: u32) {
         self.words[field.word] |= field.place(value);
+    }
+
+    /// Makes a field 0.
+    pub fn clear(&mut self, field: Field) {
+        self.words[field.word] &= !field.mask();
     }
 
     /// Takes ingress port and group from another key.

@@ -4,7 +4,8 @@
 use quietwire_packet::{Fragment, IpProtocol, MacAddress, walk_ipv6_extensions};
 
 use super::pattern::{IPV4, IPV4_HEADER, IPV6, IPV6_HEADER};
-use super::rule_match::FurtherMatch;
+use super::rule_match::{FurtherMatch, OutMatch};
+use super::sets::SET_USES_MAX;
 use crate::classifier::{Field, Key, Rule};
 
 const ICMP: u8 = 1;
@@ -12,6 +13,28 @@ const TCP: u8 = 6;
 const ICMPV6: u8 = 58;
 /// All bits of a MAC address.
 const MAC: u64 = 0xffff_ffff_ffff;
+
+/// Bits of the ingress port in [`Field::METADATA`], behind those of sets.
+const FROM: u32 = 0x7f << SET_USES_MAX;
+/// Number of no ingress port.
+const NOWHERE: u16 = 0x7f;
+
+/// Returns an ingress port in its place.
+#[inline(always)]
+pub(super) fn place(from: Option<u16>) -> u32 {
+    u32::from(from.filter(|port| *port < NOWHERE).unwrap_or(NOWHERE)) << SET_USES_MAX
+}
+
+/// Adds what a rule for frames that leave requires.
+fn required(rule: Rule, out: OutMatch) -> Rule {
+    let rule = rule.with(Field::IS_OUT, 1);
+    match out.from {
+        // A port that does not exist received no frame.
+        Some(port) if port >= NOWHERE => rule.with_bits(Field::METADATA, 1 << 31, 1 << 31),
+        Some(port) => rule.with_bits(Field::METADATA, place(Some(port)), FROM),
+        None => rule,
+    }
+}
 
 /// Fields that some rule or set of a table compares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +71,9 @@ impl FurtherMatch {
         }
         if let Some(tagged) = self.tagged {
             rule = rule.with(Field::IS_TAGGED, u32::from(tagged));
+        }
+        if let Some(out) = self.out {
+            rule = required(rule, out);
         }
         rule
     }

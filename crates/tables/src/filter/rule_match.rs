@@ -381,6 +381,15 @@ pub struct FurtherMatch {
     pub dscp: Option<Dscp>,
     /// Whether the frame has a VLAN tag.
     pub tagged: Option<bool>,
+    /// Matches frames that leave, instead of received ones.
+    pub out: Option<OutMatch>,
+}
+
+/// Match of frames that leave. Port and group of the rule are those that the frame leaves by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutMatch {
+    /// Number of the port that received the frame, under 64.
+    pub from: Option<u16>,
 }
 
 impl RuleMatch {
@@ -407,6 +416,7 @@ impl RuleMatch {
             icmp: self.icmp_type.map(|kind| (kind, self.icmp_code)),
             dscp: self.dscp,
             tagged: self.tagged,
+            out: None,
         }
     }
 

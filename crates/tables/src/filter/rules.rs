@@ -48,8 +48,9 @@ pub struct PortRule {
 }
 
 impl PortRule {
-    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules.
-    fn compiled(&self, uses: &[(SetField, u32)]) -> Rule {
+    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules. `has_out`: some rule is for frames
+    /// that leave.
+    fn compiled(&self, uses: &[(SetField, u32)], has_out: bool) -> Rule {
         let PacketMatch {
             ethertype,
             protocol,
@@ -59,6 +60,9 @@ impl PortRule {
             destination_port,
         } = self.packet;
         let mut rule = Rule::ANY;
+        if has_out {
+            rule = rule.with(Field::IS_OUT, 0);
+        }
         if let Some(port) = self.port {
             rule = rule.with(Field::INGRESS_PORT, u32::from(port));
         }
@@ -244,9 +248,10 @@ impl RuleTable {
                 }
             }
         }
+        let has_out = rules.iter().any(|rule| rule.further.out.is_some());
         let (list, rules): (Vec<Rule>, Vec<_>) = rules
             .into_iter()
-            .map(|rule| (rule.compiled(&uses), (rule.action, rule.frames)))
+            .map(|rule| (rule.compiled(&uses, has_out), (rule.action, rule.frames)))
             .unzip();
         let compiled = Compiled {
             classifier: Classifier::new(&list),
@@ -448,14 +453,50 @@ impl PortRules {
     /// Returns the number of the rule that decides on a packet; `None` for the default. Counts nothing.
     #[must_use]
     pub fn find(&self, packet: &DescribedPacket) -> Option<u32> {
-        let mut keys = [packet.key().with_ingress_of(&self.ingress)];
-        for sets in &self.table.sets {
-            sets.mark(&mut keys);
-        }
+        let mut keys = [self.described_key(packet)];
         let mut found = [NO_RULE];
-        self.table.compiled.classifier.lookup(&keys, &mut found);
+        self.look_up(&mut keys, &mut found);
         let [found] = found;
         (found != NO_RULE).then_some(found)
+    }
+
+    /// Returns the key of a packet, with the port.
+    pub(super) fn described_key(&self, packet: &DescribedPacket) -> Key {
+        packet.key().with_ingress_of(&self.ingress)
+    }
+
+    /// Finds the rules of keys, of which there are at most as many as there is space for.
+    pub(super) fn look_up(&self, keys: &mut [Key], found: &mut [u32]) {
+        for sets in &self.table.sets {
+            sets.mark(keys);
+        }
+        self.table.compiled.classifier.lookup(keys, found);
+    }
+
+    /// Counts a frame of a rule. Returns the action of the rule, if there is one.
+    pub(super) fn count_one(&self, rule: u32) -> Option<Action> {
+        let (action, frames) = self.table.compiled.rules.get(rule as usize)?;
+        add(frames, 1);
+        Some(*action)
+    }
+
+    /// Reads the key of a frame with the port, as far as its headers can be read.
+    #[inline(always)]
+    pub(super) fn key_of(&self, octets: &[u8]) -> Key {
+        let (vlan, rest) = after_tags(octets).unwrap_or_default();
+        self.read_key(octets, (vlan, rest))
+    }
+
+    #[inline(always)]
+    fn read_key(&self, octets: &[u8], (vlan, rest): (Option<u16>, &[u8])) -> Key {
+        // A frame truncated within its tags matches only rules without packet fields.
+        let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
+        let mut key = headers.key(vlan).with_ingress_of(&self.ingress);
+        let compared = self.table.compiled.compared;
+        if compared.macs || compared.details {
+            compared.read(octets, rest, &mut key);
+        }
+        key
     }
 
     /// Reads the key of a frame, or returns the verdict without one.
@@ -472,14 +513,7 @@ impl PortRules {
         {
             return Err(Verdict::Malformed(kind));
         }
-        // A frame truncated within its tags matches only rules without packet fields.
-        let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
-        let mut key = headers.key(vlan).with_ingress_of(&self.ingress);
-        let compared = self.table.compiled.compared;
-        if compared.macs || compared.details {
-            compared.read(octets, rest, &mut key);
-        }
-        Ok(key)
+        Ok(self.read_key(octets, (vlan, rest)))
     }
 }
 

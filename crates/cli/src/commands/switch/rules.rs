@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
-    Action, CtStates, Element, MSS_MIN, MalformedAction, RuleFile, RuleSetting, SetName,
+    Action, CtStates, Direction, Element, MSS_MIN, MalformedAction, RuleFile, RuleSetting, SetName,
     SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
@@ -73,12 +73,18 @@ pub(super) struct RuleArgs {
     /// Action for matching frames.
     #[arg(long, value_enum)]
     action: ActionArg,
-    /// Receiving port. [default: any]
+    /// Received frames, or frames that leave. [default: in]
+    #[arg(long, value_enum)]
+    direction: Option<DirectionArg>,
+    /// Receiving port, or port that frames leave by. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
-    /// Bridge of the receiving port. [default: any]
+    /// Bridge of the port. [default: any]
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
+    /// Receiving port of frames that leave. [default: any]
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
     /// VLAN of the outermost tag of received frames. [default: any, or no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
@@ -89,6 +95,23 @@ pub(super) struct RuleArgs {
     packet: RuleMatchArgs,
     #[command(flatten)]
     statements: StatementArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DirectionArg {
+    /// Received frames.
+    In,
+    /// Frames that leave.
+    Out,
+}
+
+impl From<DirectionArg> for Direction {
+    fn from(direction: DirectionArg) -> Self {
+        match direction {
+            DirectionArg::In => Self::In,
+            DirectionArg::Out => Self::Out,
+        }
+    }
 }
 
 /// Statements of a rule beside its action.
@@ -159,6 +182,8 @@ impl RuleArgs {
         RuleSetting {
             name: self.name,
             action: self.action.into(),
+            direction: self.direction.map(Direction::from),
+            from: self.from,
             port: self.port,
             bridge: self.bridge,
             vlan: self.vlan,
@@ -315,9 +340,12 @@ pub(super) const fn malformed_name(action: MalformedAction) -> &'static str {
 
 /// Returns the conditions of a rule as in the command that adds it.
 pub(super) fn conditions(rule: &RuleSetting) -> String {
+    let direction = rule.direction.map(Direction::name);
     let location = [
+        ("direction", direction.map(ToOwned::to_owned)),
         ("port", rule.port.clone()),
         ("bridge", rule.bridge.clone()),
+        ("from", rule.from.clone()),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
         ("ct-state", rule.ct_state.map(|states| states.to_string())),
     ];
@@ -356,6 +384,8 @@ fn rules(report: RulesReport) -> TerminalTable {
         let rule = RuleSetting {
             name: report.name,
             action: report.action,
+            direction: report.direction,
+            from: report.from,
             port: report.port,
             bridge: report.bridge,
             vlan: report.vlan,

@@ -58,6 +58,9 @@ struct CheckArgs {
     /// Receiving port.
     #[arg(long, value_name = "NAME")]
     port: String,
+    /// Port that the packet leaves by: the rules of frames that leave decide. [default: those of received frames]
+    #[arg(long, value_name = "NAME")]
+    out: Option<String>,
     /// VLAN of the outermost tag. [default: no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
@@ -201,6 +204,7 @@ fn received(args: CheckArgs) -> ReceivedPacket {
     let default = has_ports.then_some(CLIENT_PORT);
     ReceivedPacket {
         port: args.port,
+        out: args.out,
         packet: DescribedPacket {
             vlan: args.vlan,
             ethertype: args.ethertype,

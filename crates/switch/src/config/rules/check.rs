@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use quietwire_tables::filter::{DescribedPacket, Difference};
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Element, RuleSetting, Rules, SetName};
+use super::{Action, Direction, Element, RuleSetting, Rules, SetName};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -19,8 +19,18 @@ const NEAR_MAX: usize = 32;
 pub struct ReceivedPacket {
     /// Name of the receiving port.
     pub port: String,
+    /// Name of the port that the packet leaves by: the rules for frames that leave decide. Default: those for received frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<String>,
     /// Its fields.
     pub packet: DescribedPacket,
+}
+
+impl ReceivedPacket {
+    /// Returns the port whose rules decide.
+    pub(crate) fn decisive_port(&self) -> &String {
+        self.out.as_ref().unwrap_or(&self.port)
+    }
 }
 
 /// Decision of the rules on a packet.
@@ -68,16 +78,23 @@ impl Settings {
         if self.ports.is_none() {
             ports.extend(of_rules(|rule| &rule.port));
             ports.extend(of_rules(|rule| &rule.statements.dup));
+            ports.extend(of_rules(|rule| &rule.from));
+            ports.extend(received.out.as_deref());
             bridges.extend(of_rules(|rule| &rule.bridge));
             ports.insert(&received.port);
         }
         let rules = super::plan(self, &ports, &bridges)?;
-        if !ports.contains(received.port.as_str()) {
-            return Err(absent_port(&received.port));
+        for port in [Some(&received.port), received.out.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            if !ports.contains(port.as_str()) {
+                return Err(absent_port(port));
+            }
         }
-        rules.check_packet(&received.packet)?;
+        rules.check_packet(received)?;
         let mut all = self.bridges.iter().flatten();
-        let bridge = all.find(|bridge| bridge.ports.contains(&received.port));
+        let bridge = all.find(|bridge| bridge.ports.contains(received.decisive_port()));
         Ok(rules.check(received, bridge.map(|bridge| bridge.name.as_str()), None))
     }
 }
@@ -103,9 +120,10 @@ impl Rules {
     ///
     /// # Errors
     /// [`SwitchError::Config`].
-    pub(crate) fn check_packet(&self, packet: &DescribedPacket) -> Result<(), SwitchError> {
+    pub(crate) fn check_packet(&self, received: &ReceivedPacket) -> Result<(), SwitchError> {
+        let (packet, is_out) = (&received.packet, received.out.is_some());
         packet.check().map_err(wrong_packet)?;
-        let is_unknown = packet.source.is_some() && packet.ct_state.is_none();
+        let is_unknown = packet.source.is_some() && packet.ct_state.is_none() && !is_out;
         match self.rules.iter().find(|rule| rule.ct_state.is_some()) {
             Some(rule) if is_unknown => Err(wrong_packet(format!(
                 "rule '{}' compares the state of connections (set ct-state, such as new)",
@@ -154,7 +172,11 @@ impl Rules {
         RuleCheck {
             rule: rule.map(|rule| rule.name.clone()),
             number,
-            action: rule.map_or(self.default, |rule| rule.action),
+            action: match (rule, &received.out) {
+                (Some(rule), _) => rule.action,
+                (None, None) => self.default,
+                (None, Some(_)) => Action::Accept,
+            },
             rules_before: before,
             near,
         }
@@ -169,8 +191,19 @@ fn differences(
     sets: &HashMap<&SetName, &[Element]>,
 ) -> Vec<Difference> {
     let vlan = received.packet.vlan.map(|vlan| vlan.to_string());
+    let direction = |is_out: bool| match is_out {
+        true => Direction::Out.name().to_owned(),
+        false => Direction::In.name().to_owned(),
+    };
+    let (is_out, port) = (received.out.is_some(), received.decisive_port().clone());
     let own = [
-        ("port", rule.port.clone(), Some(received.port.clone())),
+        (
+            "direction",
+            Some(direction(rule.is_out())),
+            Some(direction(is_out)),
+        ),
+        ("port", rule.port.clone(), Some(port)),
+        ("from", rule.from.clone(), Some(received.port.clone())),
         ("bridge", rule.bridge.clone(), bridge.map(str::to_owned)),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string()), vlan),
     ];
@@ -283,6 +316,39 @@ destination-port = "80-443"
         assert_eq!(tcp("x", "192.0.2.9", 443).rule.as_deref(), Some("web"));
         let error = check(r#"{"port":"x","packet":{"protocol":"tcp"}}"#).unwrap_err();
         assert!(error.contains("requires source and destination"), "{error}");
+    }
+
+    #[test]
+    fn rules_of_frames_that_leave_decide_on_them_only() {
+        let file = "rule-default = \"drop\"\n[[rule]]\nname = \"guests\"\naction = \"drop\"\n\
+                    direction = \"out\"\nport = \"b\"\nfrom = \"a\"\n";
+        let check = |ports: &str| {
+            let text = format!(r#"{{{ports},"packet":{{"ethertype":"arp"}}}}"#);
+            let found = check_with(file, &text).unwrap();
+            let near = found.near.iter().map(|near| near.difference.field.clone());
+            (found.rule, found.action, near.collect::<Vec<_>>())
+        };
+        let rule = || Some("guests".to_owned());
+        assert_eq!(
+            check(r#""port":"a","out":"b""#),
+            (rule(), Action::Drop, vec![])
+        );
+        let from = vec!["from".to_owned()];
+        assert_eq!(
+            check(r#""port":"c","out":"b""#),
+            (None, Action::Accept, from)
+        );
+        let direction = vec!["direction".to_owned()];
+        // As received, it differs in the direction, and in the port.
+        assert_eq!(check(r#""port":"a""#), (None, Action::Drop, vec![]));
+        let any = file.replace("port = \"b\"\nfrom = \"a\"\n", "");
+        let found = check_with(&any, r#"{"port":"a","packet":{"ethertype":"arp"}}"#).unwrap();
+        let near: Vec<String> = found
+            .near
+            .into_iter()
+            .map(|near| near.difference.field)
+            .collect();
+        assert_eq!(near, direction);
     }
 
     #[test]

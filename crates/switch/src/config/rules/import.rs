@@ -85,6 +85,10 @@ impl Imported {
             if let Some((_, port)) = renamed {
                 rule.port = Some(port.clone());
             }
+            let from = rule.from.as_ref();
+            if let Some((_, port)) = names.iter().find(|(name, _)| Some(name) == from) {
+                rule.from = Some(port.clone());
+            }
             let dup = rule.statements.dup.as_ref();
             if let Some((_, port)) = names.iter().find(|(from, _)| Some(from) == dup) {
                 rule.statements.dup = Some(port.clone());

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{RuleSetting, Rules, SetName, SetType, sets};
+use super::{Action, RuleSetting, Rules, SetName, SetType, sets};
 use crate::config::location::Located;
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
@@ -66,6 +66,7 @@ fn check_position(
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
 ) -> Result<(), String> {
+    check_direction(rule, ports)?;
     if rule.vlan.is_some() && rule.packet.tagged == Some(false) {
         return Err("vlan and tagged = false exclude each other (remove one)".to_owned());
     }
@@ -84,6 +85,29 @@ fn check_position(
     }
 }
 
+/// Checks what only one direction has.
+fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), String> {
+    match &rule.from {
+        Some(_) if !rule.is_out() => {
+            return Err("from requires direction = \"out\" (use port)".to_owned());
+        }
+        Some(port) if !ports.contains(port.as_str()) => {
+            return Err(format!("from: no such port: '{port}'"));
+        }
+        _ => {}
+    }
+    if !rule.is_out() {
+        return Ok(());
+    }
+    if rule.action == Action::Reject || !rule.statements.is_empty() {
+        return Err("rules with direction = \"out\" accept or drop only (reject, log, copy and change received frames)".to_owned());
+    }
+    match rule.ct_state {
+        Some(_) => Err("ct-state requires direction = \"in\" (connections are tracked when frames are received)".to_owned()),
+        None => Ok(()),
+    }
+}
+
 /// Checks that rules refer to few enough pairs of a field and a set. Returns the first rule that refers to one more.
 fn excess<'rules>(rules: impl Iterator<Item = &'rules RuleSetting>) -> Option<&'rules RuleSetting> {
     let mut uses = HashSet::new();
@@ -98,7 +122,7 @@ fn excess<'rules>(rules: impl Iterator<Item = &'rules RuleSetting>) -> Option<&'
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, MalformedAction, RuleFile};
+    use super::super::{MalformedAction, RuleFile};
     use super::*;
 
     fn planned(text: &str) -> Result<Rules, String> {
@@ -120,6 +144,7 @@ mod tests {
             "name = \"ping\"\naction = \"accept\"\nprotocol = \"icmp\"\nicmp-type = 8\nicmp-code = 0\n",
             "name = \"net\"\naction = \"drop\"\nethertype = \"ipv6\"\nsource = \"2001:db8::/32\"\n",
             "name = \"no\"\naction = \"reject\"\nprotocol = \"tcp\"\nlog = 10\nlog-prefix = \"no:\"\ndup = \"b\"\n",
+            "name = \"leave\"\naction = \"drop\"\ndirection = \"out\"\nport = \"a\"\nfrom = \"b\"\n",
             "name = \"voice\"\naction = \"accept\"\nprotocol = \"udp\"\nset-dscp = \"ef\"\nset-mss = 1400\n",
         ] {
             let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
@@ -225,6 +250,17 @@ mod tests {
             ("[[rule]]\nname = \"y\"", "action"),
             ("[[rule]]\nname = \"y\"\naction = \"refuse\"", "refuse"),
             ("vlan = 7\ntagged = false", "exclude each other"),
+            ("from = \"a\"", "from requires direction"),
+            (
+                "direction = \"out\"\nfrom = \"c\"",
+                "from: no such port: 'c'",
+            ),
+            ("direction = \"out\"\nlog = 1", "accept or drop only"),
+            (
+                "direction = \"out\"\nct-state = \"new\"",
+                "ct-state requires",
+            ),
+            ("direction = \"up\"", "up"),
             ("log = 0", "log is 0"),
             ("log-prefix = \"x\"", "requires log"),
             ("log = 1\nlog-prefix = \"\\u001b\"", "printable"),

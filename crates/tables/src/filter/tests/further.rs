@@ -266,6 +266,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                     icmp,
                     dscp: dscp.map(Dscp),
                     tagged,
+                    out: None,
                 },
                 sets,
             },

@@ -7,7 +7,7 @@ use quietwire_tables::filter::{Action, EtherType, OrSet, RULES_MAX, RuleMatch, S
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
-use crate::config::rules::{RuleSetting, SetSetting, StatementSetting};
+use crate::config::rules::{Direction, RuleSetting, SetSetting, StatementSetting};
 
 /// Maximum number of filter rules for one imported rule.
 const ALTERNATIVES_MAX: usize = 1024;
@@ -102,6 +102,8 @@ fn empty(name: &str, action: Action) -> RuleSetting {
     RuleSetting {
         name: name.to_owned(),
         action,
+        direction: None,
+        from: None,
         port: None,
         bridge: None,
         vlan: None,
@@ -173,6 +175,7 @@ impl Source {
             }
             (_, policy) => policy,
         };
+        let default = expansion.leave(default);
         Expanded {
             default,
             sets: self.used_by(&expansion.rules),
@@ -215,6 +218,35 @@ impl Expansion<'_> {
                 Err(missing) => self.lack(&missing.place, &missing.reason),
             }
         }
+    }
+
+    /// Makes all rules those of frames that leave, if one of them compares the output interface: they are one list, in which the first match
+    /// decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
+    fn leave(&mut self, default: Action) -> Action {
+        if !self.rules.iter().any(RuleSetting::is_out) {
+            return default;
+        }
+        if default != Action::Accept {
+            self.rules.push(empty("policy", default));
+        }
+        for mut rule in std::mem::take(&mut self.rules) {
+            let reason = match (rule.ct_state, rule.action, rule.statements.is_empty()) {
+                (Some(_), ..) => "ct state",
+                (None, Action::Reject, _) => "reject",
+                (None, _, false) => "statements",
+                (None, _, true) => "",
+            };
+            if !reason.is_empty() {
+                let reason =
+                    format!("{reason} in a chain with output interfaces cannot be expressed");
+                self.lack(&format!("rule {}", rule.name), &reason);
+                continue;
+            }
+            std::mem::swap(&mut rule.port, &mut rule.from);
+            rule.direction = Some(Direction::Out);
+            self.rules.push(rule);
+        }
+        Action::Accept
     }
 
     /// Notes what is missing, once for each place.

@@ -7,12 +7,13 @@ use quietwire_tables::filter::{
     CtStates, Dscp, Element, EtherType, OrSet, Ports, Protocol, RuleMatch, SetName, TcpFlags,
 };
 
-use crate::config::rules::RuleSetting;
+use crate::config::rules::{Direction, RuleSetting};
 
 /// A condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Port(String),
+    OutPort(String),
     Vlan(VlanId),
     Ethertype(EtherType),
     Protocol(Protocol),
@@ -108,6 +109,11 @@ impl Condition {
         let packet: &mut RuleMatch = &mut rule.packet;
         Ok(match self {
             Self::Port(name) => equal(&mut rule.port, name),
+            Self::OutPort(name) => {
+                // The expansion puts both interfaces in their places.
+                rule.direction = Some(Direction::Out);
+                equal(&mut rule.from, name)
+            }
             Self::Vlan(vlan) => equal(&mut rule.vlan, vlan),
             Self::Ethertype(ethertype) => equal(&mut packet.ethertype, ethertype),
             Self::Protocol(protocol) => equal(&mut packet.protocol, protocol),

@@ -264,14 +264,17 @@ impl<'line> Options<'line> {
                 "ipv6-icmp" => Condition::Protocol(Protocol(58)),
                 name => Condition::Protocol(name.parse()?),
             },
-            "-i" | "--in-interface" => {
+            "-i" | "--in-interface" | "-o" | "--out-interface" => {
                 let name = self.argument(option)?;
                 if name.ends_with('+') {
                     return Err(format!(
-                        "'-i {name}' stands for several interfaces (name each)"
+                        "'{option} {name}' stands for several interfaces (name each)"
                     ));
                 }
-                Condition::Port(name.to_owned())
+                match option {
+                    "-i" | "--in-interface" => Condition::Port(name.to_owned()),
+                    _ => Condition::OutPort(name.to_owned()),
+                }
             }
             "--syn" => Condition::TcpFlags(TcpFlags {
                 value: 0x02,

@@ -333,6 +333,7 @@ impl Link {
 enum Left {
     Wide(Wide),
     Port,
+    OutPort,
     Vlan,
     Ethertype,
     Nfproto,
@@ -442,6 +443,7 @@ fn read_left(left: &Value) -> Result<(Left, Vec<Alternatives>), String> {
         (None, Some(meta)) => {
             let left = match text(meta, "key") {
                 "iifname" | "iif" => Left::Port,
+                "oifname" | "oif" => Left::OutPort,
                 "l4proto" => Left::Protocol,
                 "protocol" => Left::Ethertype,
                 "nfproto" => Left::Nfproto,
@@ -512,12 +514,13 @@ fn narrow(left: Left, value: &Value) -> Result<Condition, String> {
             .ok_or_else(|| format!("'{text}' cannot be expressed"))
     };
     Ok(match left {
-        Left::Port if text.contains('*') => {
+        Left::Port | Left::OutPort if text.contains('*') => {
             return Err(format!(
                 "'{text}' stands for several interfaces (name each)"
             ));
         }
         Left::Port => Condition::Port(text),
+        Left::OutPort => Condition::OutPort(text),
         Left::Vlan => {
             let vlan = text.parse().ok().and_then(|vlan| VlanId::new(vlan).ok());
             Condition::Vlan(vlan.ok_or_else(|| format!("'{text}' is not a VLAN"))?)

@@ -211,8 +211,8 @@ fn what_nftables_says_and_rules_cannot_is_named_by_its_handle() {
             "'!=' of a named set",
         ),
         (
-            json!([is(json!({"meta": {"key": "oifname"}}), json!("b")), accept]),
-            "'meta oifname'",
+            json!([is(json!({"meta": {"key": "oifname"}}), json!("b*")), accept]),
+            "several interfaces",
         ),
         (
             json!([
@@ -293,6 +293,56 @@ fn rules_on_mac_addresses_and_ip_headers_match_untagged_frames() {
         .map(|rule| rule.packet.tagged)
         .collect();
     assert_eq!(tagged, [Some(false), None, None, None, Some(false)]);
+}
+
+#[test]
+fn a_chain_with_output_interfaces_becomes_rules_of_frames_that_leave() {
+    let interface = |key: &str, name: &str| is(json!({"meta": {"key": key}}), json!(name));
+    let accept = json!({"accept": null});
+    let state =
+        json!({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "established"}});
+    let rules = [
+        json!([
+            interface("iifname", "eth0"),
+            interface("oifname", "tap0"),
+            is(payload("tcp", "dport"), json!(22)),
+            accept
+        ]),
+        json!([interface("oifname", "eth0"), accept]),
+        json!([is(payload("udp", "dport"), json!(53)), accept]),
+        json!([state, accept]),
+    ];
+    let mut imported = import(&ruleset("bridge", "drop", &rules, &[]));
+    imported.rename_ports(&[("eth0".to_owned(), "uplink".to_owned())]);
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "rule forward-13");
+    assert!(reason.contains("ct state"), "{reason}");
+    let directions = imported.rules.iter().map(|rule| {
+        assert!(rule.is_out());
+        let name = |port: &Option<String>| port.clone().unwrap_or_default();
+        format!("{} {}>{}", rule.name, name(&rule.from), name(&rule.port))
+    });
+    assert_eq!(
+        directions.collect::<Vec<_>>(),
+        [
+            "forward-10 uplink>tap0",
+            "forward-11 >uplink",
+            "forward-12 >",
+            "policy >"
+        ]
+    );
+    assert_eq!(imported.default, Action::Accept);
+    let text = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -i a -o b -j ACCEPT\nCOMMIT\n";
+    let imported = import(text);
+    let ports: Vec<_> = imported
+        .rules
+        .iter()
+        .map(|rule| (&rule.from, &rule.port))
+        .collect();
+    let (a, b) = (Some("a".to_owned()), Some("b".to_owned()));
+    assert_eq!(ports, [(&a, &b), (&None, &None)]);
 }
 
 fn maxseg() -> Value {
@@ -448,7 +498,7 @@ fn interfaces_become_ports_and_other_chains_are_listed() {
 #[test]
 fn what_iptables_says_and_rules_cannot_is_named_by_its_line() {
     for (rule, reason) in [
-        ("-A FORWARD -o eth1 -j ACCEPT", "'-o'"),
+        ("-A FORWARD -o eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -i eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -p tcp -m tcp ! --syn -j ACCEPT", "'! --syn'"),
         ("-A FORWARD -j LOG --log-prefix x", "'-j LOG'"),
