@@ -284,7 +284,18 @@ fn rule(random: &mut Random) -> String {
     if version.is_none() || is_true(random, 60) {
         text += &transport(random, version);
     }
-    format!("{text}counter {}", one_of(random, &["accept", "drop"]))
+    // Statements behind the counter: a reject answers by the device, and a new DSCP is behind all comparisons.
+    let verdicts: &[&str] = match version {
+        Some(true) => &[
+            "accept",
+            "drop",
+            "reject with icmpx admin-prohibited",
+            "ip dscp set af21 accept",
+        ],
+        Some(false) => &["accept", "drop", "ip6 dscp set af21 accept"],
+        None => &["accept", "drop"],
+    };
+    format!("{text}counter {}", one_of(random, verdicts))
 }
 
 fn ruleset(random: &mut Random) -> String {

@@ -254,8 +254,8 @@ impl Headers {
 impl fmt::Display for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (u16::try_from(self.ethertype), u8::try_from(self.protocol)) {
-            (Ok(_), Ok(protocol)) => packet::Protocol(protocol).fmt(f)?,
-            (Ok(ethertype), Err(_)) => packet::EtherType(ethertype).fmt(f)?,
+            (Ok(_), Ok(protocol)) => write!(f, "{}", packet::Protocol(protocol))?,
+            (Ok(ethertype), Err(_)) => write!(f, "{}", packet::EtherType(ethertype))?,
             (Err(_), _) => return f.write_str("truncated"),
         }
         let Some((source, destination)) = self.addresses else {
