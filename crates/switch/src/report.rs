@@ -530,6 +530,9 @@ pub struct RuleReport {
     /// Ingress port of frames that leave to match, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Several ports to match, if set, instead of one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
     /// Port to match, if set: the ingress port, or the one that frames leave by.
     pub port: Option<String>,
     /// Bridge of the port to match, if set.

@@ -72,7 +72,7 @@ impl Settings {
             let ports = [&rule.port, &rule.from].map(Option::as_deref);
             ports.contains(&Some(name))
         });
-        self.forget_copies_to(name);
+        self.forget_port_in_rules(name);
         Ok(())
     }
 

@@ -57,6 +57,13 @@ impl RuleSetting {
     pub fn is_out(&self) -> bool {
         self.direction == Some(Direction::Out)
     }
+
+    /// Returns true unless the rule is for other ports.
+    #[must_use]
+    pub fn is_for_port(&self, port: &str) -> bool {
+        let is_one = self.port.as_deref().is_none_or(|name| name == port);
+        is_one && (self.ports.is_empty() || self.ports.iter().any(|name| name == port))
+    }
 }
 
 /// A filter rule: a match and an action. Fields that are not set match everything.
@@ -73,6 +80,9 @@ pub struct RuleSetting {
     /// Port that receives the frame, or that it leaves by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// Several such ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
     /// Bridge of this port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,

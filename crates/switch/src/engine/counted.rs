@@ -25,6 +25,8 @@ pub(super) struct CountedRules {
 pub(super) struct RulePlace {
     /// Ingress port, or the port that frames leave by.
     pub(super) port: Option<u16>,
+    /// Several such ports, as [`quietwire_tables::filter::FurtherMatch::ports`].
+    pub(super) ports: u32,
     /// Ingress port of frames that leave.
     pub(super) from: Option<u16>,
     /// Bridge of the port, among [`CompiledRules::bridges`].

@@ -107,14 +107,24 @@ impl Engine {
         let number = |name: &str| self.number(name).unwrap_or(NO_PORT);
         let place = |(rule, _): &(RuleSetting, _)| {
             let bridge = rule.bridge.as_ref();
+            let ports = self.mask_of(&rule.ports);
+            let has_none = !rule.ports.is_empty() && ports == 0;
+            let port = rule.port.as_deref().map(number);
             RulePlace {
-                port: rule.port.as_deref().map(number),
+                port: if has_none { Some(NO_PORT) } else { port },
+                ports,
                 from: rule.from.as_deref().map(number),
                 group: bridge.and_then(|name| bridge_number(bridges, name)),
                 dup: rule.statements.dup.as_deref().map(number),
             }
         };
         rules.iter().map(place).collect()
+    }
+
+    /// Returns a bit for each port. There are at most 32 ports.
+    fn mask_of(&self, ports: &[String]) -> u32 {
+        let bit = |name: &String| 1u32.checked_shl(self.number(name)?.into());
+        ports.iter().filter_map(bit).fold(0, |all, bit| all | bit)
     }
 
     /// Returns the ports that the rules of a port send frames to: copies, and answers to rejected frames.
@@ -247,6 +257,7 @@ impl Engine {
             action: rule.action,
             direction: rule.direction,
             from: rule.from.clone(),
+            ports: rule.ports.clone(),
             port: rule.port.clone(),
             bridge: rule.bridge.clone(),
             vlan: rule.vlan,
@@ -299,8 +310,7 @@ fn elements(sets: &[SetSetting]) -> Vec<Vec<Element>> {
 
 /// Returns true if a rule can match frames of a port, which is in this bridge.
 fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) -> bool {
-    rule.port.as_deref().is_none_or(|name| name == port)
-        && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
+    rule.is_for_port(port) && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
 }
 
 /// Returns the statements of a rule in the form of forwarding threads, given the number of the port for copies.
@@ -341,6 +351,7 @@ fn table_of(
         packet: rule.packet.packet(),
         further: FurtherMatch {
             out: rule.is_out().then_some(OutMatch { from: place.from }),
+            ports: place.ports,
             ..rule.packet.further()
         },
         sets: sets_of(rule, &numbers),

@@ -163,6 +163,37 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_of_several_ports_is_one_rule() {
+        let ports = |ports| FurtherMatch {
+            ports,
+            ..FurtherMatch::default()
+        };
+        let rules = [
+            rule(None, ports(0b1010), Action::Drop),
+            rule(Some(2), FurtherMatch::default(), Action::Drop),
+            rule(None, ports(1 << 31 | 1), Action::Accept),
+        ];
+        let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+        let frame = frame();
+        let found: Vec<Option<u32>> = [0, 1, 2, 3, 4, 31]
+            .into_iter()
+            .map(|port| {
+                let rules = PortRules::new(Arc::clone(&table), port, None);
+                let mut verdicts = [Verdict::Short; BURST_MAX];
+                rules.judge(
+                    [(&frame[..], frame.len() as u32)].into_iter(),
+                    &mut verdicts,
+                );
+                match verdicts[0] {
+                    Verdict::Rule(rule, _) => Some(rule),
+                    _ => None,
+                }
+            })
+            .collect();
+        assert_eq!(found, [Some(2), Some(0), Some(1), Some(0), None, Some(2)]);
+    }
+
+    #[test]
     fn sets_are_compared_on_the_way_out_too() {
         let mut one = rule(None, out(Some(3)), Action::Drop);
         one.sets = vec![(SetField::Source, 0)];

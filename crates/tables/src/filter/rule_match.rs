@@ -383,6 +383,8 @@ pub struct FurtherMatch {
     pub tagged: Option<bool>,
     /// Matches frames that leave, instead of received ones.
     pub out: Option<OutMatch>,
+    /// Several ports instead of the one of the rule: a bit for each number under 32. 0: no such condition.
+    pub ports: u32,
 }
 
 /// Match of frames that leave. Port and group of the rule are those that the frame leaves by.
@@ -417,6 +419,7 @@ impl RuleMatch {
             dscp: self.dscp,
             tagged: self.tagged,
             out: None,
+            ports: 0,
         }
     }
 

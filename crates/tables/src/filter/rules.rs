@@ -101,6 +101,15 @@ impl PortRule {
         self.further.compiled(rule)
     }
 
+    /// Returns the rules of the classifier: one, or one for each port of several.
+    fn for_each_port(&self, rule: Rule) -> impl Iterator<Item = Rule> {
+        let ports = self.further.ports;
+        let one = (ports == 0).then_some(rule);
+        let each = (0..u32::BITS).filter(move |port| ports >> port & 1 == 1);
+        one.into_iter()
+            .chain(each.map(move |port| rule.with(Field::INGRESS_PORT, port)))
+    }
+
     /// Returns the fields that only some rules compare.
     fn compared(&self) -> Compared {
         let further = self.further.compared();
@@ -213,6 +222,8 @@ pub struct RuleTable {
 #[derive(Debug)]
 struct Compiled {
     classifier: Classifier,
+    /// Number of the rule for each rule of the classifier; empty if both have the same numbers.
+    origins: Vec<u32>,
     /// Action and number of frames of each rule.
     rules: Vec<(Action, Arc<AtomicU64>)>,
     /// Pairs of field and set that rules refer to.
@@ -249,12 +260,20 @@ impl RuleTable {
             }
         }
         let has_out = rules.iter().any(|rule| rule.further.out.is_some());
-        let (list, rules): (Vec<Rule>, Vec<_>) = rules
-            .into_iter()
-            .map(|rule| (rule.compiled(&uses, has_out), (rule.action, rule.frames)))
-            .unzip();
+        let (mut list, mut origins) = (Vec::with_capacity(rules.len()), Vec::new());
+        for (number, rule) in (0u32..).zip(&rules) {
+            let before = list.len();
+            list.extend(rule.for_each_port(rule.compiled(&uses, has_out)));
+            origins.extend(std::iter::repeat_n(number, list.len() - before));
+        }
+        if origins.iter().copied().eq(0..rules.len() as u32) {
+            origins.clear();
+        }
+        let rules = rules.into_iter();
+        let rules = rules.map(|rule| (rule.action, rule.frames)).collect();
         let compiled = Compiled {
             classifier: Classifier::new(&list),
+            origins,
             rules,
             uses,
             compared,
@@ -330,6 +349,18 @@ impl Tally {
 }
 
 impl Compiled {
+    /// Finds the rules of keys.
+    #[inline(always)]
+    fn lookup(&self, keys: &[Key], found: &mut [u32]) {
+        self.classifier.lookup(keys, found);
+        if !self.origins.is_empty() {
+            for rule in found.iter_mut().take(keys.len()) {
+                // No rule stays no rule.
+                *rule = self.origins.get(*rule as usize).copied().unwrap_or(NO_RULE);
+            }
+        }
+    }
+
     /// Adds frames to the counter of a rule.
     #[inline(always)]
     fn count(&self, (rule, frames): (u32, u32)) {
@@ -407,7 +438,7 @@ impl PortRules {
         for sets in &table.sets {
             sets.mark(keys);
         }
-        compiled.classifier.lookup(keys, &mut found);
+        compiled.lookup(keys, &mut found);
         let mut dropped = Dropped::default();
         let mut tally = Tally::EMPTY;
         let mut unmatched = 0;
@@ -470,7 +501,7 @@ impl PortRules {
         for sets in &self.table.sets {
             sets.mark(keys);
         }
-        self.table.compiled.classifier.lookup(keys, found);
+        self.table.compiled.lookup(keys, found);
     }
 
     /// Counts a frame of a rule. Returns the action of the rule, if there is one.

@@ -79,6 +79,9 @@ pub(super) struct RuleArgs {
     /// Receiving port, or port that frames leave by. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
+    /// Several such ports, like a,b. [default: any]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["port", "bridge"])]
+    ports: Vec<String>,
     /// Bridge of the port. [default: any]
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
@@ -184,6 +187,7 @@ impl RuleArgs {
             action: self.action.into(),
             direction: self.direction.map(Direction::from),
             from: self.from,
+            ports: self.ports,
             port: self.port,
             bridge: self.bridge,
             vlan: self.vlan,
@@ -344,6 +348,10 @@ pub(super) fn conditions(rule: &RuleSetting) -> String {
     let location = [
         ("direction", direction.map(ToOwned::to_owned)),
         ("port", rule.port.clone()),
+        (
+            "ports",
+            (!rule.ports.is_empty()).then(|| rule.ports.join(",")),
+        ),
         ("bridge", rule.bridge.clone()),
         ("from", rule.from.clone()),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
@@ -386,6 +394,7 @@ fn rules(report: RulesReport) -> TerminalTable {
             action: report.action,
             direction: report.direction,
             from: report.from,
+            ports: report.ports,
             port: report.port,
             bridge: report.bridge,
             vlan: report.vlan,

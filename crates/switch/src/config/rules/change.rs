@@ -103,8 +103,17 @@ impl Settings {
         Ok(())
     }
 
-    /// Removes a port that is removed from rules that copy frames to it. The rules stay.
-    pub(in crate::config) fn forget_copies_to(&mut self, port: &str) {
+    /// Removes a port that is removed from rules that copy frames to it, and from rules of several ports. The rules stay.
+    pub(in crate::config) fn forget_port_in_rules(&mut self, port: &str) {
+        if let Some(rules) = &mut self.rules {
+            rules.retain_mut(|rule| {
+                let ports = &mut rule.value.ports;
+                let had_ports = !ports.is_empty();
+                ports.retain(|name| name != port);
+                // A rule without ports would be for all.
+                !(had_ports && ports.is_empty())
+            });
+        }
         for rule in self.rules.iter_mut().flatten() {
             let dup = &mut rule.value.statements.dup;
             if dup.as_deref() == Some(port) {
@@ -141,16 +150,22 @@ mod tests {
 
     #[test]
     fn a_rule_stays_if_the_port_of_its_copies_is_removed() {
+        let mut several =
+            settings("[[rule]]\nname = \"x\"\naction = \"drop\"\nports = [\"a\", \"b\"]\n");
         let mut settings =
             settings("[[rule]]\nname = \"x\"\naction = \"drop\"\nlog = 1\ndup = \"spy\"\n");
-        settings.forget_copies_to("a");
+        settings.forget_port_in_rules("a");
         let dup = |settings: &Settings| {
             let rule = &settings.rules.as_ref().unwrap()[0].value;
             (rule.statements.log, rule.statements.dup.clone())
         };
         assert_eq!(dup(&settings), (Some(1), Some("spy".to_owned())));
-        settings.forget_copies_to("spy");
+        settings.forget_port_in_rules("spy");
         assert_eq!(dup(&settings), (Some(1), None));
+        several.forget_port_in_rules("a");
+        assert_eq!(several.rules.as_ref().unwrap()[0].value.ports, ["b"]);
+        several.forget_port_in_rules("b");
+        assert!(several.rules.unwrap().is_empty());
     }
 
     #[test]

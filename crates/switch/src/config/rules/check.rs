@@ -79,6 +79,8 @@ impl Settings {
             ports.extend(of_rules(|rule| &rule.port));
             ports.extend(of_rules(|rule| &rule.statements.dup));
             ports.extend(of_rules(|rule| &rule.from));
+            let rules = self.rules.iter().flatten();
+            ports.extend(rules.flat_map(|rule| rule.value.ports.iter().map(String::as_str)));
             ports.extend(received.out.as_deref());
             bridges.extend(of_rules(|rule| &rule.bridge));
             ports.insert(&received.port);
@@ -196,13 +198,18 @@ fn differences(
         false => Direction::In.name().to_owned(),
     };
     let (is_out, port) = (received.out.is_some(), received.decisive_port().clone());
+    let wanted_port = match rule.ports.contains(&port) {
+        true => Some(port.clone()),
+        false if !rule.ports.is_empty() => Some(rule.ports.join(",")),
+        false => rule.port.clone(),
+    };
     let own = [
         (
             "direction",
             Some(direction(rule.is_out())),
             Some(direction(is_out)),
         ),
-        ("port", rule.port.clone(), Some(port)),
+        ("port", wanted_port, Some(port)),
         ("from", rule.from.clone(), Some(received.port.clone())),
         ("bridge", rule.bridge.clone(), bridge.map(str::to_owned)),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string()), vlan),

@@ -22,6 +22,7 @@ pub(in crate::config) fn plan(
     let kinds: HashMap<&SetName, SetType> = sets.iter().map(|set| (&set.name, set.kind)).collect();
     let mut rules: Vec<RuleSetting> = Vec::new();
     let mut names: HashSet<&str> = HashSet::new();
+    let mut compiled = 0usize;
     for Located { value, location } in settings.rules.iter().flatten() {
         let name = &value.name;
         if name.is_empty() {
@@ -32,6 +33,12 @@ pub(in crate::config) fn plan(
         }
         if rules.len() == RULES_MAX {
             return Err(location.wrong(format!("too many rules (maximum: {RULES_MAX})")));
+        }
+        compiled = compiled.saturating_add(value.ports.len().max(1));
+        if compiled > RULES_MAX {
+            return Err(location.wrong(format!(
+                "rule '{name}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each)"
+            )));
         }
         check_position(value, ports, bridges)
             .and_then(|()| value.packet.check(|name| kinds.get(name).copied()))
@@ -69,6 +76,16 @@ fn check_position(
     check_direction(rule, ports)?;
     if rule.vlan.is_some() && rule.packet.tagged == Some(false) {
         return Err("vlan and tagged = false exclude each other (remove one)".to_owned());
+    }
+    if !rule.ports.is_empty() && (rule.port.is_some() || rule.bridge.is_some()) {
+        return Err("ports excludes port and bridge (set one of them)".to_owned());
+    }
+    if let Some(port) = rule
+        .ports
+        .iter()
+        .find(|port| !ports.contains(port.as_str()))
+    {
+        return Err(format!("no such port: '{port}'"));
     }
     match (&rule.port, &rule.bridge) {
         (Some(_), Some(_)) => Err(
@@ -144,6 +161,7 @@ mod tests {
             "name = \"ping\"\naction = \"accept\"\nprotocol = \"icmp\"\nicmp-type = 8\nicmp-code = 0\n",
             "name = \"net\"\naction = \"drop\"\nethertype = \"ipv6\"\nsource = \"2001:db8::/32\"\n",
             "name = \"no\"\naction = \"reject\"\nprotocol = \"tcp\"\nlog = 10\nlog-prefix = \"no:\"\ndup = \"b\"\n",
+            "name = \"some\"\naction = \"drop\"\nports = [\"a\", \"b\"]\nvlan = 7\n",
             "name = \"leave\"\naction = \"drop\"\ndirection = \"out\"\nport = \"a\"\nfrom = \"b\"\n",
             "name = \"voice\"\naction = \"accept\"\nprotocol = \"udp\"\nset-dscp = \"ef\"\nset-mss = 1400\n",
         ] {
@@ -250,6 +268,8 @@ mod tests {
             ("[[rule]]\nname = \"y\"", "action"),
             ("[[rule]]\nname = \"y\"\naction = \"refuse\"", "refuse"),
             ("vlan = 7\ntagged = false", "exclude each other"),
+            ("ports = [\"a\", \"c\"]", "no such port: 'c'"),
+            ("ports = [\"a\"]\nbridge = \"lan\"", "ports excludes"),
             ("from = \"a\"", "from requires direction"),
             (
                 "direction = \"out\"\nfrom = \"c\"",

@@ -267,6 +267,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                     dscp: dscp.map(Dscp),
                     tagged,
                     out: None,
+                    ports: 0,
                 },
                 sets,
             },

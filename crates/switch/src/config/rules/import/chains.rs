@@ -105,6 +105,7 @@ fn empty(name: &str, action: Action) -> RuleSetting {
         direction: None,
         from: None,
         port: None,
+        ports: Vec::new(),
         bridge: None,
         vlan: None,
         ct_state: None,
