@@ -38,7 +38,7 @@ fn stage(reason: PortDrop) -> DropStage {
         // Frames that are not counted as received.
         PortDrop::NoBuffers | PortDrop::RxMissed | PortDrop::RxErrors => DropStage::BeforeReceipt,
         // Counted at the frame's egress port.
-        PortDrop::TxFull | PortDrop::NotSegmented => DropStage::ToSend,
+        PortDrop::TxFull | PortDrop::DeniedOut | PortDrop::NotSegmented => DropStage::ToSend,
         _ => DropStage::Received,
     }
 }
