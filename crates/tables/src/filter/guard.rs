@@ -115,11 +115,12 @@ impl SourceGuard {
     /// the frame. A frame that is shorter than its Ethernet header is not the guard's. Frames whose headers are malformed
     /// ([`super::Malformation`]) could hide their source, and are dropped as [`PortDrop::Malformed`].
     pub fn violation(&self, octets: &[u8], length: usize) -> Option<PortDrop> {
-        let (_, rest) = octets.split_first_chunk::<6>()?;
-        let (source, _) = rest.split_first_chunk::<6>()?;
         if length < quietwire_packet::ETHERNET_HEADER_LENGTH {
             return None;
         }
+        let Some([_, _, _, _, _, _, source @ ..]) = octets.first_chunk::<12>() else {
+            return Some(PortDrop::Malformed);
+        };
         if !self.allows_mac(MacAddress(*source)) {
             return Some(PortDrop::GuardMac);
         }
@@ -127,7 +128,9 @@ impl SourceGuard {
         if malformation(octets, length, vlan, rest).is_some() {
             return Some(PortDrop::Malformed);
         }
-        let ([a, b], packet) = rest.split_first_chunk::<2>()?;
+        let Some(([a, b], packet)) = rest.split_first_chunk::<2>() else {
+            return Some(PortDrop::Malformed);
+        };
         match u16::from_be_bytes([*a, *b]) {
             IPV4 if self.checks_ip => {
                 let is_allowed = self.is_allowed_v4(packet).unwrap_or(false);

@@ -177,7 +177,11 @@ fn counters(ports: &[PortReport], count: usize) -> Result<Vec<PortCounters>, Str
             .ok_or_else(|| format!("the switch lists no port {name}"))?
             .counts;
         let drops = &counts.drops;
-        let to_send = [PortDrop::TxFull, PortDrop::DeniedOut, PortDrop::NotSegmented];
+        let to_send = [
+            PortDrop::TxFull,
+            PortDrop::DeniedOut,
+            PortDrop::NotSegmented,
+        ];
         let tx_dropped: u64 = to_send.iter().map(|reason| drops[*reason]).sum();
         Ok(PortCounters {
             rx_frames: counts.rx_frames,

@@ -113,6 +113,8 @@ fn only_listed_addresses_pass() {
     let hidden = frame(MAC, 3, IPV4, &ipv4("192.0.2.8", "192.0.2.1", [0; 4]));
     assert_eq!(judged(&usual, &hidden), Some(PortDrop::Malformed));
     assert_eq!(judged(&usual, &[2; 10]), None);
+    // The first buffer ends within the addresses.
+    assert_eq!(usual.violation(&[2; 10], 60), Some(PortDrop::Malformed));
 }
 
 #[test]
