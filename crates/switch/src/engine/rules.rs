@@ -33,9 +33,9 @@ impl Engine {
     /// Assigns a counter to each rule of the plan, and compiles the rules if they have changed. An unchanged rule keeps its counter, even
     /// if its position changes.
     pub(super) fn count_rules(&mut self) {
-        let names = self.slots.iter();
-        let names = names.map(|slot| slot.as_ref().map(|slot| slot.plan.name.clone()));
-        self.shared.log.set_ports(names.collect());
+        let name_of = |slot: &super::Slot| slot.plan.name.clone();
+        let ports = self.slots.iter().map(|slot| slot.as_ref().map(name_of));
+        self.shared.log.set_ports(ports.collect());
         let former = std::mem::take(&mut self.rules);
         let asked = &self.plan.rules;
         let is_same = asked
