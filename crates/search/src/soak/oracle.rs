@@ -227,7 +227,7 @@ fn over_many_devices_what_is_reported_of_the_estimate_is_true() {
     // On two CPUs: this takes longer than all other tests of the crate together.
     let found = std::thread::scope(|scope| {
         let half = DEVICES / 2;
-        let more = scope.spawn(|| (half..DEVICES).map(distances).collect::<Vec<_>>());
+        let more = scope.spawn(move || (half..DEVICES).map(distances).collect::<Vec<_>>());
         let mut found: Vec<[f64; 2]> = (0..half).map(distances).collect();
         found.extend(more.join().unwrap());
         found
