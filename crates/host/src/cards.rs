@@ -65,6 +65,7 @@ fn facts(nic: &Nic) -> Vec<String> {
             false => format!("IOMMU group {group} with {}", others.join(" ")),
         }
     }));
+    facts.extend(nic.root_port.iter().map(|port| format!("root port {port}")));
     facts.extend(
         nic.functions_max
             .map(|most| format!("{} of {most} functions", nic.functions.unwrap_or(0))),
@@ -236,6 +237,27 @@ mod tests {
             [VFIO, "node 1", "IOMMU group 42 with 0000:16:00.0"]
         );
         assert_eq!(observed.problems, []);
+    }
+
+    #[test]
+    fn a_card_behind_bridges_has_the_root_port_of_the_first() {
+        let root = tempfile::tempdir().unwrap();
+        device(root.path(), CARD, "0x020000", Some(VFIO), Some(42));
+        // Another domain has the same buses.
+        for (address, buses) in [
+            ("0000:00:04.0", (22, 23)),
+            ("0000:16:00.0", (23, 23)),
+            ("0001:00:04.0", (22, 23)),
+            ("0000:00:05.0", (24, 24)),
+        ] {
+            device(root.path(), address, "0x060400", Some("pcieport"), None);
+            let path = root.path().join("sys/bus/pci/devices").join(address);
+            let (first, last) = buses;
+            fs::write(path.join("secondary_bus_number"), format!("{first}\n")).unwrap();
+            fs::write(path.join("subordinate_bus_number"), format!("{last}\n")).unwrap();
+        }
+        let facts = card(root.path()).facts;
+        assert_eq!(facts.last().unwrap(), "root port 0000:00:04.0", "{facts:?}");
     }
 
     #[test]

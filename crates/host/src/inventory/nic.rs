@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! PCI network cards (kernel documentation: ABI/testing/sysfs-bus-pci, PCI/pci-iov-howto.rst).
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
@@ -22,6 +24,9 @@ pub struct Nic {
     /// The other devices of this group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group_devices: Vec<GroupDevice>,
+    /// PCI address of the bridge on the root bus that the card is behind. `None` for a card on the root bus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_port: Option<String>,
     /// PCI vendor ID (`0x8086`).
     pub vendor_id: Option<String>,
     /// PCI device ID (`0x1592`).
@@ -76,6 +81,45 @@ const GROUP_DEVICES_MAX: usize = 64;
 const IFF_UP: u32 = 1;
 /// PCI class of network controllers (first of three octets).
 const NETWORK: &str = "0x02";
+/// PCI class of bridges to other PCI buses (first two of three octets).
+const BRIDGE: &str = "0x0604";
+
+/// A bridge, and the buses behind it.
+struct Bridge {
+    address: String,
+    buses: RangeInclusive<u8>,
+}
+
+impl Bridge {
+    fn read(tree: &Tree, address: String) -> Option<Self> {
+        let bus = |file: &str| tree.value::<u8>(&format!("{DEVICES}/{address}/{file}"));
+        let buses = bus("secondary_bus_number")?..=bus("subordinate_bus_number")?;
+        Some(Self { address, buses })
+    }
+
+    /// Returns true if a device is on one of the buses behind it, directly or behind other bridges.
+    fn leads_to(&self, address: &str) -> bool {
+        match (place(&self.address), place(address)) {
+            (Some((domain, _)), Some((other, bus))) => domain == other && self.buses.contains(&bus),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the domain and the bus of a PCI address.
+fn place(address: &str) -> Option<(&str, u8)> {
+    let (domain, rest) = address.split_once(':')?;
+    let (bus, _) = rest.split_once(':')?;
+    Some((domain, u8::from_str_radix(bus, 16).ok()?))
+}
+
+/// Returns the bridge to a device that is behind no other bridge.
+fn root_port(bridges: &[Bridge], address: &str) -> Option<String> {
+    let is_first = |bridge: &Bridge| !bridges.iter().any(|one| one.leads_to(&bridge.address));
+    let mut leading = bridges.iter().filter(|bridge| bridge.leads_to(address));
+    let found = leading.find(|bridge| is_first(bridge))?;
+    Some(found.address.clone())
+}
 
 /// Returns all network cards, sorted by address.
 pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
@@ -83,14 +127,20 @@ pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
         tree.text(&format!("{DEVICES}/{name}/class"))
             .is_some_and(|class| class.starts_with(NETWORK))
     };
+    let is_bridge = |name: &str| {
+        tree.text(&format!("{DEVICES}/{name}/class"))
+            .is_some_and(|class| class.starts_with(BRIDGE))
+    };
+    let bridges = tree.names(DEVICES, is_bridge).into_iter();
+    let bridges: Vec<Bridge> = bridges.filter_map(|one| Bridge::read(tree, one)).collect();
     let addresses = tree.names(DEVICES, is_network);
     addresses
         .into_iter()
-        .map(|address| nic(tree, address))
+        .map(|address| nic(tree, &bridges, address))
         .collect()
 }
 
-fn nic(tree: &Tree, address: String) -> Nic {
+fn nic(tree: &Tree, bridges: &[Bridge], address: String) -> Nic {
     let at = |file: &str| format!("{DEVICES}/{address}/{file}");
     let functions_max = tree.value::<u32>(&at("sriov_totalvfs"));
     let mut directories = vec![at("net")];
@@ -127,6 +177,7 @@ fn nic(tree: &Tree, address: String) -> Nic {
             .map_while(|function| tree.link_name(&at(&format!("virtfn{function}"))))
             .collect(),
         physical_function: tree.link_name(&at("physfn")),
+        root_port: root_port(bridges, &address),
         pci_address: address,
     }
 }
