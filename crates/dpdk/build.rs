@@ -48,8 +48,6 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_xstats_get_names",
     "rte_eth_rx_queue_info_get",
     "rte_eth_tx_queue_info_get",
-    "rte_eth_dev_callback_register",
-    "rte_eth_dev_callback_unregister",
 ];
 
 const TYPES: &[&str] = &[

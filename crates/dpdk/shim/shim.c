@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+/* rte_dev_event_callback_register is experimental in DPDK 22.11. */
+#define ALLOW_EXPERIMENTAL_API
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -117,14 +120,83 @@ qw_tsc(void)
 	return rte_rdtsc();
 }
 
-void
-qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
+/* Longest key of a driver, octets: 52, of i40e and ice. */
+#define KEY_MAX 64
+
+int
+qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info, int is_symmetric)
 {
 	const uint64_t flows = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP;
+	/*
+	 * A key of one repeated pattern of 16 bits: in the Toeplitz hash, exchanging fields at a distance of a multiple of 16 bits
+	 * changes nothing. This pattern spreads well (Woo and Park, Scalable TCP Session Monitoring with Symmetric Receive-side
+	 * Scaling, 2012).
+	 */
+	static uint8_t key[KEY_MAX];
+	unsigned int i;
 
 	conf->rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & flows;
 	if (conf->rx_adv_conf.rss_conf.rss_hf != 0)
 		conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+	if (!is_symmetric)
+		return 0;
+	if (conf->rx_adv_conf.rss_conf.rss_hf == 0 || info->hash_key_size == 0 || info->hash_key_size > KEY_MAX)
+		return -ENOTSUP;
+	for (i = 0; i < KEY_MAX; i++)
+		key[i] = i % 2 == 0 ? 0x6d : 0x5a;
+	conf->rx_adv_conf.rss_conf.rss_key = key;
+	conf->rx_adv_conf.rss_conf.rss_key_len = info->hash_key_size;
+	return 0;
+}
+
+static atomic_int removed[RTE_MAX_ETHPORTS];
+
+static int
+on_port_event(uint16_t port, enum rte_eth_event_type type, void *argument, void *result)
+{
+	(void)argument;
+	(void)result;
+	if (type == RTE_ETH_EVENT_INTR_RMV && port < RTE_MAX_ETHPORTS)
+		atomic_store(&removed[port], 1);
+	return 0;
+}
+
+static void
+on_device_event(const char *device, enum rte_dev_event_type type, void *argument)
+{
+	const uintptr_t port = (uintptr_t)argument;
+
+	(void)device;
+	if (type == RTE_DEV_EVENT_REMOVE && port < RTE_MAX_ETHPORTS)
+		atomic_store(&removed[port], 1);
+}
+
+int
+qw_watch_removal(uint16_t port, const char *device)
+{
+	int code;
+
+	if (port >= RTE_MAX_ETHPORTS)
+		return -EINVAL;
+	atomic_store(&removed[port], 0);
+	code = rte_dev_event_callback_register(device, on_device_event, (void *)(uintptr_t)port);
+	if (code != 0 && code != -EEXIST)
+		return code;
+	return rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
+}
+
+void
+qw_end_watch(uint16_t port, const char *device)
+{
+	/* What stays because an event is being reported sets a mark that the next port with this number clears. */
+	rte_dev_event_callback_unregister(device, on_device_event, (void *)(uintptr_t)port);
+	rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
+}
+
+int
+qw_is_removed(uint16_t port)
+{
+	return port < RTE_MAX_ETHPORTS && atomic_load(&removed[port]) != 0;
 }
 
 void

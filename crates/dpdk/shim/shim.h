@@ -80,9 +80,10 @@ uint64_t qw_tsc(void);
 
 /*
  * Enables RSS in the configuration of a port: the device hashes addresses and ports, as far as supported, to choose the
- * receive queue.
+ * receive queue. With is_symmetric, the key gives both directions of a flow the same queue. Returns 0, or -ENOTSUP if the
+ * device takes no such key or hashes nothing. The key stays as long as the process.
  */
-void qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);
+int qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info, int is_symmetric);
 
 /* Has the receive queues of a port that is going to be configured interrupt. */
 void qw_interrupt_receivers(struct rte_eth_conf *conf);
@@ -92,6 +93,18 @@ void qw_interrupt_receivers(struct rte_eth_conf *conf);
  * table, or a negative errno.
  */
 int qw_spread_queues(uint16_t port, uint16_t queues);
+
+/*
+ * Notes from now on if the device of a port is removed: by the kernel's request to release it (vfio, rte_dev_event_callback_register)
+ * or by an event of its driver (RTE_ETH_EVENT_INTR_RMV). Returns 0 or a negative errno.
+ */
+int qw_watch_removal(uint16_t port, const char *device);
+
+/* Ends this. Call it before the port is closed. */
+void qw_end_watch(uint16_t port, const char *device);
+
+/* Returns 1 if the device of a port was removed since qw_watch_removal, otherwise 0. */
+int qw_is_removed(uint16_t port);
 
 /* Returns the queue of an entry of the redirection table, or a negative errno. */
 int qw_queue_of_hash(uint16_t port, uint16_t entry);

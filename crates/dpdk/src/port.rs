@@ -417,6 +417,16 @@ impl PortHandle {
         }
     }
 
+    /// Returns true once the device of a `pci` port was removed from the machine, or the kernel has asked for it. It does not come back:
+    /// close the port, for which the kernel may be waiting.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        match &self.inner.backend {
+            Backend::Device(device) => device.is_removed(),
+            _ => false,
+        }
+    }
+
     /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.
     #[must_use]
     pub fn node(&self) -> Option<u32> {

@@ -153,6 +153,10 @@ pub enum PortUri {
         address: String,
         /// Receive queues.
         queues: u16,
+        /// True for a hash key (RSS) that gives both directions of a flow the same queue.
+        symmetric_rss: bool,
+        /// Arguments of the DPDK driver (`name=value`, separated by commas).
+        devargs: Option<String>,
         /// Settings of a virtual function.
         function: FunctionSettings,
     },
@@ -194,6 +198,20 @@ impl PortUri {
     #[must_use]
     pub fn is_shared_memory(&self) -> bool {
         self.socket().is_some()
+    }
+
+    /// Returns the PCI device of the port, if it is one, as DPDK's option `-a` takes it: the address and the arguments of the driver.
+    #[must_use]
+    pub fn pci_device(&self) -> Option<String> {
+        match self {
+            Self::Pci {
+                address,
+                devargs: Some(devargs),
+                ..
+            } => Some(format!("{address},{devargs}")),
+            Self::Pci { address, .. } => Some(address.clone()),
+            _ => None,
+        }
     }
 
     /// Returns the default number of receive queues of the port in this process.
@@ -437,7 +455,16 @@ impl PortUri {
                 }
                 when(*persist, "persist=on".to_owned());
             }
-            Self::Pci { function, .. } => {
+            Self::Pci {
+                symmetric_rss,
+                devargs,
+                function,
+                ..
+            } => {
+                when(*symmetric_rss, "rss=symmetric".to_owned());
+                if let Some(devargs) = devargs {
+                    when(true, format!("devargs={devargs}"));
+                }
                 for option in function.options() {
                     when(true, option);
                 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::seccomp::{Filter, Installed};
-use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri, thread};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, thread};
 use quietwire_host::privileges::{self, Capabilities, User};
 
 use crate::config::{self, Pinning, Plan, Settings};
@@ -287,10 +287,7 @@ fn eal_options(plan: &Plan) -> Result<EalOptions, SwitchError> {
         Pinning::Roles => threads::numbers(&plan.control_cpus),
         Pinning::None => thread::affinity()?,
     };
-    let pci_devices = plan.ports.iter().filter_map(|port| match &port.uri {
-        PortUri::Pci { address, .. } => Some(address.clone()),
-        _ => None,
-    });
+    let pci_devices = plan.ports.iter().filter_map(|port| port.uri.pci_device());
     Ok(EalOptions {
         control_cpus,
         memory_mib: plan.memory_mib,

@@ -237,13 +237,7 @@ fn is_of_the_machine(uri: &PortUri) -> bool {
 }
 
 fn pci_devices(ports: &[PortUri]) -> Vec<String> {
-    ports
-        .iter()
-        .filter_map(|uri| match uri {
-            PortUri::Pci { address, .. } => Some(address.clone()),
-            _ => None,
-        })
-        .collect()
+    ports.iter().filter_map(PortUri::pci_device).collect()
 }
 
 #[cfg(test)]

@@ -60,9 +60,13 @@ unsafe impl Sync for Device {}
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let device = self.device_name();
         // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
         unsafe {
             if self.is_started {
+                if let Some(device) = &device {
+                    sys::qw_end_watch(self.id, device.as_ptr());
+                }
                 let code = sys::rte_eth_dev_stop(self.id);
                 if code != 0 {
                     tracing::warn!("port '{}': cannot stop: {}", self.name, error::text(code));
@@ -215,6 +219,11 @@ impl Device {
         let code = unsafe { sys::rte_eth_dev_start(self.id) };
         self.check(code, "starting the device")?;
         self.is_started = true;
+        if let Some(device) = self.device_name() {
+            // SAFETY: the port exists; the text is terminated.
+            let code = unsafe { sys::qw_watch_removal(self.id, device.as_ptr()) };
+            self.check(code, "watching for the removal of the device")?;
+        }
         // SAFETY: started; the queues exist.
         let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
         if code < 0 && code != -nix::libc::ENOTSUP {
@@ -427,6 +436,21 @@ impl Device {
         }
     }
 
+    /// Returns the name of a PCI device, which DPDK reports if the device is removed.
+    fn device_name(&self) -> Option<CString> {
+        match &self.uri {
+            PortUri::Pci { address, .. } => CString::new(address.as_str()).ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns true once the device was removed, or its driver was told to release it. It does not come back.
+    pub(crate) fn is_removed(&self) -> bool {
+        // Marks of other devices are those of former ports with this number.
+        // SAFETY: a call without preconditions.
+        matches!(self.uri, PortUri::Pci { .. }) && unsafe { sys::qw_is_removed(self.id) == 1 }
+    }
+
     /// Enables promiscuous mode.
     fn receive_all(&mut self) -> Result<(), Error> {
         let Some(interface) = self.uri.interface() else {
@@ -463,7 +487,19 @@ impl Device {
                 sys::qw_interrupt_receivers(&raw mut conf);
             }
             if options.rx_queues > 1 {
-                sys::qw_hash_flows(&raw mut conf, &raw const info);
+                let is_symmetric = matches!(
+                    self.uri,
+                    PortUri::Pci {
+                        symmetric_rss: true,
+                        ..
+                    }
+                );
+                let code =
+                    sys::qw_hash_flows(&raw mut conf, &raw const info, i32::from(is_symmetric));
+                self.check(
+                    code,
+                    "choosing a symmetric hash key (the card takes none; remove rss=symmetric)",
+                )?;
             }
             let code = sys::rte_eth_dev_configure(
                 id,
@@ -683,7 +719,8 @@ mod tests {
                 let mut conf: sys::rte_eth_conf = mem::zeroed();
                 let mut info: sys::rte_eth_dev_info = mem::zeroed();
                 info.flow_type_rss_offloads = can;
-                sys::qw_hash_flows(&raw mut conf, &raw const info);
+                let code = sys::qw_hash_flows(&raw mut conf, &raw const info, 0);
+                assert_eq!(code, 0);
                 conf
             };
             assert_eq!(conf.rx_adv_conf.rss_conf.rss_hf, hashed, "{can:x}");
@@ -692,6 +729,69 @@ mod tests {
                 _ => sys::RTE_ETH_MQ_RX_RSS,
             };
             assert_eq!(conf.rxmode.mq_mode, mode, "{can:x}");
+        }
+    }
+
+    /// The Toeplitz hash, bit by bit: each set bit of the input adds the 32 bits of the key from its place on.
+    fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+        let bit = |octets: &[u8], at: usize| u32::from(octets[at / 8] >> (7 - at % 8) & 1);
+        let window = |from: usize| (from..from + 32).fold(0, |word, at| word << 1 | bit(key, at));
+        (0..input.len() * 8)
+            .filter(|at| bit(input, *at) == 1)
+            .fold(0, |hash, at| hash ^ window(at))
+    }
+
+    #[test]
+    fn the_toeplitz_hash_of_the_test_is_that_of_the_specification() {
+        // Microsoft, Verifying the RSS Hash Calculation: 66.9.149.187:2794 to 161.142.100.80:1766.
+        let key: Vec<u8> =
+            "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
+                .as_bytes()
+                .chunks(2)
+                .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap())
+                .collect();
+        let input = [66, 9, 149, 187, 161, 142, 100, 80, 0x0a, 0xea, 0x06, 0xe6];
+        assert_eq!(toeplitz(&key, &input), 0x51cc_c178);
+    }
+
+    #[test]
+    fn a_symmetric_key_gives_both_directions_one_hash_and_spreads_flows() {
+        for size in [40_u8, 52] {
+            // SAFETY: plain integers and pointers, for which zero is a value; the key has static storage of 64 octets.
+            let key = unsafe {
+                let mut conf: sys::rte_eth_conf = mem::zeroed();
+                let mut info: sys::rte_eth_dev_info = mem::zeroed();
+                info.flow_type_rss_offloads = u64::MAX;
+                info.hash_key_size = size;
+                assert_eq!(sys::qw_hash_flows(&raw mut conf, &raw const info, 1), 0);
+                let rss = conf.rx_adv_conf.rss_conf;
+                assert_eq!(rss.rss_key_len, size);
+                std::slice::from_raw_parts(rss.rss_key, usize::from(size)).to_vec()
+            };
+            let mut queues = [0_u32; 4];
+            for flow in 0..4000_u16 {
+                let [high, low] = flow.to_be_bytes();
+                let (source, destination) = ([10, 0, high, low], [192, 0, 2, 1]);
+                // Equal words of addresses and ports would cancel each other.
+                let (from, to) = (flow.wrapping_mul(7919).to_be_bytes(), [0, 53]);
+                let there = [&source[..], &destination, &from, &to].concat();
+                let back = [&destination[..], &source, &to, &from].concat();
+                let hash = toeplitz(&key, &there);
+                assert_eq!(hash, toeplitz(&key, &back));
+                queues[hash as usize % 4] += 1;
+            }
+            assert!(queues.iter().all(|count| *count > 500), "{queues:?}");
+        }
+        for (size, can) in [(0, u64::MAX), (65, u64::MAX), (40, 0)] {
+            // SAFETY: as above.
+            let code = unsafe {
+                let mut conf: sys::rte_eth_conf = mem::zeroed();
+                let mut info: sys::rte_eth_dev_info = mem::zeroed();
+                info.flow_type_rss_offloads = can;
+                info.hash_key_size = size;
+                sys::qw_hash_flows(&raw mut conf, &raw const info, 1)
+            };
+            assert_eq!(code, -nix::libc::ENOTSUP, "{size} {can:x}");
         }
     }
 

@@ -30,7 +30,7 @@ impl PortUri {
                 text
             }
             Self::Null => format!("net_null{index}"),
-            Self::Pci { address, .. } => address.clone(),
+            Self::Pci { .. } => self.pci_device().unwrap_or_default(),
             Self::Memif { .. }
             | Self::VirtioUser { .. }
             | Self::Vhost { .. }

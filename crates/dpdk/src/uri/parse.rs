@@ -26,6 +26,9 @@ const MTU_MAX: u16 = 9198;
 const VLAN_MAX: u16 = 4094;
 const RATE_MAX: u32 = 1_000_000;
 
+/// Longest arguments of a driver, octets.
+const DEVARGS_MAX: usize = 256;
+
 /// Schemes that support `queues`.
 const MULTI_QUEUE: &[&str] = &[
     "memif",
@@ -53,6 +56,8 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("first-queue", &["af-xdp"]),
     ("copy", &["af-xdp"]),
     ("mac", &["tap", "veth", "pci"]),
+    ("rss", &["pci"]),
+    ("devargs", &["pci"]),
     ("vlan", &["pci"]),
     ("trust", &["pci"]),
     ("spoof-check", &["pci"]),
@@ -189,6 +194,21 @@ impl<'uri> Options<'uri> {
         }
     }
 
+    /// Returns true for a symmetric hash key.
+    fn symmetric_rss(&self) -> Result<bool, String> {
+        match self.get("rss") {
+            None | Some("default") => Ok(false),
+            Some("symmetric") => Ok(true),
+            Some(other) => Err(format!(
+                "rss must be 'default' or 'symmetric', not '{other}'"
+            )),
+        }
+    }
+
+    fn devargs(&self) -> Result<Option<String>, String> {
+        self.get("devargs").map(driver_arguments).transpose()
+    }
+
     fn function(&self) -> Result<FunctionSettings, String> {
         Ok(FunctionSettings {
             mac: self.mac("mac")?,
@@ -204,6 +224,24 @@ impl<'uri> Options<'uri> {
             .map(|text| argument_path(text, "file"))
             .transpose()
     }
+}
+
+/// Parses arguments of a DPDK driver: `name=value`, separated by commas. What a name means is up to the driver.
+fn driver_arguments(text: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-.:/[]+".contains(c);
+    let is_pair = |pair: &str| {
+        pair.split_once('=').is_some_and(|(name, value)| {
+            !name.is_empty()
+                && !value.is_empty()
+                && [name, value].iter().all(|one| one.chars().all(is_allowed))
+        })
+    };
+    if text.len() <= DEVARGS_MAX && text.split(',').all(is_pair) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "devargs must be arguments of the driver, NAME=VALUE separated by commas, at most {DEVARGS_MAX} octets, not '{text}'"
+    ))
 }
 
 /// Parses a path that can be an argument of a driver.
@@ -442,6 +480,8 @@ fn parse(text: &str) -> Result<PortUri, String> {
         "pci" => Ok(PortUri::Pci {
             address: pci_address(place)?,
             queues,
+            symmetric_rss: options.symmetric_rss()?,
+            devargs: options.devargs()?,
             function: options.function()?,
         }),
         _ if place.is_empty() => Ok(PortUri::Null),
