@@ -5,6 +5,7 @@
 mod apply;
 mod assign;
 mod balance;
+mod cards;
 mod clean_up;
 mod connections;
 mod counted;
@@ -12,12 +13,14 @@ mod driver_drops;
 #[cfg(test)]
 mod faults;
 mod kernel_filter;
+mod links;
 mod loose;
 mod maker;
 mod moves;
 mod orders;
 mod port_counts;
 mod queues;
+mod removed;
 mod router;
 mod rules;
 mod slot;
@@ -49,6 +52,7 @@ use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Key, Selection};
 use quietwire_tables::filter::SourceGuard;
 use quietwire_tables::route::{Interfaces, Router};
+use removed::RemovedPorts;
 
 pub(crate) use slot::Slot;
 pub(crate) use threads::Forwarder;
@@ -67,6 +71,7 @@ pub(crate) struct Engine {
     loose: Loose,
     /// By number of the port.
     pub(crate) slots: Vec<Option<Slot>>,
+    removed: RemovedPorts,
     pub(crate) bridges: Vec<BridgeView>,
     pub(crate) plan: Plan,
     /// Counters of threads that have ended, by CPU. A new thread on the same CPU continues with them.
@@ -122,6 +127,7 @@ impl Engine {
             ending: Vec::new(),
             loose: Loose::default(),
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
+            removed: RemovedPorts::default(),
             bridges: Vec::new(),
             plan: plan.without_work(),
             ended: BTreeMap::new(),
@@ -190,9 +196,17 @@ impl Engine {
             .filter_map(|(number, slot)| Some((number as u16, slot.as_ref()?)))
     }
 
+    /// Returns the number of a port, unless it is being closed.
+    fn number_in_use(&self, name: &str) -> Option<u16> {
+        let number = self.number(name)?;
+        self.slot(number)
+            .is_some_and(|slot| !slot.is_closing)
+            .then_some(number)
+    }
+
     /// Returns the numbers of the ports of a group.
     pub(crate) fn members(&self, group: &Group) -> Vec<u16> {
-        let number = |index: &usize| self.number(&self.plan.ports.get(*index)?.name);
+        let number = |index: &usize| self.number_in_use(&self.plan.ports.get(*index)?.name);
         group.ports().iter().filter_map(number).collect()
     }
 
@@ -270,7 +284,7 @@ impl Engine {
     }
 
     fn tables_of(&self, bridge: &BridgePlan, plan: &Plan) -> Result<BridgeTables, SwitchError> {
-        let number_of = |index: usize| self.number(&plan.ports.get(index)?.name);
+        let number_of = |index: usize| self.number_in_use(&plan.ports.get(index)?.name);
         let interfaces = self.interfaces_on(&bridge.name, plan);
         let settings = bridge.settings(&plan.ports, number_of, interfaces);
         settings
@@ -356,7 +370,7 @@ impl Engine {
             .iter()
             .filter_map(|index| {
                 let port = self.plan.ports.get(*index)?;
-                Some((self.number(&port.name)?, port.bridging.clone()))
+                Some((self.number_in_use(&port.name)?, port.bridging.clone()))
             })
             .collect()
     }
@@ -376,7 +390,7 @@ impl Engine {
                 let vlan = one.vlan.map_or(0, VlanId::get);
                 Some((
                     Key::in_vlan(vlan, one.mac.to_u64()),
-                    self.number(&one.port)?,
+                    self.number_in_use(&one.port)?,
                 ))
             })
             .collect()

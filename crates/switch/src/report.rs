@@ -140,9 +140,9 @@ pub struct PortReport {
     pub group: String,
     /// True while a peer is connected or the carrier is up.
     pub link_up: bool,
-    /// `connected` or `waiting` for a peer on a socket, `up` or `down` otherwise.
+    /// `connected` or `waiting` for a peer on a socket, `up` or `down` otherwise; `removed` if its device was removed.
     pub state: String,
-    /// Why a port is waiting for its peer, if known: the reason for the end of the last connection.
+    /// Why a port is waiting for its peer, if known: the reason for the end of the last connection. Or why it is out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_reason: Option<String>,
     /// How frames pass between the interface and an AF_XDP port: `zero-copy` or `copy`. `None` for other ports.
@@ -150,6 +150,9 @@ pub struct PortReport {
     pub xdp_mode: Option<String>,
     /// Link speed, Mbit/s, if the port has one.
     pub speed_mbps: Option<u32>,
+    /// Changes of the link of a `pci` port since it was opened, as seen once a second.
+    #[serde(default)]
+    pub link_changes: u64,
     /// Receive queues.
     pub rx_queues: u16,
     /// Transmit queues.

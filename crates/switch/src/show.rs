@@ -29,7 +29,9 @@ impl Engine {
         counts
             .into_iter()
             .zip(self.ports())
+            .filter(|(_, (_, slot))| !slot.is_closing)
             .map(|(counts, (_, slot))| port_report(self.group_name(&counts.name), counts, slot))
+            .chain(self.removed_reports())
             .collect()
     }
 
@@ -314,6 +316,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         waiting_reason: handle.down_reason().filter(|_| !link_up),
         xdp_mode: handle.xdp_mode().map(|mode| mode.to_string()),
         speed_mbps: handle.speed_mbps(),
+        link_changes: slot.link.changes,
         rx_queues: slot.queues.len() as u16,
         tx_queues: slot.tx_queues,
         rx_ring_size,

@@ -30,6 +30,8 @@ const WAIT_MS: u16 = 100;
 const VERIFY: Duration = Duration::from_secs(5);
 /// Interval between checks of the timeouts of elements of sets.
 const TIMEOUTS: Duration = Duration::from_secs(1);
+/// Interval between readings of the links of network cards.
+const LINKS: Duration = Duration::from_secs(1);
 /// Interval between load samples of receive queues.
 const LOADS: Duration = Duration::from_secs(2);
 
@@ -60,6 +62,7 @@ pub(crate) struct Controller {
     housekeeping: Housekeeping,
     verified: Instant,
     loads_observed: Instant,
+    links_observed: Instant,
     denied_calls: DeniedCalls,
     /// Rules and sets for a later change.
     staged: StagedRules,
@@ -86,6 +89,7 @@ impl Controller {
             housekeeping,
             verified: Instant::now(),
             loads_observed: Instant::now(),
+            links_observed: Instant::now(),
             denied_calls: DeniedCalls::new(Instant::now()),
             staged: StagedRules::default(),
             unconfirmed: None,
@@ -133,10 +137,15 @@ impl Controller {
                 Err(error) => tracing::debug!("{error}"),
             }
         }
+        if self.links_observed.elapsed() >= LINKS {
+            self.links_observed = Instant::now();
+            self.engine.watch_links();
+        }
         self.return_rules();
         self.end_elements();
         self.denied_calls.log(Instant::now());
         self.engine.end_idle_watches();
+        self.engine.retire_removed();
         self.engine.settle_periodically();
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {
             Some(ended) if !self.engine.shared.is_ending() => {

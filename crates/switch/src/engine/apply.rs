@@ -13,6 +13,7 @@ use quietwire_tables::fdb::Fdb;
 use super::Engine;
 use super::connections::connection_stage;
 use super::driver_drops::DriverDrops;
+use super::links::Link;
 use super::maker::step;
 use super::slot::Slot;
 use super::threads::{Forwarder, ThreadStart};
@@ -111,6 +112,7 @@ impl Engine {
             Ok(()) => {
                 self.settle_addresses(former.bridge_ports());
                 self.clean_up_or_warn();
+                self.removed.keep(&self.plan);
                 Ok(())
             }
             Err(error) => {
@@ -125,7 +127,7 @@ impl Engine {
         let new: Vec<PortPlan> = next
             .ports
             .iter()
-            .filter(|port| !there(port))
+            .filter(|port| !there(port) && !self.removed.contains(port))
             .cloned()
             .collect();
         for port in &new {
@@ -288,6 +290,7 @@ impl Engine {
                 stage: Arc::new(Stage::Drop),
                 base: PortCounts::default(),
                 driver: DriverDrops::default(),
+                link: Link::default(),
                 _pool: pool.clone(),
             };
             opened.push((slot, started.rx));

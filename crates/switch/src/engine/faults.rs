@@ -688,6 +688,75 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
     }
 }
 
+impl Rig {
+    /// Returns the states of ports in reports, by name.
+    fn port_states(&mut self) -> BTreeMap<String, String> {
+        let reports = self.controller.engine().port_reports().into_iter();
+        reports.map(|one| (one.counts.name, one.state)).collect()
+    }
+
+    /// Sends a change, which succeeds.
+    fn change(&mut self, change: &Value) {
+        let request = serde_json::from_value(json!({ "change": change })).unwrap();
+        let answer = self.controller.answer(request);
+        assert!(matches!(answer, Answer::Ok { .. }), "{change}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_removed_device_costs_its_own_port_alone_whatever_fails_meanwhile() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for seed in 0..20 {
+        let mut rig = Rig::new();
+        let before = rig.port_states();
+        *rig.faults.script() = Script {
+            // Without faults first.
+            when: if seed == 0 {
+                When::Never
+            } else {
+                When::OneIn(4)
+            },
+            random: Random::new(seed),
+            count: 0,
+            may_end: false,
+            happened: Vec::new(),
+        };
+        let engine = rig.controller.engine();
+        let numbers = ["a", "c"].map(|name| engine.number(name).unwrap());
+        engine.retire(&numbers);
+        rig.faults.script().when = When::Never;
+        rig.settle();
+        let engine = rig.controller.engine();
+        let open: Vec<&str> = engine.ports().map(|(_, slot)| &*slot.plan.name).collect();
+        assert_eq!(open, ["b", "d", "r"], "seed {seed}");
+        // Frames of the other end of the cross-connect are dropped, and those of the bridge have no other port.
+        for (name, others) in [("b", 0), ("d", 0)] {
+            let number = engine.number(name).unwrap();
+            assert_eq!(engine.reach(number).len(), others, "seed {seed}: {name}");
+        }
+        let states = rig.port_states();
+        for (name, state) in &before {
+            let expected = if ["a", "c"].contains(&name.as_str()) {
+                "removed"
+            } else {
+                state.as_str()
+            };
+            assert_eq!(states[name], expected, "seed {seed}: {name}");
+        }
+        // It stays in the configuration and is not opened by other changes.
+        let config = rig.state().config;
+        assert!(config.contains("name = \"a\""), "{config}");
+        rig.change(&json!({"add-port": {"name": "x", "uri": "null:"}}));
+        assert_eq!(rig.port_states()["a"], "removed");
+        assert!(rig.controller.engine().number("a").is_none());
+        // Deleted and added, it is opened.
+        rig.change(&json!({"del-port": {"name": "c"}}));
+        assert!(!rig.port_states().contains_key("c"));
+        rig.change(&json!({"add-port": {"name": "c", "uri": "null:"}}));
+        assert_eq!(rig.port_states()["c"], before["c"]);
+    }
+}
+
 #[test]
 fn a_change_in_force_is_no_error_if_threads_cannot_be_moved() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,7 @@ use quietwire_dpdk::{Mempool, PortHandle, TxQueue};
 
 use super::assign::QueueId;
 use super::driver_drops::DriverDrops;
+use super::links::Link;
 use crate::config::PortPlan;
 use crate::counters::QueueCounters;
 use crate::forward::Stage;
@@ -42,5 +43,6 @@ pub(crate) struct Slot {
     /// Counts of earlier ports with this number at the time this port was opened.
     pub(crate) base: PortCounts,
     pub(crate) driver: DriverDrops,
+    pub(crate) link: Link,
     pub(crate) _pool: Mempool,
 }

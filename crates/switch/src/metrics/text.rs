@@ -115,6 +115,11 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
             "Octets received, without FCS.",
             |port| port.counts.rx_octets,
         ),
+        (
+            "port_link_changes_total",
+            "Changes of the link of a network card, as seen once a second.",
+            |port| port.link_changes,
+        ),
         ("port_transmit_frames_total", "Frames sent.", |port| {
             port.counts.tx_frames
         }),

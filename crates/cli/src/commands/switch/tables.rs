@@ -80,6 +80,9 @@ fn port_details(port: &PortReport) -> String {
     if let Some(speed_mbps) = port.speed_mbps {
         text += &format!("\n{name}: {speed_mbps} Mbit/s");
     }
+    if port.link_changes > 0 {
+        text += &format!("\n{name}: the link has changed {} times", port.link_changes);
+    }
     if let Some(guest) = &port.guest {
         text += &format!(
             "\n{name}: a guest with {} rings of {} descriptors; {}",
