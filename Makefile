@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-longer test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-cards test-longer test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,11 +77,16 @@ test-longer: ## Tests of `make test` that attack, download, wait and stop thread
 	QUIETWIRE_HOSTILE_SECONDS=2 QUIETWIRE_DOWNLOAD_MIB=256 QUIETWIRE_SILENCE_SECONDS=10 QUIETWIRE_FAULT_ROUNDS=10 QUIETWIRE_SOAK_SECONDS=60 \
 	    cargo test --workspace --test hostile_peers --test switch_ports --test switch_memif --test soak --locked --no-fail-fast
 
+test-cards: ## Forwarding between emulated network cards in a guest, with their real DPDK drivers; fetches QEMU 10 and a kernel
+	@scripts/emulated-cards
+	cargo test --package quietwire --test cards --locked -- --ignored --test-threads=1
+
 test-hardware: ## Tests that require hardware or a kernel that few machines have; each names it
 	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored
 
 test-all: test ## `make test`, then every test that it leaves out
 	@scripts/build-l3fwd
+	@scripts/emulated-cards
 	@scripts/run-tests --locked -- --ignored
 	@$(MAKE) --no-print-directory test-longer
 

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of network cards: the real binary forwards in a guest between emulated cards with their real DPDK drivers, behind an emulated
+//! IOMMU. Requires root and the emulator of `scripts/emulated-cards`. Emulation makes all rates meaningless, so none is measured.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "cards/guest.rs"]
+mod guest;
+#[path = "cards/monitor.rs"]
+mod monitor;
+#[path = "cards/wire.rs"]
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use guest::CardGuest;
+use guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
+use wire::{FRAME_MIN, Frame, flow_and_sequence, tagged, vlan_of};
+
+const DEADLINE: Duration = Duration::from_secs(150);
+/// Flows of the tests of queues.
+const FLOWS: u32 = 10_000;
+/// Frames under way in them.
+const WINDOW: usize = 64;
+
+/// One guest at a time: emulated guests use all CPUs.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns frames of one flow, of several lengths up to the longest.
+fn frames(count: u32, longest: usize) -> Vec<Vec<u8>> {
+    let lengths = [FRAME_MIN, 61, 128, 594, longest];
+    let frame = |sequence: u32| Frame {
+        length: lengths[sequence as usize % lengths.len()],
+        ..Frame::of(1, sequence)
+    };
+    (0..count)
+        .map(|sequence| frame(sequence).octets())
+        .collect()
+}
+
+/// Returns the ports of cards, named a, b, c and so on.
+fn ports(guest: &CardGuest, options: &str) -> Vec<(&'static str, String)> {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    names
+        .into_iter()
+        .zip(&guest.addresses)
+        .map(|(name, address)| (name, format!("pci:{address}{options}")))
+        .collect()
+}
+
+const PAIRS: [(usize, usize); 3] = [(0, 1), (2, 3), (4, 5)];
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, Igb, Igb, E1000e, Virtio, Vmxnet3]);
+    let (_, text) = guest.try_run("quietwire doctor");
+    let remedy = format!("dpdk-devbind.py --bind=vfio-pci {}", guest.addresses[0]);
+    assert!(
+        text.contains("has no driver") && text.contains(&remedy),
+        "{text}"
+    );
+    guest.bind_all();
+    cards_are_described(&mut guest);
+    let connected = "--cross-connect a,b --cross-connect c,d --cross-connect e,f";
+    guest.switch(&ports(&guest, ""), connected);
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        guest.port_becomes(name, "up");
+    }
+    for (a, b) in PAIRS {
+        for (from, to) in [(a, b), (b, a)] {
+            guest.wires[from].carries(&guest.wires[to], &frames(100, 1514));
+        }
+    }
+    let port = guest.port("a");
+    assert_eq!(port["rx_frames"], 100, "{port}");
+    assert_eq!(port["tx_frames"], 100, "{port}");
+    assert_eq!(port["speed_mbps"], 1000, "{port}");
+    // The driver's names: rte_eth_xstats_get of net_e1000_igb.
+    assert_eq!(port["driver"]["rx_good_packets"], 100, "{port}");
+    // igb and virtio report changes by events, vmxnet3 by none.
+    for (name, card) in [("a", 0), ("d", 3), ("e", 4), ("f", 5)] {
+        let before = guest.port(name)["link_changes"].as_u64().unwrap();
+        guest.monitor.set_link(card, false);
+        guest.port_becomes(name, "down");
+        link_has_changed(&mut guest, name, before + 1);
+        guest.monitor.set_link(card, true);
+        guest.port_becomes(name, "up");
+        link_has_changed(&mut guest, name, before + 2);
+    }
+    let log = guest.log();
+    for line in ["port 'a': the link is down", "port 'f': the link is up"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    for (a, b) in PAIRS {
+        guest.wires[a].carries(&guest.wires[b], &frames(20, 1514));
+    }
+    // Larger frames pass once the configuration has them.
+    guest.switch(
+        &ports(&guest, "")[..2],
+        "--cross-connect a,b --frame-size-max 4000",
+    );
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    guest.wires[0].carries(&guest.wires[1], &frames(20, 3996));
+    guest.stop_switch();
+}
+
+/// Waits until the switch has counted this many changes of a link.
+fn link_has_changed(guest: &mut CardGuest, port: &str, count: u64) {
+    guest.port_until(port, |port| port["link_changes"] == count);
+}
+
+/// Checks that `doctor` and `host show` name each card with its driver, group and root port.
+fn cards_are_described(guest: &mut CardGuest) {
+    for command in ["quietwire doctor", "quietwire host show"] {
+        let (_, text) = guest.try_run(command);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = words.join(" ");
+        for (card, address) in guest.addresses.iter().enumerate() {
+            let mut found = text.match_indices(&format!("{address}: vfio-pci, "));
+            let (place, _) = found
+                .next()
+                .unwrap_or_else(|| panic!("no {address}: {text}"));
+            let root_port = format!("root port {}", CardGuest::root_port_of(card));
+            let facts = text[place..].split(&root_port).next().unwrap();
+            // Nothing about another card is in between.
+            assert!(
+                facts.contains("IOMMU group ") && facts.matches("vfio-pci").count() == 1,
+                "{command}: {root_port}: {text}"
+            );
+        }
+    }
+}
+
+/// Returns the frames of each queue of a port, and the CPUs that serve them.
+fn queues(guest: &mut CardGuest, port: &str) -> BTreeMap<u64, (u64, u64)> {
+    let queues = guest.show("queues");
+    let number =
+        |queue: &Value, key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{queue}"));
+    queues
+        .iter()
+        .filter(|queue| queue["port"] == port)
+        .map(|queue| {
+            (
+                number(queue, "queue"),
+                (number(queue, "frames"), number(queue, "cpu")),
+            )
+        })
+        .collect()
+}
+
+/// Returns the frames that each queue of a port has received since `before`.
+fn received_since(
+    guest: &mut CardGuest,
+    port: &str,
+    before: &BTreeMap<u64, (u64, u64)>,
+) -> Vec<u64> {
+    let now = queues(guest, port);
+    now.iter()
+        .map(|(queue, (frames, _))| frames - before.get(queue).map_or(0, |(frames, _)| *frames))
+        .collect()
+}
+
+/// Sends each flow's frames with the card in order, and checks that each flow arrives complete and in order.
+fn flows_arrive_in_order(guest: &CardGuest, sequences: u32, is_answer: bool) {
+    let frames: Vec<Vec<u8>> = (0..sequences)
+        .flat_map(|sequence| {
+            (0..FLOWS).map(move |flow| {
+                Frame {
+                    is_answer,
+                    ..Frame::of(flow, sequence)
+                }
+                .octets()
+            })
+        })
+        .collect();
+    let carried = guest.wires[0].carry(&guest.wires[1], &frames, WINDOW);
+    assert_eq!(carried.lost, 0);
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    for frame in &carried.frames {
+        let (flow, sequence) = flow_and_sequence(frame);
+        let expected = next.entry(flow).or_default();
+        assert_eq!(sequence, *expected, "flow {flow}");
+        *expected += 1;
+    }
+    assert_eq!(next.len(), FLOWS as usize);
+    assert!(next.values().all(|count| *count == sequences));
+}
+
+fn is_even(frames: &[u64]) -> bool {
+    let mean = frames.iter().sum::<u64>() as f64 / frames.len() as f64;
+    frames
+        .iter()
+        .all(|count| (*count as f64 - mean).abs() <= 0.2 * mean)
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn flows_spread_evenly_over_the_queues_of_igb_and_stay_in_order() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, Igb]);
+    guest.bind_all();
+    guest.switch(&ports(&guest, "?queues=4"), "--cross-connect a,b");
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    let before = queues(&mut guest, "a");
+    assert_eq!(before.len(), 4, "{before:?}");
+    let cpus: Vec<u64> = before.values().map(|(_, cpu)| *cpu).collect();
+    assert!(cpus.contains(&1) && cpus.contains(&2), "{cpus:?}");
+    flows_arrive_in_order(&guest, 2, false);
+    let frames = received_since(&mut guest, "a", &before);
+    assert_eq!(frames.iter().sum::<u64>(), 2 * u64::from(FLOWS));
+    assert!(is_even(&frames), "{frames:?}");
+    // A queue that moves takes its flows with it.
+    let (queue, cpu) = before
+        .iter()
+        .map(|(queue, (_, cpu))| (*queue, *cpu))
+        .next()
+        .unwrap();
+    let other = 3 - cpu;
+    guest.run(&format!(
+        "quietwire switch set queue a {queue} --cpu {other}"
+    ));
+    let moved = queues(&mut guest, "a");
+    assert_eq!(moved[&queue].1, other, "{moved:?}");
+    flows_arrive_in_order(&guest, 1, false);
+    let frames = received_since(&mut guest, "a", &moved);
+    assert!(is_even(&frames), "{frames:?}");
+
+    // Both directions of a flow have one queue, if the hash key is symmetric.
+    guest.switch(
+        &ports(&guest, "?queues=4&rss=symmetric"),
+        "--cross-connect a,b",
+    );
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    let mut of_directions = Vec::new();
+    for is_answer in [false, true] {
+        let before = queues(&mut guest, "a");
+        flows_arrive_in_order(&guest, 1, is_answer);
+        of_directions.push(received_since(&mut guest, "a", &before));
+    }
+    assert!(is_even(&of_directions[0]), "{of_directions:?}");
+    assert_eq!(of_directions[0], of_directions[1]);
+    guest.stop_switch();
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn an_unplugged_card_costs_its_own_port_alone() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, Igb, Igb, E1000e]);
+    guest.bind_all();
+    guest.switch(
+        &ports(&guest, ""),
+        "--cross-connect a,b --cross-connect c,d",
+    );
+    for name in ["a", "b", "c", "d"] {
+        guest.port_becomes(name, "up");
+    }
+    guest.wires[0].carries(&guest.wires[1], &frames(20, 1514));
+    guest.monitor.unplug(0);
+    let port = guest.port_becomes("a", "removed");
+    assert_eq!(port["link_up"], false, "{port}");
+    assert_eq!(port["rx_frames"], 20, "{port}");
+    // The kernel waits for the driver of user space to give up the card.
+    let address = guest.addresses[0].clone();
+    guest.until(&format!("[ ! -e /sys/bus/pci/devices/{address} ]"));
+    for name in ["b", "c", "d"] {
+        assert_eq!(guest.port(name)["state"], "up");
+    }
+    guest.wires[2].carries(&guest.wires[3], &frames(100, 1514));
+    guest.wires[3].carries(&guest.wires[2], &frames(100, 1514));
+    let log = guest.log();
+    let named = log
+        .lines()
+        .filter(|line| line.contains("ERROR"))
+        .collect::<Vec<_>>();
+    assert!(
+        named.len() == 1 && named[0].contains("port 'a'") && named[0].contains("was removed"),
+        "{log}"
+    );
+    // Other changes go on, and the port can be deleted.
+    guest.run("quietwire switch add port x=null:");
+    assert_eq!(guest.port("a")["state"], "removed");
+    guest.run("quietwire switch del port x");
+    guest.stop_switch();
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
+    const MAC: &str = "02:00:00:00:00:0a";
+    const VLAN: u16 = 5;
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, Igb]);
+    let (physical, other) = (guest.addresses[0].clone(), guest.addresses[1].clone());
+    guest.bind(&[other.clone()]);
+    // The kernel's driver has the physical function and creates the others.
+    guest.run("modprobe igb");
+    let device = format!("/sys/bus/pci/devices/{physical}");
+    let interface = guest.until(&format!("ls {device}/net")).trim().to_owned();
+    guest.run(&format!(
+        "/usr/sbin/ip link set {interface} up && echo 2 >{device}/sriov_numvfs"
+    ));
+    let function = guest
+        .run(&format!("basename $(readlink {device}/virtfn0)"))
+        .trim()
+        .to_owned();
+    guest.bind(&[function.clone()]);
+    let shown = format!("/usr/sbin/ip link show {interface}");
+    let before = guest.run(&shown);
+    let uri = format!("pci:{function}?mac={MAC}&vlan={VLAN}&trust=on");
+    guest.switch(
+        &[("a", uri), ("b", format!("pci:{other}"))],
+        "--cross-connect a,b",
+    );
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    let made = guest.run(&shown);
+    let line = made.lines().find(|line| line.contains("vf 0")).unwrap();
+    for part in [MAC, "vlan 5", "trust on"] {
+        assert!(line.contains(part), "no '{part}': {made}");
+    }
+    // The card adds the tag to frames of the function, and accepts only frames with it.
+    let to_function: Vec<Vec<u8>> = (0..20)
+        .map(|sequence| {
+            Frame {
+                destination: [2, 0, 0, 0, 0, 0x0a],
+                ..Frame::of(1, sequence)
+            }
+            .octets()
+        })
+        .collect();
+    let in_vlan: Vec<Vec<u8>> = to_function
+        .iter()
+        .map(|frame| tagged(frame, VLAN))
+        .collect();
+    let carried = guest.wires[0].carry(&guest.wires[1], &in_vlan, 1);
+    assert_eq!((carried.lost, &carried.frames), (0, &to_function));
+    let carried = guest.wires[1].carry(&guest.wires[0], &frames(20, 1514), 1);
+    assert_eq!(carried.lost, 0);
+    let vlans: Vec<Option<u16>> = carried.frames.iter().map(|frame| vlan_of(frame)).collect();
+    assert_eq!(vlans, vec![Some(VLAN); 20]);
+    let outside = vec![tagged(&to_function[0], VLAN + 1)];
+    assert_eq!(guest.wires[0].carry(&guest.wires[1], &outside, 1).lost, 1);
+    guest.stop_switch();
+    assert_eq!(guest.run(&shown), before);
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A guest with emulated network cards: QEMU 10 and Debian's stock kernel from the cache of `scripts/emulated-cards`, an emulated IOMMU,
+//! huge pages, and the binary under test with the drivers of the cards. The switch runs in the guest; commands reach it through the agent.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use quietwire_base::Deadline;
+use quietwire_lab::guest::Agent;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::DEADLINE;
+use crate::monitor::Monitor;
+use crate::wire::Wire;
+
+/// Device number of the first card's root port on the guest's root bus.
+const FIRST_SLOT: usize = 4;
+/// Modules besides those of the labs' guests.
+const MODULES: [&str; 3] = ["vfio_pci", "vfio_iommu_type1", "igb"];
+/// DPDK's drivers of the cards besides virtio's.
+const DRIVERS: [&str; 2] = ["librte_net_e1000.so", "librte_net_vmxnet3.so"];
+/// QEMU 10 aborts in about one of thirty boots with an IOMMU, in this function.
+const ABORTS: &str = "iotlb_to_section";
+const ATTEMPTS: u32 = 3;
+/// Interval between two looks at the guest.
+const POLL: Duration = Duration::from_millis(100);
+
+/// A model of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    Igb,
+    E1000e,
+    Vmxnet3,
+    Virtio,
+}
+
+impl Model {
+    fn device(self) -> &'static str {
+        match self {
+            Self::Igb => "igb",
+            Self::E1000e => "e1000e",
+            Self::Vmxnet3 => "vmxnet3",
+            // Behind the IOMMU, as the others are.
+            Self::Virtio => "virtio-net-pci,disable-legacy=on,iommu_platform=on",
+        }
+    }
+}
+
+/// Returns the directory of the emulator.
+fn emulator() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"),
+        PathBuf::from,
+    );
+    let directory = cache.join("quietwire/emulated-cards/current");
+    assert!(
+        directory.join("manifest").is_file(),
+        "{} does not exist (run scripts/emulated-cards, or `make test-cards`)",
+        directory.display()
+    );
+    directory
+}
+
+/// Returns the directory of the guest's kernel and initramfs.
+fn image() -> &'static Path {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/build");
+        let mut command = Command::new(script);
+        command
+            .args(["--program", env!("CARGO_BIN_EXE_quietwire")])
+            .arg("--kernel-package")
+            .arg(emulator().join("kernel.deb"));
+        for module in MODULES {
+            command.args(["--module", module]);
+        }
+        for driver in DRIVERS {
+            command.args(["--driver", driver]);
+        }
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "images/build: {errors}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        PathBuf::from(printed.lines().next_back().unwrap())
+    })
+}
+
+/// A guest, which ends with this value.
+pub(crate) struct CardGuest {
+    child: Child,
+    /// Cables by card.
+    pub(crate) wires: Vec<Wire>,
+    /// PCI addresses by card.
+    pub(crate) addresses: Vec<String>,
+    pub(crate) monitor: Monitor,
+    agent: Agent,
+    directory: TempDir,
+}
+
+impl Drop for CardGuest {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.printed());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start(directory: &Path, cards: &[Model], wires: &[Wire]) -> Child {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let mut command = Command::new(emulator().join("run-qemu"));
+    command
+        .args(["-nodefaults", "-no-user-config", "-no-reboot"])
+        .args(["-display", "none", "-m", "2G", "-smp", "3"])
+        // DPDK requires SSE 4.2, and Nehalem is the oldest with it: newer models take seconds longer to boot.
+        .args(["-accel", "tcg,thread=multi", "-cpu", "Nehalem"])
+        .args(["-machine", "q35,kernel-irqchip=split"])
+        .args(["-device", "intel-iommu,intremap=on,caching-mode=on"])
+        .arg("-kernel")
+        .arg(image().join("vmlinuz"))
+        .arg("-initrd")
+        .arg(image().join("initramfs"))
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 no_timer_check intel_iommu=on iommu=pt hugepages=320",
+        ])
+        .args(["-serial", &format!("file:{}", path("console"))])
+        .args([
+            "-chardev",
+            &format!("socket,id=shell,path={},server=on,wait=off", path("shell")),
+        ])
+        .args(["-serial", "chardev:shell"])
+        .args(["-qmp", &format!("unix:{},server=on,wait=off", path("qmp"))])
+        .args([
+            "-chardev",
+            &format!("socket,id=agent,path={},server=on,wait=off", path("agent")),
+        ])
+        .args(["-device", "virtio-serial-pci,bus=pcie.0,addr=0x1e"])
+        .args([
+            "-device",
+            "virtserialport,chardev=agent,name=org.quietwire.agent",
+        ]);
+    for (index, (card, wire)) in cards.iter().zip(wires).enumerate() {
+        let slot = FIRST_SLOT + index;
+        let port = format!(
+            "pcie-root-port,id=rp{index},bus=pcie.0,chassis={slot},slot={slot},addr={slot:#x}"
+        );
+        let device = format!(
+            "{},id=c{index},bus=rp{index},netdev=n{index},mac={},romfile=",
+            card.device(),
+            mac(index)
+        );
+        command
+            .args(["-netdev", &wire.netdev(&format!("n{index}"))])
+            .args(["-device", &port, "-device", &device]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(directory.join("qemu.log")).unwrap())
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the MAC address of a card.
+fn mac(card: usize) -> String {
+    format!("52:54:00:00:00:{card:02x}")
+}
+
+impl CardGuest {
+    /// Boots a guest with these cards. No driver has them yet.
+    pub(crate) fn boot(cards: &[Model]) -> Self {
+        for _ in 1..ATTEMPTS {
+            if let Some(guest) = Self::try_boot(cards) {
+                return guest;
+            }
+        }
+        Self::try_boot(cards).unwrap_or_else(|| panic!("QEMU aborted in {ATTEMPTS} boots"))
+    }
+
+    /// Returns none if QEMU aborted.
+    fn try_boot(cards: &[Model]) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let names = (0..cards.len()).map(|index| format!("n{index}"));
+        let wires: Vec<Wire> = names
+            .map(|name| Wire::new(directory.path(), &name))
+            .collect();
+        let mut child = start(directory.path(), cards, &wires);
+        let mut agent = None;
+        let deadline = Deadline::after(DEADLINE);
+        let has_ended = deadline.poll(POLL, || {
+            if let Some(status) = child.try_wait().unwrap() {
+                return Some(Some(status));
+            }
+            // The socket exists before QEMU listens.
+            let found = at("agent")
+                .exists()
+                .then(|| Agent::connect("cards", &at("agent"), deadline.remaining()));
+            agent = found.and_then(Result::ok);
+            agent.is_some().then_some(None)
+        });
+        let said = || {
+            let files = ["console", "qemu.log"].map(|name| fs::read(at(name)).unwrap_or_default());
+            String::from_utf8_lossy(&files.concat()).into_owned()
+        };
+        match has_ended {
+            Some(None) => {}
+            Some(Some(status)) => {
+                assert!(
+                    said().contains(ABORTS),
+                    "QEMU ended with {status}: {}",
+                    said()
+                );
+                return None;
+            }
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("the guest did not boot: {}", said());
+            }
+        }
+        let mut guest = Self {
+            child,
+            wires,
+            addresses: Vec::new(),
+            monitor: Monitor::connect(&at("qmp")),
+            agent: agent.unwrap(),
+            directory,
+        };
+        guest.addresses = (0..cards.len())
+            .map(|card| guest.address_of(card))
+            .collect();
+        Some(guest)
+    }
+
+    /// Returns what the guest, QEMU and the switch have printed.
+    fn printed(&mut self) -> String {
+        let files = ["console", "qemu.log"]
+            .map(|name| fs::read(self.directory.path().join(name)).unwrap_or_default());
+        let files = String::from_utf8_lossy(&files.concat()).into_owned();
+        let log = self.agent.run(&["cat", "/tmp/switch.log"], DEADLINE);
+        format!("{files}\n{log:?}")
+    }
+
+    /// Runs a script in the guest; returns its exit code and what it printed.
+    pub(crate) fn try_run(&mut self, script: &str) -> (Option<i32>, String) {
+        let ran = self.agent.run(&["sh", "-c", script], DEADLINE).unwrap();
+        (ran.code, ran.output)
+    }
+
+    /// Runs a script in the guest, which succeeds.
+    pub(crate) fn run(&mut self, script: &str) -> String {
+        let (code, output) = self.try_run(script);
+        assert_eq!(code, Some(0), "{script}: {output}");
+        output
+    }
+
+    /// Waits until a script in the guest succeeds.
+    pub(crate) fn until(&mut self, script: &str) -> String {
+        let mut last = String::new();
+        let found = Deadline::after(DEADLINE).poll(POLL, || {
+            let (code, output) = self.try_run(script);
+            last.clone_from(&output);
+            (code == Some(0)).then_some(output)
+        });
+        found.unwrap_or_else(|| panic!("{script}: {last}"))
+    }
+
+    /// Returns the PCI address of the card in a slot.
+    fn address_of(&mut self, card: usize) -> String {
+        let slot = FIRST_SLOT + card;
+        let script = format!(
+            "cd /sys/bus/pci/devices/0000:00:{slot:02x}.0 && echo 0000:[0-9a-f][0-9a-f]:[0-9a-f][0-9a-f].0"
+        );
+        let address = self.run(&script).trim().to_owned();
+        assert!(address.len() == 12 && !address.contains('*'), "{address}");
+        address
+    }
+
+    /// Returns the address of a card's root port.
+    pub(crate) fn root_port_of(card: usize) -> String {
+        format!("0000:00:{:02x}.0", FIRST_SLOT + card)
+    }
+
+    /// Binds devices to `vfio-pci`.
+    pub(crate) fn bind(&mut self, addresses: &[String]) {
+        self.run("modprobe vfio_iommu_type1 && modprobe vfio_pci");
+        for address in addresses {
+            self.run(&format!(
+                "cd /sys/bus/pci/devices/{address} && echo vfio-pci >driver_override && \
+                 if [ -e driver ]; then echo {address} >driver/unbind; fi && \
+                 echo {address} >/sys/bus/pci/drivers_probe && [ -e /sys/bus/pci/drivers/vfio-pci/{address} ]"
+            ));
+        }
+    }
+
+    /// Binds all cards to `vfio-pci`.
+    pub(crate) fn bind_all(&mut self) {
+        self.bind(&self.addresses.clone());
+    }
+
+    /// Starts a switch with ports of these names and URIs, and waits until it answers. The former one ends first.
+    pub(crate) fn switch(&mut self, ports: &[(&str, String)], options: &str) {
+        self.stop_switch();
+        let ports: Vec<String> = ports
+            .iter()
+            .map(|(name, uri)| format!("--port '{name}={uri}'"))
+            .collect();
+        let script = format!(
+            "quietwire switch run --huge-pages require --memory-mib 256 --idle sleep --forwarding-cpus 1,2 \
+             {} {options} >/tmp/switch.log 2>&1 </dev/null & echo $! >/tmp/switch.pid",
+            ports.join(" ")
+        );
+        self.run(&script);
+        let ready = "quietwire switch show ports >/dev/null 2>&1";
+        self.until(&format!("[ ! -e /proc/$(cat /tmp/switch.pid) ] || {ready}"));
+        let (code, _) = self.try_run(ready);
+        assert_eq!(code, Some(0), "the switch has ended");
+    }
+
+    /// Ends the switch, if one runs.
+    pub(crate) fn stop_switch(&mut self) {
+        self.run("[ ! -e /tmp/switch.pid ] || kill $(cat /tmp/switch.pid) || true");
+        self.until("[ ! -e /tmp/switch.pid ] || [ ! -e /proc/$(cat /tmp/switch.pid) ]");
+        self.run("rm -f /tmp/switch.pid");
+    }
+
+    /// Returns the log of the switch.
+    pub(crate) fn log(&mut self) -> String {
+        self.run("cat /tmp/switch.log")
+    }
+
+    /// Returns what `switch show` prints about a subject.
+    pub(crate) fn show(&mut self, subject: &str) -> Vec<Value> {
+        let text = self.run(&format!(
+            "quietwire switch show {subject} --json 2>/dev/null"
+        ));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Returns the report of a port.
+    pub(crate) fn port(&mut self, name: &str) -> Value {
+        let ports = self.show("ports");
+        let found = ports.iter().find(|port| port["name"] == name);
+        found
+            .unwrap_or_else(|| panic!("no port {name}: {ports:?}"))
+            .clone()
+    }
+
+    /// Waits until a port is in a state.
+    pub(crate) fn port_becomes(&mut self, name: &str, state: &str) -> Value {
+        self.port_until(name, |port| port["state"] == state)
+    }
+
+    /// Waits until the report of a port fulfils a condition.
+    pub(crate) fn port_until(&mut self, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let found = Deadline::after(DEADLINE).poll(POLL, || {
+            last = self.port(name);
+            is_so(&last).then(|| last.clone())
+        });
+        found.unwrap_or_else(|| panic!("port {name} stays so: {last}"))
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The host's ends of the cards' cables: pairs of Unix datagram sockets, one frame a datagram; and the frames.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::DEADLINE;
+
+/// Time without any frame after which those under way count as lost.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Octets of the longest frame.
+const FRAME_MAX: usize = 65_536;
+/// UDP port of the test's frames; a guest may send others.
+const PORT: u16 = 7777;
+/// Places in the test's frames: EtherType, source and destination ports, flow, sequence.
+const ETHERTYPE: usize = 12;
+const DESTINATION_PORT: usize = 36;
+const FLOW: usize = 42;
+const SEQUENCE: usize = 46;
+/// Octets of the shortest of the test's frames.
+pub(crate) const FRAME_MIN: usize = 60;
+
+/// The end of a cable.
+pub(crate) struct Wire {
+    socket: UnixDatagram,
+    /// QEMU's end.
+    far: PathBuf,
+}
+
+/// What arrived of frames, and in which order.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    pub(crate) frames: Vec<Vec<u8>>,
+    /// Number of frames that did not arrive.
+    pub(crate) lost: usize,
+}
+
+impl Wire {
+    pub(crate) fn new(directory: &Path, name: &str) -> Self {
+        let near = directory.join(format!("{name}.host"));
+        let socket = UnixDatagram::bind(near).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self {
+            socket,
+            far: directory.join(format!("{name}.card")),
+        }
+    }
+
+    /// Returns QEMU's network device of this cable.
+    pub(crate) fn netdev(&self, id: &str) -> String {
+        let near = self.socket.local_addr().unwrap();
+        let near = near.as_pathname().unwrap().display().to_string();
+        format!(
+            "dgram,id={id},local.type=unix,local.path={},remote.type=unix,remote.path={near}",
+            self.far.display()
+        )
+    }
+
+    /// Sends a frame, unless the card accepts none now.
+    fn try_send(&self, frame: &[u8]) -> bool {
+        match self.socket.send_to(frame, &self.far) {
+            Ok(count) => {
+                assert_eq!(count, frame.len());
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => panic!("{}: {error}", self.far.display()),
+        }
+    }
+
+    /// Receives a frame of the test, if one has arrived.
+    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; FRAME_MAX];
+        loop {
+            match self.socket.recv(&mut buffer) {
+                Ok(count) => {
+                    let frame = &buffer[..count];
+                    if is_of_test(frame) {
+                        return Some(frame.to_vec());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) => panic!("{}: {error}", self.far.display()),
+            }
+        }
+    }
+
+    /// Waits for a frame, at most 1 ms: the card of the other cable may accept one first.
+    fn wait(&self) {
+        let mut file = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        poll(&mut file, PollTimeout::from(1_u8)).unwrap();
+    }
+
+    /// Sends frames to the card of this cable, and receives what arrives at another, with `window` frames under way at most: rings that
+    /// overflow are no part of these tests.
+    pub(crate) fn carry(&self, to: &Self, frames: &[Vec<u8>], window: usize) -> Carried {
+        let began = Instant::now();
+        let mut carried = Carried::default();
+        let mut left: VecDeque<&Vec<u8>> = frames.iter().collect();
+        let mut under_way = 0;
+        let mut last = Instant::now();
+        while under_way > 0 || !left.is_empty() {
+            assert!(
+                began.elapsed() < DEADLINE,
+                "frames take too long: {carried:?}"
+            );
+            let mut is_idle = true;
+            if under_way < window
+                && let Some(frame) = left.front()
+                && self.try_send(frame)
+            {
+                left.pop_front();
+                under_way += 1;
+                is_idle = false;
+            }
+            while let Some(frame) = to.receive() {
+                carried.frames.push(frame);
+                under_way = under_way.saturating_sub(1);
+                is_idle = false;
+            }
+            if !is_idle {
+                last = Instant::now();
+            } else if last.elapsed() > SILENCE {
+                carried.lost += under_way;
+                under_way = 0;
+                assert!(
+                    carried.lost < frames.len() || left.is_empty(),
+                    "nothing arrives"
+                );
+                last = Instant::now();
+            } else {
+                to.wait();
+            }
+        }
+        carried
+    }
+
+    /// Checks that every frame arrives at another card, unchanged and in order.
+    pub(crate) fn carries(&self, to: &Self, frames: &[Vec<u8>]) {
+        let carried = self.carry(to, frames, 16);
+        assert!(
+            carried.lost == 0 && carried.frames == frames,
+            "{} of {} frames arrived at {}, {} were lost",
+            carried.frames.len(),
+            frames.len(),
+            to.far.display(),
+            carried.lost
+        );
+    }
+}
+
+fn is_of_test(frame: &[u8]) -> bool {
+    let at = ethertype_at(frame) - ETHERTYPE;
+    frame.get(DESTINATION_PORT + at..DESTINATION_PORT + at + 2) == Some(&PORT.to_be_bytes()[..])
+        || frame.get(DESTINATION_PORT + at - 2..DESTINATION_PORT + at)
+            == Some(&PORT.to_be_bytes()[..])
+}
+
+/// Returns the place of the EtherType: a frame may have a VLAN tag.
+fn ethertype_at(frame: &[u8]) -> usize {
+    match frame.get(ETHERTYPE..ETHERTYPE + 2) {
+        Some([0x81, 0]) => ETHERTYPE + 4,
+        _ => ETHERTYPE,
+    }
+}
+
+/// Returns the VLAN of a tagged frame.
+pub(crate) fn vlan_of(frame: &[u8]) -> Option<u16> {
+    match frame.get(ETHERTYPE..ETHERTYPE + 4) {
+        Some([0x81, 0, high, low]) => Some(u16::from_be_bytes([*high, *low]) & 0xfff),
+        _ => None,
+    }
+}
+
+/// Returns a frame with a VLAN tag.
+pub(crate) fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    let [high, low] = vlan.to_be_bytes();
+    [
+        &frame[..ETHERTYPE],
+        &[0x81, 0, high, low],
+        &frame[ETHERTYPE..],
+    ]
+    .concat()
+}
+
+fn number_at(frame: &[u8], place: usize) -> u32 {
+    let octets = frame[place..place + 4].try_into().unwrap();
+    u32::from_be_bytes(octets)
+}
+
+/// Returns the flow and the sequence number of a frame without a tag.
+pub(crate) fn flow_and_sequence(frame: &[u8]) -> (u32, u32) {
+    (number_at(frame, FLOW), number_at(frame, SEQUENCE))
+}
+
+/// A frame of the test: UDP over IPv4 over Ethernet (RFC 768, RFC 791), without a UDP checksum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) destination: [u8; 6],
+    /// Chooses addresses and ports.
+    pub(crate) flow: u32,
+    pub(crate) sequence: u32,
+    /// Octets without FCS.
+    pub(crate) length: usize,
+    /// True for the other direction of the flow.
+    pub(crate) is_answer: bool,
+}
+
+impl Frame {
+    pub(crate) fn of(flow: u32, sequence: u32) -> Self {
+        Self {
+            destination: [0x52, 0x54, 0, 0, 1, 0],
+            flow,
+            sequence,
+            length: FRAME_MIN,
+            is_answer: false,
+        }
+    }
+
+    pub(crate) fn octets(self) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(self.length);
+        frame.extend(self.destination);
+        frame.extend([0x52, 0x54, 0, 0, 2, 0]);
+        frame.extend([8, 0]);
+        let length = (self.length - 14) as u16;
+        let [_, b, c, d] = self.flow.to_be_bytes();
+        let mut ends = [
+            (
+                [10, b, c, d],
+                (self.flow.wrapping_mul(40_503) >> 3) as u16 | 0x400,
+            ),
+            ([192, 0, 2, 1], PORT),
+        ];
+        if self.is_answer {
+            ends.reverse();
+        }
+        let [(source, source_port), (destination, destination_port)] = ends;
+        let mut header = vec![0x45, 0];
+        header.extend(length.to_be_bytes());
+        header.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+        header.extend(source);
+        header.extend(destination);
+        let sum = checksum(&header).to_be_bytes();
+        header[10..12].copy_from_slice(&sum);
+        frame.extend(header);
+        frame.extend(source_port.to_be_bytes());
+        frame.extend(destination_port.to_be_bytes());
+        frame.extend((length - 20).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend(self.flow.to_be_bytes());
+        frame.extend(self.sequence.to_be_bytes());
+        let rest = frame.len()..self.length;
+        frame.extend(rest.map(|place| place as u8));
+        assert_eq!(frame.len(), self.length);
+        frame
+    }
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(octets: &[u8]) -> u16 {
+    let words = octets.chunks(2);
+    let sum: u32 = words
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
