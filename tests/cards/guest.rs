@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::DEADLINE;
 use crate::monitor::Monitor;
+use crate::switches::{Namespace, quietwire};
 use crate::wire::Wire;
 
 /// Device number of the first card's root port on the guest's root bus.
@@ -26,6 +27,8 @@ const DRIVERS: [&str; 2] = ["librte_net_e1000.so", "librte_net_vmxnet3.so"];
 /// QEMU 10 aborts in about one of thirty boots with an IOMMU, in this function.
 const ABORTS: &str = "iotlb_to_section";
 const ATTEMPTS: u32 = 3;
+/// Timeout for the log of the switch in a guest that may have failed.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two looks at the guest.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -36,6 +39,8 @@ pub(crate) enum Model {
     E1000e,
     Vmxnet3,
     Virtio,
+    /// virtio with four queues and RSS, at a tap.
+    VirtioRss,
 }
 
 impl Model {
@@ -46,6 +51,9 @@ impl Model {
             Self::Vmxnet3 => "vmxnet3",
             // Behind the IOMMU, as the others are.
             Self::Virtio => "virtio-net-pci,disable-legacy=on,iommu_platform=on",
+            Self::VirtioRss => {
+                "virtio-net-pci,disable-legacy=on,iommu_platform=on,mq=on,rss=on,vectors=10"
+            }
         }
     }
 }
@@ -72,7 +80,7 @@ fn image() -> &'static Path {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/build");
         let mut command = Command::new(script);
         command
-            .args(["--program", env!("CARGO_BIN_EXE_quietwire")])
+            .args(["--program", quietwire()])
             .arg("--kernel-package")
             .arg(emulator().join("kernel.deb"));
         for module in MODULES {
@@ -99,6 +107,9 @@ pub(crate) struct CardGuest {
     pub(crate) monitor: Monitor,
     agent: Agent,
     directory: TempDir,
+    relays: Vec<Child>,
+    /// Network namespace of QEMU and its taps.
+    _namespace: Namespace,
 }
 
 impl Drop for CardGuest {
@@ -106,14 +117,36 @@ impl Drop for CardGuest {
         if std::thread::panicking() {
             eprintln!("{}", self.printed());
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        for child in std::iter::once(&mut self.child).chain(&mut self.relays) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
-fn start(directory: &Path, cards: &[Model], wires: &[Wire]) -> Child {
+/// Starts the relays of cards at taps.
+fn start_relays(namespace: &Namespace, cards: &[Model], wires: &[Wire]) -> Vec<Child> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cards/relay.py");
+    let at_tap = |(index, (card, wire)): (usize, (&Model, &Wire))| {
+        (*card == Model::VirtioRss).then(|| {
+            let mut command = namespace.command("python3");
+            command.arg(&script).arg(tap(index)).args(wire.ends());
+            command.spawn().unwrap()
+        })
+    };
+    let cables = cards.iter().zip(wires).enumerate();
+    cables.filter_map(at_tap).collect()
+}
+
+/// Returns the name of a card's tap.
+fn tap(card: usize) -> String {
+    format!("qt{card}")
+}
+
+fn start(directory: &Path, namespace: &Namespace, cards: &[Model], wires: &[Wire]) -> Child {
     let path = |name: &str| directory.join(name).display().to_string();
-    let mut command = Command::new(emulator().join("run-qemu"));
+    let program = emulator().join("run-qemu");
+    let mut command = namespace.command(program.to_str().unwrap());
     command
         .args(["-nodefaults", "-no-user-config", "-no-reboot"])
         .args(["-display", "none", "-m", "2G", "-smp", "3"])
@@ -155,8 +188,16 @@ fn start(directory: &Path, cards: &[Model], wires: &[Wire]) -> Child {
             card.device(),
             mac(index)
         );
+        let id = format!("n{index}");
+        let netdev = match card {
+            Model::VirtioRss => format!(
+                "tap,id={id},ifname={},script=no,downscript=no,queues=4",
+                tap(index)
+            ),
+            _ => wire.netdev(&id),
+        };
         command
-            .args(["-netdev", &wire.netdev(&format!("n{index}"))])
+            .args(["-netdev", &netdev])
             .args(["-device", &port, "-device", &device]);
     }
     command
@@ -191,7 +232,8 @@ impl CardGuest {
         let wires: Vec<Wire> = names
             .map(|name| Wire::new(directory.path(), &name))
             .collect();
-        let mut child = start(directory.path(), cards, &wires);
+        let namespace = Namespace::new("cards");
+        let mut child = start(directory.path(), &namespace, cards, &wires);
         let mut agent = None;
         let deadline = Deadline::after(DEADLINE);
         let has_ended = deadline.poll(POLL, || {
@@ -227,11 +269,13 @@ impl CardGuest {
         }
         let mut guest = Self {
             child,
-            wires,
             addresses: Vec::new(),
             monitor: Monitor::connect(&at("qmp")),
             agent: agent.unwrap(),
             directory,
+            relays: start_relays(&namespace, cards, &wires),
+            wires,
+            _namespace: namespace,
         };
         guest.addresses = (0..cards.len())
             .map(|card| guest.address_of(card))
@@ -244,7 +288,7 @@ impl CardGuest {
         let files = ["console", "qemu.log"]
             .map(|name| fs::read(self.directory.path().join(name)).unwrap_or_default());
         let files = String::from_utf8_lossy(&files.concat()).into_owned();
-        let log = self.agent.run(&["cat", "/tmp/switch.log"], DEADLINE);
+        let log = self.agent.run(&["cat", "/tmp/switch.log"], LOG_TIMEOUT);
         format!("{files}\n{log:?}")
     }
 

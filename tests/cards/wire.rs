@@ -29,12 +29,12 @@ pub(crate) const FRAME_MIN: usize = 60;
 /// The end of a cable.
 pub(crate) struct Wire {
     socket: UnixDatagram,
-    /// QEMU's end.
+    /// QEMU's end, or that of a relay.
     far: PathBuf,
 }
 
 /// What arrived of frames, and in which order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Carried {
     pub(crate) frames: Vec<Vec<u8>>,
     /// Number of frames that did not arrive.
@@ -52,13 +52,19 @@ impl Wire {
         }
     }
 
+    /// Returns the paths of a relay's end and of this one.
+    pub(crate) fn ends(&self) -> [PathBuf; 2] {
+        let near = self.socket.local_addr().unwrap();
+        [self.far.clone(), near.as_pathname().unwrap().to_owned()]
+    }
+
     /// Returns QEMU's network device of this cable.
     pub(crate) fn netdev(&self, id: &str) -> String {
-        let near = self.socket.local_addr().unwrap();
-        let near = near.as_pathname().unwrap().display().to_string();
+        let [far, near] = self.ends();
         format!(
-            "dgram,id={id},local.type=unix,local.path={},remote.type=unix,remote.path={near}",
-            self.far.display()
+            "dgram,id={id},local.type=unix,local.path={},remote.type=unix,remote.path={}",
+            far.display(),
+            near.display()
         )
     }
 
@@ -106,10 +112,7 @@ impl Wire {
         let mut under_way = 0;
         let mut last = Instant::now();
         while under_way > 0 || !left.is_empty() {
-            assert!(
-                began.elapsed() < DEADLINE,
-                "frames take too long: {carried:?}"
-            );
+            assert!(began.elapsed() < DEADLINE, "frames take too long");
             let mut is_idle = true;
             if under_way < window
                 && let Some(frame) = left.front()
