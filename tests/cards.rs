@@ -309,7 +309,12 @@ fn an_unplugged_card_costs_its_own_port_alone() {
         named.len() == 1 && named[0].contains("port 'a'") && named[0].contains("was removed"),
         "{log}"
     );
-    // Other changes go on, and the port can be deleted.
+    // Another program takes a card away.
+    let taken = guest.addresses[3].clone();
+    guest.run(&format!("echo {taken} >/sys/bus/pci/drivers/vfio-pci/unbind"));
+    guest.port_becomes("d", "removed");
+    assert_eq!(guest.port("c")["state"], "up");
+    // Other changes go on, and a removed port is not opened again until it was deleted.
     guest.run("quietwire switch add port x=null:");
     assert_eq!(guest.port("a")["state"], "removed");
     guest.run("quietwire switch del port x");
