@@ -311,7 +311,9 @@ fn an_unplugged_card_costs_its_own_port_alone() {
     );
     // Another program takes a card away.
     let taken = guest.addresses[3].clone();
-    guest.run(&format!("echo {taken} >/sys/bus/pci/drivers/vfio-pci/unbind"));
+    guest.run(&format!(
+        "echo {taken} >/sys/bus/pci/drivers/vfio-pci/unbind"
+    ));
     guest.port_becomes("d", "removed");
     assert_eq!(guest.port("c")["state"], "up");
     // Other changes go on, and a removed port is not opened again until it was deleted.

@@ -168,6 +168,21 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
         "Frames received, by effect of the filter rules.",
         effects,
     );
+    let statistics = ports.iter().flat_map(|port| {
+        let name = port.counts.name.clone();
+        port.driver.iter().map(move |(statistic, value)| {
+            let labels = vec![("port", name.clone()), ("name", statistic.clone())];
+            (labels, *value as f64)
+        })
+    });
+    let statistics: Vec<_> = statistics.collect();
+    // Most are counters, but not all of them.
+    text.metric(
+        "port_driver_statistic",
+        "gauge",
+        "Statistics of the port's driver that are not 0, by the driver's names.",
+        statistics,
+    );
 }
 
 fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
@@ -466,11 +481,13 @@ mod tests {
         };
         port.counts.name = "a\"b\\c".to_owned();
         port.counts.rx_frames = 7;
+        port.driver.insert("rx_good_packets".to_owned(), 8);
         let text = exposition(&stats, &[port], &[], &[(Role::Forwarding, 3)]);
         for line in [
             "quietwire_switch_router_forwarded_packets_total 12",
             "quietwire_switch_port_receive_frames_total{port=\"a\\\"b\\\\c\"} 7",
             "# TYPE quietwire_switch_port_up gauge",
+            "quietwire_switch_port_driver_statistic{port=\"a\\\"b\\\\c\",name=\"rx_good_packets\"} 8",
             "quietwire_switch_denied_calls_total{role=\"forwarding\"} 3",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
