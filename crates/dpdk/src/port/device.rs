@@ -744,12 +744,11 @@ mod tests {
     #[test]
     fn the_toeplitz_hash_of_the_test_is_that_of_the_specification() {
         // Microsoft, Verifying the RSS Hash Calculation: 66.9.149.187:2794 to 161.142.100.80:1766.
-        let key: Vec<u8> =
-            "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
-                .as_bytes()
-                .chunks(2)
-                .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap())
-                .collect();
+        let key = [
+            0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3,
+            0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3,
+            0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+        ];
         let input = [66, 9, 149, 187, 161, 142, 100, 80, 0x0a, 0xea, 0x06, 0xe6];
         assert_eq!(toeplitz(&key, &input), 0x51cc_c178);
     }
