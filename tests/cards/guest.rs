@@ -356,8 +356,13 @@ impl CardGuest {
             .iter()
             .map(|(name, uri)| format!("--port '{name}={uri}'"))
             .collect();
+        let idle = if options.contains("--idle") {
+            ""
+        } else {
+            "--idle sleep"
+        };
         let script = format!(
-            "quietwire switch run --huge-pages require --memory-mib 256 --idle sleep --forwarding-cpus 1,2 \
+            "quietwire switch run --huge-pages require --memory-mib 256 {idle} --forwarding-cpus 1,2 \
              {} {options} >/tmp/switch.log 2>&1 </dev/null & echo $! >/tmp/switch.pid",
             ports.join(" ")
         );

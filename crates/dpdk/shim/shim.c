@@ -132,8 +132,9 @@ qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info, in
 	 * changes nothing. This pattern spreads well (Woo and Park, Scalable TCP Session Monitoring with Symmetric Receive-side
 	 * Scaling, 2012).
 	 */
-	static uint8_t key[KEY_MAX];
-	unsigned int i;
+#define EIGHT 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a
+	static uint8_t key[KEY_MAX] = { EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT };
+#undef EIGHT
 
 	conf->rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & flows;
 	if (conf->rx_adv_conf.rss_conf.rss_hf != 0)
@@ -142,8 +143,6 @@ qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info, in
 		return 0;
 	if (conf->rx_adv_conf.rss_conf.rss_hf == 0 || info->hash_key_size == 0 || info->hash_key_size > KEY_MAX)
 		return -ENOTSUP;
-	for (i = 0; i < KEY_MAX; i++)
-		key[i] = i % 2 == 0 ? 0x6d : 0x5a;
 	conf->rx_adv_conf.rss_conf.rss_key = key;
 	conf->rx_adv_conf.rss_conf.rss_key_len = info->hash_key_size;
 	return 0;
