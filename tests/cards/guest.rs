@@ -247,7 +247,7 @@ impl CardGuest {
             agent = found.and_then(Result::ok);
             agent.is_some().then_some(None)
         });
-        let said = || {
+        let printed = || {
             let files = ["console", "qemu.log"].map(|name| fs::read(at(name)).unwrap_or_default());
             String::from_utf8_lossy(&files.concat()).into_owned()
         };
@@ -255,16 +255,16 @@ impl CardGuest {
             Some(None) => {}
             Some(Some(status)) => {
                 assert!(
-                    said().contains(ABORTS),
+                    printed().contains(ABORTS),
                     "QEMU ended with {status}: {}",
-                    said()
+                    printed()
                 );
                 return None;
             }
             None => {
                 let _ = child.kill();
                 let _ = child.wait();
-                panic!("the guest did not boot: {}", said());
+                panic!("the guest did not boot: {}", printed());
             }
         }
         let mut guest = Self {

@@ -150,7 +150,7 @@ pub struct PortReport {
     pub xdp_mode: Option<String>,
     /// Link speed, Mbit/s, if the port has one.
     pub speed_mbps: Option<u32>,
-    /// Changes of the link of a `pci` port since it was opened, as seen once a second.
+    /// Changes of the link of a `pci` port since it was opened, read once a second.
     #[serde(default)]
     pub link_changes: u64,
     /// Receive queues.

@@ -117,7 +117,7 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
         ),
         (
             "port_link_changes_total",
-            "Changes of the link of a network card, as seen once a second.",
+            "Changes of the link of a network card, read once a second.",
             |port| port.link_changes,
         ),
         ("port_transmit_frames_total", "Frames sent.", |port| {
