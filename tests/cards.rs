@@ -134,7 +134,9 @@ fn cards_are_described(guest: &mut CardGuest) {
                 .next()
                 .unwrap_or_else(|| panic!("no {address}: {text}"));
             let root_port = format!("root port {}", CardGuest::root_port_of(card));
-            let facts = text[place..].split(&root_port).next().unwrap();
+            let (facts, _) = text[place..]
+                .split_once(&root_port)
+                .unwrap_or_else(|| panic!("{command}: no {root_port}: {text}"));
             // Nothing about another card is in between.
             assert!(
                 facts.contains("IOMMU group ") && facts.matches("vfio-pci").count() == 1,

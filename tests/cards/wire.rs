@@ -15,7 +15,7 @@ use crate::DEADLINE;
 /// Time without any frame after which those under way count as lost.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Octets of the longest frame.
-const FRAME_MAX: usize = 65_536;
+const FRAME_MAX: usize = 16_384;
 /// UDP port of the test's frames; a guest may send others.
 const PORT: u16 = 7777;
 /// Places in the test's frames: EtherType, source and destination ports, flow, sequence.
