@@ -563,7 +563,7 @@ impl Port {
                 device.start(&self.options)?;
                 let receivers = device.receivers(&self.options, &self.ends.interrupts)?;
                 self.ends.rx = receivers.into_iter().map(Receiver::Device).collect();
-                self.ends.tx = (0..self.options.tx_queues)
+                self.ends.tx = (0..device.tx_queues())
                     .map(|queue| Sender::Device(device.sender(queue, &self.options)))
                     .collect();
             }

@@ -201,6 +201,7 @@ impl Device {
         let function = ConfiguredFunction::open(uri, options)?;
         let mut device = probe(eal, uri, options, pool, function.is_some())?;
         device._function = function;
+        let options = &device.options(options)?;
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
         if let PortUri::AfXdp { interface, .. } = uri {
@@ -468,17 +469,38 @@ impl Device {
         Ok(())
     }
 
+    /// Returns the options for this device, which may have fewer transmit queues than threads.
+    fn options(&self, options: &PortOptions) -> Result<PortOptions, Error> {
+        let mut options = options.clone();
+        if options.fewer_tx_queues {
+            options.tx_queues = options.tx_queues.min(self.info()?.max_tx_queues);
+        }
+        Ok(options)
+    }
+
+    /// Returns the properties of the device.
+    fn info(&self) -> Result<sys::rte_eth_dev_info, Error> {
+        // SAFETY: plain integers and pointers, for which zero is a value, filled by DPDK; the port exists.
+        let (code, info) = unsafe {
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            (sys::rte_eth_dev_info_get(self.id, &raw mut info), info)
+        };
+        self.check(code, "asking the driver for its limits")?;
+        Ok(info)
+    }
+
+    /// Returns the number of transmit queues.
+    pub(crate) fn tx_queues(&self) -> u16 {
+        u16::try_from(self.tx.len()).unwrap_or(u16::MAX)
+    }
+
     fn configure(&mut self, options: &PortOptions, pool: &Mempool) -> Result<(), Error> {
         let id = self.id;
+        let info = self.info()?;
+        check_queues(options, &info)?;
         // SAFETY: plain integers for which zero is a value, filled by DPDK or set below; the port
         // exists, the pool outlives it (Device holds it).
         unsafe {
-            let mut info: sys::rte_eth_dev_info = mem::zeroed();
-            self.check(
-                sys::rte_eth_dev_info_get(id, &raw mut info),
-                "asking the driver for its limits",
-            )?;
-            check_queues(options, &info)?;
             let mut conf: sys::rte_eth_conf = mem::zeroed();
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;

@@ -13,6 +13,8 @@ pub struct PortOptions {
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
+    /// True if a device with a DPDK driver may have fewer transmit queues ([`crate::StartedPort::tx`] has them).
+    pub fewer_tx_queues: bool,
     /// Descriptors in each receive ring: a power of two, 32 to 16384.
     pub rx_ring_size: u16,
     /// Descriptors in each transmit ring: a power of two, 32 to 16384.
@@ -31,6 +33,7 @@ impl PortOptions {
             name: name.to_owned(),
             rx_queues: 1,
             tx_queues: 1,
+            fewer_tx_queues: false,
             rx_ring_size: 1024,
             tx_ring_size: 1024,
             frame_size_max,

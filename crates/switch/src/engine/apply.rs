@@ -282,7 +282,7 @@ impl Engine {
                 plan: plan.clone(),
                 handle: started.handle,
                 queues: Vec::new(),
-                tx_queues: options.tx_queues,
+                tx_queues: started.tx.len() as u16,
                 homes: Vec::new(),
                 guests: Vec::new(),
                 spare_tx: started.tx,
@@ -414,6 +414,8 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
         name: port.name.clone(),
         rx_queues: port.rx_queues,
         tx_queues: port.tx_queues(plan.forwarding_cpus.len()),
+        // Threads without one send through another thread.
+        fewer_tx_queues: port.tx_queues.is_none(),
         rx_ring_size: plan.rx_ring_size,
         tx_ring_size: plan.tx_ring_size,
         frame_size_max: plan.frame_size_max,
