@@ -66,7 +66,9 @@ impl Network {
             ("b", socket("b")),
             ("r", "af-packet:r0".to_owned()),
         ];
-        let arguments = ["--bridge", "still=a,b", "--forwarding-cpus", "1"];
+        let bridge = ["--bridge", "still=a,b", "--forwarding-cpus", "1"];
+        // Every port that comes has 10 MiB of buffers.
+        let arguments = [&bridge[..], &["--memory-mib", "1024"]].concat();
         let switch = Switch::start(&self.switch, &self.directory, &ports, &arguments);
         switch.change(&["set", "vrf", "main", "--kernel-table", "254"]);
         let interface = ["add", "interface", "r-if", "--port", "r"];

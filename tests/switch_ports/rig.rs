@@ -194,8 +194,10 @@ impl Switch {
     ) -> Self {
         let control = directory.join("control.sock");
         let log = directory.join("log");
-        command.args(["switch", "run", "--memory-mib", "224"]);
-        command.args(["--huge-pages", "never"]);
+        command.args(["switch", "run", "--huge-pages", "never"]);
+        if !arguments.contains(&"--memory-mib") {
+            command.args(["--memory-mib", "224"]);
+        }
         if !arguments.contains(&"--idle") {
             command.args(["--idle", "yield"]);
         }
