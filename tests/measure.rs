@@ -3,6 +3,9 @@
 //! named, and failures of the tester are never attributed to the device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "measure/time_stamps.rs"]
+mod time_stamps;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

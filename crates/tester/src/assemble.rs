@@ -23,6 +23,8 @@ pub(crate) struct LaneResult {
     pub(crate) sent: Sent,
     /// Frames sent, by transmit time, if the run observes losses.
     pub(crate) slices: Option<Slices>,
+    /// Transmit times of the low-rate frames, ticks, if the lane noted them.
+    pub(crate) low_rate_ticks: Vec<u64>,
     scheduled: u64,
     unsent: u64,
     /// Frames sent late.
@@ -58,6 +60,7 @@ impl LaneResult {
             received: lane.received,
             sent: lane.sent,
             slices: lane.slices,
+            low_rate_ticks: lane.low_rate_ticks,
         }
     }
 }

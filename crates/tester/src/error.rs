@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Errors that prevent a trial. A failure of the tester during a trial is not an error: it makes the result invalid.
 
+use std::path::PathBuf;
+
 use quietwire_base::Fault;
 
 use crate::traffic::ReplayError;
@@ -53,6 +55,14 @@ pub enum TesterError {
     /// The device cannot be restarted.
     #[error("cannot restart the device: {0}")]
     Restart(String),
+    /// The time stamps of a trial cannot be written.
+    #[error("cannot write the time stamps to {}: {error}", path.display())]
+    TimeStamps {
+        /// The file.
+        path: PathBuf,
+        /// Error of the system.
+        error: std::io::Error,
+    },
     /// The self-test's device failed.
     #[error("the self-test's device failed: {0}")]
     SelfTestDevice(String),

@@ -84,6 +84,8 @@ pub(crate) struct Lane<'port> {
     pub(crate) sent: Sent,
     /// Frames sent, by transmit time, if the run observes losses.
     pub(crate) slices: Option<Slices>,
+    /// Transmit times of the low-rate frames, ticks, by sequence number, if they are noted.
+    pub(crate) low_rate_ticks: Vec<u64>,
 }
 
 /// Link state of a port during a trial.
@@ -270,7 +272,13 @@ impl<'port> Lane<'port> {
             received: observed,
             sent: Sent::default(),
             slices: None,
+            low_rate_ticks: Vec::new(),
         }
+    }
+
+    /// Makes the lane note the transmit times of at most `frames` low-rate frames.
+    pub(crate) fn note_low_rate(&mut self, frames: usize) {
+        self.low_rate_ticks = Vec::with_capacity(frames);
     }
 
     /// Begins a part of the trial, with this epoch and this schedule.
@@ -278,6 +286,7 @@ impl<'port> Lane<'port> {
         self.low_rate = low_rate;
         self.writer.begin(epoch);
         self.sent = Sent::default();
+        self.low_rate_ticks.clear();
         self.backlog.begin(pacer.start());
         self.pacer = self.role.transmits.then_some(pacer);
     }
@@ -326,6 +335,10 @@ impl<'port> Lane<'port> {
             if of_low_rate {
                 self.low_rate.advance(now, due.late_frames > 0);
                 self.writer.write_low_rate(&mut self.tx_burst, now);
+                // The packet path does not allocate memory.
+                if self.low_rate_ticks.len() < self.low_rate_ticks.capacity() {
+                    self.low_rate_ticks.push(now);
+                }
             } else {
                 self.writer.write(&mut self.tx_burst, now);
             }

@@ -33,6 +33,7 @@ pub mod self_test;
 mod simulated;
 mod tester;
 mod threads;
+mod time_stamps;
 mod tracker;
 pub mod traffic;
 mod trex;
@@ -60,6 +61,7 @@ pub use latency::{
 pub use pause::leave_cpu;
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
 pub use tester::{FrameAccess, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions};
+pub use time_stamps::TimeStampFile;
 pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,

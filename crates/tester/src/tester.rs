@@ -20,6 +20,7 @@ use crate::calibration::{
 use crate::clock::ticks_per_second;
 use crate::error::TesterError;
 use crate::pacer::Pace;
+use crate::time_stamps::TimeStampFile;
 use crate::trial::{Directions, Trial, TrialResult};
 use crate::trial_run::TrialProfile;
 
@@ -49,6 +50,8 @@ pub struct Tester {
     pub(crate) abort: Arc<AtomicBool>,
     /// The last traffic description prepared. All trials of a search use the same one.
     pub(crate) ready: Option<Ready>,
+    /// File with the times of the low-rate frames of all trials.
+    pub(crate) time_stamps: Option<TimeStampFile>,
 }
 
 /// Largest number of ports: a frame carries the port number in 8 bits.
@@ -117,6 +120,7 @@ impl Tester {
             source: None,
             abort: Arc::default(),
             ready: None,
+            time_stamps: None,
         })
     }
 
@@ -189,6 +193,11 @@ impl Tester {
     /// Sets the use of seccomp filters in the threads of later trials. Default: enforce.
     pub fn set_seccomp(&mut self, seccomp: Seccomp) {
         self.seccomp = seccomp;
+    }
+
+    /// Adds the transmit and receive times of the low-rate frames of later trials to a file. Default: none.
+    pub fn record_time_stamps(&mut self, file: TimeStampFile) {
+        self.time_stamps = Some(file);
     }
 
     /// Returns the process ids of the peers of the ports, as far as they are known.

@@ -17,9 +17,11 @@ use crate::error::TesterError;
 use crate::frame::Epoch;
 use crate::judge::{Limits, judge};
 use crate::lane::Lane;
+use crate::latency::{Samples, Scale};
 use crate::pacer::{Pace, dealt};
 use crate::tester::{FrameAccess, Ready, Tester, TesterIdle, TesterOptions};
 use crate::threads::{guard_realtime, run_threads};
+use crate::time_stamps::{Stream, TIMES_MAX, TrialStart};
 use crate::trial::{PortResult, Trial, TrialResult};
 use crate::trial_context::TrialContext;
 use crate::watch::{Arrivals, Pulse, Slices};
@@ -105,6 +107,10 @@ impl Tester {
         }
         deal_burst(&mut lanes, profile.pace);
         let (armed, stop_sending) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        if self.time_stamps.is_some() {
+            let frames = low_rate_frames_max(trial);
+            lanes.iter_mut().for_each(|lane| lane.note_low_rate(frames));
+        }
         let pulses = set_watch(&mut lanes, profile.watch, &times, &armed);
         let control = TrialControl {
             start: times.start,
@@ -144,6 +150,7 @@ impl Tester {
         self.set_totals(&mut result, &before, &lanes);
         result.health.clock_error_ratio = clock_error_ratio;
         self.judge(&mut result, profile);
+        self.add_time_stamps(&result, times.start, &lanes)?;
         Ok(TrialRun {
             result,
             lanes,
@@ -170,6 +177,40 @@ impl Tester {
             _ => self.options.limits,
         };
         result.validity = judge(result, limits, &links_down);
+    }
+
+    /// Adds the times of the low-rate frames to the file, if there is one.
+    fn add_time_stamps(
+        &mut self,
+        result: &TrialResult,
+        start: u64,
+        lanes: &[LaneResult],
+    ) -> Result<(), TesterError> {
+        let Some(file) = &mut self.time_stamps else {
+            return Ok(());
+        };
+        let mut received = Samples::default();
+        lanes
+            .iter()
+            .for_each(|lane| received.merge(&lane.received.samples));
+        // One lane of a port sends its stream.
+        let senders = lanes.iter().filter(|lane| !lane.low_rate_ticks.is_empty());
+        let streams: Vec<Stream<'_>> = senders
+            .map(|lane| Stream {
+                port: lane.port as u8,
+                sent: &lane.low_rate_ticks,
+            })
+            .collect();
+        let start = TrialStart {
+            unix_ns: result.started_unix_ns,
+            tick: start,
+        };
+        let scale = Scale::new(ticks_per_second());
+        let added = file.append(start, scale, &streams, &received);
+        added.map_err(|error| TesterError::TimeStamps {
+            path: file.path().to_owned(),
+            error,
+        })
     }
 
     /// Records the counters of each port over the whole trial.
@@ -267,6 +308,12 @@ fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
         Some(rate_pps) => trial.low_rate_pps.min(rate_pps / 2.0),
         None => trial.low_rate_pps,
     }
+}
+
+/// Returns an upper bound of the frames of a low-rate stream that a file of time stamps has room for.
+fn low_rate_frames_max(trial: &Trial) -> usize {
+    let scheduled = (trial.low_rate_pps * trial.duration_s).ceil() as u64 + 2;
+    scheduled.min(TIMES_MAX) as usize
 }
 
 fn timetable(

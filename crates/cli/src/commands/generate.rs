@@ -35,7 +35,9 @@ use validity::validity_lines;
 
 use super::device::DeviceArgs;
 use super::isolation::IsolationArgs;
-use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, load_calibrations};
+use super::own_tester::{
+    Ip, LINK_DEADLINE, OwnTesterArgs, check_time_stamps, load_calibrations, record_time_stamps,
+};
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use crate::units::{
@@ -103,6 +105,9 @@ pub(crate) struct GenerateArgs {
     /// port's load.
     #[arg(long, value_name = "RATE", default_value_t = LOW_RATE_PPS, value_parser = parse_low_rate)]
     low_rate: f64,
+    /// Write the transmit and receive time of each frame of the latency streams to this pcapng file.
+    #[arg(long, value_name = "FILE")]
+    timestamps: Option<PathBuf>,
     #[command(flatten)]
     tester: OwnTesterArgs,
     #[command(flatten)]
@@ -134,6 +139,11 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )));
     }
     if args.connections.is_requested() {
+        if args.timestamps.is_some() {
+            bail!(Usage(
+                "--timestamps: conversations have no latency streams (remove it)".to_owned()
+            ));
+        }
         return connections::run(&Setup {
             connections: &args.connections,
             ports: &args.ports,
@@ -149,6 +159,12 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     args.isolation.check(&args.tester)?;
     let (trial, is_unpaced) = trial(args)?;
     check_trial(is_unpaced, &trial)?;
+    if args.timestamps.is_some() && trial.low_rate_pps <= 0.0 {
+        bail!(Usage(
+            "--timestamps: the trial has no latency streams, because of --low-rate 0 or a capture (remove --timestamps)".to_owned()
+        ));
+    }
+    check_time_stamps(args.timestamps.as_ref())?;
     warn_of_idle_cpus(&cpus, &args.ports);
     args.tester.check_machine(&args.ports)?;
     let stop = stop_on_signals(ISOLATION_LEFT)?;
@@ -168,6 +184,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         .isolation
         .isolate(&args.tester, &mut tester, whole_s(&trial), &stop)?;
     load_calibrations(&mut tester, args.calibration.as_ref())?;
+    record_time_stamps(&mut tester, args.timestamps.as_ref())?;
     let missing = tester.missing_calibration(&trial);
     missing.iter().for_each(say);
     leave_alone(args.settle, &stop);

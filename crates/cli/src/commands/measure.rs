@@ -18,7 +18,7 @@ use quietwire_study::{
 use quietwire_tester::Preparation;
 use quietwire_tester::connections::Connections;
 
-use super::own_tester::{LINK_DEADLINE, load_calibrations};
+use super::own_tester::{LINK_DEADLINE, check_time_stamps, load_calibrations, record_time_stamps};
 use super::study::conclude;
 use super::study::progress::ProgressView;
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
@@ -44,6 +44,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
             make_parent(option, path)?;
         }
     }
+    check_time_stamps(args.timestamps.as_ref())?;
     let stop = stop_on_signals(ISOLATION_LEFT)?;
     let (mut bench, isolation) = match &args.tester {
         Some(_) if args.isolation.names_device() => {
@@ -173,6 +174,7 @@ fn built_in(
         .isolation
         .isolate(&args.own, &mut tester, trial_s, stop)?;
     load_calibrations(&mut tester, args.calibration.as_ref())?;
+    record_time_stamps(&mut tester, args.timestamps.as_ref())?;
     let bench = GeneratorBench::new(file, Box::new(tester))?
         .isolated(isolation.record().clone())
         .with_device(device);

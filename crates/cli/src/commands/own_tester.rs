@@ -14,14 +14,17 @@ use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
     Calibrations, CalibrationsError, FrameAccess, IpVersion, Limits, Preparation,
-    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions,
+    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions, TimeStampFile,
 };
 
 use crate::exit::{Usage, require_memory, require_root};
+use crate::output::{check_place, make_parent, unwritable};
 use crate::units::seccomp_values;
 
 /// Timeout for a peer to connect.
 pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
+
+const TIME_STAMPS: &str = "--timestamps";
 
 /// Value of `--ip`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -59,6 +62,24 @@ pub(super) fn load_calibrations(tester: &mut Tester, given: Option<&PathBuf>) ->
         }
         cited => Ok(cited?),
     }
+}
+
+/// Checks the path of `--timestamps` before the tester opens its ports.
+pub(super) fn check_time_stamps(path: Option<&PathBuf>) -> Result<()> {
+    let Some(path) = path else {
+        return Ok(());
+    };
+    check_place(TIME_STAMPS, path)?;
+    make_parent(TIME_STAMPS, path)
+}
+
+/// Lets the tester write the times of its low-rate frames to the file of `--timestamps`.
+pub(super) fn record_time_stamps(tester: &mut Tester, path: Option<&PathBuf>) -> Result<()> {
+    if let Some(path) = path {
+        let file = TimeStampFile::create(path);
+        tester.record_time_stamps(file.map_err(|error| unwritable(TIME_STAMPS, path, &error))?);
+    }
+    Ok(())
 }
 
 /// Resources of the tester.

@@ -61,6 +61,7 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
         received: Received::new(Epoch::default(), 10, marks, PORTS_MAX, 1_000_000_000),
         sent: Sent::default(),
         slices: None,
+        low_rate_ticks: Vec::new(),
         scheduled: offered.iter().sum(),
         unsent: 0,
         offered: offered.iter().sum(),

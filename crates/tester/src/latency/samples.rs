@@ -49,6 +49,11 @@ impl Samples {
         Self { list }
     }
 
+    /// Returns the samples.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Sample> {
+        self.list.iter()
+    }
+
     /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.list.len()

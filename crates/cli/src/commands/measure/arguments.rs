@@ -69,6 +69,9 @@ pub(crate) struct MeasureArgs {
     /// $XDG_STATE_HOME or ~/.local/state, if it exists.
     #[arg(long, value_name = "FILE", conflicts_with = "tester")]
     pub(super) calibration: Option<PathBuf>,
+    /// Write the transmit and receive time of each frame of the latency streams of all trials to this pcapng file.
+    #[arg(long, value_name = "FILE", conflicts_with = "tester")]
+    pub(super) timestamps: Option<PathBuf>,
     #[command(flatten)]
     pub(super) device: DeviceArgs,
     /// Store every trial in this new file (SQLite), from which `study report` can write the page again.
