@@ -5,6 +5,7 @@ use quietwire_base::fuzz::{check, planted};
 
 use crate::counts::{of_dump, of_interfaces, of_links};
 use crate::cycles::CycleCount;
+use crate::own_view::{OwnView, PartView};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -55,4 +56,47 @@ fn fuzz_vpp(octets: &[u8]) -> bool {
 #[test]
 fn vpp() {
     check(CRATE, "lab-vpp", fuzz_vpp);
+}
+
+/// Returns true if a view of several parts has a counter beyond any that a corpus has.
+fn has_large_counter(view: &OwnView) -> bool {
+    const LARGE: u64 = 1_000_000_000_000;
+    let is_large = |part: &PartView| part.counters.values().any(|number| *number > LARGE);
+    view.parts.len() > 1 && view.parts.values().any(is_large)
+}
+
+/// Checks that neither parts nor counters exceed their limits.
+fn assert_bounded(view: &OwnView) {
+    assert!(view.parts.len() <= 256);
+    assert!(view.parts.values().all(|part| part.counters.len() <= 1024));
+}
+
+/// Parses any text as the output of `ovs-appctl dpif-netdev/pmd-perf-show`.
+fn fuzz_pmd_perf(octets: &[u8]) -> bool {
+    let Ok(view) = OwnView::of_pmd_perf(&String::from_utf8_lossy(octets)) else {
+        return false;
+    };
+    assert_bounded(&view);
+    planted("lab-pmd-perf", || has_large_counter(&view));
+    true
+}
+
+#[test]
+fn pmd_perf() {
+    check(CRATE, "lab-pmd-perf", fuzz_pmd_perf);
+}
+
+/// Parses any text as the output of VPP's `show runtime`.
+fn fuzz_runtime(octets: &[u8]) -> bool {
+    let Ok(view) = OwnView::of_runtime(&String::from_utf8_lossy(octets)) else {
+        return false;
+    };
+    assert_bounded(&view);
+    planted("lab-vpp-runtime", || has_large_counter(&view));
+    true
+}
+
+#[test]
+fn vpp_runtime() {
+    check(CRATE, "lab-vpp-runtime", fuzz_runtime);
 }

@@ -23,6 +23,7 @@ mod isolation;
 mod lab;
 mod neighbours;
 mod netns;
+mod own_view;
 mod programs;
 mod router_tables;
 mod spawn;
@@ -51,6 +52,7 @@ pub use neighbours::{
     Placement, neighbour_kinds,
 };
 pub use netns::NetNs;
+pub use own_view::{OwnView, PartView};
 pub use programs::{FIREWALL_RULES, availability};
 pub use state_directory::{STATE_DIRECTORY, check_idle};
 pub use stop::Stop;

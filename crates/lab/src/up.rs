@@ -33,6 +33,7 @@ use crate::counts::TIMEOUT;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, Plan};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder_for};
 use crate::stop::Stop;
 use crate::topology::{ElementPlace, Graph, Program, Role};
@@ -205,6 +206,17 @@ impl UpLab {
                     None
                 }
             }
+        });
+        reported.collect()
+    }
+
+    /// Reads what each element counts about its own work, or why it does not report it. One deadline of 2 s covers all elements.
+    #[must_use]
+    pub fn own_views(&self) -> BTreeMap<String, Result<OwnView, String>> {
+        let deadline = Deadline::after(TIMEOUT);
+        let reported = self.running.iter().map(|running| {
+            let view = running.forwarder.own_view(&running.plan, deadline);
+            (running.plan.name.clone(), view)
         });
         reported.collect()
     }

@@ -1016,6 +1016,8 @@ fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
         cpu_time_s: 0.5,
         is_kernels: false,
         tsc_hz: 2_000_000_000,
+        own_view: None,
+        own_view_unavailable: None,
     }
 }
 

@@ -55,7 +55,7 @@ pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
 pub use quietwire_lab::topology::Role;
-pub use quietwire_lab::{CycleCount, Intensity, RunningSwitch};
+pub use quietwire_lab::{CycleCount, Intensity, OwnView, PartView, RunningSwitch};
 
 pub use methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,

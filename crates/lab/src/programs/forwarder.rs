@@ -7,6 +7,7 @@ use quietwire_tester::account::ElementCounts;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, GuestSide, Plan, Process};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
@@ -46,6 +47,14 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
     /// The reason why it does not report it.
     fn cycles(&self, _plan: &Plan) -> Result<Option<CycleCount>, String> {
         Ok(None)
+    }
+
+    /// Returns what the program counts about its own work since the start.
+    ///
+    /// # Errors
+    /// The reason, as a clause, why it does not report it by the deadline.
+    fn own_view(&self, _plan: &Plan, _deadline: Deadline) -> Result<OwnView, String> {
+        Err("the lab reads no counters of this program about its own work".to_owned())
     }
 
     /// Kills the program and starts it again with the same command (RFC 6201, section 4.2). The caller repeats the configuration that the

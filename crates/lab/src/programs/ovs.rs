@@ -13,6 +13,7 @@ use crate::counts::{of_dump, run_until};
 use crate::cycles::CycleCount;
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
+use crate::own_view::OwnView;
 use crate::topology::{Encapsulation, Forwarding};
 use crate::unavailable::Unavailable;
 
@@ -181,6 +182,14 @@ impl Ovs {
     /// Counters of its polling threads since their start.
     pub(super) fn cycles(&self, plan: &Plan) -> Result<CycleCount, String> {
         CycleCount::of_ovs(&appctl(plan, &["dpif-netdev/pmd-stats-show"])?)
+    }
+
+    /// Its polling threads' own view of their work.
+    pub(super) fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        let control = plan.directory.join("daemon.ctl").display().to_string();
+        let words = ["ovs-appctl", "--timeout=5", "-t", &control];
+        let words = [&words[..], &["dpif-netdev/pmd-perf-show"][..]].concat();
+        OwnView::of_pmd_perf(&run_until(deadline, &words)?)
     }
 
     /// Its database's settings, bridges and flows.

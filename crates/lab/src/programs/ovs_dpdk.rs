@@ -10,6 +10,7 @@ use super::vdev::{claim_runtime_directory, free_huge_memory_mib, threads};
 use crate::cycles::CycleCount;
 use crate::element::{Attachment, ElementContext, Plan, Process};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
@@ -101,6 +102,10 @@ impl Forwarder for OvsDpdk {
 
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
         self.0.cycles(plan).map(Some)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        self.0.own_view(plan, deadline)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

@@ -10,6 +10,7 @@ use super::vdev::threads_with_main;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
@@ -50,6 +51,10 @@ impl Forwarder for OvsNetdev {
     /// Its main thread forwards, among its other work.
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
         self.0.cycles(plan).map(Some)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        self.0.own_view(plan, deadline)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

@@ -20,6 +20,7 @@ use crate::counts::of_switch;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::own_view::OwnView;
 use crate::router_tables::RouterTables;
 use crate::switch_command::SwitchCommand;
 use crate::thread::{DeviceThread, ThreadRole};
@@ -269,6 +270,12 @@ impl Forwarder for Quietwire {
         let request = Request::Show(Subject::Cycles);
         let reported: CyclesReport = ask(&control_socket(plan), &request)?;
         Ok(Some(CycleCount::of_quietwire(&reported)))
+    }
+
+    fn own_view(&self, plan: &Plan, _deadline: Deadline) -> Result<OwnView, String> {
+        let request = Request::Show(Subject::Cycles);
+        let reported: CyclesReport = ask(&control_socket(plan), &request)?;
+        Ok(OwnView::of_quietwire(&reported))
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

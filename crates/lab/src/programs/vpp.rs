@@ -14,6 +14,7 @@ use super::vdev::threads;
 use crate::counts::{of_interfaces, run_until};
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::topology::Forwarding;
 use crate::unavailable::Unavailable;
@@ -229,6 +230,12 @@ impl Forwarder for Vpp {
             counts.ports.insert(format!("p{port}"), port_counts);
         }
         Ok(counts)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        let words = self.words(plan, "show runtime");
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        OwnView::of_runtime(&run_until(deadline, &words)?)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -344,6 +344,8 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
                     cpu_time_s: 1.0,
                     is_kernels: true,
                     tsc_hz: 2_000_000_000,
+                    own_view: None,
+                    own_view_unavailable: None,
                 }];
             }
         }

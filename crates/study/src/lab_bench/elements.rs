@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_lab::CycleCount;
 use quietwire_lab::topology::Role;
+use quietwire_lab::{CycleCount, OwnView};
 use quietwire_monitor::Activity;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,33 @@ pub struct ElementActivity {
     pub is_kernels: bool,
     /// Ticks of the time stamp counter per second.
     pub tsc_hz: u64,
+    /// What its program counts about its own work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_view: Option<OwnView>,
+    /// Why the program's own view is unavailable, as a clause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_view_unavailable: Option<String>,
+}
+
+/// Views of all elements by name, or why they are unavailable.
+pub(super) type OwnViews = BTreeMap<String, Result<OwnView, String>>;
+
+impl ElementActivity {
+    /// Sets the program's own view of the time between two samples.
+    pub(super) fn set_own_view(&mut self, before: &OwnViews, after: &OwnViews) {
+        let increase = match (before.get(&self.name), after.get(&self.name)) {
+            (Some(Ok(before)), Some(Ok(after))) => after
+                .since(before)
+                .ok_or_else(|| "its counters began again during the trial".to_owned()),
+            (Some(Err(reason)), _) | (_, Some(Err(reason))) => Err(reason.clone()),
+            // It did not exist at both times.
+            _ => return,
+        };
+        match increase {
+            Ok(view) => self.own_view = Some(view),
+            Err(reason) => self.own_view_unavailable = Some(reason),
+        }
+    }
 }
 
 /// Returns the work of elements between two samples.
@@ -66,6 +93,8 @@ pub(super) fn activity_of(
                 .map_or_else(of_threads, of_softirqs),
             is_kernels: element.kernel_cpus.is_some(),
             tsc_hz,
+            own_view: None,
+            own_view_unavailable: None,
         }
     };
     elements.iter().map(of_element).collect()
@@ -73,6 +102,7 @@ pub(super) fn activity_of(
 
 #[cfg(test)]
 mod tests {
+    use quietwire_lab::PartView;
     use quietwire_monitor::{CpuActivity, ThreadActivity};
 
     use super::*;
@@ -123,6 +153,32 @@ mod tests {
             (0.75, false)
         );
         assert_eq!(reported[1].counted, None);
+        let [before, after] = [3, 10].map(|calls| {
+            let part = PartView {
+                counters: BTreeMap::from([("calls".to_owned(), calls)]),
+                ..PartView::default()
+            };
+            OwnView {
+                parts: BTreeMap::from([("worker".to_owned(), part)]),
+            }
+        });
+        let views = |view| BTreeMap::from([("S".to_owned(), view)]);
+        let mut counted = reported[0].clone();
+        counted.set_own_view(&views(Ok(before.clone())), &views(Ok(after.clone())));
+        let view = counted.own_view.unwrap();
+        assert_eq!(view.parts["worker"].counters["calls"], 7);
+        let refused = |before, after| {
+            let mut element = reported[0].clone();
+            element.set_own_view(&views(before), &views(after));
+            (element.own_view, element.own_view_unavailable.unwrap())
+        };
+        let (none, reason) = refused(Ok(after), Ok(before.clone()));
+        assert!(none.is_none() && reason.contains("began again"), "{reason}");
+        let (none, reason) = refused(Ok(before), Err("it is not installed".to_owned()));
+        assert!(
+            none.is_none() && reason == "it is not installed",
+            "{reason}"
+        );
         assert_eq!(
             (reported[1].cpu_time_s, reported[1].is_kernels),
             (0.25, true)

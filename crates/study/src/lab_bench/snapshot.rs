@@ -12,7 +12,7 @@ use quietwire_monitor::{
 };
 
 use super::LabBenchError;
-use super::elements;
+use super::elements::{self, OwnViews};
 use super::topology;
 use crate::activity::TrialActivity;
 use crate::executor::Device;
@@ -21,6 +21,7 @@ use crate::executor::Device;
 pub(super) struct DeviceSnapshot {
     machine: Snapshot,
     cycles: BTreeMap<String, CycleCount>,
+    views: OwnViews,
 }
 
 /// Maximum number of threads of neighbours that are stored with a trial.
@@ -33,6 +34,9 @@ impl DeviceSnapshot {
         at_work: Option<&NeighbourSample>,
         edge: Edge,
     ) -> Result<Self, LabBenchError> {
+        // Some programs are queried by another program, whose time does not belong to the trial.
+        let views = || device.map(UpLab::own_views).unwrap_or_default();
+        let at_start = (edge == Edge::Start).then(views);
         let cycles = device.map(UpLab::cycles).unwrap_or_default();
         let elements = device.map(|device| topology::elements(device.state()));
         let elements = elements.unwrap_or_default().into_iter();
@@ -45,6 +49,7 @@ impl DeviceSnapshot {
         Ok(Self {
             machine: Snapshot::take_all(Path::new("/"), &watched, edge)?,
             cycles,
+            views: at_start.unwrap_or_else(views),
         })
     }
 
@@ -84,7 +89,10 @@ pub(super) fn activity(
     let device = lab.device();
     let elements = device.map(|device| topology::elements(device.state()));
     let elements = elements.unwrap_or_default();
-    let elements = elements::activity_of(&elements, cycles, &activity, hz);
+    let mut elements = elements::activity_of(&elements, cycles, &activity, hz);
+    for element in &mut elements {
+        element.set_own_view(&before.views, &after.views);
+    }
     let neighbours = at_work
         .map(|at_work| lab.intensity_since(&at_work))
         .transpose()?;

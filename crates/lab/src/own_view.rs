@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a device counts about its own work: cycles by step, bursts, nodes of its graph. Each program has its own names.
+
+use std::collections::BTreeMap;
+
+use quietwire_switch::report::CyclesReport;
+use serde::{Deserialize, Serialize};
+
+/// Largest number of parts in a view.
+const PARTS_MAX: usize = 256;
+/// Largest number of counters of a part.
+const COUNTERS_MAX: usize = 1024;
+/// Longest name of a part or a counter, octets.
+const NAME_MAX: usize = 64;
+
+/// A device's counters of its own work since its start, or the increase during a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OwnView {
+    /// Its parts, such as threads, by the names that the program gives them.
+    pub parts: BTreeMap<String, PartView>,
+}
+
+/// Counters of a part of a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PartView {
+    /// Counters by name. The names are those of the program.
+    pub counters: BTreeMap<String, u64>,
+    /// Values at the time of the sample that are no counters, such as means of the program.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, f64>,
+}
+
+impl PartView {
+    fn count(&mut self, name: &str, number: u64) {
+        if name.len() <= NAME_MAX && self.counters.len() < COUNTERS_MAX {
+            self.counters.insert(name.to_owned(), number);
+        }
+    }
+
+    fn set(&mut self, name: &str, number: f64) {
+        let fits = name.len() <= NAME_MAX && self.values.len() < COUNTERS_MAX;
+        if fits && number.is_finite() {
+            self.values.insert(name.to_owned(), number);
+        }
+    }
+
+    /// Returns the increase since an earlier sample; `None` if a counter went backwards.
+    fn since(&self, then: &Self) -> Option<Self> {
+        let counters = self.counters.iter().map(|(name, now)| {
+            // A counter that the program did not show before was zero.
+            let before = then.counters.get(name).copied().unwrap_or(0);
+            Some((name.clone(), now.checked_sub(before)?))
+        });
+        Some(Self {
+            counters: counters.collect::<Option<_>>()?,
+            values: self.values.clone(),
+        })
+    }
+}
+
+impl OwnView {
+    /// Returns the increase since an earlier sample, with the values of this one; `None` if a counter went backwards. Counters that did
+    /// not change are left out.
+    #[must_use]
+    pub fn since(&self, then: &Self) -> Option<Self> {
+        let none = PartView::default();
+        let parts = self.parts.iter().map(|(name, now)| {
+            let mut part = now.since(then.parts.get(name).unwrap_or(&none))?;
+            part.counters.retain(|_, increase| *increase > 0);
+            Some((name.clone(), part))
+        });
+        Some(Self {
+            parts: parts.collect::<Option<_>>()?,
+        })
+    }
+
+    /// Returns the part of this name, which is created if there is room for it.
+    fn part(&mut self, name: &str) -> Option<&mut PartView> {
+        let has_room = self.parts.len() < PARTS_MAX && name.len() <= NAME_MAX;
+        if has_room || self.parts.contains_key(name) {
+            return Some(self.parts.entry(name.to_owned()).or_default());
+        }
+        None
+    }
+
+    fn reported(self, printed: &str) -> Result<Self, String> {
+        let has_counters = self.parts.values().any(|part| !part.counters.is_empty());
+        if has_counters {
+            return Ok(self);
+        }
+        let first: String = printed.trim().chars().take(NAME_MAX).collect();
+        Err(format!("it said '{first}'"))
+    }
+
+    /// Returns the answer to `show cycles`: cycles, bursts and frames of each step of each forwarding thread.
+    pub(crate) fn of_quietwire(report: &CyclesReport) -> Self {
+        let mut view = Self::default();
+        for thread in &report.threads {
+            let Some(part) = view.part(&format!("CPU {}", thread.cpu)) else {
+                continue;
+            };
+            for step in &thread.steps {
+                part.count(&format!("{} cycles", step.step), step.cycles);
+                part.count(&format!("{} bursts", step.step), step.bursts);
+                part.count(&format!("{} frames", step.step), step.frames);
+            }
+        }
+        view
+    }
+
+    /// Parses the output of `ovs-appctl dpif-netdev/pmd-perf-show` (lib/dpif-netdev-perf.c, `pmd_perf_format_overall_stats`): a line
+    /// `pmd thread numa_id 0 core_id 1:` for each thread, then lines `NAME: NUMBER (REMARKS)`. Histograms have no such lines.
+    pub(crate) fn of_pmd_perf(printed: &str) -> Result<Self, String> {
+        let mut view = Self::default();
+        let mut part = None;
+        for line in printed.lines() {
+            let line = line.trim();
+            if let Some(thread) = line.strip_suffix(':') {
+                let is_thread = thread.starts_with("pmd thread") || thread == "main thread";
+                part = is_thread.then(|| thread.to_owned());
+                continue;
+            }
+            let counter = line.split_once(':').and_then(|(name, rest)| {
+                let number = rest.split_whitespace().next()?.parse::<u64>().ok()?;
+                Some((name.trim_start_matches("- "), number))
+            });
+            let Some((name, number)) = counter else {
+                continue;
+            };
+            if let Some(part) = part.as_deref().and_then(|part| view.part(part)) {
+                part.count(name, number);
+            }
+        }
+        view.reported(printed)
+    }
+
+    /// Parses the output of VPP's `show runtime` (vlib/node_cli.c, `format_vlib_node_stats`): a line `Thread 1 vpp_wk_0 (lcore 2)` for
+    /// each thread if there are several, then a line for each active node: name, state of one or more words, calls, vectors, suspends,
+    /// clocks for each vector, and vectors for each call.
+    pub(crate) fn of_runtime(printed: &str) -> Result<Self, String> {
+        let mut view = Self::default();
+        let mut thread = "vpp_main".to_owned();
+        for line in printed.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["Thread", _, name, ..] => name.clone_into(&mut thread),
+                [node, _, .., calls, vectors, suspends, clocks, per_call] => {
+                    let number = |word: &str| word.parse::<u64>().ok();
+                    let numbers = number(calls).zip(number(vectors)).zip(number(suspends));
+                    let means = clocks.parse::<f64>().ok().zip(per_call.parse::<f64>().ok());
+                    let Some((((calls, vectors), suspends), (clocks, _))) = numbers.zip(means)
+                    else {
+                        continue;
+                    };
+                    let Some(part) = view.part(&thread) else {
+                        continue;
+                    };
+                    part.count(&format!("{node} calls"), calls);
+                    part.count(&format!("{node} vectors"), vectors);
+                    part.count(&format!("{node} suspends"), suspends);
+                    part.set(&format!("{node} clocks"), clocks);
+                }
+                _ => {}
+            }
+        }
+        view.reported(printed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_switch::report::{StepCounts, ThreadCycles};
+
+    use super::*;
+
+    const PMD_PERF: &str = include_str!("../tests/corpus/pmd-perf/two-threads");
+    const RUNTIME: &str = include_str!("../tests/corpus/vpp-runtime/two-threads");
+
+    #[test]
+    fn threads_of_open_vswitch_have_their_iterations_hits_and_batches() {
+        let view = OwnView::of_pmd_perf(PMD_PERF).unwrap();
+        let names: Vec<&str> = view.parts.keys().map(String::as_str).collect();
+        assert_eq!(names, ["main thread", "pmd thread numa_id 0 core_id 1"]);
+        let counters = &view.parts[names[1]].counters;
+        for (name, number) in [
+            ("Iterations", 2_400_118),
+            ("Used TSC cycles", 9_600_472_310),
+            ("busy iterations", 31_250),
+            ("Rx packets", 1_000_000),
+            ("EMC hits", 999_998),
+            ("Lost upcalls", 0),
+            ("Tx batches", 31_250),
+        ] {
+            assert_eq!(counters[name], number, "{name}");
+        }
+        for wrong in ["", "pmd thread numa_id 0 core_id 1:\n", "Rx packets: 4\n"] {
+            assert!(OwnView::of_pmd_perf(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nodes_of_vpp_have_calls_and_vectors_by_thread() {
+        let view = OwnView::of_runtime(RUNTIME).unwrap();
+        let worker = &view.parts["vpp_wk_0"];
+        assert_eq!(worker.counters["memif-input vectors"], 1_000_000);
+        assert_eq!(worker.counters["memif-input calls"], 297_451_577);
+        assert_eq!(worker.values["memif1/0-output clocks"], 32.1);
+        // A state of two words.
+        assert_eq!(
+            view.parts["vpp_main"].counters["ip4-full-reassembly-expire-wal suspends"],
+            12
+        );
+        // A single thread has no line of its own.
+        let single = "Time 1.0, average vectors/node 0\n l2-fwd active 5 10 0 1.0e1 2.0\n";
+        assert!(
+            OwnView::of_runtime(single)
+                .unwrap()
+                .parts
+                .contains_key("vpp_main")
+        );
+        for wrong in ["", "show: unknown input\n", " a active 1 2 x 1.0 1.0\n"] {
+            assert!(OwnView::of_runtime(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_trial_has_the_increase_and_no_part_that_began_again() {
+        let report = |cycles| CyclesReport {
+            threads: vec![ThreadCycles {
+                cpu: 3,
+                steps: vec![
+                    StepCounts {
+                        step: "receive".to_owned(),
+                        cycles,
+                        bursts: 1,
+                        frames: 32,
+                    },
+                    StepCounts::default(),
+                ],
+            }],
+            ..CyclesReport::default()
+        };
+        let [before, after] = [100, 350].map(|cycles| OwnView::of_quietwire(&report(cycles)));
+        let increase = after.since(&before).unwrap();
+        let counters = &increase.parts["CPU 3"].counters;
+        assert_eq!(
+            counters.iter().collect::<Vec<_>>(),
+            [(&"receive cycles".to_owned(), &250)]
+        );
+        assert_eq!(before.since(&after), None);
+        let stored = serde_json::to_value(&increase).unwrap();
+        assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
+    }
+
+    #[test]
+    fn a_view_is_bounded() {
+        let mut printed = String::new();
+        for thread in 0..2 * PARTS_MAX {
+            printed += &format!("pmd thread numa_id 0 core_id {thread}:\n Rx packets: 1\n");
+        }
+        assert_eq!(
+            OwnView::of_pmd_perf(&printed).unwrap().parts.len(),
+            PARTS_MAX
+        );
+        let mut printed = String::new();
+        for node in 0..2 * COUNTERS_MAX {
+            printed += &format!("node-{node} active 1 2 0 1.0 2.0\n");
+        }
+        let view = OwnView::of_runtime(&printed).unwrap();
+        assert_eq!(view.parts["vpp_main"].counters.len(), COUNTERS_MAX);
+        let long = format!("{} active 1 2 0 1.0 2.0\n", "n".repeat(NAME_MAX));
+        assert!(OwnView::of_runtime(&long).is_err());
+    }
+}
