@@ -74,10 +74,10 @@ impl OwnView {
         })
     }
 
-    /// Returns the part of this name, which is created if there is room for it.
+    /// Returns the part of this name, which is created if it fits.
     fn part(&mut self, name: &str) -> Option<&mut PartView> {
-        let has_room = self.parts.len() < PARTS_MAX && name.len() <= NAME_MAX;
-        if has_room || self.parts.contains_key(name) {
+        let has_space = self.parts.len() < PARTS_MAX && name.len() <= NAME_MAX;
+        if has_space || self.parts.contains_key(name) {
             return Some(self.parts.entry(name.to_owned()).or_default());
         }
         None

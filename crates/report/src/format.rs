@@ -148,6 +148,12 @@ pub(crate) fn date(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// Formats date and time in UTC as ISO 8601 with microseconds, from nanoseconds since the Unix epoch.
+pub(crate) fn iso(unix_ns: u64) -> String {
+    let text = date(unix_ns).replacen(' ', "T", 1).replace(" UTC", "");
+    format!("{text}.{:06}Z", unix_ns % 1_000_000_000 / 1000)
+}
+
 /// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years start in March here, so that
 /// the leap day is the last day of the year.
 fn civil(day: u64) -> (u64, u64, u64) {
@@ -204,6 +210,7 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
+        assert_eq!(iso(86_400_000_001_234), "1970-01-02T00:00:00.000001Z");
         assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(date(951_827_696_000_000_000), "2000-02-29 12:34:56 UTC");
         assert_eq!(date(1_795_132_799_000_000_000), "2026-11-19 23:59:59 UTC");

@@ -9,6 +9,7 @@
 mod badge;
 mod chart;
 mod comparison;
+mod csit;
 mod csv;
 mod error;
 mod figures;
@@ -34,6 +35,7 @@ use quietwire_study::StudyResults;
 
 pub use badge::badge;
 pub use comparison::{ComparedQuantity, Comparison, ComparisonConfig, Difference, Finding};
+pub use csit::{CsitTest, csit};
 pub use csv::csv;
 pub use error::ReportError;
 pub use figures::Figure;
@@ -103,6 +105,14 @@ impl<'a> Report<'a> {
     #[must_use]
     pub fn csv(&self) -> String {
         csv(self.results)
+    }
+
+    /// Returns the searches for NDR and PDR as tests of FD.io CSIT.
+    ///
+    /// # Errors
+    /// [`ReportError::Histogram`] if a stored histogram is damaged.
+    pub fn csit(&self) -> Result<Vec<CsitTest>, ReportError> {
+        csit(self.results, &self.summary)
     }
 
     /// Writes the page to a file: all of it, or nothing. An existing page is replaced.

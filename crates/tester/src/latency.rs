@@ -11,6 +11,7 @@ mod beside_python;
 mod delays;
 #[cfg(test)]
 mod figures;
+mod microseconds;
 mod own;
 mod recorder;
 mod samples;
@@ -19,6 +20,7 @@ mod stored;
 mod summary;
 
 pub(crate) use delays::Delays;
+pub use microseconds::histogram_in_us;
 pub use own::{is_bound, withhold, withhold_bounds};
 pub(crate) use recorder::Recorder;
 pub(crate) use samples::{Sample, Samples};

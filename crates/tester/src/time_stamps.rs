@@ -65,7 +65,7 @@ impl TimeStampFile {
         })
     }
 
-    /// Adds the times of a trial, in order of time, as far as the file has room for them.
+    /// Adds the times of a trial, in order of time, as far as they fit.
     pub(crate) fn append(
         &mut self,
         start: TrialStart,
@@ -74,8 +74,8 @@ impl TimeStampFile {
         received: &Samples,
     ) -> io::Result<()> {
         let instants = instants(start, scale, streams, received);
-        let room = usize::try_from(TIMES_MAX.saturating_sub(self.times)).unwrap_or(usize::MAX);
-        let written = instants.len().min(room);
+        let space = usize::try_from(TIMES_MAX.saturating_sub(self.times)).unwrap_or(usize::MAX);
+        let written = instants.len().min(space);
         for instant in instants.iter().take(written) {
             let packet = pcapng::packet(start.unix_ns, instant);
             self.file.write_all(&packet)?;

@@ -22,10 +22,15 @@ pub(super) struct ExportArgs {
     /// Write every chart of the page as SVG to this directory, which is created if missing.
     #[arg(long, value_name = "DIRECTORY")]
     svg: Option<PathBuf>,
+    /// Write each search of NDR and PDR as a test of FD.io CSIT (JSON) to this directory, which is created if missing.
+    #[arg(long, value_name = "DIRECTORY")]
+    csit: Option<PathBuf>,
 }
 
 /// Name of a file that a directory of charts may contain.
 const A_CHART: &str = "01-chart.svg";
+/// Name of a file that a directory of tests may contain.
+const A_TEST: &str = "64b-ndrpdr-1.json";
 
 impl ExportArgs {
     /// Refuses paths that cannot be written.
@@ -33,8 +38,11 @@ impl ExportArgs {
         for (option, path) in self.files() {
             check_place(option, path)?;
         }
-        match &self.svg {
-            Some(directory) => check_place("--svg", &directory.join(A_CHART)),
+        if let Some(directory) = &self.svg {
+            check_place("--svg", &directory.join(A_CHART))?;
+        }
+        match &self.csit {
+            Some(directory) => check_place("--csit", &directory.join(A_TEST)),
             None => Ok(()),
         }
     }
@@ -68,6 +76,19 @@ impl ExportArgs {
             }
             let count = figures.len();
             say(format!("charts: {count} in {}", directory.display()));
+        }
+        if let Some(directory) = &self.csit {
+            make_directory("--csit", directory)?;
+            let tests = report.csit()?;
+            for test in &tests {
+                let text = serde_json::to_string_pretty(&test.document)?;
+                write_file("--csit", &directory.join(&test.file_name), text)?;
+            }
+            say(format!(
+                "tests of CSIT: {} in {}",
+                tests.len(),
+                directory.display()
+            ));
         }
         Ok(())
     }
