@@ -2,6 +2,9 @@
 //! Tests of what `quietwire` makes of stores, with the real binary and a simulated device: files for other programs, and trends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "reports/bisection.rs"]
+mod bisection;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

@@ -5,10 +5,12 @@
 //! [`run_study`], which asks the search methods for the next trial, runs it on a [`Bench`] and stores the
 //! result. A report requires only the store.
 //!
-//! Does not belong here: packets, sysfs, processes. They belong to implementations of [`Bench`].
+//! Does not belong here: packets, sysfs, processes. They belong to implementations of [`Bench`], except the processes of [`bisect()`], which
+//! has no bench.
 
 mod activity;
 mod bench;
+mod bisect;
 mod case_settings;
 mod executor;
 mod file;
@@ -41,6 +43,9 @@ pub use activity::TrialActivity;
 pub use bench::{
     ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Interrupted,
     Measured, TcpResult,
+};
+pub use bisect::{
+    BisectCommit, BisectError, BisectOptions, Bisected, CommitFinding, JudgedCommit, bisect,
 };
 pub use case_settings::{
     CaseLeftOut, CaseSettings, Environment, GeneratorCase, LabCase, LabVersions, MachineRecord,

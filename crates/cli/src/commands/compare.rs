@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire compare`: compares the results of two stores.
 
+mod bisection;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -8,16 +10,21 @@ use clap::Args;
 use quietwire_report::{Comparison, ComparisonConfig};
 use quietwire_study::{Store, StudyResults};
 
+use bisection::BisectArgs;
+
 use crate::exit::{CheckFailed, Usage};
 use crate::text::{fold, print, terminal_columns};
 
-/// Compare two stores: effect on each quantity, and settings that differ. Exits with code 1 on a regression.
+/// Compare two stores: effect on each quantity, and settings that differ. Exits with code 1 on a regression. With --bisect, find the commit of
+/// a regression instead.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// Store of the first study: the reference.
-    first: PathBuf,
+    #[arg(required_unless_present = "bisect")]
+    first: Option<PathBuf>,
     /// Store of the second study.
-    second: PathBuf,
+    #[arg(required_unless_present = "bisect")]
+    second: Option<PathBuf>,
     /// Confidence of each interval, above 0.5 and below 1.
     #[arg(long, value_name = "CONFIDENCE", default_value_t = 0.95)]
     confidence: f64,
@@ -27,6 +34,8 @@ pub(crate) struct CompareArgs {
     /// Print the comparison as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    bisection: BisectArgs,
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
@@ -43,14 +52,16 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         confidence: args.confidence,
         margin: args.margin / 100.0,
     };
-    let (first, second) = (read(&args.first)?, read(&args.second)?);
-    let comparison = Comparison::of(&first, &second, config).with_context(|| {
-        format!(
-            "stores {} and {}",
-            args.first.display(),
-            args.second.display()
-        )
-    })?;
+    let (first, second) = match (&args.first, &args.second) {
+        _ if args.bisection.is_requested() => {
+            return args.bisection.run(config, args.json);
+        }
+        (Some(first), Some(second)) => (first, second),
+        _ => bail!(Usage("two stores are required".to_owned())),
+    };
+    let (own, theirs) = (read(first)?, read(second)?);
+    let comparison = Comparison::of(&own, &theirs, config)
+        .with_context(|| format!("stores {} and {}", first.display(), second.display()))?;
     if args.json {
         print(serde_json::to_string_pretty(&comparison)?)?;
     } else {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What to bisect.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What to bisect.
+#[derive(Clone, Debug)]
+pub struct BisectOptions {
+    /// Directory of the repository.
+    pub repository: PathBuf,
+    /// A commit without the regression.
+    pub good: String,
+    /// A descendant of it with the regression.
+    pub bad: String,
+    /// Command that prints a value as its last line. It runs in the directory of a worktree.
+    pub command: Vec<OsString>,
+    /// Values of each of the two commits that are compared, at first.
+    pub runs: u32,
+    /// Time limit of each run.
+    pub timeout: Duration,
+    /// Confidence of each interval, 0 to 1.
+    pub confidence: f64,
+    /// Irrelevant effect, as a part of the good commit's value.
+    pub margin: f64,
+    /// True if a lower value is better.
+    pub is_lower_better: bool,
+    /// Ends the bisection early.
+    pub stop: Arc<AtomicBool>,
+}
