@@ -4,6 +4,8 @@
 
 #[path = "reports/bisection.rs"]
 mod bisection;
+#[path = "reports/serving.rs"]
+mod serving;
 
 use std::fs;
 use std::path::PathBuf;

@@ -16,6 +16,7 @@ pub(crate) mod manual;
 pub(crate) mod measure;
 mod own_tester;
 pub(crate) mod partition;
+pub(crate) mod serve;
 pub(crate) mod study;
 pub(crate) mod switch;
 pub(crate) mod tester;

@@ -21,7 +21,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 24] = [
+const PAGES: [(&str, &str); 25] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -40,6 +40,7 @@ const PAGES: [(&str, &str); 24] = [
     ("study report", "docs/studies.md"),
     ("compare", "docs/compare.md"),
     ("trend", "docs/compare.md"),
+    ("serve", "docs/serve.md"),
     ("lab", "docs/lab.md"),
     ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills the tables of the first page, once a second. Texts become text nodes, never markup.
+"use strict";
+
+const SECOND = 1000;
+const BILLION = 1e9;
+
+function cell(content) {
+  const td = document.createElement("td");
+  td.append(content);
+  return td;
+}
+
+function fill(id, rows) {
+  const body = document.getElementById(id);
+  body.replaceChildren(...rows.map((cells) => {
+    const tr = document.createElement("tr");
+    tr.append(...cells.map(cell));
+    return tr;
+  }));
+}
+
+function note(id, text) {
+  const place = document.getElementById(id);
+  if (place.textContent !== text) {
+    place.textContent = text;
+  }
+}
+
+function number(value) {
+  return value === null ? "–" : Math.round(value).toLocaleString("en");
+}
+
+function percent(value) {
+  return value === null ? "–" : (100 * value).toFixed(1) + " %";
+}
+
+function link(name) {
+  const a = document.createElement("a");
+  a.href = "/studies/" + encodeURIComponent(name);
+  a.textContent = name;
+  return a;
+}
+
+function latest(trial) {
+  if (!trial) {
+    return "–";
+  }
+  const when = new Date(trial.stored_unix_ns / BILLION * SECOND).toISOString();
+  const loss = trial.is_valid ? percent(trial.loss_ratio) + " lost" : "invalid";
+  return `${trial.case}, ${trial.frame_size}, ${number(trial.offered_rate_pps)} frames/s: ${loss} (${when})`;
+}
+
+async function get(path) {
+  const response = await fetch(path);
+  const content = await response.json();
+  if (!response.ok) {
+    throw new Error(content.error);
+  }
+  return content;
+}
+
+async function studies() {
+  const all = (await get("/api/studies")).studies;
+  note("studies-note", all.length === 0 ? "The directory has no stores." : `${all.length} stores`);
+  fill("studies-rows", all.map((one) => one.error ? [one.name, one.error, "", "", "", "", ""] : [
+    link(one.name), one.title, one.state, `${one.finished_steps} of ${one.planned_steps}`,
+    number(one.trials), number(one.invalid_trials), latest(one.latest),
+  ]));
+}
+
+async function view() {
+  const all = await get("/api/switch");
+  note("switch-note", `Running for ${number(all.uptime_s)} s`);
+  fill("ports-rows", all.ports.map((port) => [
+    port.name, port.state, number(port.rx_pps), number(port.tx_pps),
+    Object.entries(port.drops).map(([reason, drop]) => `${reason}: ${number(drop.frames)} (${number(drop.pps)}/s)`).join(", "),
+  ]));
+  fill("threads-rows", all.threads.map((thread) => [
+    String(thread.cpu), percent(thread.load), number(thread.rx_pps),
+    thread.steps.filter((step) => step.share > 0).map((step) => {
+      const cost = step.cycles_per_frame === null ? "" : `, ${number(step.cycles_per_frame)} cycles a frame`;
+      return `${step.step} ${percent(step.share)}${cost}`;
+    }).join("; "),
+  ]));
+}
+
+async function partition() {
+  const all = await get("/api/partition");
+  const failed = all.open.filter((check) => check.verdict === "fail").length;
+  note("partition-note", all.is_applied ? `${all.passed} checks passed, ${failed} failed, ${all.open.length - failed} unknown` : "No partition is applied.");
+  fill("checks-rows", all.open.map((check) => [check.name, check.verdict, check.expected, check.actual, check.remedy ?? ""]));
+}
+
+async function refresh(load, id) {
+  try {
+    await load();
+  } catch (error) {
+    note(id, String(error.message));
+  }
+  setTimeout(refresh, SECOND, load, id);
+}
+
+refresh(studies, "studies-note");
+refresh(view, "switch-note");
+refresh(partition, "partition-note");
