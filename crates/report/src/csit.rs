@@ -3,7 +3,9 @@
 //! mapping. The names of the keys are those of CSIT's test model 1.5 (`ndrpdr`), and deployments have the names of OPNFV's vsperf.
 
 use quietwire_search::{Findings, LatencyLoad};
-use quietwire_study::{Case, FrameSize, Role, StepKind, StepRecord, StudyResults, TrialRecord};
+use quietwire_study::{
+    Case, FrameSize, Role, StepKind, StepRecord, StudyFile, StudyResults, TrialRecord,
+};
 use quietwire_tester::{LatencySummary, histogram_in_us};
 use serde_json::{Map, Value, json};
 
@@ -262,7 +264,7 @@ impl Test<'_> {
         let mut tags = vec!["NDRPDR".to_owned(), self.size.to_string().to_uppercase()];
         let deployment = self
             .file_case()
-            .and_then(|case| deployment(self.results, case));
+            .and_then(|case| deployment(&self.results.file, case));
         tags.extend(deployment.map(|name| name.to_uppercase()));
         tags
     }
@@ -325,8 +327,8 @@ fn insert(
 
 /// Returns vsperf's name of a case's deployment: `p2p` for a switch alone, `pvp` and `pvvp` with one and two network functions in a chain.
 /// None for other devices.
-fn deployment(results: &StudyResults, case: &Case) -> Option<String> {
-    let graph = results.file.device_of(case).graph().ok()?;
+fn deployment(file: &StudyFile, case: &Case) -> Option<String> {
+    let graph = file.device_of(case).graph().ok()?;
     let count = |role: Role| {
         let elements = graph.elements.iter();
         elements.filter(|element| element.role == role).count()
@@ -343,4 +345,39 @@ fn deployment(results: &StudyResults, case: &Case) -> Option<String> {
         0 => "p2p".to_owned(),
         functions => format!("p{}p", "v".repeat(functions)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn deployments_have_the_names_of_vsperf() {
+        let named = |topology: &str| {
+            let text = format!(
+                "name = \"s\"\ntitle = \"T\"\n[device]\nswitch = \"quietwire\"\n{topology}\n[tester]\ncpu = \"0\"\n\
+                 [trials]\nduration-s = 1\nmax-rate-pps = 9_000_000\n[search]\nstart-rate-percent = 20\n\
+                 start-step-percent = 20\nresolution-percent = 5\ngoal = [{{ name = \"NDR\", loss-ratio = 0.0 }}]\n\
+                 [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"pinned\"\n"
+            );
+            let file = StudyFile::parse(&text, Path::new("study.toml")).unwrap();
+            deployment(&file, &file.cases[0])
+        };
+        for (topology, name) in [
+            ("vNet1", Some("p2p")),
+            ("vNet4-1VNF", Some("pvp")),
+            ("vNet6-1VNFch\"\nlength = 2\nplace = \"host", Some("pvvp")),
+            ("vNet3", None),
+            ("vComp2-VM2VM", None),
+        ] {
+            let name = name.map(str::to_owned);
+            assert_eq!(
+                named(&format!("topology = \"{topology}\"")),
+                name,
+                "{topology}"
+            );
+        }
+    }
 }
