@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Causes that are provoked on a running switch are named by findings.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quietwire_base::wait_until;
 use serde_json::Value;
 
 use super::*;
 
 /// A study of one search at a rate that tester and switch reach on any machine. `device` is more of `[device]`.
 fn study(device: &str, case: &str) -> String {
-    format!(
-        "name = \"test\"\ntitle = \"A test\"\n{}{device}\n{REST}{case}",
-        include_str!("../../crates/study/src/tests/device.toml")
-    )
+    format!("name = \"test\"\ntitle = \"A test\"\n{DEVICE}{device}\n{REST}{case}")
 }
+
+const DEVICE: &str = include_str!("../../crates/study/src/tests/device.toml");
 
 const REST: &str = r#"
 [trials]
@@ -33,7 +38,10 @@ stressors = ["--cpu 2"]
 
 /// Runs a study; returns rule and text of each finding.
 fn findings(study: &str) -> Vec<(String, String)> {
-    let place = Workplace::new();
+    findings_in(&Workplace::new(), study)
+}
+
+fn findings_in(place: &Workplace, study: &str) -> Vec<(String, String)> {
     fs::write(place.path("study.toml"), study).unwrap();
     let output = place.study(&["--json"]).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
@@ -88,4 +96,100 @@ fn a_thread_that_shares_its_cpu_is_found_preempted_by_its_neighbour() {
         found.iter().all(|(rule, _)| rule != "system-calls"),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_thread_that_moves_and_softirqs_of_its_neighbours_are_found() {
+    // A thread that sleeps and is not pinned wakes up wherever a CPU is free.
+    let case = "kinds = [\"socket\"]\n[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"none\"\n";
+    let found = findings(&study("idle = \"sleep\"", case));
+    let moved = of_rule(&found, "migrated");
+    assert!(moved.contains("qw-fwd-"), "{moved}");
+    let softirqs = of_rule(&found, "softirqs");
+    assert!(softirqs.contains("mostly "), "{softirqs}");
+}
+
+/// Writes to the disk of this directory until the flag is set: each write waits for an interrupt of the disk.
+fn write_through(directory: &Path, stop: &AtomicBool) {
+    let mut file = tempfile::tempfile_in(directory).unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        file.write_all(&[1; 4096]).unwrap();
+        file.sync_all().unwrap();
+        // More would take the disk from others.
+        sleep(Duration::from_millis(2));
+        if file.metadata().unwrap().len() > 1 << 20 {
+            file = tempfile::tempfile_in(directory).unwrap();
+        }
+    }
+}
+
+/// Returns the interrupts of devices that CPUs 0 and 1 have served.
+fn interrupts() -> BTreeMap<u32, u64> {
+    let text = fs::read_to_string("/proc/interrupts").unwrap();
+    let mut sums = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        if !name
+            .trim_end_matches(':')
+            .bytes()
+            .all(|octet| octet.is_ascii_digit())
+        {
+            continue;
+        }
+        for (cpu, count) in (0..2).zip(words) {
+            *sums.entry(cpu).or_default() += count.parse::<u64>().unwrap_or(0);
+        }
+    }
+    sums
+}
+
+/// Returns the CPU that serves the interrupts of a disk that is being written to.
+fn cpu_of_disk() -> u32 {
+    let before = interrupts();
+    let grown = |cpu: u32| interrupts()[&cpu] - before[&cpu];
+    let has_grown = wait_until(DEADLINE, || grown(0).max(grown(1)) > 100);
+    assert!(has_grown, "the disk has no interrupts on CPU 0 or 1");
+    u32::from(grown(1) > grown(0))
+}
+
+#[test]
+fn interrupts_of_a_disk_and_idle_neighbours_are_found() {
+    // No other study runs beside the writes.
+    let place = Workplace::new();
+    let stop = AtomicBool::new(false);
+    // Temporary files may be in memory.
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (cpu, found) = std::thread::scope(|scope| {
+        let _end = StopOnDrop(&stop);
+        scope.spawn(|| write_through(directory, &stop));
+        let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"pinned\"\n";
+        let text = study("", case).replace("--cpu 2", "--cpu 1 --cpu-load 1");
+        let cpu = cpu_of_disk();
+        // The device of studies in tests forwards on CPU 1.
+        let text = match cpu {
+            0 => text
+                .replace("\"0\"", "\"other\"")
+                .replace("\"1\"", "\"0\"")
+                .replace("\"other\"", "\"1\""),
+            _ => text,
+        };
+        (cpu, findings_in(&place, &text))
+    });
+    let served = of_rule(&found, "interrupts");
+    assert!(
+        served.starts_with(&format!("Forwarding CPU {cpu} ")),
+        "{served}"
+    );
+    let starved = of_rule(&found, "neighbours-starved");
+    assert!(starved.contains("got only"), "{starved}");
+}
+
+/// Sets a flag, also if the test fails: a scope waits for its threads.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
