@@ -185,8 +185,8 @@ impl Test<'_> {
             .filter(|trial| trial.result.is_valid())
     }
 
-    /// Returns start and end of the search with its latency trials, nanoseconds since the Unix epoch. The whole study if a round has several
-    /// searches.
+    /// Returns start and end of the search with its latency trials, nanoseconds since the Unix epoch. Those of all trials if a round has
+    /// several searches.
     fn times(&self) -> (u64, u64) {
         let round = self.round();
         let steps = || {
@@ -357,7 +357,7 @@ mod tests {
     fn deployments_have_the_names_of_vsperf() {
         let named = |topology: &str| {
             let text = format!(
-                "name = \"s\"\ntitle = \"T\"\n[device]\nswitch = \"quietwire\"\n{topology}\n[tester]\ncpu = \"0\"\n\
+                "name = \"s\"\ntitle = \"T\"\n[device]\nswitch = \"ovs-dpdk\"\n{topology}\n[tester]\ncpu = \"0\"\n\
                  [trials]\nduration-s = 1\nmax-rate-pps = 9_000_000\n[search]\nstart-rate-percent = 20\n\
                  start-step-percent = 20\nresolution-percent = 5\ngoal = [{{ name = \"NDR\", loss-ratio = 0.0 }}]\n\
                  [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"pinned\"\n"

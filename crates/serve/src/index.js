@@ -88,7 +88,8 @@ async function view() {
 async function partition() {
   const all = await get("/api/partition");
   const failed = all.open.filter((check) => check.verdict === "fail").length;
-  note("partition-note", all.is_applied ? `${all.passed} checks passed, ${failed} failed, ${all.open.length - failed} unknown` : "No partition is applied.");
+  const counts = `${all.passed} checks passed, ${failed} failed, ${all.open.length - failed} unknown`;
+  note("partition-note", all.is_applied ? counts : "No partition is applied.");
   fill("checks-rows", all.open.map((check) => [check.name, check.verdict, check.expected, check.actual, check.remedy ?? ""]));
 }
 

@@ -28,7 +28,12 @@ pub(crate) fn page() -> String {
                         h2 #studies { "Studies" }
                         p #studies-note role="status" { "Loading" }
                         table {
-                            thead { tr { th { "store" } th { "study" } th { "state" } th { "steps" } th { "trials" } th { "invalid" } th { "latest trial" } } }
+                            thead {
+                                tr {
+                                    th { "store" } th { "study" } th { "state" } th { "steps" } th { "trials" } th { "invalid" }
+                                    th { "latest trial" }
+                                }
+                            }
                             tbody #studies-rows {}
                         }
                     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A local web view: studies in a directory of stores, a running study, a running switch and the state of a partition.
 //!
-//! Belongs here: HTTP/1.1 (RFC 9112) with bounded connections, requests and times, access checks, and the views. Pages of studies are those of
-//! `quietwire-report`.
+//! Belongs here: HTTP/1.1 (RFC 9112) with bounded connections, requests and times, access checks, and the views. Pages of studies are those
+//! of `quietwire-report`.
 //!
 //! Does not belong here: measurements, and changes of anything. The only exception is the start of a ready-made study by a client with the
 //! token.

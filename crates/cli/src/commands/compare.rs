@@ -15,8 +15,8 @@ use bisection::BisectArgs;
 use crate::exit::{CheckFailed, Usage};
 use crate::text::{fold, print, terminal_columns};
 
-/// Compare two stores: effect on each quantity, and settings that differ. Exits with code 1 on a regression. With --bisect, find the commit of
-/// a regression instead.
+/// Compare two stores: effect on each quantity, and settings that differ. Exits with code 1 on a regression. With --bisect, find
+/// the commit of a regression instead.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// Store of the first study: the reference.
