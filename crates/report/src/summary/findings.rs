@@ -10,6 +10,7 @@ mod migrated;
 mod neighbours_starved;
 mod preempted;
 mod remote_memory;
+mod ring_full;
 mod sibling_busy;
 mod softirqs;
 mod steal;
@@ -37,7 +38,7 @@ pub use finding::MachineFinding;
 type Rule = fn(&CaseData<'_>) -> Option<MachineFinding>;
 
 /// All rules, in the order in which a case's findings are reported: causes first, then what was not the cause.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     preempted::preempted,
     sibling_busy::sibling_busy,
     remote_memory::remote_memory,
@@ -47,6 +48,7 @@ const RULES: [Rule; 12] = [
     interrupts::interrupts,
     softirqs::softirqs,
     system_calls::system_calls,
+    ring_full::ring_full,
     tester_limit::tester_limit,
     device_idle::device_idle,
     neighbours_starved::neighbours_starved,
@@ -78,6 +80,10 @@ pub(super) fn findings<'a>(
                 .collect(),
             machine: machine.as_ref(),
             idle: results.file.device.idle,
+            losses: of_sizes
+                .clone()
+                .filter_map(|one| Some(&one.losses.as_ref()?.account))
+                .collect(),
             limits: of_sizes.flat_map(limits).collect(),
             frames_per_burst: frames_per_burst(&trials),
             neighbour_share: load.map(|load| load.share.median),

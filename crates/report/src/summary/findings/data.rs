@@ -7,6 +7,7 @@ use quietwire_base::Idle;
 use quietwire_host::CpuId;
 use quietwire_host::inventory::{CpuPlace, Inventory};
 use quietwire_monitor::{Activity, CpuActivity, Owner, ThreadActivity};
+use quietwire_tester::account::LossAccount;
 
 use super::super::limit::Limit;
 
@@ -27,6 +28,8 @@ pub(super) struct CaseData<'a> {
     pub(super) frames_per_burst: Option<f64>,
     /// Share of their CPUs that neighbours had, median over trials; none without neighbours.
     pub(super) neighbour_share: Option<f64>,
+    /// Lost frames by place, at each frame size whose device has counters.
+    pub(super) losses: Vec<&'a LossAccount>,
     /// Number of trials.
     pub(super) trials: usize,
     /// Trials that are invalid because the tester missed its rate.
