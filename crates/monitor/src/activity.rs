@@ -14,12 +14,13 @@ use crate::monitors::interrupts::{InterruptCount, InterruptLine, Interrupts};
 use crate::monitors::kvm::{GuestExits, Kvm};
 use crate::monitors::memory::{Memory, MemoryActivity};
 use crate::monitors::numa::{NodeAllocations, Numa};
+use crate::monitors::perf_events::CpuEvents;
 use crate::monitors::placement::{Placement, ProcessMemory};
 use crate::monitors::resctrl::{ClassActivity, Resctrl};
 use crate::monitors::softirqs::{SoftirqCount, Softirqs};
 use crate::monitors::system_calls::SystemCallSamples;
 use crate::monitors::temperature::{Temperature, ZoneTemperature};
-use crate::monitors::threads::{ThreadActivity, Threads};
+use crate::monitors::threads::{ThreadActivity, ThreadCounters, Threads};
 use crate::monitors::throttling::{CpuThrottling, Throttling};
 
 /// Error of a snapshot.
@@ -90,6 +91,9 @@ pub struct Activity {
     /// System calls of forwarding threads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub system_calls: Vec<SystemCallSamples>,
+    /// Events of the forwarding CPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub perf_events: Vec<CpuEvents>,
     /// Frequencies of CPUs at the second snapshot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frequencies: Vec<CpuFrequency>,
@@ -236,6 +240,17 @@ impl Snapshot {
             .filter(|(_, thread)| thread.is_forwarding());
         forwarding.map(|(id, _)| *id).collect()
     }
+
+    /// Returns the CPUs on which forwarding threads of the watched processes last ran, in order.
+    #[must_use]
+    pub fn forwarding_cpus(&self) -> Vec<u32> {
+        let threads = self.threads.values();
+        let forwarding = threads.filter(|thread| thread.is_forwarding());
+        let mut cpus: Vec<u32> = forwarding.map(ThreadCounters::cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
 }
 
 impl Activity {
@@ -286,6 +301,7 @@ impl Activity {
             interrupt_lines: interrupts.lines,
             softirqs,
             system_calls: Vec::new(),
+            perf_events: Vec::new(),
             frequencies,
             throttling,
             temperatures,

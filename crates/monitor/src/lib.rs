@@ -25,6 +25,7 @@ pub use monitors::interrupts::{InterruptCount, InterruptLine};
 pub use monitors::kvm::GuestExits;
 pub use monitors::memory::MemoryActivity;
 pub use monitors::numa::NodeAllocations;
+pub use monitors::perf_events::{CpuEvents, EventCounters, event_offers};
 pub use monitors::placement::ProcessMemory;
 pub use monitors::resctrl::ClassActivity;
 pub use monitors::softirqs::SoftirqCount;

@@ -8,6 +8,7 @@ pub(crate) mod interrupts;
 pub(crate) mod kvm;
 pub(crate) mod memory;
 pub(crate) mod numa;
+pub(crate) mod perf_events;
 pub(crate) mod placement;
 pub(crate) mod resctrl;
 pub(crate) mod softirqs;

@@ -9,7 +9,7 @@ use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_lab::up::LabState;
 use quietwire_lab::{IsolationPart, IsolationRecord};
-use quietwire_monitor::{MachineSetting, offers, settings};
+use quietwire_monitor::{MachineSetting, event_offers, offers, settings};
 use quietwire_tester::{GeneratorIdentity, MissingCalibration};
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ impl ObservedMachine {
     /// Reads the machine whose files are below `root`. System calls are sampled on `sampler_cpus`.
     #[must_use]
     pub fn read(root: &Path, sampler_cpus: &CpuList) -> Self {
-        let offers = offers(root).into_iter();
+        let offers = offers(root).into_iter().chain(event_offers());
         let mut monitors: BTreeMap<String, String> = offers
             .map(|offer| (offer.monitor, offered(offer.unavailable)))
             .collect();

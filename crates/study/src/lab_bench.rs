@@ -25,7 +25,7 @@ use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
 };
-use quietwire_monitor::{Edge, SystemCallSampler};
+use quietwire_monitor::{Edge, EventCounters, SystemCallSampler};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
@@ -50,7 +50,7 @@ use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use crate::unmanaged::UnmanagedDevice;
 use demand::{frame_size_max, memory_mib, neighbours};
-use snapshot::{DeviceSnapshot, LabDevice, activity};
+use snapshot::{DeviceSnapshot, LabDevice, Meanwhile, activity};
 
 pub use elements::ElementActivity;
 pub use error::LabBenchError;
@@ -244,7 +244,8 @@ impl LabBench {
         // A restart changes the process.
         let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
         lab.check()?;
-        let activity = activity(lab, (&before, &after), at_work, Vec::new())?;
+        let meanwhile = Meanwhile::default();
+        let activity = activity(lab, (&before, &after), at_work, meanwhile)?;
         Ok(ActionOutcome {
             observation,
             activity,
@@ -262,16 +263,20 @@ impl LabBench {
         let at_work = lab.neighbours_at_work()?;
         let frames = lab.device().map(UpLab::frames);
         let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::Start)?;
-        // The record of the machine says why there is no sampler.
+        // The record of the machine says why there is no sampler or no counter.
         let sampler = before.sample_calls(&sampler_cpus).ok();
+        let counters = before.count_events().ok();
         let mut result = self.place.enter(|| tester.run(trial))??;
-        let calls = sampler.map(SystemCallSampler::finish).unwrap_or_default();
+        let meanwhile = Meanwhile {
+            perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
+            system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
+        };
         let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
         if let Some((device, frames)) = lab.device().zip(frames) {
             result.account_for(&device.layout(), &frames, &device.frames());
         }
         self.lab.check()?;
-        let activity = activity(&self.lab, (&before, &after), at_work, calls)?;
+        let activity = activity(&self.lab, (&before, &after), at_work, meanwhile)?;
         Ok(Measured { result, activity })
     }
 

@@ -168,6 +168,11 @@ impl ThreadCounters {
     pub(crate) fn is_forwarding(&self) -> bool {
         self.is_forwarding
     }
+
+    /// Returns the CPU that it last ran on.
+    pub(crate) fn cpu(&self) -> u32 {
+        self.cpu
+    }
 }
 
 impl ThreadActivity {

@@ -8,7 +8,8 @@ use quietwire_host::CpuList;
 use quietwire_lab::up::UpLab;
 use quietwire_lab::{CycleCount, Lab, NeighbourSample};
 use quietwire_monitor::{
-    Activity, Edge, Owner, Snapshot, SystemCallSampler, SystemCallSamples, Unavailable, Watched,
+    Activity, CpuEvents, Edge, EventCounters, Owner, Snapshot, SystemCallSampler,
+    SystemCallSamples, Unavailable, Watched,
 };
 
 use super::LabBenchError;
@@ -58,6 +59,11 @@ impl DeviceSnapshot {
         let threads = self.machine.forwarding_threads();
         SystemCallSampler::start(Path::new("/"), &threads, cpus)
     }
+
+    /// Starts to count events of the forwarding CPUs.
+    pub(super) fn count_events(&self) -> Result<EventCounters, Unavailable> {
+        EventCounters::start(&self.machine.forwarding_cpus())
+    }
 }
 
 /// Returns the device of the lab's case.
@@ -74,16 +80,24 @@ impl Device for LabDevice<'_> {
     }
 }
 
+/// What was observed while a trial ran.
+#[derive(Debug, Default)]
+pub(super) struct Meanwhile {
+    pub(super) system_calls: Vec<SystemCallSamples>,
+    pub(super) perf_events: Vec<CpuEvents>,
+}
+
 /// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
 pub(super) fn activity(
     lab: &Lab,
     (before, after): (&DeviceSnapshot, &DeviceSnapshot),
     at_work: Option<NeighbourSample>,
-    system_calls: Vec<SystemCallSamples>,
+    meanwhile: Meanwhile,
 ) -> Result<TrialActivity, LabBenchError> {
     let mut activity = Activity::between(&before.machine, &after.machine);
     activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);
-    activity.system_calls = system_calls;
+    activity.system_calls = meanwhile.system_calls;
+    activity.perf_events = meanwhile.perf_events;
     let cycles = (&before.cycles, &after.cycles);
     let hz = quietwire_dpdk::cycles::hz();
     let device = lab.device();
