@@ -129,11 +129,9 @@ fn cards_are_described(guest: &mut CardGuest) {
         // The two lists differ in the character behind the address.
         let text = words.join(" ").replace(", vfio-pci", ": vfio-pci");
         for (card, address) in guest.addresses.iter().enumerate() {
-            let bound = format!("{address}: vfio-pci, ");
-            let (place, _) = text
-                .match_indices(&bound)
-                .next()
-                .unwrap_or_else(|| panic!("no {address}: {text}"));
+            let place = text
+                .find(&format!("{address}: vfio-pci, "))
+                .unwrap_or_else(|| panic!("{command}: no {address}: {text}"));
             let root_port = format!("root port {}", CardGuest::root_port_of(card));
             let (facts, _) = text[place..]
                 .split_once(&root_port)
