@@ -49,7 +49,10 @@ fn studies_are_served_to_this_machine_only() {
     assert_eq!(list["studies"][0]["name"], "one.sqlite");
     assert_eq!(list["studies"][0]["state"], "finished");
     let (status, page) = own("/studies/one.sqlite");
-    assert!(status == "200" && page.starts_with("<!DOCTYPE html>"), "{page}");
+    assert!(
+        status == "200" && page.starts_with("<!DOCTYPE html>"),
+        "{page}"
+    );
     let (status, results) = own("/api/studies/one.sqlite");
     let results: Value = serde_json::from_str(&results).unwrap();
     assert_eq!(

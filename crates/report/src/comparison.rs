@@ -193,7 +193,8 @@ pub(crate) fn measures(first: &StudyFile, second: &StudyFile) -> Vec<Measure> {
     if both(|file| file.reset.is_some()) {
         all.push(of(Quantity::Reset, Point::Mean));
     }
-    let of_connections: [(Quantity, fn(&StudyFile) -> bool); 4] = [
+    type IsMeasured = fn(&StudyFile) -> bool;
+    let of_connections: [(Quantity, IsMeasured); 4] = [
         (Quantity::ConnectionsPerSecond, |file| {
             file.connections_per_second.is_some()
         }),

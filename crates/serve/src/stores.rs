@@ -301,7 +301,10 @@ mod tests {
             assert!(stores.one(name).is_none(), "{name}");
             assert!(stores.report(name, |_| ()).is_none(), "{name}");
         }
-        let page = stores.report("a.sqlite", |report| report.html()).unwrap().unwrap();
+        let page = stores
+            .report("a.sqlite", |report| report.html())
+            .unwrap()
+            .unwrap();
         assert!(page.starts_with("<!DOCTYPE html>"));
         assert!(Stores::new(directory.path().join("none")).list().is_err());
     }

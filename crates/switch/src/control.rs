@@ -99,7 +99,7 @@ pub enum Request {
     /// Shows something.
     Show(Subject),
     /// Changes the configuration completely or not at all.
-    Change(Change),
+    Change(Box<Change>),
     /// Stages filter rules for [`Change::SetRules`], because a request has no space for many. Staged rules replace those of earlier
     /// requests from `at` on, and change nothing else.
     StageRules {

@@ -133,7 +133,7 @@ fn fuzz_control(octets: &[u8]) -> bool {
         assert_eq!(serde_json::from_slice::<Request>(&text).unwrap(), request);
         is_accepted = true;
         let change = match request {
-            Request::Change(change) => change,
+            Request::Change(change) => *change,
             Request::Watch(WatchRequest::StartCapture { filter, .. }) => {
                 planted("switch-control", || {
                     filter.l4_port == Some(65535) && filter.mac.is_some()

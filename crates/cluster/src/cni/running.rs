@@ -70,7 +70,10 @@ impl RunningSwitch {
 
 impl Switch for RunningSwitch {
     fn add_port(&self, port: AddPort) -> Result<(), CniError> {
-        ask::<Value>(&self.socket, &Request::Change(Change::AddPort(port)))?;
+        ask::<Value>(
+            &self.socket,
+            &Request::Change(Box::new(Change::AddPort(port))),
+        )?;
         Ok(())
     }
 
@@ -84,7 +87,10 @@ impl Switch for RunningSwitch {
             return Ok(false);
         }
         let name = name.to_owned();
-        ask::<Value>(&self.socket, &Request::Change(Change::DelPort { name }))?;
+        ask::<Value>(
+            &self.socket,
+            &Request::Change(Box::new(Change::DelPort { name })),
+        )?;
         Ok(true)
     }
 

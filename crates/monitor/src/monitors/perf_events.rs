@@ -144,7 +144,10 @@ pub fn event_offers() -> Vec<Offer> {
     offers(&start)
 }
 
-fn offers(start: &dyn Fn(u32, &Source) -> io::Result<Box<dyn Running>>) -> Vec<Offer> {
+/// Starts a counter of an event on a CPU.
+type Start<'a> = &'a dyn Fn(u32, &Source) -> io::Result<Box<dyn Running>>;
+
+fn offers(start: Start<'_>) -> Vec<Offer> {
     let offer = |(name, source): &(&str, Source)| Offer {
         monitor: format!("{NAME} {name}"),
         unavailable: start(0, source).err().map(|error| reason(&error)),
@@ -169,10 +172,7 @@ impl EventCounters {
         Self::start_by(cpus, &start)
     }
 
-    fn start_by(
-        cpus: &[u32],
-        start: &dyn Fn(u32, &Source) -> io::Result<Box<dyn Running>>,
-    ) -> Result<Self, Unavailable> {
+    fn start_by(cpus: &[u32], start: Start<'_>) -> Result<Self, Unavailable> {
         let mut first = None;
         let mut counters = Vec::new();
         for cpu in cpus.iter().take(CPUS_MAX) {

@@ -180,7 +180,7 @@ impl Controller {
             Request::Change(change) if is_of_rules(&change) && self.unconfirmed.is_some() => {
                 self.awaits_confirmation()
             }
-            Request::Change(change) => match self.change(change) {
+            Request::Change(change) => match self.change(*change) {
                 Ok(warning) => Answer::Ok {
                     result: Value::Null,
                     warning,

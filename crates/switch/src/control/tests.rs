@@ -80,9 +80,9 @@ fn questions_are_answered() {
                 .len(),
             LARGE
         );
-        let change = Request::Change(Change::DelPort {
+        let change = Request::Change(Box::new(Change::DelPort {
             name: "a".to_owned(),
-        });
+        }));
         ask::<()>(path, &change).unwrap();
         assert_eq!(ask::<Value>(path, &change).unwrap(), Value::Null);
         for (subject, part, fault) in [

@@ -508,7 +508,7 @@ fn move_queue(port: String, queue: u16, cpu: u32, control: &ControlArgs) -> Resu
 
 /// Requests a change. Without `--json`, a successful change prints nothing.
 fn carry_out(change: Change, control: &ControlArgs) -> Result<()> {
-    request(&Request::Change(change), control)
+    request(&Request::Change(Box::new(change)), control)
 }
 
 fn request(request: &Request, control: &ControlArgs) -> Result<()> {

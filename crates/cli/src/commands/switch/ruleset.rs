@@ -333,7 +333,7 @@ fn replace(args: &ReplaceArgs, control: &ControlArgs) -> Result<()> {
             default,
             malformed,
         };
-        ask::<IgnoredAny>(&control.control_socket, &Request::Change(change))?;
+        ask::<IgnoredAny>(&control.control_socket, &Request::Change(Box::new(change)))?;
         return Ok(());
     };
     let request = Request::ReplaceRules {
