@@ -165,6 +165,16 @@ pub enum Error {
         /// The reason, and what to do.
         cause: String,
     },
+    /// Frames of an interface cannot be steered.
+    #[error("port '{port}': cannot steer frames of '{uri}': {cause}")]
+    Steering {
+        /// Name of the port.
+        port: String,
+        /// Its URI.
+        uri: String,
+        /// The reason.
+        cause: String,
+    },
     /// A size or a count that a port does not support.
     #[error("port '{port}': {what}")]
     PortOptions {
@@ -236,7 +246,7 @@ impl Error {
             | Self::PciNotReady { .. }
             | Self::NoTunDevice { .. }
             | Self::Seccomp { .. } => Fault::MissingPrerequisite,
-            Self::EalTwice | Self::Thread { .. } => Fault::Failed,
+            Self::EalTwice | Self::Steering { .. } | Self::Thread { .. } => Fault::Failed,
         }
     }
 }

@@ -27,6 +27,7 @@ mod registered;
 pub mod ring;
 pub mod seccomp;
 mod segment;
+mod steer;
 mod sys;
 #[cfg(test)]
 mod testing;
@@ -46,6 +47,7 @@ pub use port::{
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
 pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
+pub use steer::{STEER_RULES_MAX, SteerHits, SteerMatch, SteerRule, SteerTarget};
 pub use uri::{FunctionSettings, PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).

@@ -41,6 +41,7 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::precheck;
 use crate::segment::LargeKind;
+use crate::steer::{SteerHits, SteerRule};
 use crate::uri::PortUri;
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
@@ -385,6 +386,32 @@ impl PortHandle {
     pub fn xdp_mode(&self) -> Option<XdpMode> {
         match &self.inner.backend {
             Backend::Device(device) => device.xdp_mode(),
+            _ => None,
+        }
+    }
+
+    /// Replaces the rules about the frames that an `af-xdp` port receives, in one step. The first rule that matches a frame decides; without
+    /// a match, the kernel gets it. Without rules, the port receives all frames. Equal rules keep their counters.
+    ///
+    /// # Errors
+    /// [`Error::Steering`]: another kind of port, too many rules, or the kernel's error. The former rules stay.
+    pub fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.steer(rules),
+            _ if rules.is_empty() => Ok(()),
+            _ => Err(Error::Steering {
+                port: self.inner.name.clone(),
+                uri: self.inner.uri.to_string(),
+                cause: "only af-xdp ports steer frames".to_owned(),
+            }),
+        }
+    }
+
+    /// Returns the frames that the rules of [`Self::steer`] have decided on; none before the first rule.
+    #[must_use]
+    pub fn steered(&self) -> Option<SteerHits> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.steered(),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
 use quietwire_packet::complete_partial_checksum;
@@ -23,6 +23,7 @@ use crate::error::{self, Error};
 use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
+use crate::steer::{Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
 use crate::sys;
 use crate::uri::PortUri;
 
@@ -36,8 +37,10 @@ pub(crate) struct Device {
     uri: PortUri,
     // Restored when the driver of the function has ended.
     _function: Option<ConfiguredFunction>,
+    /// The program of this port that decides on frames, once it had rules. Ended before the driver.
+    steering: Mutex<Option<Steering>>,
     // Removed when the driver has detached the program.
-    _xdp_program: Option<RecordedProgram>,
+    xdp_program: Option<RecordedProgram>,
     // Released before the buffers that the kernel uses for them.
     xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
@@ -61,6 +64,8 @@ unsafe impl Sync for Device {}
 impl Drop for Device {
     fn drop(&mut self) {
         let device = self.device_name();
+        // From here on, the kernel gets all frames.
+        drop(self.steering().take());
         // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
         unsafe {
             if self.is_started {
@@ -183,6 +188,9 @@ const XDP_MTU: u32 = 3506;
 /// xdp_umem_reg: 4096 - 64 - 128 - 128).
 const XDP_BUFFER_MAX: u16 = 3776;
 
+/// Frames that are dropped at once.
+const BURST_OF_DROPS: u16 = 32;
+
 /// rte_ethdev.h, RTE_ETH_TX_OFFLOAD_MULTI_SEGS and RTE_ETH_RX_OFFLOAD_SCATTER: macros that bindgen cannot read.
 const TX_OFFLOAD_MULTI_SEGS: u64 = 1 << 15;
 const RX_OFFLOAD_SCATTER: u64 = 1 << 13;
@@ -207,11 +215,96 @@ impl Device {
         if let PortUri::AfXdp { interface, .. } = uri {
             let former = xdp_program::program_of(interface);
             device.configure(options, pool)?;
-            device._xdp_program = RecordedProgram::of(interface, former);
+            device.xdp_program = RecordedProgram::of(interface, former);
         } else {
             device.configure(options, pool)?;
         }
+        device.steer(&options.steer)?;
         Ok(device)
+    }
+
+    fn steering(&self) -> MutexGuard<'_, Option<Steering>> {
+        self.steering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the rules about the frames that the port receives. The first rules replace the driver's program by one of this port.
+    pub(crate) fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
+        let mut steering = self.steering();
+        let fail = |cause: String| Error::Steering {
+            port: self.name.clone(),
+            uri: self.uri.to_string(),
+            cause,
+        };
+        if rules.len() > STEER_RULES_MAX {
+            return Err(fail(format!(
+                "{} rules given (maximum: {STEER_RULES_MAX})",
+                rules.len()
+            )));
+        }
+        match &mut *steering {
+            Some(steering) => steering
+                .replace(rules)
+                .map_err(|error| fail(error.to_string())),
+            None if rules.is_empty() => Ok(()),
+            None => {
+                let begun = self.begin_steering(rules);
+                *steering = Some(begun.map_err(|error| fail(error.to_string()))?);
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_steering(&self, rules: &[SteerRule]) -> io::Result<Steering> {
+        let PortUri::AfXdp { first_queue, .. } = &self.uri else {
+            return Err(io::Error::other("only af-xdp ports steer frames"));
+        };
+        let program = self.xdp_program.as_ref().ok_or_else(|| {
+            io::Error::other("the XDP program of the interface is that of another program, or could not be recorded (detach the other one with `ip link set IF xdp off`)")
+        })?;
+        let sockets = self.xdp_sockets.files();
+        let sockets: Vec<_> = sockets
+            .map(|(queue, socket)| (u32::from(*first_queue) + u32::from(queue), socket))
+            .collect();
+        let prepared = Prepared::new(&sockets, rules)?;
+        program.hand_over(|interface, mode| prepared.attach(interface, mode))
+    }
+
+    /// Returns the frames that rules have decided on; none before the first rule.
+    pub(crate) fn steered(&self) -> Option<SteerHits> {
+        match self.steering().as_ref()?.hits() {
+            Ok(hits) => Some(hits),
+            Err(error) => {
+                tracing::warn!(
+                    "port '{}': cannot read the counters of rules: {error}",
+                    self.name
+                );
+                None
+            }
+        }
+    }
+
+    /// Drops the frames that came in before the rules were in force: the driver's own program gives the port all frames.
+    fn drop_unsteered(&self, options: &PortOptions) {
+        if self.steering().is_none() {
+            return;
+        }
+        for queue in 0..options.rx_queues {
+            // As many as a ring has, and no more: others come in meanwhile.
+            for _ in 0..options.rx_ring_size.div_ceil(BURST_OF_DROPS) {
+                let mut frames = [ptr::null_mut(); BURST_OF_DROPS as usize];
+                // SAFETY: started; the queue exists, and no thread uses it yet; the array has space for as many frames. Those received
+                // are this function's.
+                let received = unsafe {
+                    let received =
+                        sys::qw_rx_burst(self.id, queue, frames.as_mut_ptr(), BURST_OF_DROPS);
+                    sys::qw_free_bulk(frames.as_mut_ptr(), u32::from(received));
+                    received
+                };
+                if received == 0 {
+                    break;
+                }
+            }
+        }
     }
 
     /// Starts it.
@@ -225,6 +318,7 @@ impl Device {
             let code = unsafe { sys::qw_watch_removal(self.id, device.as_ptr()) };
             self.check(code, "watching for the removal of the device")?;
         }
+        self.drop_unsteered(options);
         // SAFETY: started; the queues exist.
         let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
         if code < 0 && code != -nix::libc::ENOTSUP {
@@ -708,7 +802,8 @@ fn probe(
             name: options.name.clone(),
             uri: uri.clone(),
             _function: None,
-            _xdp_program: None,
+            steering: Mutex::default(),
+            xdp_program: None,
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,

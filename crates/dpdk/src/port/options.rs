@@ -2,6 +2,7 @@
 //! Options of a port.
 
 use crate::error::Error;
+use crate::steer::SteerRule;
 use crate::uri::PortUri;
 
 /// Options of a port.
@@ -23,6 +24,8 @@ pub struct PortOptions {
     pub frame_size_max: u16,
     /// Whether threads can wait for frames ([`crate::RxQueue::arm`]); a port without receive interrupts is refused then.
     pub rx_interrupts: bool,
+    /// Rules about the frames that an `af-xdp` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all frames.
+    pub steer: Vec<SteerRule>,
 }
 
 impl PortOptions {
@@ -38,6 +41,7 @@ impl PortOptions {
             tx_ring_size: 1024,
             frame_size_max,
             rx_interrupts: false,
+            steer: Vec::new(),
         }
     }
 

@@ -9,6 +9,7 @@
 mod kernel;
 mod record;
 
+use std::io;
 use std::path::Path;
 
 use quietwire_base::ProcessId;
@@ -17,6 +18,8 @@ use record::Record;
 
 /// Directory of the records.
 const DIRECTORY: &str = "/run/quietwire/xdp";
+/// Directory in which libxdp pins links, if the BPF file system is mounted.
+const PINS: &str = "/sys/fs/bpf/xdp";
 
 /// The record of the program of an open port, removed with this value. The port has detached the program by then.
 #[derive(Debug)]
@@ -45,13 +48,69 @@ impl RecordedProgram {
             record.write(Path::new(DIRECTORY))?;
             Ok(Some(Self(record)))
         };
-        let recorded: std::io::Result<_> = recorded();
+        let recorded: io::Result<_> = recorded();
         recorded.unwrap_or_else(|error| {
             tracing::warn!(
                 "the XDP program of interface '{interface}' will stay if this process is killed: {error}"
             );
             None
         })
+    }
+
+    /// Detaches the program and attaches another one, of the same port. `attach` gets the index of the interface and the mode
+    /// (linux/if_link.h, `XDP_FLAGS_*_MODE`). If it fails, the former program is attached again.
+    ///
+    /// # Errors
+    /// The program is not on the interface any more, or another process uses it too; the kernel's error; that of `attach`.
+    pub(super) fn hand_over<T>(
+        &self,
+        attach: impl FnOnce(u32, u32) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let record = &self.0;
+        let index = record.interface.index;
+        let attached = kernel::attached(index)?;
+        let Some(attached) = attached.filter(|attached| attached.program == record.program) else {
+            return Err(io::Error::other(
+                "another XDP program has replaced that of the port",
+            ));
+        };
+        let others = Record::all(Path::new(DIRECTORY)).into_iter();
+        let mut others = others.filter(|other| other.process != record.process);
+        if others.any(|other| other.is_same_program(record) && other.is_of_a_living_process()) {
+            return Err(io::Error::other(
+                "another process receives from other queues of this interface",
+            ));
+        }
+        let (mode, program) = (
+            attached.mode_flag()?,
+            kernel::Program::open(attached.program)?,
+        );
+        kernel::detach(index, mode, &program)?;
+        match attach(index, mode) {
+            Ok(attached) => {
+                unpin(index, record.program);
+                Ok(attached)
+            }
+            Err(error) => {
+                if let Err(again) = kernel::attach(index, mode, &program) {
+                    tracing::error!(
+                        "interface {index} has lost the XDP program of its port, which receives no frames now: {again}"
+                    );
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Removes what libxdp has pinned for a program that is not attached any more: the links of a dispatcher (xdp-tools, protocol.org). A
+/// program without dispatcher has no pins.
+fn unpin(interface: u32, program: u32) {
+    let pins = Path::new(PINS).join(format!("dispatch-{interface}-{program}"));
+    if pins.is_dir()
+        && let Err(error) = std::fs::remove_dir_all(&pins)
+    {
+        tracing::warn!("cannot remove {}: {error}", pins.display());
     }
 }
 
@@ -116,7 +175,7 @@ fn remove_left(directory: &Path, which: impl Fn(&Record) -> bool) -> Vec<u32> {
 }
 
 /// Detaches the program of a record, if it is still on its interface.
-fn detach(record: &Record) -> std::io::Result<bool> {
+fn detach(record: &Record) -> io::Result<bool> {
     let attached = match kernel::attached(record.interface.index) {
         Err(error) if error.raw_os_error() == Some(nix::libc::ENODEV) => return Ok(false),
         attached => attached?,
@@ -128,7 +187,8 @@ fn detach(record: &Record) -> std::io::Result<bool> {
     if program.load_time != record.loaded {
         return Ok(false);
     }
-    kernel::detach(record.interface.index, attached.mode, &program)?;
+    let mode = attached.mode_flag()?;
+    kernel::detach(record.interface.index, mode, &program)?;
     tracing::info!(
         "removed XDP program {} from interface {}: it was left by process {}, which has ended",
         record.program,

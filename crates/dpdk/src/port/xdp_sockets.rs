@@ -73,6 +73,15 @@ impl XdpSockets {
         unsafe { BorrowedFd::borrow_raw(socket.file) }.try_clone_to_owned()
     }
 
+    /// Returns the sockets with their receive queues, in order.
+    pub(super) fn files(&self) -> impl Iterator<Item = (u16, BorrowedFd<'_>)> {
+        self.0.iter().map(|(queue, socket)| {
+            // SAFETY: the driver keeps its sockets open while the port is open.
+            let file = unsafe { BorrowedFd::borrow_raw(socket.file) };
+            (*queue, file)
+        })
+    }
+
     /// Returns the mode of the first socket; none without sockets.
     pub(super) fn mode(&self) -> Option<XdpMode> {
         let (_, socket) = self.0.first()?;

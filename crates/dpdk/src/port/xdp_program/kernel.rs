@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use nix::libc;
@@ -51,6 +51,7 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_EXPECTED_FD: u16 = 8;
 const XDP_ATTACHED_DRV: u8 = 1;
 const XDP_ATTACHED_SKB: u8 = 2;
+const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1 << 0;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const XDP_FLAGS_REPLACE: u32 = 1 << 4;
@@ -75,22 +76,50 @@ pub(super) fn attached(index: u32) -> io::Result<Option<Attached>> {
     }))
 }
 
-/// Detaches a program from an interface, if it is still the one there.
+impl Attached {
+    /// Returns the flag with which a program is attached in this mode (linux/if_link.h, `XDP_FLAGS_*_MODE`).
+    ///
+    /// # Errors
+    /// A mode without flag, such as several programs at once.
+    pub(super) fn mode_flag(self) -> io::Result<u32> {
+        match self.mode {
+            XDP_ATTACHED_DRV => Ok(XDP_FLAGS_DRV_MODE),
+            XDP_ATTACHED_SKB => Ok(XDP_FLAGS_SKB_MODE),
+            mode => Err(io::Error::other(format!("attached in mode {mode}"))),
+        }
+    }
+}
+
+/// Detaches a program from an interface, if it is still the one there. `mode` is that of [`Attached::mode_flag`].
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn detach(index: u32, mode: u8, program: &Program) -> io::Result<()> {
-    let mode = match mode {
-        XDP_ATTACHED_DRV => XDP_FLAGS_DRV_MODE,
-        XDP_ATTACHED_SKB => XDP_FLAGS_SKB_MODE,
-        _ => return Err(io::Error::other(format!("attached in mode {mode}"))),
-    };
+pub(super) fn detach(index: u32, mode: u32, program: &Program) -> io::Result<()> {
+    let expected = (IFLA_XDP_EXPECTED_FD, program.file.as_raw_fd().to_ne_bytes());
+    set_program(index, -1, mode | XDP_FLAGS_REPLACE, Some(expected))
+}
+
+/// Attaches a program to an interface without one.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn attach(index: u32, mode: u32, program: &Program) -> io::Result<()> {
+    let flags = mode | XDP_FLAGS_UPDATE_IF_NOEXIST;
+    set_program(index, program.file.as_raw_fd(), flags, None)
+}
+
+fn set_program(
+    index: u32,
+    file: RawFd,
+    flags: u32,
+    expected: Option<(u16, [u8; 4])>,
+) -> io::Result<()> {
     let mut xdp = Vec::new();
-    for (kind, value) in [
-        (IFLA_XDP_FD, (-1_i32).to_ne_bytes()),
-        (IFLA_XDP_FLAGS, (mode | XDP_FLAGS_REPLACE).to_ne_bytes()),
-        (IFLA_XDP_EXPECTED_FD, program.file.as_raw_fd().to_ne_bytes()),
-    ] {
+    let wanted = [
+        (IFLA_XDP_FD, file.to_ne_bytes()),
+        (IFLA_XDP_FLAGS, flags.to_ne_bytes()),
+    ];
+    for (kind, value) in wanted.into_iter().chain(expected) {
         push(&mut xdp, kind, &value)?;
     }
     let mut attributes = Vec::new();

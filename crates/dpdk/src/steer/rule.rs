@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Steering rules.
+
+use std::net::IpAddr;
+
+/// Maximum number of rules of a port.
+pub const STEER_RULES_MAX: usize = 128;
+
+/// Conditions on a frame. Fields that are not set match every frame. Only the first fragment has ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SteerMatch {
+    /// Source MAC address.
+    pub source_mac: Option<[u8; 6]>,
+    /// Destination MAC address.
+    pub destination_mac: Option<[u8; 6]>,
+    /// VLAN of the outermost tag (IEEE 802.1Q, table 9-1: customer and service tags).
+    pub vlan: Option<u16>,
+    /// EtherType behind at most two tags.
+    pub ethertype: Option<u16>,
+    /// IP protocol, behind IPv6 extension headers too.
+    pub protocol: Option<u8>,
+    /// Source address and prefix length. The bits behind the prefix are ignored.
+    pub source: Option<(IpAddr, u8)>,
+    /// Destination address and prefix length.
+    pub destination: Option<(IpAddr, u8)>,
+    /// First and last source port of TCP, UDP, DCCP, SCTP or UDP-Lite.
+    pub source_ports: Option<(u16, u16)>,
+    /// First and last destination port.
+    pub destination_ports: Option<(u16, u16)>,
+}
+
+/// Destination of steered frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteerTarget {
+    /// The port of the switch.
+    Switch,
+    /// The network stack of the kernel.
+    Kernel,
+}
+
+/// A steering rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SteerRule {
+    /// Frames to match.
+    pub frames: SteerMatch,
+    /// Their destination.
+    pub target: SteerTarget,
+}
