@@ -21,6 +21,7 @@ mod rule_match;
 mod rules;
 mod sets;
 mod statements;
+mod steering;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,7 @@ pub use rule_match::{
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
 pub use statements::{RuleLog, Statements};
+pub use steering::{STEERING_MAX, Steering, SteeringRule};
 
 /// Maximum number of filter rules of ports.
 pub const RULES_MAX: usize = 100_000;

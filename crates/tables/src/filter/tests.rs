@@ -3,6 +3,7 @@
 
 mod further;
 mod malformed;
+mod steering;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
