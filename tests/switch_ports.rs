@@ -52,6 +52,8 @@ mod silence;
 #[path = "peers/sockets.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod sockets;
+#[path = "switch_ports/steering.rs"]
+mod steering;
 #[cfg(target_arch = "x86_64")]
 #[path = "switch_ports/system_calls.rs"]
 mod system_calls;

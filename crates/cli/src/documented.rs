@@ -34,6 +34,7 @@ const PAGES: [(&str, &str); 25] = [
     ("switch add route", "docs/router.md"),
     ("switch add routes", "docs/router.md"),
     ("switch add kernel-filter", "docs/kernel-path.md"),
+    ("switch steer", "docs/split-path.md"),
     ("switch", "docs/switch.md"),
     ("study list", "docs/studies.md"),
     ("study run", "docs/studies.md"),
@@ -326,6 +327,7 @@ fn every_configuration_in_the_guide_makes_a_switch() {
         "docs/switch.md",
         "docs/router.md",
         "docs/kernel-path.md",
+        "docs/split-path.md",
         "docs/connections.md",
     ];
     let texts = pages.map(|page| fs::read_to_string(root().join(page)).unwrap());

@@ -14,6 +14,7 @@ mod ports;
 pub mod rebalance;
 pub mod rules;
 mod settings;
+pub mod steer;
 #[cfg(test)]
 mod tests;
 mod write;

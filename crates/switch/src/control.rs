@@ -86,6 +86,8 @@ pub enum Subject {
     Neighbours,
     /// A list of [`crate::report::KernelFilterReport`].
     KernelFilters,
+    /// A list of [`crate::report::SteerReport`].
+    Steer,
     /// A [`crate::report::RulesReport`]: the first page, as of [`Request::ShowRules`].
     Rules,
     /// The running configuration as a file, in one string.

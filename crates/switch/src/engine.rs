@@ -24,6 +24,7 @@ mod removed;
 mod router;
 mod rules;
 mod slot;
+mod steer;
 mod threads;
 mod tx_paths;
 mod undo;
@@ -40,12 +41,14 @@ use crate::config::bridging::BridgingSetting;
 use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{BridgeStage, Domain, Doze, FilteredStage, Segmenter, Shared, Stage};
+use crate::forward::{
+    BridgeStage, Domain, Doze, FilteredStage, Segmenter, Shared, Stage, SteeredStage,
+};
 use crate::layer3::{Exchange, SharedLayer3};
 use crate::observe::Watches;
 use crate::report::MoveReport;
 use balance::Loads;
-use counted::{CountedFilter, CountedRules};
+use counted::{CountedFilter, CountedRules, CountedSteering};
 use loose::Loose;
 use maker::{Maker, System};
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
@@ -83,6 +86,7 @@ pub(crate) struct Engine {
     /// Names of interfaces by number.
     interfaces: Vec<Option<String>>,
     kernel_filters: Vec<CountedFilter>,
+    steering: CountedSteering,
     rules: CountedRules,
     domain: Arc<Domain>,
     /// Former stages of ports, which a forwarding thread may still use.
@@ -137,6 +141,7 @@ impl Engine {
             layer3,
             interfaces: Vec::new(),
             kernel_filters: Vec::new(),
+            steering: CountedSteering::default(),
             rules: CountedRules::default(),
             domain,
             former_stages: Vec::new(),
@@ -212,12 +217,15 @@ impl Engine {
 
     /// Returns the ports that a frame of this port can leave by, and those that filter rules send copies and answers to.
     pub(crate) fn reach(&self, number: u16) -> BTreeSet<u16> {
-        let mut ports = self.forwards_to(number);
+        let mut ports = self.reach_of_switch(number);
         ports.extend(self.ports_of_effects(number));
+        ports.extend(self.kernel_port(number));
+        ports.extend(self.steered_port(number));
         ports
     }
 
-    fn forwards_to(&self, number: u16) -> BTreeSet<u16> {
+    /// The same without steering rules and filter rules.
+    fn reach_of_switch(&self, number: u16) -> BTreeSet<u16> {
         let routed = self.routed_ports();
         if routed.contains(&number) {
             return routed;
@@ -400,9 +408,17 @@ impl Engine {
     fn stage_of(&self, number: u16) -> Stage {
         let then = self.stage_behind_rules(number);
         let guard = self.guard_of(number);
-        match (guard, self.port_rules(number)) {
+        let then = match (guard, self.port_rules(number)) {
             (None, None) => then,
             (guard, rules) => Stage::Filtered(Box::new(FilteredStage { guard, rules, then })),
+        };
+        match self.steering(number) {
+            None => then,
+            Some((rules, kernel)) => Stage::Steered(Box::new(SteeredStage {
+                rules,
+                kernel,
+                then,
+            })),
         }
     }
 
@@ -418,6 +434,11 @@ impl Engine {
         };
         if let Some(stage) = self.route_stage(number) {
             return stage;
+        }
+        if let Some(output) = self.steered_port(number) {
+            return Stage::CrossConnect {
+                output: usize::from(output),
+            };
         }
         let Some(group) = self.group_of(&slot.plan.name) else {
             return Stage::Drop;

@@ -21,6 +21,7 @@ mod path;
 mod route;
 mod segment;
 mod stage;
+mod steer;
 mod sync;
 mod telemetry;
 mod worker;
@@ -48,7 +49,7 @@ use path::{Leaving, Path};
 use route::RouteContext;
 pub(crate) use route::{BridgeContext, Domain, RouteStage, Routing};
 pub(crate) use segment::{Segmenter, SegmentingQueue};
-pub(crate) use stage::{FilteredStage, Stage};
+pub(crate) use stage::{FilteredStage, Stage, SteeredStage};
 pub(crate) use worker::Worker;
 
 /// State shared by all forwarding threads.
@@ -142,7 +143,13 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             now_s: shared.now_s.load(Ordering::Relaxed),
         };
         let stage = match &*input.stage {
-            Stage::Filtered(filtered) => {
+            Stage::Steered(steered) => path
+                .steer(port, steered, &mut worker.kept)
+                .then_some(&steered.then),
+            stage => Some(stage),
+        };
+        let stage = match stage {
+            Some(Stage::Filtered(filtered)) => {
                 let resources = FilterContext {
                     connections: worker.connections.as_deref_mut(),
                     now_s: context.now_s,
@@ -153,7 +160,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                 let has_more = path.pass_filter(port, filtered, resources);
                 has_more.then_some(&filtered.then)
             }
-            stage => Some(stage),
+            stage => stage,
         };
         match stage {
             None => {}
@@ -168,8 +175,8 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                 path.bridge(port, bridging);
             }
             Some(Stage::Route(stage)) => path.route_port(port, stage, &mut context),
-            // The inner stage of accepted frames is never filtered.
-            Some(Stage::Drop | Stage::Filtered(_)) => path.drop_all(port),
+            // The inner stage of accepted frames is never filtered or steered.
+            Some(Stage::Drop | Stage::Filtered(_) | Stage::Steered(_)) => path.drop_all(port),
         }
         // Frames left by a stage would be sent twice.
         worker.received.free();

@@ -11,6 +11,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::rules::{Action, Direction, MalformedAction};
+use crate::config::steer::SteerTo;
 use crate::counters::Step;
 use quietwire_tables::filter::{
     CtStates, Dscp, Element, PacketMatch, Protocol, RuleMatch, SetName, SetType, in_snake_case,
@@ -485,6 +486,62 @@ pub struct KernelFilterReport {
     #[serde(flatten, with = "in_snake_case")]
     pub packet: PacketMatch,
     /// Frames passed to the kernel by this filter since it was created.
+    pub frames: u64,
+}
+
+/// Steering of the frames of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteerReport {
+    /// Port on the interface.
+    pub port: String,
+    /// What steers.
+    pub by: SteeredBy,
+    /// Port on the tap of the kernel, if the port itself does not steer.
+    pub kernel_port: Option<String>,
+    /// The rules; the first that matches decides.
+    pub rules: Vec<SteerRuleReport>,
+    /// Frames that matched no rule since the port had the first one. The kernel got them.
+    pub unmatched: u64,
+}
+
+/// What steers the frames of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SteeredBy {
+    /// An XDP program of the switch.
+    Xdp,
+    /// The forwarding threads of the switch.
+    Software,
+}
+
+impl SteeredBy {
+    /// Returns its name in tables and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Software => "software",
+        }
+    }
+}
+
+/// A steering rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteerRuleReport {
+    /// Its name.
+    pub name: String,
+    /// Destination of matching frames.
+    pub to: SteerTo,
+    /// Source MAC address to match, if set.
+    pub source_mac: Option<MacAddress>,
+    /// Destination MAC address to match, if set.
+    pub destination_mac: Option<MacAddress>,
+    /// VLAN to match, if set.
+    pub vlan: Option<VlanId>,
+    /// Packets to match.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
+    /// Frames that the rule has decided on since it was added.
     pub frames: u64,
 }
 

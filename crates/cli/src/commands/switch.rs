@@ -13,6 +13,8 @@ mod rules;
 mod ruleset;
 mod sets;
 mod stats;
+mod steer;
+mod steered;
 mod table;
 mod tables;
 mod trace;
@@ -62,6 +64,7 @@ enum SwitchCommand {
     Connections(connections::ConnectionsArgs),
     Rebalance(change::RebalanceArgs),
     Rules(ruleset::RulesetArgs),
+    Steer(steer::SteerArgs),
     Capture(capture::CaptureArgs),
     Trace(trace::TraceArgs),
 }
@@ -243,6 +246,8 @@ enum SubjectArg {
     /// Kernel filter rules and their match counters.
     #[value(alias = "kernel-filter")]
     KernelFilters,
+    /// Steering rules of interfaces and their counters.
+    Steer,
     /// Filter rules of ports and their match counters.
     #[value(alias = "rule")]
     Rules,
@@ -266,6 +271,7 @@ pub(crate) fn run(args: SwitchArgs) -> Result<()> {
         SwitchCommand::Connections(args) => connections::run(&args),
         SwitchCommand::Rebalance(args) => change::rebalance(&args),
         SwitchCommand::Rules(args) => ruleset::run(args),
+        SwitchCommand::Steer(args) => steer::run(args),
         SwitchCommand::Capture(args) => capture::capture(&args),
         SwitchCommand::Trace(args) => trace::trace(&args),
     }
@@ -436,6 +442,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,
         SubjectArg::KernelFilters => Subject::KernelFilters,
+        SubjectArg::Steer => Subject::Steer,
         SubjectArg::Rules => return show_rules(args),
         SubjectArg::Sets => {
             let page = (args.from, args.limit);

@@ -13,6 +13,7 @@ use super::layer3::{InterfaceSetting, VrfSetting};
 use super::ports::AddPort;
 use super::rules::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
 use super::settings::Settings;
+use super::steer::SteerSetting;
 use crate::error::SwitchError;
 
 /// A change of the configuration. In JSON: `{"add-port":{"name":"a","uri":"null:"}}`.
@@ -108,6 +109,18 @@ pub enum Change {
     AddKernelFilter(KernelFilterSetting),
     /// Removes a kernel filter.
     DelKernelFilter {
+        /// Its name.
+        name: String,
+    },
+    /// Adds a steering rule.
+    AddSteer {
+        /// The rule.
+        rule: SteerSetting,
+        /// Name of the rule to insert before. Default: at the end.
+        before: Option<String>,
+    },
+    /// Removes a steering rule.
+    DelSteer {
         /// Its name.
         name: String,
     },
@@ -238,6 +251,8 @@ impl Settings {
                 Ok(())
             }
             Change::DelKernelFilter { name } => self.del_kernel_filter(&name),
+            Change::AddSteer { rule, before } => self.add_steer(rule, before),
+            Change::DelSteer { name } => self.del_steer(&name),
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),

@@ -19,6 +19,7 @@ use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{
     BridgeSetting, CrossConnectSetting, HugePages, Pinning, PortSetting, Settings,
 };
+use super::steer::SteerSetting;
 use crate::error::SwitchError;
 
 #[derive(Debug, Deserialize)]
@@ -47,6 +48,7 @@ struct File {
     vrf: Option<Vec<Spanned<VrfSetting>>>,
     interface: Option<Vec<Spanned<InterfaceSetting>>>,
     kernel_filter: Option<Vec<Spanned<KernelFilterSetting>>>,
+    steer: Option<Vec<Spanned<SteerSetting>>>,
     route: Option<Vec<Spanned<RouteSetting>>>,
     rule_default: Option<Action>,
     rule_malformed: Option<MalformedAction>,
@@ -191,6 +193,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         kernel_filters: file
             .kernel_filter
             .map(|list| located(list, "kernel-filter", &location)),
+        steer: file.steer.map(|list| located(list, "steer", &location)),
         routes: file.route.map(|list| located(list, "route", &location)),
         neighbours: file
             .neighbour

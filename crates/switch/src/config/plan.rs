@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use quietwire_base::{Idle, Seccomp};
-use quietwire_dpdk::PortUri;
+use quietwire_dpdk::{PortUri, SteerRule};
 use quietwire_host::{CpuId, CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
@@ -19,6 +19,7 @@ use super::settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,
 };
+use super::steer::{self, SteerSetting};
 use crate::error::SwitchError;
 use quietwire_tables::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
 
@@ -58,6 +59,12 @@ impl PortPlan {
     pub fn is_same_device(&self, other: &Self) -> bool {
         (&self.name, &self.uri, self.rx_queues, self.tx_queues)
             == (&other.name, &other.uri, other.rx_queues, other.tx_queues)
+    }
+
+    /// Returns true if the port itself divides the frames of its interface between the switch and the kernel.
+    #[must_use]
+    pub fn steers(&self) -> bool {
+        matches!(self.uri, PortUri::AfXdp { .. })
     }
 
     /// Returns the CPU that a receive queue is mapped to.
@@ -212,6 +219,8 @@ pub struct Plan {
     pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
     pub layer3: Layer3Plan,
+    /// Steering rules of ports.
+    pub steer: Vec<SteerSetting>,
     /// Filter rules of ports.
     pub rules: rules::Rules,
     /// Automatic rebalancing of receive queues.
@@ -256,6 +265,19 @@ impl Settings {
             &ports,
         )?;
         let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
+        let uri_of = |name: &str| {
+            let port = ports.iter().find(|port| port.name == name);
+            port.map(|port| &port.uri)
+        };
+        let asked = self.steer.as_deref().unwrap_or_default();
+        let steer = steer::plan(asked, uri_of)?;
+        for (kernel_port, port, location) in steer::kernel_ports(asked) {
+            members.take(
+                kernel_port,
+                &format!("the steering of port '{port}'"),
+                location,
+            )?;
+        }
         drop(members);
         check_bridges(&groups, &ports, &layer3, &names)?;
         let rules = rules::plan(
@@ -285,6 +307,7 @@ impl Settings {
                 .control_socket
                 .unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET_DEFAULT)),
             layer3,
+            steer,
             rules,
             rebalance: self.rebalance,
             connections: self.connections,
@@ -310,6 +333,7 @@ impl Plan {
             ports: Vec::new(),
             groups: Vec::new(),
             layer3: Layer3Plan::default(),
+            steer: Vec::new(),
             rules: rules::Rules::default(),
             forwarding_cpus: CpuList::new(),
             ..self.clone()
@@ -343,6 +367,23 @@ impl Plan {
         }
     }
 
+    /// Returns the steering rules of a port, in order.
+    pub fn steering_of(&self, port: &str) -> impl Iterator<Item = &SteerSetting> {
+        self.steer.iter().filter(move |rule| rule.port == port)
+    }
+
+    /// Returns the steering rules of a port in the form of its device; none if the device does not steer.
+    pub(crate) fn device_rules(&self, port: &PortPlan) -> Vec<SteerRule> {
+        let rules = self.steering_of(&port.name).filter(|_| port.steers());
+        rules.map(SteerSetting::rule).collect()
+    }
+
+    fn is_kernel_port(&self, index: usize) -> bool {
+        let name = self.ports.get(index).map(|port| &port.name);
+        let mut rules = self.steer.iter();
+        rules.any(|rule| rule.kernel_port.is_some() && rule.kernel_port.as_ref() == name)
+    }
+
     /// Returns the names of ports that are in no group.
     pub fn idle_ports(&self) -> impl Iterator<Item = &str> {
         let is_idle = |index: usize| {
@@ -352,6 +393,7 @@ impl Plan {
                 .iter()
                 .any(|group| group.ports().contains(&index))
                 && !self.layer3.interfaces.iter().any(|one| one.on == on)
+                && !self.is_kernel_port(index)
         };
         self.ports
             .iter()

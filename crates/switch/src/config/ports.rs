@@ -73,6 +73,7 @@ impl Settings {
             ports.contains(&Some(name))
         });
         self.forget_port_in_rules(name);
+        self.forget_steering_of(name);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting
 use super::location::{Located, Location};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
+use super::steer::SteerSetting;
 
 /// Default path of the control socket.
 pub const CONTROL_SOCKET_DEFAULT: &str = "/run/quietwire/switch.sock";
@@ -136,6 +137,8 @@ pub struct Settings {
     pub interfaces: Option<Vec<Located<InterfaceSetting>>>,
     /// Kernel filters.
     pub kernel_filters: Option<Vec<Located<KernelFilterSetting>>>,
+    /// Steering rules of ports.
+    pub steer: Option<Vec<Located<SteerSetting>>>,
     /// Static routes.
     pub routes: Option<Vec<Located<RouteSetting>>>,
     /// Static neighbours.
@@ -182,6 +185,7 @@ impl Settings {
             vrfs: self.vrfs.or(other.vrfs),
             interfaces: self.interfaces.or(other.interfaces),
             kernel_filters: self.kernel_filters.or(other.kernel_filters),
+            steer: self.steer.or(other.steer),
             routes: self.routes.or(other.routes),
             neighbours: self.neighbours.or(other.neighbours),
             rules: self.rules.or(other.rules),

@@ -13,6 +13,7 @@ use super::plan::{Group, Plan};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{HugePages, Pinning};
+use super::steer::SteerSetting;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -55,6 +56,8 @@ struct File<'plan> {
     interface: Vec<InterfaceSetting>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     kernel_filter: &'plan [KernelFilterSetting],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    steer: &'plan [SteerSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     set: &'plan [SetSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -170,6 +173,7 @@ impl Plan {
                 .map(|interface| self.written(interface))
                 .collect(),
             kernel_filter: &self.layer3.kernel_filters,
+            steer: &self.steer,
             rule_default: self.rules.default,
             rule_malformed: self.rules.malformed,
             set: &self.rules.sets,

@@ -317,7 +317,9 @@ impl Controller {
         let stats = self.engine.stats_report();
         let ports = self.engine.port_reports();
         let queues = self.engine.queue_reports();
-        crate::metrics::exposition(&stats, &ports, &queues, &denied_calls::by_role())
+        let steered = self.engine.steer_reports();
+        let denied_calls = denied_calls::by_role();
+        crate::metrics::exposition(&stats, &ports, &queues, &steered, &denied_calls)
     }
 
     fn show(&mut self, subject: Subject) -> Answer {
@@ -336,6 +338,7 @@ impl Controller {
             Subject::Interfaces => to_answer(&engine.interface_reports()),
             Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
             Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
+            Subject::Steer => to_answer(&engine.steer_reports()),
             Subject::Rules => to_answer(&self.rules_report(0, usize::MAX)),
             Subject::Config => match engine.config_text() {
                 Ok(text) => to_answer(&text),

@@ -317,6 +317,7 @@ impl Engine {
         self.plan = next;
         self.take_plans();
         self.count_rules();
+        self.count_steering();
         let known = self.publish_router();
         self.transition(Effort::UntilFailure)?;
         let mut layer3 = self.layer3.lock();
@@ -351,6 +352,7 @@ impl Engine {
             tally.note(self.place_queue(id, cpu))?;
         }
         tally.note(self.set_statics())?;
+        self.steer(&mut tally)?;
         tally.end()
     }
 
@@ -425,5 +427,6 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
             Idle::Sleep => port.uri.is_signalled_by_kernel(),
             Idle::Interrupt => true,
         },
+        steer: plan.device_rules(port),
     }
 }

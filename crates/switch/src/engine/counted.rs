@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of the configuration with their frame counters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::rules::{RuleSetting, SetSetting};
+use crate::config::steer::SteerSetting;
 use quietwire_tables::filter::{Fallback, RuleTable};
 
 /// A kernel filter and its number of matched frames.
 pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
+
+/// Steering rules of ports whose frames the switch divides itself, and their numbers of frames.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CountedSteering {
+    pub(super) rules: Vec<(SteerSetting, Arc<AtomicU64>)>,
+    /// Frames without match, by port.
+    pub(super) unmatched: BTreeMap<String, Arc<AtomicU64>>,
+}
 
 /// Filter rules and the number of frames each has decided on.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::apply::Effort;
-use super::counted::{CountedFilter, CountedRules};
+use super::counted::{CountedFilter, CountedRules, CountedSteering};
 use super::{BridgePorts, Engine};
 use crate::bridge_view::BridgeView;
 use crate::config::Plan;
@@ -18,6 +18,7 @@ pub(super) struct Snapshot {
     bridge_ports: BridgePorts,
     interfaces: Vec<Option<String>>,
     kernel_filters: Vec<CountedFilter>,
+    steering: CountedSteering,
     rules: CountedRules,
 }
 
@@ -39,6 +40,7 @@ impl Engine {
                 .collect(),
             interfaces: self.interfaces.clone(),
             kernel_filters: self.kernel_filters.clone(),
+            steering: self.steering.clone(),
             rules: self.rules.clone(),
         }
     }
@@ -57,6 +59,7 @@ impl Engine {
         self.plan = former.plan;
         self.interfaces = former.interfaces;
         self.kernel_filters = former.kernel_filters;
+        self.steering = former.steering;
         self.rules = former.rules;
         self.take_plans();
         drop(self.publish_router());

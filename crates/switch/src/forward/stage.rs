@@ -4,7 +4,7 @@
 use super::bridge::BridgeStage;
 use super::route::RouteStage;
 use quietwire_tables::bridge::Storm;
-use quietwire_tables::filter::{PortRules, SourceGuard};
+use quietwire_tables::filter::{PortRules, SourceGuard, Steering};
 
 /// Processing of a receive queue's frames.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) enum Stage {
     Route(RouteStage),
     /// Apply source guard and filter rules, then one of the other stages.
     Filtered(Box<FilteredStage>),
+    /// Send frames to a tap of the kernel by steering rules, the others to one of the other stages.
+    Steered(Box<SteeredStage>),
 }
 
 /// Source guard and filter rules of a port, and the stage of accepted frames.
@@ -32,12 +34,22 @@ pub(crate) struct FilteredStage {
     pub(crate) then: Stage,
 }
 
+/// Steering rules of a port, and the stage of frames for the switch.
+#[derive(Debug)]
+pub(crate) struct SteeredStage {
+    pub(crate) rules: Steering,
+    /// Number of the port to the kernel.
+    pub(crate) kernel: usize,
+    pub(crate) then: Stage,
+}
+
 impl Stage {
     /// Returns the storm state of the port with full buckets.
     pub(super) fn storm(&self) -> Storm {
         match self {
             Self::Bridge(stage) => stage.storm(),
             Self::Filtered(stage) => stage.then.storm(),
+            Self::Steered(stage) => stage.then.storm(),
             _ => Storm::default(),
         }
     }

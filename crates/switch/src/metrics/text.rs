@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use crate::report::{
-    BridgeCounts, PortReport, QueueReport, Role, RouterCounts, StatsReport, StepCounts,
-    ThreadCounts,
+    BridgeCounts, PortReport, QueueReport, Role, RouterCounts, StatsReport, SteerReport,
+    StepCounts, ThreadCounts,
 };
 
 /// Content type of the text.
@@ -63,6 +63,7 @@ pub(crate) fn exposition(
     stats: &StatsReport,
     ports: &[PortReport],
     queues: &[QueueReport],
+    steered: &[SteerReport],
     denied_calls: &[(Role, u64)],
 ) -> String {
     let mut text = Text(String::new());
@@ -90,6 +91,7 @@ pub(crate) fn exposition(
         denied_calls,
     );
     of_queues(&mut text, queues);
+    of_steering(&mut text, steered);
     of_bridges(&mut text, &stats.bridges);
     of_router(&mut text, &stats.router);
     text.0
@@ -347,6 +349,35 @@ fn burst_sizes(text: &mut Text, queues: &[QueueReport]) {
     }
 }
 
+fn of_steering(text: &mut Text, ports: &[SteerReport]) {
+    let rules = ports.iter().flat_map(|port| {
+        let samples = port.rules.iter().map(|rule| {
+            let labels = vec![
+                ("port", port.port.clone()),
+                ("rule", rule.name.clone()),
+                ("to", rule.to.name().to_owned()),
+                ("by", port.by.name().to_owned()),
+            ];
+            (labels, rule.frames)
+        });
+        samples.collect::<Vec<_>>()
+    });
+    text.counter(
+        "steer_frames_total",
+        "Frames that a steering rule has decided on.",
+        rules.collect::<Vec<_>>(),
+    );
+    let unmatched = ports.iter().map(|port| {
+        let labels = vec![("port", port.port.clone())];
+        (labels, port.unmatched)
+    });
+    text.counter(
+        "steer_unmatched_frames_total",
+        "Frames that no steering rule of the port matched. The kernel got them.",
+        unmatched.collect::<Vec<_>>(),
+    );
+}
+
 fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
     let each = |of: fn(&BridgeCounts) -> u64| {
         let labelled =
@@ -469,7 +500,29 @@ fn of_router(text: &mut Text, router: &RouterCounts) {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_tables::filter::PacketMatch;
+
     use super::*;
+    use crate::config::steer::SteerTo;
+    use crate::report::{SteerRuleReport, SteeredBy};
+
+    fn steering() -> SteerReport {
+        SteerReport {
+            port: "wan".to_owned(),
+            by: SteeredBy::Xdp,
+            kernel_port: None,
+            rules: vec![SteerRuleReport {
+                name: "dns".to_owned(),
+                to: SteerTo::Switch,
+                source_mac: None,
+                destination_mac: None,
+                vlan: None,
+                packet: PacketMatch::default(),
+                frames: 5,
+            }],
+            unmatched: 4,
+        }
+    }
 
     #[test]
     fn labels_are_escaped_and_counts_are_there() {
@@ -482,12 +535,20 @@ mod tests {
         port.counts.name = "a\"b\\c".to_owned();
         port.counts.rx_frames = 7;
         port.driver.insert("rx_good_packets".to_owned(), 8);
-        let text = exposition(&stats, &[port], &[], &[(Role::Forwarding, 3)]);
+        let text = exposition(
+            &stats,
+            &[port],
+            &[],
+            &[steering()],
+            &[(Role::Forwarding, 3)],
+        );
         for line in [
             "quietwire_switch_router_forwarded_packets_total 12",
             "quietwire_switch_port_receive_frames_total{port=\"a\\\"b\\\\c\"} 7",
             "# TYPE quietwire_switch_port_up gauge",
             "quietwire_switch_port_driver_statistic{port=\"a\\\"b\\\\c\",name=\"rx_good_packets\"} 8",
+            "quietwire_switch_steer_frames_total{port=\"wan\",rule=\"dns\",to=\"switch\",by=\"xdp\"} 5",
+            "quietwire_switch_steer_unmatched_frames_total{port=\"wan\"} 4",
             "quietwire_switch_denied_calls_total{role=\"forwarding\"} 3",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");

@@ -507,7 +507,7 @@ fn move_queue(port: String, queue: u16, cpu: u32, control: &ControlArgs) -> Resu
 }
 
 /// Requests a change. Without `--json`, a successful change prints nothing.
-fn carry_out(change: Change, control: &ControlArgs) -> Result<()> {
+pub(super) fn carry_out(change: Change, control: &ControlArgs) -> Result<()> {
     request(&Request::Change(Box::new(change)), control)
 }
 

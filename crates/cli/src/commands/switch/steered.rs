@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Table of steering rules.
+
+use quietwire_switch::config::steer::SteerTo;
+use quietwire_switch::report::{SteerReport, SteerRuleReport};
+
+use super::packet::condition_text;
+use super::table::table;
+
+/// Formats the rules, with their match as in the command that adds them.
+pub(super) fn render(ports: &[SteerReport]) -> String {
+    let mut table = table(["port", "rule", "frames", "to", "by", "hits"], 5);
+    for port in ports {
+        let by = port.by.name().to_owned();
+        for rule in &port.rules {
+            table.add_row([
+                port.port.clone(),
+                rule.name.clone(),
+                conditions(rule),
+                rule.to.name().to_owned(),
+                by.clone(),
+                rule.frames.to_string(),
+            ]);
+        }
+        table.add_row([
+            port.port.clone(),
+            String::new(),
+            "all others".to_owned(),
+            SteerTo::Kernel.name().to_owned(),
+            by,
+            port.unmatched.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+fn conditions(rule: &SteerRuleReport) -> String {
+    let link = [
+        ("source-mac", rule.source_mac.map(|mac| mac.to_string())),
+        (
+            "destination-mac",
+            rule.destination_mac.map(|mac| mac.to_string()),
+        ),
+        ("vlan", rule.vlan.map(|vlan| vlan.get().to_string())),
+    ];
+    let link = link
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    match condition_text(link.chain(rule.packet.words())) {
+        text if text.is_empty() => "all".to_owned(),
+        text => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_packet::VlanId;
+    use quietwire_switch::report::SteeredBy;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_shown_as_they_are_added() {
+        let rule = |name: &str, vlan, protocol: Option<&str>| SteerRuleReport {
+            name: name.to_owned(),
+            to: SteerTo::Switch,
+            source_mac: None,
+            destination_mac: None,
+            vlan,
+            packet: quietwire_switch::config::PacketMatch {
+                protocol: protocol.map(|name| name.parse().unwrap()),
+                ..Default::default()
+            },
+            frames: 12,
+        };
+        let shown = render(&[SteerReport {
+            port: "wan".to_owned(),
+            by: SteeredBy::Xdp,
+            kernel_port: None,
+            rules: vec![
+                rule("dns", VlanId::new(7).ok(), Some("udp")),
+                rule("rest", None, None),
+            ],
+            unmatched: 34,
+        }]);
+        let lines: Vec<Vec<&str>> = shown
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        for expected in [
+            "wan dns vlan 7, protocol udp switch xdp 12",
+            "wan rest all switch xdp 12",
+            "wan all others kernel xdp 34",
+        ] {
+            let words: Vec<&str> = expected.split_whitespace().collect();
+            assert!(lines.contains(&words), "{expected}: {shown}");
+        }
+    }
+}
