@@ -332,7 +332,7 @@ fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
     let _alone = alone();
     let mut guest = CardGuest::boot(&[Igb, Igb]);
     let (physical, other) = (guest.addresses[0].clone(), guest.addresses[1].clone());
-    guest.bind(&[other.clone()]);
+    guest.bind(std::slice::from_ref(&other));
     // The kernel's driver has the physical function and creates the others.
     guest.run("modprobe igb");
     let device = format!("/sys/bus/pci/devices/{physical}");
@@ -344,7 +344,7 @@ fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
         .run(&format!("basename $(readlink {device}/virtfn0)"))
         .trim()
         .to_owned();
-    guest.bind(&[function.clone()]);
+    guest.bind(std::slice::from_ref(&function));
     let shown = format!("/usr/sbin/ip link show {interface}");
     let before = guest.run(&shown);
     let uri = format!("pci:{function}?mac={MAC}&vlan={VLAN}&trust=on");

@@ -21,7 +21,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 25] = [
+const PAGES: [(&str, &str); 26] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),

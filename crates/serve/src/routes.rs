@@ -208,7 +208,7 @@ mod tests {
             for (method, operation) in operations.as_object().unwrap() {
                 let response = views.respond(&request(&method.to_uppercase(), &path));
                 let responses = operation["responses"].as_object().unwrap();
-                let code = response.status.code();
+                let code = &response.status.line()[..3];
                 assert!(responses.contains_key(code), "{method} {path}: {code}");
                 for always in ["400", "403", "431"] {
                     assert!(responses.contains_key(always), "{method} {path}: {always}");

@@ -159,7 +159,7 @@ impl Assembler {
     }
 
     /// Converts two octets in network byte order.
-    pub(super) fn from_network_order(&mut self, register: Register) {
+    pub(super) fn network_order_of(&mut self, register: Register) {
         self.put(ALU32 | TO_BIG_ENDIAN, (register, NONE), 0, 16);
     }
 
@@ -291,7 +291,7 @@ mod tests {
         assembler.copy(R6, R1);
         assembler.load(Size::Half, R4, (R2, 12));
         assembler.store(Size::Word, (R10, -4), R8);
-        assembler.from_network_order(R4);
+        assembler.network_order_of(R4);
         assembler.jump_if(R4, Condition::Equal, 0x0800, end);
         assembler.jump_if_above(R1, R3, end);
         assembler.mask(R1, 0xfff);

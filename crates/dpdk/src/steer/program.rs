@@ -165,7 +165,7 @@ impl Program {
             self.copy_field(Half, field + 4, at + 4);
         }
         self.code.load(Half, R4, (R2, 12));
-        self.code.from_network_order(R4);
+        self.code.network_order_of(R4);
         let network = self.code.label();
         for tag in 0..TAGS_MAX {
             self.skip_tag(tag == 0, network, rules);
@@ -191,13 +191,13 @@ impl Program {
         self.require(16, network);
         if is_outermost {
             self.code.load(Half, R1, (R2, 14));
-            self.code.from_network_order(R1);
+            self.code.network_order_of(R1);
             self.code.mask(R1, 0xfff);
             self.code.store(Word, (R10, VLAN), R1);
         }
         self.require(18, rules);
         self.code.load(Half, R4, (R2, 16));
-        self.code.from_network_order(R4);
+        self.code.network_order_of(R4);
         self.code.add(R2, 4);
         self.code.add(R9, 4);
     }
@@ -219,7 +219,7 @@ impl Program {
         self.code.store(Word, (R10, PROTOCOL), R8);
         // Only the first fragment has ports.
         self.code.load(Half, R1, (R2, 20));
-        self.code.from_network_order(R1);
+        self.code.network_order_of(R1);
         self.code.jump_if(R1, AnyBit, 0x1fff, rules);
         let ports = self.code.label();
         self.jump_if_one_of(R8, &WITH_PORTS, ports);
@@ -299,7 +299,7 @@ impl Program {
         self.code.bind(fragment);
         self.code.load(Octet, R8, (R10, READ));
         self.code.load(Half, R1, (R10, READ + 2));
-        self.code.from_network_order(R1);
+        self.code.network_order_of(R1);
         self.code.jump_if(R1, AnyBit, 0xfff8, later);
         self.code.set(R1, 8);
         self.code.bind(next);
@@ -336,7 +336,7 @@ impl Program {
     fn read_ports(&mut self, (base, offset): (Register, i16)) {
         for (field, at) in [(SOURCE_PORT, offset), (DESTINATION_PORT, offset + 2)] {
             self.code.load(Half, R1, (base, at));
-            self.code.from_network_order(R1);
+            self.code.network_order_of(R1);
             self.code.store(Word, (R10, field), R1);
         }
     }

@@ -98,7 +98,7 @@ fn fields_of(frame: &[u8]) -> Fields {
             let at = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).unwrap());
             fields.addresses = Some((at(12), at(16)));
             fields.protocol = Some(packet[9]);
-            if number(packet, 6).unwrap() % 8192 == 0 {
+            if number(packet, 6).unwrap().is_multiple_of(8192) {
                 ports_of(&mut fields, packet, usize::from(packet[0] % 16) * 4);
             }
         }

@@ -215,7 +215,7 @@ fn over_many_devices_what_is_reported_of_the_estimate_is_true() {
         let result = soaked(model, &config, device, seed);
         let found = found(&result);
         let truth = config.max_rate_pps * model.critical_load(1e-7, device.0, device.1);
-        let of_shape = if seed % 2 == 0 {
+        let of_shape = if seed.is_multiple_of(2) {
             found.stretch
         } else {
             found.erf

@@ -23,7 +23,7 @@ pub(crate) enum Status {
 
 impl Status {
     /// Returns its code and its reason (RFC 9110, section 15; RFC 6585, section 5).
-    fn line(self) -> &'static str {
+    pub(crate) fn line(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
             Self::Accepted => "202 Accepted",

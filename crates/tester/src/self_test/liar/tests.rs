@@ -114,9 +114,7 @@ fn each_lie_touches_its_segments_only() {
         let mut answered = frame(SERVER, CLIENT, ACK, &[9; 30]);
         assert_eq!(device.judge(&mut answered), answer, "{name}");
         assert!(is_correct(&answered), "{name}");
-        let is_changed = answered[ETHERNET + IPV4 + TCP..]
-            .iter()
-            .any(|it| *it == 9 ^ 0x55);
+        let is_changed = answered[ETHERNET + IPV4 + TCP..].contains(&(9 ^ 0x55));
         assert_eq!(is_changed, lie == Lie::ChangePayload, "{name}");
         let ledger = device.into_ledger();
         assert_eq!((ledger.connections.len(), ledger.others), (1, 0), "{name}");
