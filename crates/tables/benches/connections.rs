@@ -125,6 +125,7 @@ fn source_nat(criterion: &mut Criterion) {
                 blocks_per_host: 2,
             },
             forwards: Vec::new(),
+            pairs: Vec::new(),
             mappings_max: flows,
             hosts_max: flows,
             timeouts: NatTimeouts::default(),

@@ -104,6 +104,26 @@ named! {
         Blackhole = "blackhole";
         /// Fragment that requires further fragmentation and ends beyond the largest packet (RFC 791, section 3.1).
         FragmentOffset = "fragment-offset";
+        /// NAT: truncated headers, or inconsistent lengths.
+        NatMalformed = "nat-malformed";
+        /// NAT: a fragment, because later ones have no ports.
+        NatFragment = "nat-fragment";
+        /// NAT: a protocol without ports.
+        NatProtocol = "nat-protocol";
+        /// NAT: an ICMP message other than an echo or an error.
+        NatIcmpType = "nat-icmp-type";
+        /// NAT: wrong checksum of an ICMP error, or of the IP header in it.
+        NatChecksum = "nat-checksum";
+        /// NAT: no mapping.
+        NatNoMapping = "nat-no-mapping";
+        /// NAT: the host has the maximum number of port blocks, and no free port in them.
+        NatHostLimit = "nat-host-limit";
+        /// NAT: no free port block.
+        NatNoPorts = "nat-no-ports";
+        /// NAT: the table is full.
+        NatTableFull = "nat-table-full";
+        /// NAT: the packet is of another VRF than the outside interface.
+        NatOtherVrf = "nat-other-vrf";
     }
 }
 

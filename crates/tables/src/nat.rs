@@ -9,6 +9,8 @@
 //! of steps. A mapping takes 32 octets, its index 8 to 16, and each external address 768 KiB: the table from external ports to mappings, by
 //! which no two mappings share an external endpoint (RFC 4787, REQ-3; RFC 5382, REQ-7: no port overloading).
 //!
+//! Hosts with a one-to-one translation ([`Pair`]) keep their ports, have no mappings, and are reached from the outside at any port.
+//!
 //! A host has blocks of ports of one external address (RFC 4787, REQ-2: paired; RFC 7422, section 1: port block allocation). Only blocks
 //! have to be logged: [`Nat::take_events`].
 //!
@@ -23,11 +25,12 @@
 //! | RFC 5382, REQ-2: all sequences of TCP, simultaneous open included | yes |
 //! | RFC 5382, REQ-4: no answer to unsolicited SYNs | none is sent |
 //! | RFC 5382, REQ-9; RFC 5508, REQ-3, REQ-4, REQ-5: errors are translated | yes, with the packets in them |
-//! | RFC 4787, REQ-14: fragments | no: fragments are dropped ([`NatDrop::Fragment`]) |
+//! | RFC 4787, REQ-14: fragments | no: fragments are dropped ([`NatDrop::Fragment`]), except those of one-to-one translations |
 
 mod mapping;
 mod names;
 mod packet;
+mod pairs;
 mod pool;
 mod rewrite;
 mod settings;
@@ -39,6 +42,7 @@ pub use mapping::MappingInfo;
 pub use names::{NatDrop, NatProtocol};
 pub use pool::BlockEvent;
 pub use settings::{
-    EXTERNALS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts, PortPool,
+    EXTERNALS_MAX, FORWARDS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts,
+    PAIRS_MAX, Pair, PortPool,
 };
 pub use translator::{Nat, NatCounters, NatOutcome};

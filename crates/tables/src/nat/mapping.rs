@@ -148,10 +148,6 @@ impl Mappings {
         size_of_val(&self.mappings[..]) + self.index.octets()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty()
-    }
-
     pub(super) fn get(&self, number: u32) -> Option<&Mapping> {
         self.mappings.get(number as usize)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Protocols and drop reasons of NAT. Counters, JSON and texts are generated from these lists.
 
+use crate::drops::RouterDrop;
 use crate::named;
 
 named! {
@@ -24,6 +25,27 @@ named! {
         NoPorts = "no_ports", "no free port block";
         /// The table is full.
         TableFull = "table_full", "mapping table full";
+        /// The packet is of another VRF than the outside interface.
+        OtherVrf = "other_vrf", "another VRF";
+    }
+}
+
+impl NatDrop {
+    /// Returns the reason as a drop of the router.
+    #[must_use]
+    pub const fn router_drop(self) -> RouterDrop {
+        match self {
+            Self::Malformed => RouterDrop::NatMalformed,
+            Self::Fragment => RouterDrop::NatFragment,
+            Self::Protocol => RouterDrop::NatProtocol,
+            Self::IcmpType => RouterDrop::NatIcmpType,
+            Self::Checksum => RouterDrop::NatChecksum,
+            Self::NoMapping => RouterDrop::NatNoMapping,
+            Self::HostLimit => RouterDrop::NatHostLimit,
+            Self::NoPorts => RouterDrop::NatNoPorts,
+            Self::TableFull => RouterDrop::NatTableFull,
+            Self::OtherVrf => RouterDrop::NatOtherVrf,
+        }
     }
 }
 
@@ -36,5 +58,31 @@ named! {
         Udp = "udp";
         /// ICMP echo, whose identifier is the port (RFC 5508, REQ-1).
         Icmp = "icmp";
+    }
+}
+
+impl NatProtocol {
+    /// Returns the protocol with this IP protocol number (IANA), if NAT knows it.
+    #[must_use]
+    pub const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Icmp),
+            6 => Some(Self::Tcp),
+            17 => Some(Self::Udp),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_one_of_the_router() {
+        for reason in NatDrop::ALL {
+            let name = reason.name().replace('_', "-");
+            assert_eq!(reason.router_drop().name(), format!("nat-{name}"));
+        }
     }
 }

@@ -62,16 +62,18 @@ fn be32(octets: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Header of an IPv4 packet at an offset.
-struct Header {
-    length: usize,
-    total: usize,
-    protocol: u8,
-    source: u32,
-    destination: u32,
-    is_fragment: bool,
+pub(super) struct Header {
+    pub(super) length: usize,
+    pub(super) total: usize,
+    pub(super) protocol: u8,
+    pub(super) source: u32,
+    pub(super) destination: u32,
+    pub(super) is_fragment: bool,
+    pub(super) is_later_fragment: bool,
 }
 
-fn header(packet: &[u8], at: usize) -> Option<Header> {
+/// Parses the header of an IPv4 packet at an offset.
+pub(super) fn header(packet: &[u8], at: usize) -> Option<Header> {
     let first = *packet.get(at)?;
     let length = usize::from(first & 0x0f) * 4;
     let total = usize::from(be16(packet, at + 2)?);
@@ -83,6 +85,7 @@ fn header(packet: &[u8], at: usize) -> Option<Header> {
         destination: be32(packet, at + 16)?,
         // More fragments, or an offset.
         is_fragment: be16(packet, at + 6)? & 0x3fff != 0,
+        is_later_fragment: be16(packet, at + 6)? & 0x1fff != 0,
     };
     let is_sound = first >> 4 == 4 && length >= IPV4_HEADER_MIN && total >= length;
     is_sound.then_some(header)

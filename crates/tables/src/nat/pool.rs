@@ -53,6 +53,8 @@ pub(super) struct Pool {
     ports: Box<[u32]>,
     /// Number of used ports of each block and protocol.
     used: Box<[[u16; PROTOCOLS]]>,
+    /// Number of static forwards in each block.
+    reserved: Box<[u16]>,
     /// Free blocks of each address.
     free: Vec<Vec<u16>>,
     hosts: Box<[Host]>,
@@ -88,6 +90,8 @@ impl Pool {
             blocks_per_host: usize::from(pool.blocks_per_host),
             ports,
             used: zeroed(count * blocks)?,
+            reserved: zeroed(count * blocks)?,
+            // A clone of a list has room for its own elements at least, which are all blocks.
             free: vec![all.collect(); count],
             externals,
             hosts,
@@ -105,13 +109,49 @@ impl Pool {
         u16::try_from(number).ok()
     }
 
-    /// Excludes the block of a port from those of hosts, for a static forward.
+    /// Returns the position of the block of a port; `None` for a port of no block.
+    fn block_at(&self, external: u16, port: u16) -> Option<(usize, u16)> {
+        let block = port.checked_sub(self.first_port)? / self.block_size;
+        let is_block = usize::from(block) < self.blocks;
+        is_block.then_some((
+            usize::from(external) * self.blocks + usize::from(block),
+            block,
+        ))
+    }
+
+    /// Excludes the block of a port from those of hosts, for a static forward. A host that has the block keeps it.
     pub(super) fn reserve(&mut self, external: u16, port: u16) {
-        let block = port
-            .checked_sub(self.first_port)
-            .map(|port| port / self.block_size);
+        let Some((at, block)) = self.block_at(external, port) else {
+            return;
+        };
+        if let Some(count) = self.reserved.get_mut(at) {
+            *count = count.saturating_add(1);
+        }
         if let Some(free) = self.free.get_mut(usize::from(external)) {
-            free.retain(|one| Some(*one) != block);
+            free.retain(|one| *one != block);
+        }
+    }
+
+    /// Ends the exclusion of the block of a port by one static forward.
+    pub(super) fn unreserve(&mut self, external: u16, port: u16) {
+        let Some((at, block)) = self.block_at(external, port) else {
+            return;
+        };
+        let Some(count) = self.reserved.get_mut(at) else {
+            return;
+        };
+        *count = count.saturating_sub(1);
+        // A block of a host has a used port.
+        let is_of_host = self
+            .used
+            .get(at)
+            .is_some_and(|used| *used != [0; PROTOCOLS]);
+        if *count == 0
+            && !is_of_host
+            && let Some(free) = self.free.get_mut(usize::from(external))
+        {
+            // Has room for all blocks.
+            free.push(block);
         }
     }
 
@@ -119,6 +159,7 @@ impl Pool {
     pub(super) fn octets(&self) -> usize {
         size_of_val(&self.ports[..])
             + size_of_val(&self.used[..])
+            + size_of_val(&self.reserved[..])
             + size_of_val(&self.hosts[..])
             + self.host_index.octets()
     }
@@ -324,7 +365,10 @@ impl Pool {
             return;
         }
         self.remove_block(number, block);
-        if let Some(free) = self.free.get_mut(usize::from(host.external)) {
+        let is_reserved = self.reserved.get(at).is_some_and(|count| *count > 0);
+        if let Some(free) = self.free.get_mut(usize::from(host.external))
+            && !is_reserved
+        {
             free.push(block);
         }
         note(self.event(false, &host, block));

@@ -150,3 +150,25 @@ pub(super) fn translate_address(packet: &mut [u8], which: Which, address: u32) {
         editor.put(CHECKSUM_AT, update_checksum_u32(sum, former, address));
     }
 }
+
+/// Updates the transport checksum at an offset for a new address. A UDP datagram without checksum keeps none (RFC 768).
+pub(super) fn translate_sum(
+    packet: &mut [u8],
+    at: usize,
+    protocol: u8,
+    (former, address): (u32, u32),
+) {
+    let mut editor = Editor {
+        packet,
+        outer_sum_at: None,
+    };
+    let is_udp = protocol == 17;
+    match editor.word(at) {
+        Some(0) if is_udp => {}
+        Some(sum) => {
+            let sum = update_checksum_u32(sum, former, address);
+            editor.put(at, if is_udp { udp_checksum(sum) } else { sum });
+        }
+        None => {}
+    }
+}

@@ -11,6 +11,10 @@ use crate::arena::NoMemory;
 pub const EXTERNALS_MAX: usize = 256;
 /// Maximum number of mappings.
 pub const MAPPINGS_MAX: u32 = 1 << 24;
+/// Maximum number of static forwards.
+pub const FORWARDS_MAX: usize = 1024;
+/// Maximum number of one-to-one translations.
+pub const PAIRS_MAX: usize = 1024;
 /// Maximum number of port blocks of a host.
 pub(super) const HOST_BLOCKS_MAX: usize = 8;
 
@@ -38,6 +42,15 @@ pub struct Forward {
     pub external: SocketAddrV4,
     /// Inside endpoint.
     pub internal: SocketAddrV4,
+}
+
+/// One-to-one translation of all packets of an inside host, whatever their protocol (RFC 2663, section 4.1.1: static address assignment).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pair {
+    /// Inside address.
+    pub internal: Ipv4Addr,
+    /// External address, not of the pool.
+    pub external: Ipv4Addr,
 }
 
 /// Time-outs of mappings without outbound packets, seconds.
@@ -71,7 +84,9 @@ pub struct NatSettings {
     pub pool: PortPool,
     /// Static forwards. Port blocks that contain an external port of them are not given to hosts.
     pub forwards: Vec<Forward>,
-    /// Maximum number of mappings, static ones included.
+    /// One-to-one translations.
+    pub pairs: Vec<Pair>,
+    /// Maximum number of mappings, without static ones.
     pub mappings_max: u32,
     /// Maximum number of hosts with mappings.
     pub hosts_max: u32,
@@ -121,9 +136,25 @@ pub enum NatSettingsError {
         /// Inside endpoint.
         internal: SocketAddrV4,
     },
-    /// More forwards than mappings.
-    #[error("{0} forwards exceed the maximum number of mappings")]
+    /// Too many forwards.
+    #[error("{0} forwards are too many (maximum: {FORWARDS_MAX})")]
     Forwards(usize),
+    /// A forward to port 0, or from it.
+    #[error("forward {0}: port 0 is reserved (allowed: 1 to 65535)")]
+    ForwardPort(SocketAddrV4),
+    /// Too many one-to-one translations.
+    #[error("{0} one-to-one translations are too many (maximum: {PAIRS_MAX})")]
+    Pairs(usize),
+    /// An address is in two one-to-one translations, or in one and in the pool.
+    #[error(
+        "one-to-one translation of {internal} to {external}: the pool or another translation has one of these addresses"
+    )]
+    PairTwice {
+        /// Inside address.
+        internal: Ipv4Addr,
+        /// External address.
+        external: Ipv4Addr,
+    },
     /// Out of memory.
     #[error(transparent)]
     Memory(#[from] NoMemory),
@@ -173,7 +204,8 @@ impl NatSettings {
         if !(1..=MAPPINGS_MAX).contains(&self.hosts_max) {
             return Err(NatSettingsError::Hosts(self.hosts_max));
         }
-        if self.forwards.len() > self.mappings_max as usize {
+        self.check_pairs()?;
+        if self.forwards.len() > FORWARDS_MAX {
             return Err(NatSettingsError::Forwards(self.forwards.len()));
         }
         let (mut externals, mut internals) = (BTreeSet::new(), BTreeSet::new());
@@ -186,12 +218,32 @@ impl NatSettings {
             if protocol == NatProtocol::Icmp {
                 return Err(NatSettingsError::ForwardProtocol(external));
             }
+            if external.port() == 0 || internal.port() == 0 {
+                return Err(NatSettingsError::ForwardPort(external));
+            }
             if !self.pool.addresses.contains(external.ip()) {
                 return Err(NatSettingsError::ForwardAddress(external));
             }
             let is_new = externals.insert((protocol, external));
             if !internals.insert((protocol, internal)) || !is_new {
                 return Err(NatSettingsError::ForwardTwice { external, internal });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pairs(&self) -> Result<(), NatSettingsError> {
+        if self.pairs.len() > PAIRS_MAX {
+            return Err(NatSettingsError::Pairs(self.pairs.len()));
+        }
+        let mut known: BTreeSet<Ipv4Addr> = self.pool.addresses.iter().copied().collect();
+        for Pair { internal, external } in &self.pairs {
+            let is_new = known.insert(*internal);
+            if !known.insert(*external) || !is_new {
+                return Err(NatSettingsError::PairTwice {
+                    internal: *internal,
+                    external: *external,
+                });
             }
         }
         Ok(())

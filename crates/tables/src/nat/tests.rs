@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod model;
+mod pairs;
 mod requirements;
+mod static_forwards;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
@@ -40,6 +42,7 @@ fn settings() -> NatSettings {
             blocks_per_host: 2,
         },
         forwards: Vec::new(),
+        pairs: Vec::new(),
         mappings_max: 1000,
         hosts_max: 100,
         timeouts: NatTimeouts::default(),

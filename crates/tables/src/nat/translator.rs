@@ -6,10 +6,11 @@ use std::net::SocketAddrV4;
 
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol};
-use super::packet::{End, Kind, read};
+use super::packet::{End, Kind, View, read};
+use super::pairs::{Pairs, translate_pair};
 use super::pool::{BlockEvent, Pool, Port};
 use super::rewrite::{Which, translate, translate_address, translate_inner};
-use super::settings::{Forward, NatSettings, NatSettingsError, NatTimeouts};
+use super::settings::{FORWARDS_MAX, Forward, NatSettings, NatSettingsError, NatTimeouts};
 use crate::arena::NoMemory;
 
 /// TCP control bits (RFC 9293, section 3.1).
@@ -46,7 +47,7 @@ pub struct NatCounters {
     pub hairpinned: u64,
     /// Dropped packets by reason.
     pub dropped: [u64; NatDrop::ALL.len()],
-    /// New mappings.
+    /// New mappings, without static ones.
     pub created: u64,
     /// Expired mappings.
     pub expired: u64,
@@ -59,12 +60,47 @@ pub struct NatCounters {
 pub struct Nat {
     pool: Pool,
     mappings: Mappings,
+    /// Maximum number of mappings, without static ones.
+    mappings_max: usize,
+    /// Static forwards in force, in ascending order.
+    forwards: Vec<Forward>,
+    pairs: Pairs,
     timeouts: NatTimeouts,
     now: u32,
     /// Next mapping that [`Nat::expire`] reads.
     hand: u32,
     events: Events,
     counters: NatCounters,
+}
+
+/// Offsets in an IPv4 header.
+const SOURCE_AT: usize = 12;
+const DESTINATION_AT: usize = 16;
+
+#[inline(always)]
+fn address_at(packet: &[u8], at: usize) -> Option<u32> {
+    let octets = packet.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*octets))
+}
+
+/// Inside endpoint of a packet to an external address.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// Address of a one-to-one translation.
+    Pair(u32),
+    /// An ICMP error, the packet in it, and its inside source.
+    Error(View, View, End),
+    /// Number of the mapping and its inside endpoint.
+    Mapping(View, u32, End),
+}
+
+/// A packet from the outside that was translated.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    /// Number of its mapping; none for ICMP errors and one-to-one translations.
+    mapping: Option<u32>,
+    /// TCP control bits.
+    flags: u8,
 }
 
 /// Block events, in memory that never grows.
@@ -91,9 +127,14 @@ impl Nat {
     /// [`NatSettingsError`].
     pub fn new(settings: &NatSettings) -> Result<Self, NatSettingsError> {
         settings.check()?;
+        // At most 2^24 + 2^10.
+        let capacity = settings.mappings_max + FORWARDS_MAX as u32;
         let mut nat = Self {
             pool: Pool::new(&settings.pool, settings.hosts_max)?,
-            mappings: Mappings::new(settings.mappings_max)?,
+            mappings: Mappings::new(capacity)?,
+            mappings_max: settings.mappings_max as usize,
+            forwards: Vec::with_capacity(FORWARDS_MAX),
+            pairs: Pairs::new(&settings.pairs),
             timeouts: settings.timeouts,
             now: 0,
             hand: 0,
@@ -103,39 +144,86 @@ impl Nat {
             },
             counters: NatCounters::default(),
         };
-        for forward in &settings.forwards {
-            nat.forward(forward)?;
+        let mut forwards = settings.forwards.clone();
+        forwards.sort_unstable();
+        if nat.set_forwards(&forwards) > 0 {
+            // There is room for all forwards; an index of few buckets may have none.
+            return Err(NoMemory(size_of::<Mapping>()).into());
         }
         Ok(nat)
     }
 
-    fn forward(&mut self, forward: &Forward) -> Result<(), NatSettingsError> {
+    /// Replaces the static forwards by these, in ascending order, of addresses of the pool. Forwards that stay keep their connections, and
+    /// mappings that have an endpoint of a new forward end. Returns the number of forwards without space. Allocates nothing.
+    pub fn set_forwards(&mut self, wanted: &[Forward]) -> usize {
+        let mut at = 0;
+        while let Some(forward) = self.forwards.get(at).copied() {
+            if wanted.binary_search(&forward).is_ok() {
+                at += 1;
+            } else {
+                self.forwards.remove(at);
+                self.end_forward(&forward);
+            }
+        }
+        let mut without_space = 0;
+        for forward in wanted {
+            let Err(place) = self.forwards.binary_search(forward) else {
+                continue;
+            };
+            if self.forwards.len() < FORWARDS_MAX && self.forward(forward).is_some() {
+                // Has room for all forwards.
+                self.forwards.insert(place, *forward);
+            } else {
+                without_space += 1;
+            }
+        }
+        without_space
+    }
+
+    /// Adds the mapping of a forward. `None` if there is no space, or its external address is not of the pool.
+    fn forward(&mut self, forward: &Forward) -> Option<()> {
         let Forward {
             protocol,
             external,
             internal,
         } = forward;
-        let number = self
-            .pool
-            .external(external.ip().to_bits())
-            .ok_or(NatSettingsError::ForwardAddress(*external))?;
+        let number = self.pool.external(external.ip().to_bits())?;
         let end = |socket: &SocketAddrV4| End {
             address: socket.ip().to_bits(),
             port: socket.port(),
         };
+        self.pool.reserve(number, external.port());
+        let former = self.pool.mapping(number, *protocol, external.port());
+        if let Some(former) = former {
+            self.remove(former);
+        }
+        if let Some(former) = self.mappings.find(end(internal), *protocol) {
+            self.remove(former);
+        }
         let port = Port {
             external: number,
             end: end(external),
             host: NO_HOST,
         };
         let mapping = Mapping::new(end(internal), port, NEVER);
-        let added = self.mappings.add(*protocol, mapping);
-        // There is room for all forwards; an index of few buckets may have none.
-        let added = added.ok_or(NoMemory(size_of::<Mapping>()))?;
-        self.pool.reserve(number, external.port());
+        let Some(added) = self.mappings.add(*protocol, mapping) else {
+            self.pool.unreserve(number, external.port());
+            return None;
+        };
         self.pool
             .set_mapping(number, *protocol, external.port(), Some(added));
-        Ok(())
+        Some(())
+    }
+
+    fn end_forward(&mut self, forward: &Forward) {
+        let Some(number) = self.pool.external(forward.external.ip().to_bits()) else {
+            return;
+        };
+        let port = forward.external.port();
+        if let Some(mapping) = self.pool.mapping(number, forward.protocol, port) {
+            self.remove(mapping);
+        }
+        self.pool.unreserve(number, port);
     }
 
     /// Returns the number of mappings, static ones and expired ones that [`Nat::expire`] has not yet removed included.
@@ -169,6 +257,43 @@ impl Nat {
             events_lost: self.events.lost,
             ..self.counters
         }
+    }
+
+    /// Returns true if there are block events to take.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.events.is_empty()
+    }
+
+    /// Takes the oldest block event.
+    pub fn take_event(&mut self) -> Option<BlockEvent> {
+        self.events.events.pop_front()
+    }
+
+    /// Returns true for an external address: of the pool, or of a one-to-one translation.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_external(&self, address: u32) -> bool {
+        self.pool.external(address).is_some() || self.pairs.internal_of(address).is_some()
+    }
+
+    /// Returns the external endpoint of an inside one, if it has a mapping or a one-to-one translation.
+    #[must_use]
+    pub fn external_of(
+        &self,
+        protocol: NatProtocol,
+        internal: SocketAddrV4,
+    ) -> Option<SocketAddrV4> {
+        let end = End {
+            address: internal.ip().to_bits(),
+            port: internal.port(),
+        };
+        if let Some(external) = self.pairs.external_of(end.address) {
+            return Some(SocketAddrV4::new(external.into(), end.port));
+        }
+        let external = self.by_internal(end, protocol).ok()?.external_end();
+        Some(SocketAddrV4::new(external.address.into(), external.port))
     }
 
     /// Takes the block events that have happened since the last call.
@@ -208,6 +333,51 @@ impl Nat {
         outcome
     }
 
+    /// Translates an IPv4 packet from the inside to an external address, in place: source and destination. If no inside endpoint has the
+    /// destination, the packet stays as it is, and its sender gets no mapping. Parameters as in [`Nat::outbound`].
+    pub fn hairpin(&mut self, packet: &mut [u8], length: usize, now: u32) -> NatOutcome {
+        self.now = self.now.max(now);
+        let outcome = match self.target(packet, length) {
+            Ok(Some(_)) => match self.try_outbound(packet, length) {
+                Ok(outcome) => outcome,
+                Err(reason) => NatOutcome::Dropped(reason),
+            },
+            Ok(None) => NatOutcome::Untouched,
+            Err(reason) => NatOutcome::Dropped(reason),
+        };
+        self.count(outcome, true);
+        outcome
+    }
+
+    /// Translates a packet to an external address like [`Nat::inbound`], for the classification of a copy: changes no mapping, and counts
+    /// nothing.
+    pub fn show_inside(&self, packet: &mut [u8], length: usize) -> NatOutcome {
+        match self.try_inside(packet, length) {
+            Ok(Some(_)) => NatOutcome::Translated,
+            Ok(None) => NatOutcome::Untouched,
+            Err(reason) => NatOutcome::Dropped(reason),
+        }
+    }
+
+    /// Translates the packet in an ICMP error of the router itself about a packet that it has translated from the outside: the error goes
+    /// to the outside, so the destination in it must be the external one. Other packets stay as they are.
+    pub fn translate_own_error(&self, packet: &mut [u8], length: usize) {
+        let Ok((view, Kind::Error(inner))) = read(packet, length) else {
+            return;
+        };
+        let external = match self.pairs.external_of(inner.destination.address) {
+            Some(address) => End {
+                address,
+                ..inner.destination
+            },
+            None => match self.by_internal(inner.destination, inner.protocol) {
+                Ok(mapping) => mapping.external_end(),
+                Err(_) => return,
+            },
+        };
+        translate_inner(packet, view.transport, &inner, Which::Destination, external);
+    }
+
     fn count(&mut self, outcome: NatOutcome, is_outbound: bool) {
         match outcome {
             NatOutcome::Untouched => {}
@@ -219,6 +389,11 @@ impl Nat {
     }
 
     fn try_outbound(&mut self, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
+        let source = address_at(packet, SOURCE_AT).ok_or(NatDrop::Malformed)?;
+        if let Some(external) = self.pairs.external_of(source) {
+            translate_pair(packet, length, Which::Source, external)?;
+            return self.to_inside_if_external(packet, length);
+        }
         let (view, kind) = read(packet, length)?;
         let end = view.end.min(packet.len());
         let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
@@ -238,51 +413,103 @@ impl Nat {
                 translate(packet, &view, Which::Source, mapping.external_end());
             }
         }
-        if self.pool.external(view.destination.address).is_none() {
+        self.to_inside_if_external(packet, length)
+    }
+
+    /// Translates the destination of an outbound packet if it is external (RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7).
+    #[inline]
+    fn to_inside_if_external(
+        &mut self,
+        packet: &mut [u8],
+        length: usize,
+    ) -> Result<NatOutcome, NatDrop> {
+        let destination = address_at(packet, DESTINATION_AT).ok_or(NatDrop::Malformed)?;
+        if !self.is_external(destination) {
             return Ok(NatOutcome::Translated);
         }
-        // RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7.
         self.try_inbound(packet, length)?;
         Ok(NatOutcome::Hairpinned)
     }
 
     fn try_inbound(&mut self, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
-        let destination = packet.get(16..20).and_then(|octets| octets.first_chunk());
-        let destination = destination.map(|octets| u32::from_be_bytes(*octets));
-        let external = destination.and_then(|address| self.pool.external(address));
-        let Some(external) = external else {
-            return Ok(NatOutcome::Untouched);
+        match self.try_inside(packet, length)? {
+            None => Ok(NatOutcome::Untouched),
+            Some(Answered { mapping, flags }) => {
+                if let Some(mapping) = mapping.and_then(|number| self.mappings.get_mut(number)) {
+                    note_answer(mapping, flags);
+                }
+                Ok(NatOutcome::Translated)
+            }
+        }
+    }
+
+    /// Translates the destination of a packet to an external address. `None` for another destination.
+    fn try_inside(&self, packet: &mut [u8], length: usize) -> Result<Option<Answered>, NatDrop> {
+        let Some(target) = self.target(packet, length)? else {
+            return Ok(None);
+        };
+        let cut = |packet: &mut [u8], view: &View| view.end.min(packet.len());
+        let mut answered = Answered {
+            mapping: None,
+            flags: 0,
+        };
+        match target {
+            Target::Pair(internal) => {
+                translate_pair(packet, length, Which::Destination, internal)?;
+            }
+            Target::Error(view, inner, internal) => {
+                let end = cut(packet, &view);
+                let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
+                translate_inner(packet, view.transport, &inner, Which::Source, internal);
+                translate_address(packet, Which::Destination, internal.address);
+            }
+            Target::Mapping(view, number, internal) => {
+                let end = cut(packet, &view);
+                let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
+                translate(packet, &view, Which::Destination, internal);
+                answered = Answered {
+                    mapping: Some(number),
+                    flags: view.flags,
+                };
+            }
+        }
+        Ok(Some(answered))
+    }
+
+    /// Finds the inside endpoint that a packet to an external address is for. `None` for another destination.
+    #[inline]
+    fn target(&self, packet: &[u8], length: usize) -> Result<Option<Target>, NatDrop> {
+        let Some(destination) = address_at(packet, DESTINATION_AT) else {
+            return Ok(None);
+        };
+        if let Some(internal) = self.pairs.internal_of(destination) {
+            return Ok(Some(Target::Pair(internal)));
+        }
+        let Some(external) = self.pool.external(destination) else {
+            return Ok(None);
         };
         let (view, kind) = read(packet, length)?;
-        let end = view.end.min(packet.len());
-        let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
-        match kind {
+        Ok(Some(match kind {
             Kind::Error(inner) => {
                 // RFC 5508, REQ-4: the error is about a packet from an external endpoint.
                 let mapping = self.by_external(inner.source, inner.protocol)?;
                 if inner.source.address != view.destination.address {
                     return Err(NatDrop::NoMapping);
                 }
-                let internal = mapping.internal();
-                translate_inner(packet, view.transport, &inner, Which::Source, internal);
-                translate_address(packet, Which::Destination, internal.address);
+                Target::Error(view, inner, mapping.internal())
             }
             Kind::Plain | Kind::Reply => {
                 let number = self
                     .pool
                     .mapping(external, view.protocol, view.destination.port);
                 let number = number.ok_or(NatDrop::NoMapping)?;
-                let now = self.now;
-                let mapping = self.mappings.get_mut(number);
+                let mapping = self.mappings.get(number);
                 let mapping = mapping
-                    .filter(|mapping| mapping.is_live(now))
+                    .filter(|mapping| mapping.is_live(self.now))
                     .ok_or(NatDrop::NoMapping)?;
-                note_answer(mapping, view.flags);
-                let internal = mapping.internal();
-                translate(packet, &view, Which::Destination, internal);
+                Target::Mapping(view, number, mapping.internal())
             }
-        }
-        Ok(NatOutcome::Translated)
+        }))
     }
 
     /// Returns the mapping of an inside endpoint.
@@ -325,7 +552,7 @@ impl Nat {
     }
 
     fn create(&mut self, internal: End, protocol: NatProtocol) -> Result<u32, NatDrop> {
-        if self.mappings.is_full() {
+        if self.mappings.len() >= self.mappings_max + self.forwards.len() {
             return Err(NatDrop::TableFull);
         }
         let events = &mut self.events;
@@ -421,12 +648,42 @@ impl Nat {
     /// the end.
     #[must_use]
     pub fn list(&self, from: u32, budget: usize) -> (Vec<MappingInfo>, Option<u32>) {
+        let mut listed = Vec::new();
+        let next = self.list_into(from, (usize::MAX, budget), &mut listed);
+        (listed, next)
+    }
+
+    /// Appends mappings from position `from` on to a list, until it has `count`, out of at most `budget` entries. Returns the position to
+    /// continue from; `None` at the end.
+    pub fn list_into(
+        &self,
+        from: u32,
+        (count, budget): (usize, usize),
+        list: &mut Vec<MappingInfo>,
+    ) -> Option<u32> {
         let capacity = self.mappings.capacity();
         let end = (from as usize).saturating_add(budget).min(capacity);
         let end = u32::try_from(end).unwrap_or(u32::MAX);
-        let listed = (from..end).filter_map(|number| self.mappings.get(number)?.info(self.now));
-        let next = ((end as usize) < capacity).then_some(end);
-        (listed.collect(), next)
+        for number in from..end {
+            if list.len() >= count {
+                return Some(number);
+            }
+            let info = self.mappings.get(number).and_then(|one| one.info(self.now));
+            list.extend(info);
+        }
+        ((end as usize) < capacity).then_some(end)
+    }
+
+    /// Returns the maximum number of mappings, without static ones.
+    #[must_use]
+    pub const fn mappings_max(&self) -> usize {
+        self.mappings_max
+    }
+
+    /// Returns the number of static forwards.
+    #[must_use]
+    pub const fn forwards(&self) -> usize {
+        self.forwards.len()
     }
 }
 
