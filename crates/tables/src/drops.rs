@@ -124,6 +124,10 @@ named! {
         NatTableFull = "nat-table-full";
         /// NAT: the packet is of another VRF than the outside interface.
         NatOtherVrf = "nat-other-vrf";
+        /// Load balancer: no backend is up.
+        BalancerNoBackend = "balancer-no-backend";
+        /// Load balancer: the table is full of established connections.
+        BalancerTableFull = "balancer-table-full";
     }
 }
 

@@ -5,6 +5,7 @@
 //! Forwarding threads read the tables in bursts of frames; one control thread writes them. Must not link DPDK and owns no thread.
 
 pub mod arena;
+pub mod balance;
 pub mod bridge;
 pub mod classifier;
 pub mod connections;

@@ -29,10 +29,10 @@
 
 mod mapping;
 mod names;
-mod packet;
+pub(crate) mod packet;
 mod pairs;
 mod pool;
-mod rewrite;
+pub(crate) mod rewrite;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -8,37 +8,37 @@ use quietwire_packet::{
 use super::names::{NatDrop, NatProtocol};
 
 /// Octets of an ICMP echo's header, and of the header of an ICMP error in front of the packet that it is about.
-pub(super) const ICMP_LENGTH: usize = 2 * ICMP_HEADER_LENGTH;
+pub(crate) const ICMP_LENGTH: usize = 2 * ICMP_HEADER_LENGTH;
 /// Octets of the inner packet's payload that an ICMP error has at least (RFC 792).
 const INNER_MIN: usize = 8;
 
 /// Address and port, or ICMP identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct End {
-    pub(super) address: u32,
-    pub(super) port: u16,
+pub(crate) struct End {
+    pub(crate) address: u32,
+    pub(crate) port: u16,
 }
 
 /// An IPv4 packet, or one within an ICMP error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View {
+pub(crate) struct View {
     /// Offset of the IP header.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Offset of the transport header.
-    pub(super) transport: usize,
+    pub(crate) transport: usize,
     /// End of the IP packet, without padding. Of an inner packet, that of the outer one.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     /// Protocol of mappings. Of an ICMP error, it has no meaning.
-    pub(super) protocol: NatProtocol,
-    pub(super) source: End,
-    pub(super) destination: End,
+    pub(crate) protocol: NatProtocol,
+    pub(crate) source: End,
+    pub(crate) destination: End,
     /// TCP control bits; 0 for others.
-    pub(super) flags: u8,
+    pub(crate) flags: u8,
 }
 
 /// Kind of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// TCP, UDP, or an echo request.
     Plain,
     /// An echo reply, which begins no mapping.
@@ -62,18 +62,18 @@ fn be32(octets: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Header of an IPv4 packet at an offset.
-pub(super) struct Header {
-    pub(super) length: usize,
-    pub(super) total: usize,
-    pub(super) protocol: u8,
-    pub(super) source: u32,
-    pub(super) destination: u32,
-    pub(super) is_fragment: bool,
-    pub(super) is_later_fragment: bool,
+pub(crate) struct Header {
+    pub(crate) length: usize,
+    pub(crate) total: usize,
+    pub(crate) protocol: u8,
+    pub(crate) source: u32,
+    pub(crate) destination: u32,
+    pub(crate) is_fragment: bool,
+    pub(crate) is_later_fragment: bool,
 }
 
 /// Parses the header of an IPv4 packet at an offset.
-pub(super) fn header(packet: &[u8], at: usize) -> Option<Header> {
+pub(crate) fn header(packet: &[u8], at: usize) -> Option<Header> {
     let first = *packet.get(at)?;
     let length = usize::from(first & 0x0f) * 4;
     let total = usize::from(be16(packet, at + 2)?);
@@ -93,7 +93,7 @@ pub(super) fn header(packet: &[u8], at: usize) -> Option<Header> {
 
 /// Parses an IPv4 packet from its IP header on. `length` is the number of octets in the frame, padding included; `packet` may end before
 /// (further buffers). ICMP errors must be complete.
-pub(super) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
+pub(crate) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
     let header = header(packet, 0).ok_or(NatDrop::Malformed)?;
     if header.total > length {
         return Err(NatDrop::Malformed);

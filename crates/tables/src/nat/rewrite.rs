@@ -19,7 +19,7 @@ const IDENTIFIER_AT: usize = 4;
 
 /// End of a packet that is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(crate) enum Which {
     /// Source.
     Source,
     /// Destination.
@@ -110,7 +110,7 @@ impl Editor<'_> {
 }
 
 /// Replaces the source or the destination of a packet.
-pub(super) fn translate(packet: &mut [u8], view: &View, which: Which, end: End) {
+pub(crate) fn translate(packet: &mut [u8], view: &View, which: Which, end: End) {
     let mut editor = Editor {
         packet,
         outer_sum_at: None,
@@ -120,7 +120,7 @@ pub(super) fn translate(packet: &mut [u8], view: &View, which: Which, end: End) 
 }
 
 /// Replaces the source or the destination of the packet within an ICMP error, whose transport header is at `icmp`.
-pub(super) fn translate_inner(
+pub(crate) fn translate_inner(
     packet: &mut [u8],
     icmp: usize,
     inner: &View,
@@ -136,7 +136,7 @@ pub(super) fn translate_inner(
 }
 
 /// Replaces an address of a packet, and nothing behind its IP header.
-pub(super) fn translate_address(packet: &mut [u8], which: Which, address: u32) {
+pub(crate) fn translate_address(packet: &mut [u8], which: Which, address: u32) {
     let mut editor = Editor {
         packet,
         outer_sum_at: None,
@@ -152,7 +152,7 @@ pub(super) fn translate_address(packet: &mut [u8], which: Which, address: u32) {
 }
 
 /// Updates the transport checksum at an offset for a new address. A UDP datagram without checksum keeps none (RFC 768).
-pub(super) fn translate_sum(
+pub(crate) fn translate_sum(
     packet: &mut [u8],
     at: usize,
     protocol: u8,

@@ -448,7 +448,6 @@ impl Nat {
         let Some(target) = self.target(packet, length)? else {
             return Ok(None);
         };
-        let cut = |packet: &mut [u8], view: &View| view.end.min(packet.len());
         let mut answered = Answered {
             mapping: None,
             flags: 0,
@@ -458,13 +457,13 @@ impl Nat {
                 translate_pair(packet, length, Which::Destination, internal)?;
             }
             Target::Error(view, inner, internal) => {
-                let end = cut(packet, &view);
+                let end = view.end.min(packet.len());
                 let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
                 translate_inner(packet, view.transport, &inner, Which::Source, internal);
                 translate_address(packet, Which::Destination, internal.address);
             }
             Target::Mapping(view, number, internal) => {
-                let end = cut(packet, &view);
+                let end = view.end.min(packet.len());
                 let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
                 translate(packet, &view, Which::Destination, internal);
                 answered = Answered {

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All virtual endpoints of a forwarding thread: which packets are for one of them, and their translation.
+
+use std::net::SocketAddrV4;
+
+use super::balancer::{BalanceDrop, Balancer};
+use crate::nat::NatProtocol;
+use crate::nat::packet::{End, Kind, View, read};
+use crate::nat::rewrite::{Which, translate, translate_address, translate_inner};
+
+/// Result of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BalanceOutcome {
+    /// Of no virtual endpoint: not changed.
+    Untouched,
+    /// Translated.
+    Translated,
+    /// To be dropped.
+    Dropped(BalanceDrop),
+}
+
+/// Offsets in an IPv4 header.
+const SOURCE_AT: usize = 12;
+const DESTINATION_AT: usize = 16;
+
+#[inline(always)]
+fn address_at(packet: &[u8], at: usize) -> Option<u32> {
+    let octets = packet.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*octets))
+}
+
+/// An endpoint and the number of a load balancer that has it.
+type NumberedEndpoint = (u32, u16, u8, u16);
+
+/// Load balancers of a forwarding thread, by their endpoints.
+#[derive(Debug, Default)]
+pub struct Balancers {
+    balancers: Vec<Balancer>,
+    /// Virtual endpoints, in ascending order.
+    virtuals: Vec<NumberedEndpoint>,
+    /// Backends, in ascending order.
+    backends: Vec<NumberedEndpoint>,
+}
+
+fn numbered(endpoint: SocketAddrV4, protocol: NatProtocol, number: usize) -> NumberedEndpoint {
+    let number = u16::try_from(number).unwrap_or(u16::MAX);
+    (
+        endpoint.ip().to_bits(),
+        endpoint.port(),
+        protocol as u8,
+        number,
+    )
+}
+
+fn socket(end: End) -> SocketAddrV4 {
+    SocketAddrV4::new(end.address.into(), end.port)
+}
+
+fn end_of(socket: SocketAddrV4) -> End {
+    End {
+        address: socket.ip().to_bits(),
+        port: socket.port(),
+    }
+}
+
+fn has_address(places: &[NumberedEndpoint], address: u32) -> bool {
+    let at = places.partition_point(|one| one.0 < address);
+    places.get(at).is_some_and(|one| one.0 == address)
+}
+
+/// Returns the load balancers that have an endpoint.
+fn those_with(places: &[NumberedEndpoint], end: End, protocol: NatProtocol) -> &[NumberedEndpoint] {
+    let key = (end.address, end.port, protocol as u8);
+    let from = places.partition_point(|one| (one.0, one.1, one.2) < key);
+    let to = places.partition_point(|one| (one.0, one.1, one.2) <= key);
+    places.get(from..to).unwrap_or_default()
+}
+
+impl Balancers {
+    /// Creates the stage of these load balancers.
+    #[must_use]
+    pub fn new(balancers: Vec<Balancer>) -> Self {
+        let mut all = Self {
+            balancers,
+            ..Self::default()
+        };
+        for (number, balancer) in all.balancers.iter().enumerate() {
+            let settings = balancer.settings();
+            all.virtuals
+                .push(numbered(settings.endpoint, settings.protocol, number));
+            for one in balancer.backends() {
+                let endpoint = one.backend.endpoint;
+                all.backends
+                    .push(numbered(endpoint, settings.protocol, number));
+            }
+        }
+        all.virtuals.sort_unstable();
+        all.backends.sort_unstable();
+        all
+    }
+
+    /// Returns the load balancers, in the order in which they were given.
+    #[must_use]
+    pub fn balancers(&self) -> &[Balancer] {
+        &self.balancers
+    }
+
+    /// Returns the load balancers for changes.
+    #[cfg(test)]
+    pub(super) fn balancers_mut(&mut self) -> &mut [Balancer] {
+        &mut self.balancers
+    }
+
+    /// Continues with the connections of former load balancers that have the same settings. The backends are the new ones. Allocates
+    /// nothing.
+    pub fn inherit(&mut self, former: &mut Self) {
+        for mine in &mut self.balancers {
+            let mut others = former.balancers.iter_mut();
+            if let Some(other) = others.find(|one| one.settings() == mine.settings()) {
+                mine.exchange(other);
+            }
+        }
+    }
+
+    /// Returns true if a packet is to a virtual address.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_to_virtual(&self, packet: &[u8]) -> bool {
+        address_at(packet, DESTINATION_AT).is_some_and(|one| has_address(&self.virtuals, one))
+    }
+
+    /// Returns true if a packet is from the address of a backend.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_from_backend(&self, packet: &[u8]) -> bool {
+        address_at(packet, SOURCE_AT).is_some_and(|one| has_address(&self.backends, one))
+    }
+
+    /// Translates the destination of an IPv4 packet to a virtual endpoint, in place, from its IP header on. `length` is the number of octets in
+    /// the frame; the packet may end in further buffers, except that of an ICMP error. Fragments are not translated.
+    pub fn receive(&mut self, packet: &mut [u8], length: usize, now: u32) -> BalanceOutcome {
+        let Ok((view, kind)) = read(packet, length) else {
+            return BalanceOutcome::Untouched;
+        };
+        let end = view.end.min(packet.len());
+        let Some(packet) = packet.get_mut(..end) else {
+            return BalanceOutcome::Untouched;
+        };
+        if let Kind::Error(inner) = kind {
+            return match self.error_to_backend(packet, &view, &inner) {
+                true => BalanceOutcome::Translated,
+                false => BalanceOutcome::Untouched,
+            };
+        }
+        let found = those_with(&self.virtuals, view.destination, view.protocol).first();
+        let balancer = found.and_then(|(.., number)| self.balancers.get_mut(usize::from(*number)));
+        match balancer.map(|one| one.to_backend(socket(view.source), view.flags, now)) {
+            None => BalanceOutcome::Untouched,
+            Some(Err(reason)) => BalanceOutcome::Dropped(reason),
+            Some(Ok(backend)) => {
+                translate(packet, &view, Which::Destination, end_of(backend));
+                BalanceOutcome::Translated
+            }
+        }
+    }
+
+    /// Translates the source of a packet of a backend that answers a client; parameters as in [`Balancers::receive`]. Returns false if the
+    /// packet stays as it is.
+    pub fn send(&mut self, packet: &mut [u8], length: usize, now: u32) -> bool {
+        let Ok((view, kind)) = read(packet, length) else {
+            return false;
+        };
+        let end = view.end.min(packet.len());
+        let Some(packet) = packet.get_mut(..end) else {
+            return false;
+        };
+        if let Kind::Error(inner) = kind {
+            return self.error_to_client(packet, &view, &inner);
+        }
+        let (backend, client) = (socket(view.source), socket(view.destination));
+        for (.., number) in those_with(&self.backends, view.source, view.protocol) {
+            let balancer = self.balancers.get_mut(usize::from(*number));
+            if let Some(balancer) = balancer
+                && balancer.to_client(backend, client, view.flags, now)
+            {
+                let endpoint = end_of(balancer.settings().endpoint);
+                translate(packet, &view, Which::Source, endpoint);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Translates the packet in an ICMP error of the router itself about a packet to a backend. Other packets stay as they are.
+    pub fn translate_own_error(&self, packet: &mut [u8], length: usize) {
+        if let Ok((view, Kind::Error(inner))) = read(packet, length) {
+            self.error_to_client(packet, &view, &inner);
+        }
+    }
+
+    /// Translates the destination of a packet to a virtual endpoint, for the classification of a copy: begins no connection, and counts
+    /// nothing. Returns true if the copy has changed.
+    pub fn show_inside(&self, packet: &mut [u8], length: usize) -> bool {
+        let Ok((view, kind)) = read(packet, length) else {
+            return false;
+        };
+        let end = view.end.min(packet.len());
+        let Some(packet) = packet.get_mut(..end) else {
+            return false;
+        };
+        if let Kind::Error(inner) = kind {
+            return self.error_to_backend(packet, &view, &inner);
+        }
+        let found = those_with(&self.virtuals, view.destination, view.protocol).first();
+        let balancer = found.and_then(|(.., number)| self.balancers.get(usize::from(*number)));
+        match balancer.and_then(|one| one.next_backend(socket(view.source))) {
+            Some(backend) => {
+                translate(packet, &view, Which::Destination, end_of(backend));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Translates an ICMP error about a packet from a virtual endpoint to a client.
+    fn error_to_backend(&self, packet: &mut [u8], view: &View, inner: &View) -> bool {
+        let client = socket(inner.destination);
+        let found = those_with(&self.virtuals, inner.source, inner.protocol).first();
+        let balancer = found.and_then(|(.., number)| self.balancers.get(usize::from(*number)));
+        let backend = balancer.and_then(|one| one.backend_of(client));
+        let backend = backend.filter(|_| view.destination.address == inner.source.address);
+        let Some(end) = backend.map(end_of) else {
+            return false;
+        };
+        translate_inner(packet, view.transport, inner, Which::Source, end);
+        translate_address(packet, Which::Destination, end.address);
+        true
+    }
+
+    /// Translates an ICMP error about a packet from a client to a backend, by the backend or by a router.
+    fn error_to_client(&self, packet: &mut [u8], view: &View, inner: &View) -> bool {
+        for (.., number) in those_with(&self.backends, inner.destination, inner.protocol) {
+            let Some(balancer) = self.balancers.get(usize::from(*number)) else {
+                continue;
+            };
+            let backend = balancer.backend_of(socket(inner.source));
+            if backend.map(end_of) == Some(inner.destination) {
+                let end = end_of(balancer.settings().endpoint);
+                translate_inner(packet, view.transport, inner, Which::Destination, end);
+                if view.source.address == inner.destination.address {
+                    translate_address(packet, Which::Source, end.address);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Removes expired connections: reads the next `budget` entries of each table.
+    pub fn expire(&mut self, now: u32, budget: usize) {
+        for balancer in &mut self.balancers {
+            balancer.expire(now, budget);
+        }
+    }
+}
