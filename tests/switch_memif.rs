@@ -27,6 +27,8 @@ mod load;
 mod malformed;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
+#[path = "switch_memif/nat.rs"]
+mod nat;
 #[path = "switch_memif/requirements.rs"]
 mod requirements;
 #[path = "switch_memif/router.rs"]

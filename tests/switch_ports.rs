@@ -27,6 +27,8 @@ mod library_lines;
 mod memif;
 #[path = "switch_ports/memif_peers.rs"]
 mod memif_peers;
+#[path = "switch_ports/nat.rs"]
+mod nat;
 #[path = "switch_ports/offloads.rs"]
 mod offloads;
 #[path = "switch_ports/privileges.rs"]

@@ -9,6 +9,7 @@ mod file;
 pub mod kernel_filter;
 pub mod layer3;
 mod location;
+pub mod nat;
 mod plan;
 mod ports;
 pub mod rebalance;

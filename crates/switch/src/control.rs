@@ -88,6 +88,8 @@ pub enum Subject {
     KernelFilters,
     /// A list of [`crate::report::SteerReport`].
     Steer,
+    /// A list of [`crate::report::NatReport`].
+    Nat,
     /// A [`crate::report::RulesReport`]: the first page, as of [`Request::ShowRules`].
     Rules,
     /// The running configuration as a file, in one string.
@@ -198,6 +200,17 @@ pub enum Request {
         #[serde(default)]
         selection: ConnectionSelection,
         /// Maximum number of connections, up to 16,384; one is the minimum.
+        limit: usize,
+        /// Position to start from: `next` of the page before.
+        #[serde(default)]
+        from: u32,
+    },
+    /// Shows a page of the mappings of an instance of NAT. The reply is a [`crate::report::MappingsReport`], which may have fewer mappings
+    /// than asked for even if there are more.
+    ShowMappings {
+        /// Name of the instance.
+        nat: String,
+        /// Maximum number of mappings, up to 16,384; one is the minimum.
         limit: usize,
         /// Position to start from: `next` of the page before.
         #[serde(default)]

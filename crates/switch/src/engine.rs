@@ -17,6 +17,7 @@ mod links;
 mod loose;
 mod maker;
 mod moves;
+mod nat;
 mod orders;
 mod port_counts;
 mod queues;
@@ -45,6 +46,7 @@ use crate::forward::{
     BridgeStage, Domain, Doze, FilteredStage, Segmenter, Shared, Stage, SteeredStage,
 };
 use crate::layer3::{Exchange, SharedLayer3};
+use crate::nat_log::NatLog;
 use crate::observe::Watches;
 use crate::report::MoveReport;
 use balance::Loads;
@@ -93,6 +95,8 @@ pub(crate) struct Engine {
     former_stages: Vec<Arc<Stage>>,
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
+    /// Log of NAT.
+    nat_log: NatLog,
     loads: Loads,
     pub(crate) watches: Watches,
     pools: u32,
@@ -146,6 +150,7 @@ impl Engine {
             domain,
             former_stages: Vec::new(),
             injects: None,
+            nat_log: NatLog::default(),
             loads: Loads::default(),
             watches: Watches::default(),
             pools: 0,

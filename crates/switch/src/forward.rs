@@ -16,6 +16,7 @@ mod lengths;
 mod line;
 mod mark;
 mod merge;
+mod nat;
 mod output;
 mod path;
 mod route;
@@ -44,6 +45,9 @@ pub(crate) use effects::Effects;
 use filter::FilterContext;
 pub(crate) use input::Input;
 pub(crate) use mark::Mark;
+pub(crate) use nat::{
+    NatIdentity, NatInstance, NatPlace, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
+};
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};
 use route::RouteContext;
@@ -152,6 +156,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             Some(Stage::Filtered(filtered)) => {
                 let resources = FilterContext {
                     connections: worker.connections.as_deref_mut(),
+                    nat: context.routing.nat.as_deref(),
                     now_s: context.now_s,
                     kept: &mut worker.kept,
                     effects: &mut worker.effects,

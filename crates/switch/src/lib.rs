@@ -20,6 +20,7 @@ mod fuzz;
 mod kernel;
 mod layer3;
 mod metrics;
+mod nat_log;
 pub mod observe;
 pub mod report;
 mod service;

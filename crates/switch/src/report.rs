@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use quietwire_host::CpuList;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
@@ -707,6 +707,76 @@ pub struct ConnectionReport {
     pub packets: [u64; 2],
     /// Octets of IP packets of the original direction and of the other.
     pub octets: [u64; 2],
+    /// External endpoint that NAT has for the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_source: Option<SocketAddr>,
+    /// External endpoint that NAT has for the destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_destination: Option<SocketAddr>,
+}
+
+/// An instance of NAT.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NatReport {
+    /// Its name.
+    pub name: String,
+    /// The outside interface.
+    pub interface: String,
+    /// External addresses, without those of one-to-one translations.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Number of mappings, without published ports, including expired ones that are not yet removed.
+    pub mappings: u64,
+    /// Maximum number of mappings.
+    pub max_mappings: u64,
+    /// Number of published ports.
+    pub published: u64,
+    /// Number of one-to-one translations.
+    pub one_to_one: u64,
+    /// Number of hosts with mappings.
+    pub hosts: u64,
+    /// Memory of the tables, octets.
+    pub octets: u64,
+    /// Packets translated from the inside.
+    pub outbound: u64,
+    /// Packets translated from the outside.
+    pub inbound: u64,
+    /// Packets between inside hosts by their external endpoints.
+    pub hairpinned: u64,
+    /// Packets that were not translated, by reason ([`quietwire_tables::nat::NatDrop`]). Those to an address of the router itself are for the
+    /// router, and the others are dropped.
+    pub refused: BTreeMap<String, u64>,
+    /// New mappings.
+    pub created: u64,
+    /// Expired mappings.
+    pub expired: u64,
+    /// Events of port blocks that are not in the log.
+    pub events_lost: u64,
+}
+
+/// A page of the mappings of an instance of NAT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingsReport {
+    /// The mappings.
+    pub mappings: Vec<MappingReport>,
+    /// Position to continue from; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+}
+
+/// A mapping of NAT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingReport {
+    /// Name of the instance.
+    pub nat: String,
+    /// Protocol: `tcp`, `udp` or `icmp`.
+    pub protocol: String,
+    /// Inside endpoint. The port of an ICMP echo is its identifier.
+    pub inside: SocketAddr,
+    /// External endpoint.
+    pub outside: SocketAddr,
+    /// Seconds until it expires without packets from the inside; none for a published port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_s: Option<u32>,
 }
 
 /// Counters of connection tracking.

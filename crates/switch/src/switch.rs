@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::forward::Shared;
 use crate::metrics::MetricsServer;
+use crate::nat_log;
 use crate::report::Role;
 use crate::service::{self, Housekeeping};
 use crate::service_manager::{ServiceManager, Watchdog};
@@ -170,6 +171,7 @@ impl Switch {
         // First, because it creates the directory that ports' sockets may be in, and detects a running switch.
         let socket = ControlSocket::listen(&plan.control_socket)?;
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
+        let nat_log = plan.nat_log.as_deref().map(nat_log::open).transpose()?;
         if let Some(user) = &user {
             socket.give_to(user)?;
         }
@@ -185,6 +187,7 @@ impl Switch {
             ..Shared::default()
         });
         let mut engine = Engine::start(&eal, plan, &shared)?;
+        engine.set_nat_log(nat_log);
         let housekeeping = Housekeeping::default();
         housekeeping.set(&engine.bridges);
         let mut threads = Threads {

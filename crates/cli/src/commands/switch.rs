@@ -7,6 +7,7 @@ mod capture;
 mod change;
 mod connections;
 mod cycles;
+mod nat;
 mod packet;
 mod router;
 mod rules;
@@ -182,7 +183,7 @@ struct ShowArgs {
     prefix: Option<IpNet>,
     #[command(flatten)]
     connections: connections::SelectionArgs,
-    /// Most routes, rules, elements or connections to show (routes, rules, sets and connections only).
+    /// Most routes, rules, elements, connections or mappings to show (routes, rules, sets, connections and mappings only).
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
     /// Number of the first rule or element to show, from 0 (rules and sets only).
@@ -240,6 +241,11 @@ enum SubjectArg {
     /// Tracked connections, and the size of their table.
     #[value(alias = "connection")]
     Connections,
+    /// NAT of interfaces, and its counters.
+    Nat,
+    /// Mappings of NAT.
+    #[value(alias = "mapping")]
+    Mappings,
     /// Neighbours of interfaces.
     #[value(aliases = ["neighbour", "neighbors", "neighbor"])]
     Neighbours,
@@ -438,6 +444,10 @@ fn show(args: &ShowArgs) -> Result<()> {
             let socket = &args.control_socket;
             return connections::show(&args.connections, args.limit, socket, args.json);
         }
+        SubjectArg::Mappings => {
+            return nat::show_mappings(args.limit, &args.control_socket, args.json);
+        }
+        SubjectArg::Nat => Subject::Nat,
         SubjectArg::Vrfs => Subject::Vrfs,
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,

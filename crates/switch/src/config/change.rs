@@ -2,6 +2,8 @@
 //! Run-time configuration changes, expressed as edits of the current configuration. The result is validated by planning it, as at start-up.
 //! The edits of each feature are next to its configuration.
 
+use std::net::Ipv4Addr;
+
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use super::bridging::{AddBridge, BridgingSetting, SetBridge, StaticSetting};
 use super::edit::absent;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, VrfSetting};
+use super::nat::{NatSetting, PublishProtocol, PublishSetting};
 use super::ports::AddPort;
 use super::rules::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
 use super::settings::Settings;
@@ -123,6 +126,32 @@ pub enum Change {
     DelSteer {
         /// Its name.
         name: String,
+    },
+    /// Adds an instance of NAT.
+    AddNat(NatSetting),
+    /// Removes an instance of NAT, and all of its mappings.
+    DelNat {
+        /// Its name.
+        name: String,
+    },
+    /// Publishes an inside endpoint at an external port.
+    AddPublish {
+        /// Name of the NAT.
+        nat: String,
+        /// The port.
+        publish: PublishSetting,
+    },
+    /// Ends the publication of an inside endpoint.
+    DelPublish {
+        /// Name of the NAT.
+        nat: String,
+        /// Protocol.
+        protocol: PublishProtocol,
+        /// External port.
+        port: u16,
+        /// External address, if the publication has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<Ipv4Addr>,
     },
     /// Adds a filter rule.
     AddRule {
@@ -253,6 +282,18 @@ impl Settings {
             Change::DelKernelFilter { name } => self.del_kernel_filter(&name),
             Change::AddSteer { rule, before } => self.add_steer(rule, before),
             Change::DelSteer { name } => self.del_steer(&name),
+            Change::AddNat(nat) => {
+                self.add_nat(nat);
+                Ok(())
+            }
+            Change::DelNat { name } => self.del_nat(&name),
+            Change::AddPublish { nat, publish } => self.add_publish(&nat, publish),
+            Change::DelPublish {
+                nat,
+                protocol,
+                port,
+                address,
+            } => self.del_publish(&nat, protocol, port, address),
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),

@@ -14,6 +14,7 @@ use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location, wrong};
+use super::nat::NatSetting;
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{
@@ -57,6 +58,8 @@ struct File {
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
     connections: Option<ConnectionsSetting>,
+    nat: Option<Vec<Spanned<NatSetting>>>,
+    nat_log: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -204,5 +207,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,
         connections: file.connections,
+        nats: file.nat.map(|list| located(list, "nat", &location)),
+        nat_log: file.nat_log,
     })
 }

@@ -13,6 +13,7 @@ use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::{self, ConnectionsSetting};
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
+use super::nat::{self, NatSetting};
 use super::rebalance::Rules;
 use super::rules;
 use super::settings::{
@@ -227,6 +228,10 @@ pub struct Plan {
     pub rebalance: Option<Rules>,
     /// Connection tracking.
     pub connections: Option<ConnectionsSetting>,
+    /// Instances of NAT.
+    pub nats: Vec<NatSetting>,
+    /// File for the log of port blocks of NAT.
+    pub nat_log: Option<PathBuf>,
 }
 
 impl Settings {
@@ -287,6 +292,7 @@ impl Settings {
         )?;
         let threads = cpus.forwarding.iter().count();
         connections::check(self.connections.as_ref(), threads, &rules.rules)?;
+        let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         Ok(Plan {
             ports,
             groups,
@@ -311,6 +317,8 @@ impl Settings {
             rules,
             rebalance: self.rebalance,
             connections: self.connections,
+            nats,
+            nat_log: self.nat_log,
         })
     }
 }
@@ -335,6 +343,7 @@ impl Plan {
             layer3: Layer3Plan::default(),
             steer: Vec::new(),
             rules: rules::Rules::default(),
+            nats: Vec::new(),
             forwarding_cpus: CpuList::new(),
             ..self.clone()
         }
@@ -357,6 +366,7 @@ impl Plan {
             ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
             ("connections", self.connections == next.connections),
+            ("nat-log", self.nat_log == next.nat_log),
         ];
         match same.iter().find(|(_, same)| !same) {
             None => Ok(()),

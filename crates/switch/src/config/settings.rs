@@ -12,6 +12,7 @@ use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
+use super::nat::NatSetting;
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::steer::SteerSetting;
@@ -155,6 +156,10 @@ pub struct Settings {
     pub rebalance: Option<Rules>,
     /// Connection tracking. Default: disabled.
     pub connections: Option<ConnectionsSetting>,
+    /// Instances of NAT.
+    pub nats: Option<Vec<Located<NatSetting>>>,
+    /// File for the log of port blocks of NAT. Default: no log.
+    pub nat_log: Option<PathBuf>,
 }
 
 impl Settings {
@@ -194,6 +199,8 @@ impl Settings {
             rule_malformed: self.rule_malformed.or(other.rule_malformed),
             rebalance: self.rebalance.or(other.rebalance),
             connections: self.connections.or(other.connections),
+            nats: self.nats.or(other.nats),
+            nat_log: self.nat_log.or(other.nat_log),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
+use super::nat::NatSetting;
 use super::plan::{Group, Plan};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
@@ -34,6 +35,8 @@ struct File<'plan> {
     seccomp: Seccomp,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<std::net::SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nat_log: Option<&'plan std::path::Path>,
     #[serde(skip_serializing_if = "is_accept")]
     rule_default: Action,
     #[serde(skip_serializing_if = "is_drop")]
@@ -62,6 +65,8 @@ struct File<'plan> {
     set: &'plan [SetSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rule: &'plan [RuleSetting],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    nat: &'plan [NatSetting],
 }
 
 #[derive(Serialize)]
@@ -160,6 +165,7 @@ impl Plan {
             seccomp: self.seccomp,
             metrics: self.metrics,
             rebalance: self.rebalance,
+            nat_log: self.nat_log.as_deref(),
             connections: self.connections.as_ref(),
             port: port.collect(),
             cross_connect,
@@ -178,6 +184,7 @@ impl Plan {
             rule_malformed: self.rules.malformed,
             set: &self.rules.sets,
             rule: &self.rules.rules,
+            nat: &self.nats,
         })
     }
 

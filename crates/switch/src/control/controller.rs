@@ -144,6 +144,7 @@ impl Controller {
         self.return_rules();
         self.end_elements();
         self.denied_calls.log(Instant::now());
+        self.engine.write_nat_log();
         self.engine.end_idle_watches();
         self.engine.retire_removed();
         self.engine.settle_periodically();
@@ -170,6 +171,7 @@ impl Controller {
     /// Ends the forwarding threads and closes the ports, once the stop flag is set. Returns the names of threads that do not end.
     pub(crate) fn end(mut self) -> Vec<String> {
         let left = self.engine.end_forwarding();
+        self.engine.write_nat_log();
         self.denied_calls.log_all();
         left
     }
@@ -261,6 +263,9 @@ impl Controller {
                 limit,
                 from,
             } => result(self.engine.connections(&selection, limit, from)),
+            Request::ShowMappings { nat, limit, from } => {
+                result(self.engine.mappings(&nat, limit, from))
+            }
             Request::FlushConnections(selection) => {
                 result(self.engine.flush_connections(&selection))
             }
@@ -318,8 +323,10 @@ impl Controller {
         let ports = self.engine.port_reports();
         let queues = self.engine.queue_reports();
         let steered = self.engine.steer_reports();
+        // A thread that does not reply is reported elsewhere.
+        let nats = self.engine.nat_reports().unwrap_or_default();
         let denied_calls = denied_calls::by_role();
-        crate::metrics::exposition(&stats, &ports, &queues, &steered, &denied_calls)
+        crate::metrics::exposition(&stats, &ports, &queues, &steered, &nats, &denied_calls)
     }
 
     fn show(&mut self, subject: Subject) -> Answer {
@@ -339,6 +346,7 @@ impl Controller {
             Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
             Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
             Subject::Steer => to_answer(&engine.steer_reports()),
+            Subject::Nat => result(engine.nat_reports()),
             Subject::Rules => to_answer(&self.rules_report(0, usize::MAX)),
             Subject::Config => match engine.config_text() {
                 Ok(text) => to_answer(&text),

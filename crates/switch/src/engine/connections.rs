@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connection tracking: the table of the forwarding thread, its list, and removal of connections by request.
 
+use std::net::SocketAddr;
+
 use quietwire_tables::connections::{
     ConnectionFilter, ConnectionInfo, CtState, InvalidReason, Refusal, State, Tracker,
 };
@@ -71,13 +73,17 @@ impl Engine {
             from: Some(from),
             budget: ENTRIES_AN_ORDER,
             list: Vec::with_capacity(limit.clamp(1, PAGE_MAX)),
+            external: Vec::with_capacity(limit.clamp(1, PAGE_MAX)),
             removed: 0,
             totals: ConnectionTotals::default(),
         });
         let query = self.query_connections(query)?;
         let totals = &query.totals;
+        let listed = query.list.iter().zip(&query.external);
         Ok(ConnectionsReport {
-            connections: query.list.iter().map(report_of).collect(),
+            connections: listed
+                .map(|(info, external)| report_of(info, external))
+                .collect(),
             next: query.from,
             total: totals.connections,
             max_entries: totals.max_entries,
@@ -100,6 +106,7 @@ impl Engine {
             from: Some(0),
             budget: ENTRIES_AN_ORDER,
             list: Vec::new(),
+            external: Vec::new(),
             removed: 0,
             totals: ConnectionTotals::default(),
         });
@@ -140,7 +147,8 @@ impl Engine {
     }
 }
 
-fn report_of(info: &ConnectionInfo) -> ConnectionReport {
+fn report_of(info: &ConnectionInfo, external: &[Option<SocketAddr>; 2]) -> ConnectionReport {
+    let [external_source, external_destination] = *external;
     ConnectionReport {
         protocol: Protocol(info.protocol),
         source: info.source.address,
@@ -152,6 +160,8 @@ fn report_of(info: &ConnectionInfo) -> ConnectionReport {
         expires_in_s: info.expires_in_s,
         packets: info.packets.map(u64::from),
         octets: info.octets,
+        external_source,
+        external_destination,
     }
 }
 

@@ -47,7 +47,7 @@ impl Engine {
         self.collect_late_replies();
         let is_check = matches!(
             order,
-            WorkerCommand::Nothing | WorkerCommand::Connections(_)
+            WorkerCommand::Nothing | WorkerCommand::Connections(_) | WorkerCommand::NatQuery(_)
         );
         let reply = match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
             Some(forwarder) => forwarder.ask(order),
@@ -116,7 +116,9 @@ impl Engine {
             | Reply::Injected { .. }
             | Reply::Capture { .. }
             | Reply::Trace { .. }
-            | Reply::Connections(_) => {}
+            | Reply::Connections(_)
+            | Reply::Nat { .. }
+            | Reply::NatQuery(_) => {}
         }
     }
 

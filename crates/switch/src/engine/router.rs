@@ -44,7 +44,7 @@ impl Engine {
         }
     }
 
-    fn interface_number(&self, name: &str) -> Option<u16> {
+    pub(super) fn interface_number(&self, name: &str) -> Option<u16> {
         let mut slots = self.interfaces.iter();
         let at = slots.position(|slot| slot.as_deref() == Some(name))?;
         u16::try_from(at).ok()

@@ -15,7 +15,7 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, Reply, Routing, Shared,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatPlace, Reply, Routing, Shared,
     Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
@@ -97,6 +97,8 @@ pub(crate) struct Forwarder {
     pub(super) has_segmenter: bool,
     /// True if the thread has had rules of frames that leave.
     pub(super) has_output_rules: bool,
+    /// Instances of NAT that the thread has.
+    pub(super) nat: Vec<NatPlace>,
     /// True if the thread copies frames for a capture.
     pub(crate) has_capture: bool,
     /// True if the thread traces frames.
@@ -117,6 +119,7 @@ impl Forwarder {
             thread,
             has_segmenter: false,
             has_output_rules: false,
+            nat: Vec::new(),
             has_capture: false,
             has_trace: false,
         }

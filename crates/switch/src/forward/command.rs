@@ -16,6 +16,7 @@ use quietwire_dpdk::ring::FrameReceiver;
 use super::connections::ConnectionQuery;
 use super::input::Input;
 use super::line::{GivenUp, OrderReceiver, OrderSender};
+use super::nat::{NatQuery, NatStage};
 use super::output::{Output, OutputRules, Relay};
 use super::route::Domain;
 use super::segment::Segmenter;
@@ -92,6 +93,10 @@ pub(crate) enum WorkerCommand {
     Segment(Segmenter),
     /// List or remove connections.
     Connections(Box<ConnectionQuery>),
+    /// Use these instances of NAT, or none.
+    Nat(Option<Box<NatStage>>),
+    /// List mappings of NAT.
+    NatQuery(Box<NatQuery>),
     /// No operation. The reply confirms that all earlier work is complete.
     Nothing,
     /// End. The thread returns its resources by ending.
@@ -152,6 +157,15 @@ pub(crate) enum Reply {
     },
     /// The answered request about connections.
     Connections(Box<ConnectionQuery>),
+    /// The previous instances of NAT.
+    Nat {
+        /// Number of static forwards for which there was no space.
+        without_space: usize,
+        /// To be dropped.
+        _former: Option<Box<NatStage>>,
+    },
+    /// The answered request about NAT.
+    NatQuery(Box<NatQuery>),
     /// The order failed for lack of space and is returned.
     Full(WorkerCommand),
 }

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connection tracking of a forwarding thread, in the filter stage: classify, apply rules, create the connections of accepted frames.
+//!
+//! The tracker sees packets to external addresses of NAT with their inside destination, so that both directions of a connection have the
+//! inside endpoint.
+
+use std::net::SocketAddr;
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::connections::{
-    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Packet, Tracked, Tracker,
+    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Endpoint, Packet, Tracked,
+    Tracker,
 };
 use quietwire_tables::filter::{Dropped, PortRules, Verdict, Verdicts};
+
+use super::nat::{NatCopy, NatStage};
 
 /// All ports are in one zone.
 const ZONE: u16 = 0;
@@ -18,6 +26,7 @@ pub(crate) struct ConnectionStage {
     tracker: Tracker,
     packets: [Packet; BURST_MAX],
     tracked: [Tracked; BURST_MAX],
+    copy: NatCopy,
 }
 
 /// A request of the control thread. Its list has space for the results.
@@ -33,6 +42,8 @@ pub(crate) struct ConnectionQuery {
     pub(crate) budget: usize,
     /// Listed connections. The forwarding thread never exceeds its capacity.
     pub(crate) list: Vec<ConnectionInfo>,
+    /// External endpoints of the sources and destinations of the listed connections. It has as much space.
+    pub(crate) external: Vec<[Option<SocketAddr>; 2]>,
     /// Removed connections.
     pub(crate) removed: u64,
     /// Numbers of the tracker.
@@ -54,6 +65,7 @@ impl ConnectionStage {
             tracker,
             packets: [Packet::UNTRACKED; BURST_MAX],
             tracked: [Tracked::UNTRACKED; BURST_MAX],
+            copy: NatCopy::new(),
         }
     }
 
@@ -62,14 +74,19 @@ impl ConnectionStage {
         &mut self,
         burst: &Burst,
         rules: &PortRules,
-        now_s: u32,
+        (nat, now_s): (Option<&NatStage>, u32),
         verdicts: &mut Verdicts,
     ) -> Dropped {
         self.tracker.expire(now_s, EXPIRY_STEPS);
         let mut count = 0;
         for ((octets, length), packet) in burst.frames().zip(burst.lengths()).zip(&mut self.packets)
         {
-            *packet = Packet::of_frame(octets, length as usize, ZONE);
+            let length = length as usize;
+            let inside = match nat {
+                Some(nat) => nat.inside_copy(octets, length, &mut self.copy),
+                None => None,
+            };
+            *packet = Packet::of_frame(inside.unwrap_or(octets), length, ZONE);
             count += 1;
         }
         let packets = self.packets.get(..count).unwrap_or_default();
@@ -90,7 +107,12 @@ impl ConnectionStage {
     }
 
     /// Executes a part of a request. Allocates nothing.
-    pub(super) fn answer(&mut self, query: &mut ConnectionQuery, now_s: u32) {
+    pub(super) fn answer(
+        &mut self,
+        query: &mut ConnectionQuery,
+        nat: Option<&NatStage>,
+        now_s: u32,
+    ) {
         self.tracker.expire(now_s, EXPIRY_STEPS);
         let Some(from) = query.from else {
             return;
@@ -104,6 +126,16 @@ impl ConnectionStage {
             query.from = self
                 .tracker
                 .list_into(&query.filter, from, limits, &mut query.list);
+            let before = query.external.len();
+            for info in query.list.iter().skip(before) {
+                let external = |end: Endpoint| {
+                    nat.and_then(|nat| nat.external_of(info.protocol, end.address, end.port))
+                };
+                // It has as much space as the list.
+                query
+                    .external
+                    .push([external(info.source), external(info.destination)]);
+            }
         }
         query.totals = ConnectionTotals {
             connections: self.tracker.len() as u64,

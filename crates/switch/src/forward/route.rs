@@ -9,6 +9,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
 use super::mark::Mark;
+use super::nat::NatStage;
 use super::output::Output;
 use super::path::Path;
 use super::segment::Segmenter;
@@ -17,9 +18,10 @@ use crate::counters::{RouterCounters, Step};
 use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
+use quietwire_tables::nat::NatDrop;
 use quietwire_tables::route::{
-    Adjacency, Decision, Interface, InterfaceBinding, PortInterfaces, Router, decide, fragments,
-    rewrite,
+    Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Router, decide,
+    fragments, rewrite,
 };
 
 /// Router state of all forwarding threads, and the bridges that router interfaces are on.
@@ -63,6 +65,8 @@ pub(crate) struct Routing {
     pub(super) domain: Option<Arc<Domain>>,
     /// Segmentation of frames with TCP data, if enabled.
     segmentation: Option<Box<Segmentation>>,
+    /// NAT, if there is any.
+    pub(super) nat: Option<Box<NatStage>>,
 }
 
 /// Resources to segment frames before routing.
@@ -85,7 +89,18 @@ impl Routing {
             injected: None,
             domain: None,
             segmentation: None,
+            nat: None,
         }
+    }
+
+    /// Replaces NAT. An instance that was there before continues with its tables. Returns the former one.
+    pub(super) fn replace_nat(&mut self, mut nat: Option<Box<NatStage>>) -> Option<Box<NatStage>> {
+        if let (Some(next), Some(former)) = (&mut nat, &mut self.nat) {
+            next.inherit(former);
+        } else if let Some(next) = &mut nat {
+            next.begin();
+        }
+        std::mem::replace(&mut self.nat, nat)
     }
 
     pub(super) fn enable_segmentation(&mut self, eal: &Eal, segmenter: &Segmenter) {
@@ -218,6 +233,10 @@ impl Path<'_> {
         if !context.routing.local.is_empty() {
             self.route_marked(domain, context);
         }
+        // NAT translates the segments.
+        if context.routing.nat.is_some() {
+            return Err(frame);
+        }
         let interfaces = [frame.mark() as u16];
         let Routing {
             local,
@@ -290,11 +309,19 @@ impl Path<'_> {
         interfaces: &[u16; BURST_MAX],
         context: &mut RouteContext<'_>,
     ) {
+        let mut remaining;
+        let mut interfaces = interfaces;
+        if context.routing.nat.is_some() {
+            remaining = *interfaces;
+            self.translate_received(domain, &mut remaining, context);
+            interfaces = &remaining;
+        }
         let Routing {
             local,
             decisions,
             to_bridges,
             punts,
+            nat,
             ..
         } = &mut *context.routing;
         let frames = local.len();
@@ -304,9 +331,33 @@ impl Path<'_> {
             self.telemetry.routed(local, interfaces, decisions);
         }
         context.counters.count(&tally);
+        if let Some(nat) = nat {
+            for (frame, word) in local.frames().zip(decisions.words()) {
+                if let Some(to) = word.forwarded() {
+                    nat.prefetch(frame, to.interface());
+                }
+            }
+        }
         let mut touched = Touched::default();
         let mut lost = 0;
         for ((mut frame, word), from) in local.drain().zip(decisions.words()).zip(interfaces) {
+            if let Some(nat) = nat
+                && let Some(interface) = exit_of(word)
+                && nat.is_outside(interface)
+            {
+                let from = (*from, vrf_of(domain, *from));
+                let Some(own) = exclusive(frame, context.pool, self.telemetry) else {
+                    lost += 1;
+                    continue;
+                };
+                frame = own;
+                let length = frame.length() as usize;
+                let octets = frame.octets_mut().unwrap_or_default();
+                if let Err(reason) = nat.send(octets, length, interface, from, context.now_s) {
+                    context.counters.dropped(reason.router_drop(), 1);
+                    continue;
+                }
+            }
             if let Some(to) = word.forwarded() {
                 let interface = to.interface();
                 let sent = domain.router.interfaces.get(interface).and_then(|out| {
@@ -347,8 +398,60 @@ impl Path<'_> {
             }
         }
         context.counters.not_sent.add(lost);
+        if let Some(nat) = nat {
+            nat.end_burst(context.now_s);
+        }
         self.telemetry.lap_of(Step::Rewrite, frames);
         self.finish(domain, touched, context);
+    }
+
+    /// Translates the destinations of the waiting frames to external addresses. `interfaces` loses those of dropped frames.
+    #[inline(never)]
+    fn translate_received(
+        &mut self,
+        domain: &Domain,
+        interfaces: &mut [u16; BURST_MAX],
+        context: &mut RouteContext<'_>,
+    ) {
+        let Routing {
+            local, rest, nat, ..
+        } = &mut *context.routing;
+        let Some(nat) = nat else {
+            return;
+        };
+        let mut frames = local.frames().zip(interfaces.iter());
+        if !frames.any(|(frame, from)| nat.concerns(frame, vrf_of(domain, *from))) {
+            return;
+        }
+        let ingress = *interfaces;
+        let mut kept = 0;
+        for (frame, from) in local.drain().zip(ingress) {
+            let place = (from, vrf_of(domain, from));
+            let frame = if nat.concerns(frame.octets(), place.1) {
+                let translated = exclusive(frame, context.pool, self.telemetry)
+                    .map(|frame| translated(nat, frame, place, context.now_s));
+                match translated {
+                    Some(Ok(frame)) => frame,
+                    Some(Err(reason)) => {
+                        context.counters.dropped(reason.router_drop(), 1);
+                        continue;
+                    }
+                    None => {
+                        context.counters.not_sent.add(1);
+                        continue;
+                    }
+                }
+            } else {
+                frame
+            };
+            if let Some(interface) = interfaces.get_mut(kept) {
+                *interface = from;
+            }
+            kept += 1;
+            // `rest` is empty between two steps, and has space for a burst.
+            drop(rest.push(frame));
+        }
+        std::mem::swap(local, rest);
     }
 
     /// Sends frames of the service thread. Returns false if there were none.
@@ -374,6 +477,11 @@ impl Path<'_> {
                     drop(context.routing.local.push(frame));
                 }
                 Some(Mark::Send(interface)) => {
+                    if let Some(nat) = &context.routing.nat
+                        && let Some(octets) = frame.octets_mut()
+                    {
+                        nat.send_own(octets, interface);
+                    }
                     let to_bridges = &mut context.routing.to_bridges;
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
                         leave(
@@ -561,20 +669,63 @@ fn tag_of(frame: &Mbuf<'_>) -> Option<u16> {
     }
 }
 
+/// Returns the number of an interface's VRF. There is no VRF with the number for unknown interfaces.
+#[inline(always)]
+fn vrf_of(domain: &Domain, interface: u16) -> u16 {
+    let interface = domain.router.interfaces.get(interface);
+    interface.map_or(u16::MAX, |interface| interface.vrf)
+}
+
+/// Returns the number of the interface that a packet leaves by.
+#[inline(always)]
+fn exit_of(word: DecisionWord) -> Option<u16> {
+    if let Some(to) = word.forwarded() {
+        return Some(to.interface());
+    }
+    match word.decision() {
+        Decision::Fragment(to) => Some(to.interface()),
+        _ => None,
+    }
+}
+
+/// Returns a frame whose octets can be changed: the same, or a copy if its buffer is shared. `None` without buffers.
+#[inline(always)]
+fn exclusive<'eal>(
+    frame: Mbuf<'eal>,
+    pool: &Mempool,
+    telemetry: &mut Telemetry,
+) -> Option<Mbuf<'eal>> {
+    if frame.is_exclusive() {
+        return Some(frame);
+    }
+    let copy = frame.copy(pool)?;
+    telemetry.copied(frame.buffer(), copy.buffer());
+    Some(copy)
+}
+
+/// Translates the destination of a frame to an external address.
+fn translated<'eal>(
+    nat: &mut NatStage,
+    mut frame: Mbuf<'eal>,
+    place: (u16, u16),
+    now_s: u32,
+) -> Result<Mbuf<'eal>, NatDrop> {
+    let length = frame.length() as usize;
+    let octets = frame.octets_mut().unwrap_or_default();
+    nat.receive(octets, length, place, now_s)?;
+    Ok(frame)
+}
+
 /// Rewrites addresses and TTL of a frame. Copies the frame first if its buffer is shared.
 #[inline(always)]
 fn readdressed<'eal>(
-    mut frame: Mbuf<'eal>,
+    frame: Mbuf<'eal>,
     out: &Interface,
     to: Adjacency,
     pool: &Mempool,
     telemetry: &mut Telemetry,
 ) -> Option<Mbuf<'eal>> {
-    if !frame.is_exclusive() {
-        let copy = frame.copy(pool)?;
-        telemetry.copied(frame.buffer(), copy.buffer());
-        frame = copy;
-    }
+    let mut frame = exclusive(frame, pool, telemetry)?;
     rewrite(frame.octets_mut()?, out.mac, to).then_some(frame)
 }
 

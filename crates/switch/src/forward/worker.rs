@@ -246,11 +246,31 @@ impl Worker {
             }
             WorkerCommand::Connections(mut query) => {
                 if let Some(stage) = &mut self.connections {
-                    stage.answer(&mut query, now_s);
+                    stage.answer(&mut query, self.routing.nat.as_deref(), now_s);
                 }
                 Reply::Connections(query)
             }
-            WorkerCommand::Nothing => Reply::Done,
+            WorkerCommand::Nat(nat) => {
+                let _former = self.routing.replace_nat(nat);
+                let nat = self.routing.nat.as_ref();
+                Reply::Nat {
+                    without_space: nat.map_or(0, |nat| nat.without_space()),
+                    _former,
+                }
+            }
+            WorkerCommand::NatQuery(mut query) => {
+                match &self.routing.nat {
+                    Some(nat) => nat.answer(&mut query),
+                    None => query.from = None,
+                }
+                Reply::NatQuery(query)
+            }
+            WorkerCommand::Nothing => {
+                if let Some(nat) = &mut self.routing.nat {
+                    nat.rest(now_s);
+                }
+                Reply::Done
+            }
             WorkerCommand::End => {
                 self.ended = true;
                 Reply::Done

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::report::{
-    BridgeCounts, PortReport, QueueReport, Role, RouterCounts, StatsReport, SteerReport,
+    BridgeCounts, NatReport, PortReport, QueueReport, Role, RouterCounts, StatsReport, SteerReport,
     StepCounts, ThreadCounts,
 };
 
@@ -64,6 +64,7 @@ pub(crate) fn exposition(
     ports: &[PortReport],
     queues: &[QueueReport],
     steered: &[SteerReport],
+    nats: &[NatReport],
     denied_calls: &[(Role, u64)],
 ) -> String {
     let mut text = Text(String::new());
@@ -94,6 +95,7 @@ pub(crate) fn exposition(
     of_steering(&mut text, steered);
     of_bridges(&mut text, &stats.bridges);
     of_router(&mut text, &stats.router);
+    of_nats(&mut text, nats);
     text.0
 }
 
@@ -498,6 +500,70 @@ fn of_router(text: &mut Text, router: &RouterCounts) {
     );
 }
 
+fn of_nats(text: &mut Text, nats: &[NatReport]) {
+    if nats.is_empty() {
+        return;
+    }
+    let label = |nat: &NatReport| vec![("nat", nat.name.clone())];
+    for (name, help, of) in [
+        (
+            "nat_mappings",
+            "Mappings of NAT.",
+            (|nat| nat.mappings) as fn(&NatReport) -> u64,
+        ),
+        ("nat_hosts", "Inside hosts with mappings.", |nat| nat.hosts),
+    ] {
+        let samples = nats.iter().map(|nat| (label(nat), of(nat) as f64));
+        text.metric(name, "gauge", help, samples);
+    }
+    for (name, help, of) in [
+        (
+            "nat_created_mappings_total",
+            "New mappings of NAT.",
+            (|nat| nat.created) as fn(&NatReport) -> u64,
+        ),
+        (
+            "nat_expired_mappings_total",
+            "Expired mappings of NAT.",
+            |nat| nat.expired,
+        ),
+        (
+            "nat_lost_events_total",
+            "Events of port blocks that are not in the log.",
+            |nat| nat.events_lost,
+        ),
+    ] {
+        let samples = nats.iter().map(|nat| (label(nat), of(nat)));
+        text.counter(name, help, samples);
+    }
+    let packets = nats.iter().flat_map(|nat| {
+        let directions = [
+            ("outbound", nat.outbound),
+            ("inbound", nat.inbound),
+            ("hairpinned", nat.hairpinned),
+        ];
+        directions.map(|(direction, count)| {
+            let labels = vec![
+                ("nat", nat.name.clone()),
+                ("direction", direction.to_owned()),
+            ];
+            (labels, count)
+        })
+    });
+    text.counter("nat_packets_total", "Packets translated by NAT.", packets);
+    let refused = nats.iter().flat_map(|nat| {
+        nat.refused.iter().map(|(reason, count)| {
+            let labels = vec![("nat", nat.name.clone()), ("reason", reason.clone())];
+            (labels, *count)
+        })
+    });
+    text.counter(
+        "nat_refused_packets_total",
+        "Packets that NAT did not translate, by reason.",
+        refused,
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use quietwire_tables::filter::PacketMatch;
@@ -535,11 +601,18 @@ mod tests {
         port.counts.name = "a\"b\\c".to_owned();
         port.counts.rx_frames = 7;
         port.driver.insert("rx_good_packets".to_owned(), 8);
+        let nat = NatReport {
+            name: "internet".to_owned(),
+            mappings: 5,
+            inbound: 6,
+            ..NatReport::default()
+        };
         let text = exposition(
             &stats,
             &[port],
             &[],
             &[steering()],
+            &[nat],
             &[(Role::Forwarding, 3)],
         );
         for line in [
@@ -549,6 +622,8 @@ mod tests {
             "quietwire_switch_port_driver_statistic{port=\"a\\\"b\\\\c\",name=\"rx_good_packets\"} 8",
             "quietwire_switch_steer_frames_total{port=\"wan\",rule=\"dns\",to=\"switch\",by=\"xdp\"} 5",
             "quietwire_switch_steer_unmatched_frames_total{port=\"wan\"} 4",
+            "quietwire_switch_nat_mappings{nat=\"internet\"} 5",
+            "quietwire_switch_nat_packets_total{nat=\"internet\",direction=\"inbound\"} 6",
             "quietwire_switch_denied_calls_total{role=\"forwarding\"} 3",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");

@@ -18,6 +18,7 @@ use quietwire_switch::report::MoveReport;
 use serde_json::Value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
+use super::nat::{NatArgs, PublishArgs, PublishedArgs};
 use super::router::{
     InterfaceArgs, KernelFilterArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes,
 };
@@ -134,6 +135,10 @@ enum Add {
     /// A kernel filter rule: packets that the kernel gets in addition to those for the router, through the tap of the receiving
     /// interface.
     KernelFilter(KernelFilterArgs),
+    /// NAT: external source addresses for packets that leave by an interface.
+    Nat(NatArgs),
+    /// A published port: an inside endpoint that the outside reaches at an external port of a NAT.
+    Publish(PublishArgs),
     /// A filter rule for received frames.
     Rule(Box<AddRuleArgs>),
     /// A set of addresses or ports that filter rules refer to.
@@ -225,6 +230,13 @@ enum Del {
         /// Name.
         name: String,
     },
+    /// NAT of an interface, and its mappings.
+    Nat {
+        /// Name.
+        name: String,
+    },
+    /// A published port.
+    Publish(PublishedArgs),
     /// A filter rule for received frames.
     Rule {
         /// Name.
@@ -409,6 +421,8 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             return Ok(());
         }
         Add::KernelFilter(filter) => Change::AddKernelFilter(filter.setting()),
+        Add::Nat(nat) => nat.change(),
+        Add::Publish(publish) => publish.change(),
         Add::Rule(rule) => rule.change(),
         Add::Set(set) => set.change(),
         Add::Element { set, elements } => Change::AddElements { set, elements },
@@ -432,6 +446,8 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         }
         Del::Bridge { name } => Change::DelBridge { name },
         Del::KernelFilter { name } => Change::DelKernelFilter { name },
+        Del::Nat { name } => Change::DelNat { name },
+        Del::Publish(published) => published.change(),
         Del::Rule { name } => Change::DelRule { name },
         Del::Set { name } => Change::DelSet { name },
         Del::Element { set, elements } => Change::DelElements { set, elements },

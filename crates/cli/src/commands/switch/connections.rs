@@ -111,12 +111,13 @@ fn rendered(report: &ConnectionsReport) -> String {
         "protocol",
         "source",
         "destination",
+        "outside",
         "state",
         "expires s",
         "packets",
         "octets",
     ];
-    let mut table = table(header, 4);
+    let mut table = table(header, 5);
     for one in &report.connections {
         let ConnectionReport {
             packets: [sent, answered],
@@ -127,6 +128,7 @@ fn rendered(report: &ConnectionsReport) -> String {
             one.protocol.to_string(),
             end(one.source, one.source_port),
             end(one.destination, one.destination_port),
+            external(one),
             one.state.clone(),
             one.expires_in_s.to_string(),
             format!("{sent}/{answered}"),
@@ -142,6 +144,13 @@ fn rendered(report: &ConnectionsReport) -> String {
         "{table}\n\n{} of {} entries in use{more}",
         report.total, report.max_entries
     )
+}
+
+/// Returns the external endpoints that NAT has for the connection.
+fn external(connection: &ConnectionReport) -> String {
+    let ends = [connection.external_source, connection.external_destination];
+    let ends: Vec<String> = ends.iter().flatten().map(SocketAddr::to_string).collect();
+    ends.join(" ")
 }
 
 fn end(address: IpAddr, port: u16) -> String {

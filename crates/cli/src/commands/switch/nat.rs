@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of `quietwire switch add|del|show` for NAT.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+
+use anyhow::Result;
+use clap::Args;
+use ipnet::Ipv4Net;
+use quietwire_switch::config::Change;
+use quietwire_switch::config::nat::{
+    NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
+};
+use quietwire_switch::control::{Request, Subject, ask};
+use quietwire_switch::report::{MappingReport, MappingsReport, NatReport};
+
+use super::table::table;
+use crate::text::print;
+
+/// Mappings of a request.
+const PAGE: usize = 4096;
+
+/// NAT at an interface.
+#[derive(Debug, Args)]
+pub(super) struct NatArgs {
+    /// Name.
+    name: String,
+    /// Outside interface: packets that leave by it get external source addresses.
+    interface: String,
+    /// External address; repeatable. [default: the first IPv4 address of the interface]
+    #[arg(long = "address", value_name = "ADDRESS")]
+    addresses: Vec<Ipv4Addr>,
+    /// Prefix of inside hosts; repeatable. [default: all packets from other interfaces]
+    #[arg(long = "source", value_name = "PREFIX")]
+    sources: Vec<Ipv4Net>,
+    /// External ports. [default: 1024-65535]
+    #[arg(long, value_name = "FIRST-LAST")]
+    ports: Option<PortRange>,
+    /// Ports of a block. [default: 512]
+    #[arg(long, value_name = "N")]
+    block_size: Option<u16>,
+    /// Most blocks of a host, 1 to 8. [default: 8]
+    #[arg(long, value_name = "N")]
+    blocks_per_host: Option<u8>,
+    /// Most mappings. [default: 65536]
+    #[arg(long, value_name = "N")]
+    max_mappings: Option<u32>,
+    /// Most hosts with mappings. [default: 4096]
+    #[arg(long, value_name = "N")]
+    max_hosts: Option<u32>,
+}
+
+impl NatArgs {
+    pub(super) fn change(self) -> Change {
+        Change::AddNat(NatSetting {
+            name: self.name,
+            interface: self.interface,
+            addresses: self.addresses,
+            sources: self.sources,
+            ports: self.ports,
+            block_size: self.block_size,
+            blocks_per_host: self.blocks_per_host,
+            max_mappings: self.max_mappings,
+            max_hosts: self.max_hosts,
+            timeouts: NatTimeoutsSetting::default(),
+            publish: Vec::new(),
+            one_to_one: Vec::new(),
+        })
+    }
+}
+
+/// A published port.
+#[derive(Debug, Args)]
+pub(super) struct PublishArgs {
+    /// Name of the NAT.
+    nat: String,
+    /// Protocol: tcp or udp.
+    protocol: PublishProtocol,
+    /// External port.
+    port: u16,
+    /// Inside endpoint, like 10.0.0.5:443.
+    to: SocketAddrV4,
+    /// External address. [default: the first one]
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<Ipv4Addr>,
+}
+
+impl PublishArgs {
+    pub(super) fn change(self) -> Change {
+        Change::AddPublish {
+            nat: self.nat,
+            publish: PublishSetting {
+                protocol: self.protocol,
+                port: self.port,
+                to: self.to,
+                address: self.address,
+            },
+        }
+    }
+}
+
+/// Choice of a published port.
+#[derive(Debug, Args)]
+pub(super) struct PublishedArgs {
+    /// Name of the NAT.
+    nat: String,
+    /// Protocol: tcp or udp.
+    protocol: PublishProtocol,
+    /// External port.
+    port: u16,
+    /// External address, if the published port has one.
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<Ipv4Addr>,
+}
+
+impl PublishedArgs {
+    pub(super) fn change(self) -> Change {
+        Change::DelPublish {
+            nat: self.nat,
+            protocol: self.protocol,
+            port: self.port,
+            address: self.address,
+        }
+    }
+}
+
+/// Formats the instances of NAT.
+pub(super) fn render(nats: &[NatReport]) -> String {
+    let header = [
+        "nat",
+        "interface",
+        "addresses",
+        "mappings",
+        "published",
+        "hosts",
+        "outbound",
+        "inbound",
+        "hairpinned",
+        "refused",
+    ];
+    let mut table = table(header, 3);
+    for nat in nats {
+        let addresses: Vec<String> = nat.addresses.iter().map(Ipv4Addr::to_string).collect();
+        table.add_row([
+            nat.name.clone(),
+            nat.interface.clone(),
+            addresses.join(" "),
+            format!("{}/{}", nat.mappings, nat.max_mappings),
+            nat.published.to_string(),
+            nat.hosts.to_string(),
+            nat.outbound.to_string(),
+            nat.inbound.to_string(),
+            nat.hairpinned.to_string(),
+            nat.refused.values().sum::<u64>().to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Shows up to `limit` mappings of all instances.
+pub(super) fn show_mappings(limit: usize, socket: &Path, is_json: bool) -> Result<()> {
+    let nats: Vec<NatReport> = ask(socket, &Request::Show(Subject::Nat))?;
+    let (mut mappings, mut has_more) = (Vec::new(), false);
+    for nat in &nats {
+        let mut from = Some(0);
+        while let Some(position) = from
+            && mappings.len() < limit
+        {
+            let page: MappingsReport = ask(
+                socket,
+                &Request::ShowMappings {
+                    nat: nat.name.clone(),
+                    limit: PAGE.min(limit - mappings.len()),
+                    from: position,
+                },
+            )?;
+            mappings.extend(page.mappings);
+            from = page.next;
+        }
+        has_more |= from.is_some();
+    }
+    print(if is_json {
+        serde_json::to_string_pretty(&mappings)?
+    } else {
+        let more = if has_more {
+            "\n\nmore mappings: use --limit"
+        } else {
+            ""
+        };
+        format!("{}{more}", rendered(&mappings))
+    })
+}
+
+fn rendered(mappings: &[MappingReport]) -> String {
+    let header = ["nat", "protocol", "inside", "outside", "expires s"];
+    let mut table = table(header, 4);
+    for one in mappings {
+        let expires = one.expires_in_s.map(|seconds| seconds.to_string());
+        table.add_row([
+            one.nat.clone(),
+            one.protocol.clone(),
+            one.inside.to_string(),
+            one.outside.to_string(),
+            expires.unwrap_or_else(|| "never".to_owned()),
+        ]);
+    }
+    table.to_string()
+}

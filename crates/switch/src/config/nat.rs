@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Configuration of NAT: `[[nat]]`.
+
+mod change;
+mod check;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net};
+use quietwire_tables::nat::{Forward, NatProtocol, NatSettings, NatTimeouts, Pair, PortPool};
+use serde::{Deserialize, Serialize};
+
+use super::layer3::InterfacePlan;
+
+pub(super) use check::check;
+
+/// Default first port. Lower ones are well-known (RFC 6335, section 6).
+const FIRST_PORT: u16 = 1024;
+/// Default number of ports of a block, and of blocks of a host: 4096 ports for each protocol.
+const BLOCK_SIZE: u16 = 512;
+const BLOCKS_PER_HOST: u8 = 8;
+/// Default maximum number of mappings and of hosts.
+const MAX_MAPPINGS: u32 = 65_536;
+const MAX_HOSTS: u32 = 4096;
+
+/// NAT at an interface: packets that leave by it get external source addresses, and answers return to the inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NatSetting {
+    /// Its name.
+    pub name: String,
+    /// The outside interface.
+    pub interface: String,
+    /// External addresses. Default: the first IPv4 address of the interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Ipv4Addr>,
+    /// Prefixes of inside hosts. Default: all packets from other interfaces are translated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Ipv4Net>,
+    /// External ports. Default: 1024-65535.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<PortRange>,
+    /// Ports of a block. Default: 512.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u16>,
+    /// Maximum number of blocks of a host, 1 to 8. Default: 8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks_per_host: Option<u8>,
+    /// Maximum number of mappings, without published ports. Default: 65536.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_mappings: Option<u32>,
+    /// Maximum number of hosts with mappings. Default: 4096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_hosts: Option<u32>,
+    /// Time-outs of mappings.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub timeouts: NatTimeoutsSetting,
+    /// Published ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<PublishSetting>,
+    /// One-to-one translations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub one_to_one: Vec<PairSetting>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Time-outs of mappings without packets from the inside, seconds. Default: those of [`NatTimeouts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct NatTimeoutsSetting {
+    /// UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp: Option<u32>,
+    /// TCP with packets in both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_established: Option<u32>,
+    /// TCP that opens or closes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_transitory: Option<u32>,
+    /// ICMP echoes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icmp: Option<u32>,
+}
+
+/// Protocol of a published port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PublishProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// An inside endpoint that is reached by an external port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PublishSetting {
+    /// Protocol.
+    pub protocol: PublishProtocol,
+    /// External port.
+    pub port: u16,
+    /// Inside endpoint.
+    pub to: SocketAddrV4,
+    /// External address. Default: the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+}
+
+/// An inside host with an external address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PairSetting {
+    /// Inside address.
+    pub inside: Ipv4Addr,
+    /// External address.
+    pub outside: Ipv4Addr,
+}
+
+/// A range of ports, such as `1024-65535`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PortRange {
+    /// First port.
+    pub first: u16,
+    /// Last port.
+    pub last: u16,
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = || {
+            let (first, last) = text.split_once('-')?;
+            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last).then_some(Self { first, last })
+        };
+        parsed().ok_or_else(|| {
+            format!("'{text}' is not a range of ports (use FIRST-LAST, such as 1024-65535)")
+        })
+    }
+}
+
+impl TryFrom<String> for PortRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PortRange> for String {
+    fn from(range: PortRange) -> Self {
+        range.to_string()
+    }
+}
+
+impl FromStr for PublishProtocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tcp" => Ok(Self::Tcp),
+            "udp" => Ok(Self::Udp),
+            _ => Err(format!(
+                "'{text}' is not a protocol of published ports (use tcp or udp)"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for PublishProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+/// Returns the first IPv4 address of an interface.
+fn address_of(interface: &InterfacePlan) -> Option<Ipv4Addr> {
+    let mut nets = interface.addresses.iter();
+    nets.find_map(|net| match net {
+        IpNet::V4(net) => Some(net.addr()),
+        IpNet::V6(_) => None,
+    })
+}
+
+impl NatSetting {
+    /// Returns the external addresses: the configured ones, or that of the outside interface.
+    pub(crate) fn external_addresses(&self, interface: &InterfacePlan) -> Vec<Ipv4Addr> {
+        if self.addresses.is_empty() {
+            address_of(interface).into_iter().collect()
+        } else {
+            self.addresses.clone()
+        }
+    }
+
+    /// Returns the settings of the tables, with static forwards in ascending order.
+    pub(crate) fn tables(&self, interface: &InterfacePlan) -> NatSettings {
+        let addresses = self.external_addresses(interface);
+        let first = addresses.first().copied();
+        let forward = |one: &PublishSetting| Forward {
+            protocol: match one.protocol {
+                PublishProtocol::Tcp => NatProtocol::Tcp,
+                PublishProtocol::Udp => NatProtocol::Udp,
+            },
+            external: SocketAddrV4::new(
+                one.address.or(first).unwrap_or(Ipv4Addr::UNSPECIFIED),
+                one.port,
+            ),
+            internal: one.to,
+        };
+        let mut forwards: Vec<Forward> = self.publish.iter().map(forward).collect();
+        forwards.sort_unstable();
+        let ports = self.ports.unwrap_or(PortRange {
+            first: FIRST_PORT,
+            last: u16::MAX,
+        });
+        let defaults = NatTimeouts::default();
+        let pair = |one: &PairSetting| Pair {
+            internal: one.inside,
+            external: one.outside,
+        };
+        NatSettings {
+            pool: PortPool {
+                addresses,
+                first_port: ports.first,
+                last_port: ports.last,
+                block_size: self.block_size.unwrap_or(BLOCK_SIZE),
+                blocks_per_host: self.blocks_per_host.unwrap_or(BLOCKS_PER_HOST),
+            },
+            forwards,
+            pairs: self.one_to_one.iter().map(pair).collect(),
+            mappings_max: self.max_mappings.unwrap_or(MAX_MAPPINGS),
+            hosts_max: self.max_hosts.unwrap_or(MAX_HOSTS),
+            timeouts: NatTimeouts {
+                udp_s: self.timeouts.udp.unwrap_or(defaults.udp_s),
+                tcp_established_s: self
+                    .timeouts
+                    .tcp_established
+                    .unwrap_or(defaults.tcp_established_s),
+                tcp_transitory_s: self
+                    .timeouts
+                    .tcp_transitory
+                    .unwrap_or(defaults.tcp_transitory_s),
+                icmp_s: self.timeouts.icmp.unwrap_or(defaults.icmp_s),
+            },
+        }
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Run-time changes of NAT.
+
+use std::net::Ipv4Addr;
+
+use super::{NatSetting, PublishProtocol, PublishSetting};
+use crate::config::edit::{absent, from_request, remove, wrong};
+use crate::config::settings::Settings;
+use crate::error::SwitchError;
+
+impl Settings {
+    pub(in crate::config) fn add_nat(&mut self, nat: NatSetting) {
+        self.nats.get_or_insert_default().push(from_request(nat));
+    }
+
+    pub(in crate::config) fn del_nat(&mut self, name: &str) -> Result<(), SwitchError> {
+        let nats = self.nats.get_or_insert_default();
+        remove(nats, "NAT", name, |nat| &nat.name)
+    }
+
+    fn nat(&mut self, name: &str) -> Result<&mut NatSetting, SwitchError> {
+        let mut nats = self.nats.get_or_insert_default().iter_mut();
+        let nat = nats.find(|one| one.value.name == name);
+        nat.map(|one| &mut one.value)
+            .ok_or_else(|| absent("NAT", name))
+    }
+
+    pub(in crate::config) fn add_publish(
+        &mut self,
+        nat: &str,
+        publish: PublishSetting,
+    ) -> Result<(), SwitchError> {
+        self.nat(nat)?.publish.push(publish);
+        Ok(())
+    }
+
+    pub(in crate::config) fn del_publish(
+        &mut self,
+        nat: &str,
+        protocol: PublishProtocol,
+        port: u16,
+        address: Option<Ipv4Addr>,
+    ) -> Result<(), SwitchError> {
+        let publish = &mut self.nat(nat)?.publish;
+        let before = publish.len();
+        publish.retain(|one| (one.protocol, one.port, one.address) != (protocol, port, address));
+        if publish.len() == before {
+            let what =
+                format!("{protocol} port {port} is not published (see `switch show config`)");
+            return Err(wrong(&format!("nat '{nat}'"), what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Validation of NAT.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use ipnet::IpNet;
+
+use super::NatSetting;
+use crate::config::layer3::{InterfacePlan, Layer3Plan};
+use crate::config::location::{Located, Location};
+use crate::error::SwitchError;
+
+/// Maximum number of NAT instances.
+const NATS_MAX: usize = 16;
+/// Maximum number of source prefixes of an instance.
+const SOURCES_MAX: usize = 64;
+/// Maximum time-out, seconds: 30 days.
+const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
+
+/// Checks the instances of NAT, their interfaces and addresses, and the number of forwarding threads. Returns them.
+///
+/// # Errors
+/// [`SwitchError::Config`].
+pub(in crate::config) fn check(
+    settings: &[Located<NatSetting>],
+    layer3: &Layer3Plan,
+    threads: usize,
+) -> Result<Vec<NatSetting>, SwitchError> {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut outside: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut external: BTreeMap<(usize, Ipv4Addr), &str> = BTreeMap::new();
+    for (count, Located { value, location }) in settings.iter().enumerate() {
+        if value.name.is_empty() {
+            return Err(location.wrong("the NAT has no name"));
+        }
+        let wrong = |what: String| location.wrong(format!("nat '{}': {what}", value.name));
+        if count == NATS_MAX {
+            return Err(wrong(format!(
+                "too many instances of NAT (maximum: {NATS_MAX})"
+            )));
+        }
+        if !names.insert(&value.name) {
+            return Err(wrong(
+                "another NAT has this name (use unique names)".to_owned(),
+            ));
+        }
+        if let Some(other) = outside.insert(&value.interface, &value.name) {
+            return Err(wrong(format!(
+                "nat '{other}' is at the interface '{}' already (use one for each interface)",
+                value.interface
+            )));
+        }
+        let interface = interface_of(value, layer3, location)?;
+        for address in check_one(value, interface, layer3).map_err(wrong)? {
+            if let Some(other) = external.insert((interface.vrf, address), &value.name) {
+                return Err(location.wrong(format!(
+                    "nat '{}': nat '{other}' has the external address {address} too (use another address)",
+                    value.name
+                )));
+            }
+        }
+    }
+    if let Some(Located { value, location }) = settings.first()
+        && threads > 1
+    {
+        return Err(location.wrong(format!(
+            "nat '{}': NAT requires one forwarding CPU, and there are {threads} (both directions of a connection must reach one thread; use one \
+             CPU in forwarding-cpus)",
+            value.name
+        )));
+    }
+    Ok(settings.iter().map(|one| one.value.clone()).collect())
+}
+
+fn interface_of<'plan>(
+    setting: &NatSetting,
+    layer3: &'plan Layer3Plan,
+    location: &Location,
+) -> Result<&'plan InterfacePlan, SwitchError> {
+    let mut interfaces = layer3.interfaces.iter();
+    interfaces
+        .find(|one| one.name == setting.interface)
+        .ok_or_else(|| {
+            location.wrong(format!(
+                "nat '{}': no such interface: '{}' (define it with [[interface]]; before the interface, remove the NAT)",
+                setting.name, setting.interface
+            ))
+        })
+}
+
+/// Checks one instance. Returns its external addresses.
+fn check_one(
+    setting: &NatSetting,
+    interface: &InterfacePlan,
+    layer3: &Layer3Plan,
+) -> Result<Vec<Ipv4Addr>, String> {
+    if !interface.addresses.iter().any(|net| net.addr().is_ipv4()) {
+        return Err(format!(
+            "interface '{}' has no IPv4 address (add one)",
+            interface.name
+        ));
+    }
+    if setting.sources.len() > SOURCES_MAX {
+        return Err(format!("too many sources (maximum: {SOURCES_MAX})"));
+    }
+    for (name, seconds) in [
+        ("udp", setting.timeouts.udp),
+        ("tcp-established", setting.timeouts.tcp_established),
+        ("tcp-transitory", setting.timeouts.tcp_transitory),
+        ("icmp", setting.timeouts.icmp),
+    ] {
+        if seconds.is_some_and(|seconds| !(1..=TIMEOUT_MAX_S).contains(&seconds)) {
+            return Err(format!(
+                "time-out '{name}' is out of range (allowed: 1 to {TIMEOUT_MAX_S} s)"
+            ));
+        }
+    }
+    let tables = setting.tables(interface);
+    tables.check().map_err(|error| error.to_string())?;
+    let pairs = tables.pairs.iter();
+    let all: Vec<Ipv4Addr> = tables
+        .pool
+        .addresses
+        .iter()
+        .copied()
+        .chain(pairs.map(|pair| pair.external))
+        .collect();
+    for address in &all {
+        check_address(*address, interface, layer3)?;
+    }
+    Ok(all)
+}
+
+/// Checks that an external address is a unicast address, that no other interface of the VRF has it, and that the router answers ARP for it
+/// if hosts on the link ask for it.
+fn check_address(
+    address: Ipv4Addr,
+    interface: &InterfacePlan,
+    layer3: &Layer3Plan,
+) -> Result<(), String> {
+    let [first, ..] = address.octets();
+    if matches!(first, 0 | 127 | 224..) {
+        return Err(format!("{address} is not a unicast address"));
+    }
+    let has = |one: &InterfacePlan| one.addresses.iter().any(|net| net.addr() == address);
+    if has(interface) {
+        return Ok(());
+    }
+    let mut of_vrf = layer3
+        .interfaces
+        .iter()
+        .filter(|one| one.vrf == interface.vrf);
+    if let Some(other) = of_vrf.find(|one| has(one)) {
+        return Err(format!(
+            "external address {address} is an address of interface '{}' (use one of '{}')",
+            other.name, interface.name
+        ));
+    }
+    let is_on_link = |net: &IpNet| match net {
+        IpNet::V4(net) => net.contains(&address),
+        IpNet::V6(_) => false,
+    };
+    match interface.addresses.iter().find(|net| is_on_link(net)) {
+        None => Ok(()),
+        Some(net) => Err(format!(
+            "external address {address} is in {}, so its neighbours ask for it (add {address}/32 to the addresses of interface '{}')",
+            net.trunc(),
+            interface.name
+        )),
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NAT: tables of forwarding threads, their place in the router, lists of mappings, and the log.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use quietwire_tables::nat::{MappingInfo, Nat, NatDrop, NatSettings};
+use rtrb::RingBuffer;
+
+use super::Engine;
+use super::apply::Tally;
+use super::maker::step;
+use crate::config::layer3::InterfacePlan;
+use crate::config::nat::NatSetting;
+use crate::error::SwitchError;
+use crate::forward::{
+    NatIdentity, NatInstance, NatPlace, NatQuery, NatStage, NatTables, NatTotals, Reply,
+    WorkerCommand,
+};
+use crate::nat_log::NatLog;
+use crate::report::{MappingReport, MappingsReport, NatReport};
+
+/// Events that wait for the log, of each instance.
+const EVENTS: usize = 4096;
+/// Mappings of a page, at most.
+const PAGE_MAX: usize = 16_384;
+/// Entries that the forwarding thread reads for one order, in a few tens of microseconds.
+const ENTRIES_AN_ORDER: usize = 4096;
+/// Orders of one request. A client continues where the request ended.
+const ORDERS_MAX: usize = 256;
+
+fn wrong(name: &str, what: impl Into<String>) -> SwitchError {
+    SwitchError::Config {
+        location: format!("nat '{name}'"),
+        what: what.into(),
+    }
+}
+
+/// Returns the error of another reply than the expected one.
+fn another_reply() -> SwitchError {
+    SwitchError::Config {
+        location: "nat".to_owned(),
+        what: "the thread gave another reply (this is a bug)".to_owned(),
+    }
+}
+
+impl Engine {
+    /// Sets the file for the log of port blocks. Events before were kept.
+    pub(crate) fn set_nat_log(&mut self, file: Option<std::fs::File>) {
+        self.nat_log.set_file(file);
+    }
+
+    /// Writes the events of port blocks that have arrived.
+    pub(crate) fn write_nat_log(&mut self) {
+        self.nat_log.turn();
+    }
+
+    fn outside_of(&self, setting: &NatSetting) -> Option<&InterfacePlan> {
+        let mut interfaces = self.plan.layer3.interfaces.iter();
+        interfaces.find(|one| one.name == setting.interface)
+    }
+
+    /// Returns the instances of the plan in the form of forwarding threads, without tables.
+    fn nat_places(&self) -> Vec<NatPlace> {
+        let place = |setting: &NatSetting| {
+            let outside = self.outside_of(setting)?;
+            let name = self.plan.layer3.vrfs.get(outside.vrf)?;
+            let mut settings = setting.tables(outside);
+            let forwards = std::mem::take(&mut settings.forwards);
+            Some(NatPlace {
+                own: self.own_addresses(&settings, outside.vrf),
+                identity: Arc::new(NatIdentity {
+                    name: setting.name.clone(),
+                    settings,
+                }),
+                interface: self.interface_number(&setting.interface)?,
+                vrf: self.layer3.lock().vrf(name)?,
+                sources: setting
+                    .sources
+                    .iter()
+                    .map(|net| (net.network().to_bits(), net.netmask().to_bits()))
+                    .collect(),
+                forwards,
+            })
+        };
+        self.plan.nats.iter().filter_map(place).collect()
+    }
+
+    /// Returns the external addresses that interfaces of the VRF have, in ascending order.
+    fn own_addresses(&self, settings: &NatSettings, vrf: usize) -> Vec<u32> {
+        let of_vrf = self.plan.layer3.interfaces.iter();
+        let of_vrf = of_vrf.filter(|one| one.vrf == vrf);
+        let nets: Vec<_> = of_vrf.flat_map(|one| &one.addresses).collect();
+        let is_own = |address: &Ipv4Addr| nets.iter().any(|net| net.addr() == *address);
+        let pairs = settings.pairs.iter().map(|pair| pair.external);
+        let external = settings.pool.addresses.iter().copied().chain(pairs);
+        let mut own: Vec<u32> = external.filter(is_own).map(Ipv4Addr::to_bits).collect();
+        own.sort_unstable();
+        own
+    }
+
+    /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change.
+    pub(super) fn show_nat(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
+        let wanted = self.nat_places();
+        for cpu in self.cpus() {
+            let mut forwarders = self.forwarders.iter();
+            let known = forwarders.find(|one| one.cpu == cpu).map(|one| &one.nat);
+            if known.is_some_and(|known| *known == wanted) {
+                continue;
+            }
+            tally.note(self.order_nat(cpu, &wanted))?;
+        }
+        Ok(())
+    }
+
+    fn order_nat(&mut self, cpu: u32, wanted: &[NatPlace]) -> Result<(), SwitchError> {
+        let mut forwarders = self.forwarders.iter();
+        let forwarder = forwarders.find(|one| one.cpu == cpu);
+        let known: Vec<Arc<NatIdentity>> = forwarder
+            .map(|one| one.nat.iter())
+            .into_iter()
+            .flatten()
+            .map(|place| Arc::clone(&place.identity))
+            .collect();
+        let maker = Arc::clone(&self.maker);
+        let mut stage = NatStage::default();
+        for place in wanted {
+            let tables = if known.contains(&place.identity) {
+                None
+            } else {
+                let tables = step(&*maker, "tables of NAT", || self.nat_tables(place))?;
+                Some(Box::new(tables))
+            };
+            stage.instances.push(NatInstance {
+                place: place.clone(),
+                tables,
+                without_space: 0,
+            });
+        }
+        let stage = (!wanted.is_empty()).then(|| Box::new(stage));
+        let reply = self.send_command(cpu, WorkerCommand::Nat(stage))?;
+        let mut forwarders = self.forwarders.iter_mut();
+        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+            forwarder.nat = wanted.to_vec();
+        }
+        match reply {
+            Reply::Nat {
+                without_space: 0, ..
+            } => Ok(()),
+            Reply::Nat { without_space, .. } => Err(wrong(
+                &wanted.first().map_or("", |place| &place.identity.name),
+                format!("no space for {without_space} published ports (raise max-mappings)"),
+            )),
+            _ => Err(another_reply()),
+        }
+    }
+
+    fn nat_tables(&mut self, place: &NatPlace) -> Result<NatTables, SwitchError> {
+        let NatIdentity { name, settings } = &*place.identity;
+        let nat = Nat::new(settings).map_err(|error| wrong(name, error.to_string()))?;
+        let events = self.plan.nat_log.as_ref().map(|_| {
+            let (sender, receiver) = RingBuffer::new(EVENTS);
+            self.nat_log.add(name, receiver);
+            sender
+        });
+        Ok(NatTables {
+            nat,
+            events,
+            events_lost: 0,
+        })
+    }
+
+    /// Returns the reports of all instances of NAT.
+    ///
+    /// # Errors
+    /// [`SwitchError::Thread`] if the thread does not reply.
+    pub(crate) fn nat_reports(&mut self) -> Result<Vec<NatReport>, SwitchError> {
+        let mut reports = Vec::new();
+        for number in 0..self.plan.nats.len() {
+            let query = Box::new(NatQuery {
+                instance: number,
+                from: None,
+                budget: 0,
+                list: Vec::new(),
+                totals: None,
+            });
+            let totals = self.query_nat(query)?.totals.unwrap_or_default();
+            let setting = self.plan.nats.get(number);
+            reports.extend(setting.map(|setting| self.nat_report(setting, &totals)));
+        }
+        Ok(reports)
+    }
+
+    fn nat_report(&self, setting: &NatSetting, totals: &NatTotals) -> NatReport {
+        let outside = self.outside_of(setting);
+        let counters = &totals.counters;
+        let reasons = NatDrop::ALL.into_iter().zip(counters.dropped);
+        NatReport {
+            name: setting.name.clone(),
+            interface: setting.interface.clone(),
+            addresses: outside.map_or_else(Vec::new, |outside| setting.external_addresses(outside)),
+            mappings: totals.mappings,
+            max_mappings: totals.mappings_max,
+            published: totals.forwards,
+            one_to_one: setting.one_to_one.len() as u64,
+            hosts: totals.hosts,
+            octets: totals.octets,
+            outbound: counters.outbound,
+            inbound: counters.inbound,
+            hairpinned: counters.hairpinned,
+            refused: reasons
+                .map(|(reason, count)| (reason.name().to_owned(), count))
+                .collect(),
+            created: counters.created,
+            expired: counters.expired,
+            events_lost: counters.events_lost
+                + totals.events_lost
+                + self.nat_log.lost(&setting.name),
+        }
+    }
+
+    /// Returns a page of the mappings of an instance: up to `limit`, from position `from` on.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] if there is no such instance. [`SwitchError::Thread`] if the thread does not reply.
+    pub(crate) fn mappings(
+        &mut self,
+        nat: &str,
+        limit: usize,
+        from: u32,
+    ) -> Result<MappingsReport, SwitchError> {
+        let mut nats = self.plan.nats.iter();
+        let number = nats.position(|one| one.name == nat);
+        let instance = number.ok_or_else(|| wrong(nat, "no such NAT (see `switch show nat`)"))?;
+        let mut query = Box::new(NatQuery {
+            instance,
+            from: Some(from),
+            budget: ENTRIES_AN_ORDER,
+            list: Vec::with_capacity(limit.clamp(1, PAGE_MAX)),
+            totals: None,
+        });
+        for _ in 0..ORDERS_MAX {
+            query = self.query_nat(query)?;
+            if query.from.is_none() || query.list.len() >= query.list.capacity() {
+                break;
+            }
+        }
+        Ok(MappingsReport {
+            mappings: query.list.iter().map(|one| report_of(nat, one)).collect(),
+            next: query.from,
+        })
+    }
+
+    fn query_nat(&mut self, query: Box<NatQuery>) -> Result<Box<NatQuery>, SwitchError> {
+        let cpu = self.cpus().first().copied();
+        let cpu = cpu.ok_or_else(|| SwitchError::Config {
+            location: "nat".to_owned(),
+            what: "no forwarding thread runs (add a forwarding CPU)".to_owned(),
+        })?;
+        match self.send_command(cpu, WorkerCommand::NatQuery(query))? {
+            Reply::NatQuery(query) => Ok(query),
+            _ => Err(another_reply()),
+        }
+    }
+}
+
+fn report_of(nat: &str, info: &MappingInfo) -> MappingReport {
+    MappingReport {
+        nat: nat.to_owned(),
+        protocol: info.protocol.name().to_owned(),
+        inside: SocketAddr::V4(info.internal),
+        outside: SocketAddr::V4(info.external),
+        expires_in_s: info.expires_in_s,
+    }
+}

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NAT of a forwarding thread, around the router: destinations before the routing decision, sources behind it.
+//!
+//! The control thread makes all memory. An order carries a complete set of instances; an instance with the identity of a former one
+//! continues with its tables.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+
+use quietwire_dpdk::cycles;
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
+use quietwire_tables::nat::{
+    BlockEvent, Forward, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome, NatProtocol,
+    NatSettings,
+};
+use rtrb::Producer;
+
+/// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect, which is every other
+/// second.
+const EXPIRY_STEPS: usize = 16;
+const EXPIRY_STEPS_OF_ORDER: usize = 16_384;
+/// Octets of a frame that its classification reads at most: headers, and for ICMP errors the whole packet.
+const COPY_HEADERS: usize = 192;
+const COPY_MAX: usize = 2048;
+/// Offsets in an IPv4 header.
+const PROTOCOL_AT: usize = 9;
+const SOURCE_AT: usize = 12;
+const DESTINATION_AT: usize = 16;
+const ICMP: u8 = 1;
+
+/// A block event with its time, in ticks of the time stamp counter.
+pub(crate) type StampedEvent = (u64, BlockEvent);
+
+/// What makes an instance the same as a former one: its name, and its settings without static forwards.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NatIdentity {
+    pub(crate) name: String,
+    /// Without forwards.
+    pub(crate) settings: NatSettings,
+}
+
+/// Tables of an instance.
+#[derive(Debug)]
+pub(crate) struct NatTables {
+    pub(crate) nat: Nat,
+    /// To the log, if there is one.
+    pub(crate) events: Option<Producer<StampedEvent>>,
+    /// Events that did not fit into the ring to the log.
+    pub(crate) events_lost: u64,
+}
+
+/// Place of an instance in the router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NatPlace {
+    pub(crate) identity: Arc<NatIdentity>,
+    /// Number of the outside interface.
+    pub(crate) interface: u16,
+    /// Number of its VRF.
+    pub(crate) vrf: u16,
+    /// Prefixes of translated sources, as address and mask. Empty: all.
+    pub(crate) sources: Vec<(u32, u32)>,
+    /// External addresses that the router itself has, in ascending order. Packets to them without mapping are for the router.
+    pub(crate) own: Vec<u32>,
+    /// Static forwards, in ascending order.
+    pub(crate) forwards: Vec<Forward>,
+}
+
+/// An instance.
+#[derive(Debug)]
+pub(crate) struct NatInstance {
+    pub(crate) place: NatPlace,
+    /// New tables, for a thread that has none of this identity.
+    pub(crate) tables: Option<Box<NatTables>>,
+    /// Static forwards for which there was no space.
+    pub(crate) without_space: usize,
+}
+
+/// All instances of a thread.
+#[derive(Debug, Default)]
+pub(crate) struct NatStage {
+    pub(crate) instances: Vec<NatInstance>,
+}
+
+/// A request of the control thread about an instance. Its list has space for the results.
+#[derive(Debug)]
+pub(crate) struct NatQuery {
+    /// Number of the instance.
+    pub(crate) instance: usize,
+    /// Position in the table; `None` at the end.
+    pub(crate) from: Option<u32>,
+    /// Entries to read.
+    pub(crate) budget: usize,
+    /// Listed mappings. The forwarding thread never exceeds its capacity.
+    pub(crate) list: Vec<MappingInfo>,
+    /// Numbers of the instance; `None` if the thread does not have it.
+    pub(crate) totals: Option<NatTotals>,
+}
+
+/// Numbers of an instance.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NatTotals {
+    pub(crate) mappings: u64,
+    pub(crate) forwards: u64,
+    pub(crate) mappings_max: u64,
+    pub(crate) hosts: u64,
+    pub(crate) octets: u64,
+    pub(crate) counters: NatCounters,
+    /// Events that did not fit into the ring to the log.
+    pub(crate) events_lost: u64,
+}
+
+/// Returns the IPv4 packet in an untagged frame.
+#[inline(always)]
+fn ipv4(frame: &[u8]) -> Option<&[u8]> {
+    let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>()?;
+    let [.., high, low] = *ethernet;
+    ([high, low] == [0x08, 0x00]).then_some(packet)
+}
+
+#[inline(always)]
+fn address_at(packet: &[u8], at: usize) -> Option<u32> {
+    let octets = packet.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*octets))
+}
+
+impl NatPlace {
+    /// Returns true if packets of this source are translated.
+    #[inline(always)]
+    fn concerns_source(&self, source: u32) -> bool {
+        let mut sources = self.sources.iter();
+        self.sources.is_empty() || sources.any(|(address, mask)| source & mask == *address)
+    }
+
+    #[inline(always)]
+    fn is_own(&self, address: u32) -> bool {
+        self.own.binary_search(&address).is_ok()
+    }
+}
+
+impl NatInstance {
+    #[inline(always)]
+    fn is_external(&self, address: u32) -> bool {
+        let tables = self.tables.as_ref();
+        tables.is_some_and(|tables| tables.nat.is_external(address))
+    }
+}
+
+impl NatTables {
+    /// Passes block events on to the log.
+    #[inline(always)]
+    fn pass_events(&mut self) {
+        if self.nat.has_events() {
+            self.pass_some_events();
+        }
+    }
+
+    #[cold]
+    fn pass_some_events(&mut self) {
+        let now = cycles::now();
+        // The queue of events never grows.
+        while let Some(event) = self.nat.take_event() {
+            if let Some(events) = &mut self.events
+                && events.push((now, event)).is_err()
+            {
+                self.events_lost += 1;
+            }
+        }
+    }
+}
+
+impl NatStage {
+    /// Continues with the tables of a former stage for instances that it had, and sets their forwards. Allocates nothing.
+    pub(super) fn inherit(&mut self, former: &mut Self) {
+        for instance in &mut self.instances {
+            let identity = &instance.place.identity;
+            let mut others = former.instances.iter_mut();
+            if let Some(other) = others.find(|other| other.place.identity == *identity) {
+                std::mem::swap(&mut instance.tables, &mut other.tables);
+            }
+        }
+        self.begin();
+    }
+
+    /// Sets the forwards of all instances. Allocates nothing.
+    pub(super) fn begin(&mut self) {
+        for instance in &mut self.instances {
+            if let Some(tables) = &mut instance.tables {
+                instance.without_space = tables.nat.set_forwards(&instance.place.forwards);
+                tables.pass_events();
+            }
+        }
+    }
+
+    /// Returns the number of static forwards for which there was no space.
+    pub(super) fn without_space(&self) -> usize {
+        self.instances.iter().map(|one| one.without_space).sum()
+    }
+
+    /// Removes some expired mappings, and passes block events on.
+    #[inline(always)]
+    pub(super) fn end_burst(&mut self, now_s: u32) {
+        self.expire(now_s, EXPIRY_STEPS);
+    }
+
+    /// Removes more expired mappings, for an order without effect.
+    pub(super) fn rest(&mut self, now_s: u32) {
+        self.expire(now_s, EXPIRY_STEPS_OF_ORDER);
+    }
+
+    #[inline(always)]
+    fn expire(&mut self, now_s: u32, budget: usize) {
+        for instance in &mut self.instances {
+            if let Some(tables) = &mut instance.tables {
+                tables.nat.expire(now_s, budget);
+                tables.pass_events();
+            }
+        }
+    }
+
+    /// Returns true if an untagged frame of a VRF is to an external address.
+    #[inline(always)]
+    pub(super) fn concerns(&self, frame: &[u8], vrf: u16) -> bool {
+        let Some(destination) = ipv4(frame).and_then(|packet| address_at(packet, DESTINATION_AT))
+        else {
+            return false;
+        };
+        let mut instances = self.instances.iter();
+        instances.any(|one| one.place.vrf == vrf && one.is_external(destination))
+    }
+
+    /// Returns true if an interface is the outside of an instance.
+    #[inline(always)]
+    pub(super) fn is_outside(&self, interface: u16) -> bool {
+        let mut instances = self.instances.iter();
+        instances.any(|one| one.place.interface == interface)
+    }
+
+    /// Translates the destination of a packet to an external address, in an untagged frame received on an interface of a VRF. `length` is
+    /// that of the frame.
+    ///
+    /// # Errors
+    /// The reason to drop the frame.
+    pub(super) fn receive(
+        &mut self,
+        frame: &mut [u8],
+        length: usize,
+        (from, vrf): (u16, u16),
+        now_s: u32,
+    ) -> Result<(), NatDrop> {
+        let Some(destination) = ipv4(frame).and_then(|packet| address_at(packet, DESTINATION_AT))
+        else {
+            return Ok(());
+        };
+        let mut instances = self.instances.iter_mut();
+        let instance = instances.find(|one| one.place.vrf == vrf && one.is_external(destination));
+        let Some(NatInstance {
+            place,
+            tables: Some(tables),
+            ..
+        }) = instance
+        else {
+            return Ok(());
+        };
+        let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+        let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
+        let outcome = if from == place.interface {
+            tables.nat.inbound(packet, length, now_s)
+        } else {
+            tables.nat.hairpin(packet, length, now_s)
+        };
+        tables.pass_events();
+        match outcome {
+            NatOutcome::Untouched | NatOutcome::Translated | NatOutcome::Hairpinned => Ok(()),
+            // The router receives its own packets, and answers as without NAT.
+            NatOutcome::Dropped(
+                NatDrop::NoMapping
+                | NatDrop::Malformed
+                | NatDrop::Fragment
+                | NatDrop::Protocol
+                | NatDrop::IcmpType
+                | NatDrop::Checksum,
+            ) if place.is_own(destination) => Ok(()),
+            NatOutcome::Dropped(reason) => Err(reason),
+        }
+    }
+
+    /// Loads what [`Self::send`] of a packet reads first.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, frame: &[u8], interface: u16) {
+        let mut instances = self.instances.iter();
+        if let Some(instance) = instances.find(|one| one.place.interface == interface)
+            && let (Some(tables), Some(packet)) = (&instance.tables, ipv4(frame))
+        {
+            tables.nat.prefetch_outbound(packet);
+        }
+    }
+
+    /// Translates the source of a packet that leaves by an outside interface, in an untagged frame that was received on an interface of a
+    /// VRF. `length` is that of the frame.
+    ///
+    /// # Errors
+    /// The reason to drop the frame.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        frame: &mut [u8],
+        length: usize,
+        interface: u16,
+        (from, vrf): (u16, u16),
+        now_s: u32,
+    ) -> Result<(), NatDrop> {
+        if from == interface {
+            return Ok(());
+        }
+        let Some(source) = ipv4(frame).and_then(|packet| address_at(packet, SOURCE_AT)) else {
+            return Ok(());
+        };
+        let mut instances = self.instances.iter_mut();
+        let instance = instances.find(|one| one.place.interface == interface);
+        let Some(NatInstance { place, tables, .. }) = instance else {
+            return Ok(());
+        };
+        if !place.concerns_source(source) || place.is_own(source) {
+            return Ok(());
+        }
+        if place.vrf != vrf {
+            return Err(NatDrop::OtherVrf);
+        }
+        // Without tables, packets must not leave with inside addresses.
+        let tables = tables.as_mut().ok_or(NatDrop::TableFull)?;
+        let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+        let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
+        let outcome = tables.nat.outbound(packet, length, now_s);
+        tables.pass_events();
+        match outcome {
+            NatOutcome::Untouched | NatOutcome::Translated => Ok(()),
+            // Packets to external addresses never come here: they were translated before the decision.
+            NatOutcome::Hairpinned => Err(NatDrop::NoMapping),
+            NatOutcome::Dropped(reason) => Err(reason),
+        }
+    }
+
+    /// Translates the packet in an ICMP error of the router itself that leaves by an outside interface.
+    pub(super) fn send_own(&self, frame: &mut [u8], interface: u16) {
+        let mut instances = self.instances.iter();
+        let instance = instances.find(|one| one.place.interface == interface);
+        let tables = instance.and_then(|one| one.tables.as_ref());
+        if let Some(tables) = tables
+            && ipv4(frame).and_then(|packet| packet.get(PROTOCOL_AT)) == Some(&ICMP)
+        {
+            let length = frame.len().saturating_sub(ETHERNET_HEADER_LENGTH);
+            let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+            tables.nat.translate_own_error(packet, length);
+        }
+    }
+
+    /// Returns a copy of a received frame with its inside destination, for the tracker: both directions of a connection have the inside
+    /// endpoints there. `None` for frames that are not translated. `length` is that of the frame.
+    pub(super) fn inside_copy<'copy>(
+        &self,
+        frame: &[u8],
+        length: usize,
+        copy: &'copy mut NatCopy,
+    ) -> Option<&'copy [u8]> {
+        let at = ipv4_offset(frame)?;
+        let packet = frame.get(at..)?;
+        let destination = address_at(packet, DESTINATION_AT)?;
+        let mut instances = self.instances.iter();
+        let instance = instances.find(|one| one.is_external(destination))?;
+        let octets_max = match packet.get(PROTOCOL_AT) {
+            Some(&ICMP) => COPY_MAX,
+            _ => COPY_HEADERS,
+        };
+        let octets = frame.get(..octets_max.min(frame.len()))?;
+        let space = copy.0.get_mut(..octets.len())?;
+        space.copy_from_slice(octets);
+        let tables = instance.tables.as_ref()?;
+        let packet = space.get_mut(at..)?;
+        let outcome = tables.nat.show_inside(packet, length.saturating_sub(at));
+        (outcome == NatOutcome::Translated).then_some(&*space)
+    }
+
+    /// Returns the external endpoint of an inside one.
+    pub(super) fn external_of(
+        &self,
+        protocol: u8,
+        address: IpAddr,
+        port: u16,
+    ) -> Option<SocketAddr> {
+        let IpAddr::V4(address) = address else {
+            return None;
+        };
+        let protocol = NatProtocol::of_number(protocol)?;
+        let internal = SocketAddrV4::new(address, port);
+        let mut tables = self.instances.iter().filter_map(|one| one.tables.as_ref());
+        let external = tables.find_map(|tables| tables.nat.external_of(protocol, internal))?;
+        Some(SocketAddr::V4(external))
+    }
+
+    /// Executes a part of a request. Allocates nothing.
+    pub(super) fn answer(&self, query: &mut NatQuery) {
+        let instance = self.instances.get(query.instance);
+        let Some(tables) = instance.and_then(|one| one.tables.as_ref()) else {
+            query.from = None;
+            return;
+        };
+        if let Some(from) = query.from {
+            let limits = (query.list.capacity(), query.budget);
+            query.from = tables.nat.list_into(from, limits, &mut query.list);
+        }
+        let forwards = tables.nat.forwards() as u64;
+        query.totals = Some(NatTotals {
+            mappings: (tables.nat.len() as u64).saturating_sub(forwards),
+            forwards,
+            mappings_max: tables.nat.mappings_max() as u64,
+            hosts: tables.nat.hosts() as u64,
+            octets: tables.nat.octets() as u64,
+            counters: tables.nat.counters(),
+            events_lost: tables.events_lost,
+        });
+    }
+}
+
+/// Returns the offset of the IPv4 packet in a frame, behind up to two tags.
+#[inline(always)]
+fn ipv4_offset(frame: &[u8]) -> Option<usize> {
+    let mut at = ETHERNET_HEADER_LENGTH;
+    for _ in 0..3 {
+        let ethertype = frame.get(at - 2..)?.first_chunk::<2>()?;
+        match *ethertype {
+            [0x08, 0x00] => return Some(at),
+            [0x81, 0x00] | [0x88, 0xa8] => at += VLAN_TAG_LENGTH,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Space for the copy of a frame.
+#[derive(Debug)]
+pub(super) struct NatCopy(Box<[u8; COPY_MAX]>);
+
+impl NatCopy {
+    pub(super) fn new() -> Self {
+        Self(Box::new([0; COPY_MAX]))
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Log of NAT: which host had which external ports (RFC 6888, REQ-12), one JSON object per line.
+//!
+//! Forwarding threads put events of port blocks into rings. The control thread writes them, so that a slow disk delays no packet.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use quietwire_dpdk::cycles;
+use rtrb::Consumer;
+use serde::Serialize;
+
+use crate::error::SwitchError;
+use crate::forward::StampedEvent;
+
+/// Events that are written at once, of each ring.
+const EVENTS_A_TURN: usize = 4096;
+
+/// A line of the log.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Unix time, seconds.
+    time: f64,
+    /// `assigned` or `returned`.
+    event: &'static str,
+    nat: &'a str,
+    host: std::net::Ipv4Addr,
+    address: std::net::Ipv4Addr,
+    first_port: u16,
+    last_port: u16,
+}
+
+/// The log and the rings that lead to it.
+#[derive(Debug, Default)]
+pub(crate) struct NatLog {
+    file: Option<File>,
+    rings: Vec<(String, Consumer<StampedEvent>)>,
+    /// Events that could not be written, by the name of the instance.
+    lost: BTreeMap<String, u64>,
+    has_failed: bool,
+}
+
+/// Opens the file of the log for appending. Only its owner can read a new one, because it names hosts.
+///
+/// # Errors
+/// [`SwitchError::Config`] if the file cannot be opened.
+pub(crate) fn open(path: &Path) -> Result<File, SwitchError> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    options.open(path).map_err(|cause| SwitchError::Config {
+        location: "nat-log".to_owned(),
+        what: format!(
+            "cannot open {}: {cause} (check that the directory exists and is writable)",
+            path.display()
+        ),
+    })
+}
+
+/// Returns the Unix time of a moment, in seconds with milliseconds. `ticks` are of the time stamp counter.
+fn time_of(ticks: u64) -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ms = since.map_or(0, |since| since.as_millis());
+    let ago = u128::from(cycles::now().saturating_sub(ticks));
+    let ago_ms = ago * 1000 / u128::from(cycles::hz().max(1));
+    now_ms.saturating_sub(ago_ms) as f64 / 1000.0
+}
+
+impl NatLog {
+    pub(crate) fn set_file(&mut self, file: Option<File>) {
+        self.file = file;
+    }
+
+    /// Adds the ring of an instance.
+    pub(crate) fn add(&mut self, name: &str, events: Consumer<StampedEvent>) {
+        self.rings.push((name.to_owned(), events));
+    }
+
+    /// Returns the number of events of an instance that could not be written.
+    pub(crate) fn lost(&self, name: &str) -> u64 {
+        self.lost.get(name).copied().unwrap_or(0)
+    }
+
+    /// Writes the events that have arrived. Rings of removed instances end once they are empty.
+    pub(crate) fn turn(&mut self) {
+        let Some(file) = &mut self.file else {
+            return;
+        };
+        for (name, events) in &mut self.rings {
+            let (mut text, mut count) = (Vec::new(), 0);
+            for _ in 0..EVENTS_A_TURN {
+                let Ok((ticks, event)) = events.pop() else {
+                    break;
+                };
+                let line = Line {
+                    time: time_of(ticks),
+                    event: if event.is_assigned {
+                        "assigned"
+                    } else {
+                        "returned"
+                    },
+                    nat: name,
+                    host: event.host,
+                    address: event.external,
+                    first_port: event.first_port,
+                    last_port: event.last_port,
+                };
+                count += 1;
+                // Writing to memory cannot fail.
+                if serde_json::to_writer(&mut text, &line).is_ok() {
+                    text.push(b'\n');
+                }
+            }
+            if count == 0 {
+                continue;
+            }
+            match file.write_all(&text) {
+                Ok(()) => self.has_failed = false,
+                Err(cause) => {
+                    *self.lost.entry(name.clone()).or_default() += count;
+                    if !std::mem::replace(&mut self.has_failed, true) {
+                        tracing::error!(
+                            "cannot write the log of NAT: {cause} (events are lost until it can be written again)"
+                        );
+                    }
+                }
+            }
+        }
+        self.rings
+            .retain(|(_, events)| !events.is_abandoned() || !events.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_tables::nat::BlockEvent;
+
+    use super::*;
+
+    fn event(is_assigned: bool) -> StampedEvent {
+        let event = BlockEvent {
+            is_assigned,
+            host: [10, 0, 0, 5].into(),
+            external: [198, 51, 100, 1].into(),
+            first_port: 1024,
+            last_port: 1535,
+        };
+        (cycles::now(), event)
+    }
+
+    #[test]
+    fn events_become_lines_and_rings_of_removed_instances_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nat.jsonl");
+        let mut log = NatLog::default();
+        let (mut sender, receiver) = rtrb::RingBuffer::new(4);
+        log.add("internet", receiver);
+        sender.push(event(true)).unwrap();
+        // Without a file, events wait.
+        log.turn();
+        log.set_file(Some(open(&path).unwrap()));
+        log.turn();
+        sender.push(event(false)).unwrap();
+        drop(sender);
+        log.turn();
+        assert!(log.rings.is_empty());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            (&lines[0]["event"], &lines[1]["event"]),
+            (&"assigned".into(), &"returned".into())
+        );
+        assert_eq!(
+            (&lines[0]["nat"], &lines[0]["host"]),
+            (&"internet".into(), &"10.0.0.5".into())
+        );
+        assert_eq!(
+            (&lines[0]["first_port"], &lines[0]["last_port"]),
+            (&1024.into(), &1535.into())
+        );
+        assert!(lines[0]["time"].as_f64().unwrap() > 1.7e9);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted() {
+        let mut log = NatLog::default();
+        log.set_file(Some(File::options().write(true).open("/dev/full").unwrap()));
+        let (mut sender, receiver) = rtrb::RingBuffer::new(4);
+        log.add("internet", receiver);
+        for _ in 0..3 {
+            sender.push(event(true)).unwrap();
+        }
+        log.turn();
+        assert_eq!((log.lost("internet"), log.lost("other")), (3, 0));
+        let error = open(Path::new("/nonexistent/nat")).unwrap_err().to_string();
+        assert!(error.contains("check that the directory exists"), "{error}");
+    }
+}

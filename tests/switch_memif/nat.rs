@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NAT as seen from the wire: every frame that leaves is compared, octet by octet, with one that is built from the translated addresses.
+
+use std::fs;
+
+use etherparse::{Icmpv4Type, Ipv4Header, PacketBuilder, icmpv4};
+use quietwire_switch::report::{
+    ConnectionsReport, MappingReport, NatReport, RouterCounts, StatsReport,
+};
+
+use crate::bench::{Bench, Peer, output, until};
+use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, change, refused};
+use crate::watch::command;
+
+/// Inside hosts, the external address, and a remote host.
+const HOST: &str = "10.0.0.5";
+const SERVER: &str = "10.0.0.6";
+const OWN: &str = "198.51.100.1";
+const REMOTE: &str = "198.51.100.9";
+
+const CONFIG: &str = r#"
+nat-log = "NATLOG"
+
+[connections]
+
+[[interface]]
+name = "inside"
+port = "a"
+mac = "02:00:00:00:00:0a"
+addresses = ["10.0.0.1/24"]
+
+[[interface]]
+name = "outside"
+port = "b"
+mac = "02:00:00:00:00:0b"
+addresses = ["198.51.100.1/24"]
+
+[[nat]]
+name = "internet"
+interface = "outside"
+"#;
+
+const NEIGHBOURS: [(&str, &str, &str); 3] = [
+    ("inside", HOST, "02:00:00:00:00:01"),
+    ("inside", SERVER, "02:00:00:00:00:01"),
+    ("outside", REMOTE, "02:00:00:00:00:02"),
+];
+
+/// Starts a router with NAT. `keys` are further ones of the instance.
+fn start(keys: &str) -> (Bench, Peer, Peer) {
+    let bench = Bench::new(&["a", "b"], &[]);
+    let mut config = CONFIG.replace("NATLOG", bench.path("nat.jsonl").to_str().unwrap()) + keys;
+    for (interface, address, mac) in NEIGHBOURS {
+        config += &format!(
+            "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
+        );
+    }
+    let file = bench.path("switch.toml");
+    fs::write(&file, config).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let peers = (bench.peer("a"), bench.peer("b"));
+    (bench, peers.0, peers.1)
+}
+
+type Macs = ([u8; 6], [u8; 6]);
+const TO_A: Macs = (HOST_A, ROUTER_A);
+const FROM_A: Macs = (ROUTER_A, HOST_A);
+const TO_B: Macs = (HOST_B, ROUTER_B);
+const FROM_B: Macs = (ROUTER_B, HOST_B);
+
+fn bytes(address: &str) -> [u8; 4] {
+    address.parse::<std::net::Ipv4Addr>().unwrap().octets()
+}
+
+fn udp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ipv4(bytes(from.0), bytes(to.0), ttl)
+        .udp(from.1, to.1);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &[0x5a; 40]).unwrap();
+    frame
+}
+
+/// Returns a segment: a SYN, or an acknowledgement of one.
+fn tcp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8, is_answer: bool) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ipv4(bytes(from.0), bytes(to.0), ttl)
+        .tcp(from.1, to.1, 7, 1000)
+        .syn();
+    let builder = if is_answer { builder.ack(8) } else { builder };
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &[]).unwrap();
+    frame
+}
+
+fn echo(macs: Macs, from: &str, to: &str, ttl: u8, identifier: u16, is_reply: bool) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1).ipv4(bytes(from), bytes(to), ttl);
+    let builder = match is_reply {
+        true => builder.icmpv4_echo_reply(identifier, 1),
+        false => builder.icmpv4_echo_request(identifier, 1),
+    };
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &[0x11; 32]).unwrap();
+    frame
+}
+
+/// Returns an ICMP error, time exceeded, about the packet in a frame.
+fn error(macs: Macs, from: &str, to: &str, ttl: u8, about: &[u8]) -> Vec<u8> {
+    let kind = Icmpv4Type::TimeExceeded(icmpv4::TimeExceededCode::TtlExceededInTransit);
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ipv4(bytes(from), bytes(to), ttl)
+        .icmpv4(kind);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &about[14..]).unwrap();
+    frame
+}
+
+fn source_port(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[34], frame[35]])
+}
+
+/// Sends a frame into one port and returns the frame that leaves by the other.
+fn pass(from: &mut Peer, to: &mut Peer, frame: Vec<u8>) -> Vec<u8> {
+    from.send(&[frame]);
+    let mut received = to.receive(1);
+    assert_eq!(received.len(), 1);
+    received.remove(0)
+}
+
+/// Removes the padding to the shortest frame.
+fn trimmed(frame: &[u8]) -> &[u8] {
+    let length = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    &frame[..14 + length]
+}
+
+#[test]
+fn hosts_share_an_address_and_answers_return_to_each() {
+    let (bench, mut a, mut b) = start("");
+    // Out and back, with the checksums of a sender that has these addresses.
+    let sent = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    let external = source_port(&sent);
+    assert_eq!(sent, udp(FROM_B, (OWN, external), (REMOTE, 53), 63));
+    let received = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 53), (OWN, external), 64));
+    assert_eq!(received, udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63));
+    // Another remote port reaches the mapping, and another host has a port of its own.
+    let other = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 9), (OWN, external), 64));
+    assert_eq!(other, udp(FROM_A, (REMOTE, 9), (HOST, 4000), 63));
+    let second = pass(&mut a, &mut b, udp(TO_A, (SERVER, 4000), (REMOTE, 53), 64));
+    assert_ne!(source_port(&second), external);
+    // Echoes have identifiers in the place of ports.
+    let request = pass(&mut a, &mut b, echo(TO_A, HOST, REMOTE, 64, 77, false));
+    let identifier = u16::from_be_bytes([request[38], request[39]]);
+    assert_eq!(request, echo(FROM_B, OWN, REMOTE, 63, identifier, false));
+    let reply = pass(
+        &mut b,
+        &mut a,
+        echo(TO_B, REMOTE, OWN, 64, identifier, true),
+    );
+    assert_eq!(reply, echo(FROM_A, REMOTE, HOST, 63, 77, true));
+    // Errors from outside arrive as about the host's own packet.
+    let about = udp(FROM_B, (OWN, external), (REMOTE, 53), 63);
+    let arrived = pass(&mut b, &mut a, error(TO_B, REMOTE, OWN, 64, &about));
+    let mine = udp(FROM_A, (HOST, 4000), (REMOTE, 53), 63);
+    assert_eq!(arrived, error(FROM_A, REMOTE, HOST, 63, &mine));
+    // An error of the router itself about a translated packet shows the outside what it knows.
+    let expiring = udp(TO_B, (REMOTE, 53), (OWN, external), 1);
+    b.send(std::slice::from_ref(&expiring));
+    let answer = b.receive(1).remove(0);
+    assert_eq!((answer[34], answer[35]), (11, 0));
+    assert_eq!(answer[26..30], bytes(OWN));
+    assert_eq!(answer[42..][16..28], expiring[14..][16..28]);
+    // Packets to the router itself still reach it.
+    let pong = echo(TO_B, REMOTE, OWN, 64, 5, false);
+    b.send(&[pong]);
+    let pong = b.receive(1).remove(0);
+    assert_eq!((pong[34], &pong[26..30]), (0, &bytes(OWN)[..]));
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!((nats[0].mappings, nats[0].hosts), (3, 2));
+    assert_eq!((nats[0].outbound, nats[0].created), (3, 3));
+    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let one = mappings
+        .iter()
+        .find(|one| one.inside.to_string() == "10.0.0.5:4000");
+    assert_eq!(
+        one.unwrap().outside.to_string(),
+        format!("{OWN}:{external}")
+    );
+    // The tracker has one connection for both directions, and its translation.
+    let connections: ConnectionsReport = bench.show("connections");
+    let of_host = |port| {
+        let mut all = connections.connections.iter();
+        all.find(|one| one.source.to_string() == HOST && one.destination_port == port)
+    };
+    let dns = of_host(53).unwrap();
+    assert_eq!((dns.state.as_str(), dns.packets[0]), ("udp_replied", 1));
+    let outside = dns.external_source.unwrap().to_string();
+    assert_eq!(outside, format!("{OWN}:{external}"));
+    // The log has a block of each host.
+    let log = until("the log has both blocks", || {
+        let text = fs::read_to_string(bench.path("nat.jsonl")).unwrap();
+        (text.lines().count() >= 2).then_some(text)
+    });
+    assert!(
+        log.contains("\"host\":\"10.0.0.5\"") && log.contains("\"event\":\"assigned\""),
+        "{log}"
+    );
+    let shown = output(&mut command(&bench, &["show", "mappings"]));
+    assert!(shown.contains("10.0.0.6:4000"), "{shown}");
+}
+
+#[test]
+fn published_ports_come_and_go_and_inside_hosts_use_them_too() {
+    let (bench, mut a, mut b) = start("");
+    let kept = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    change(
+        &bench,
+        &["add", "publish", "internet", "tcp", "443", "10.0.0.6:8443"],
+    );
+    let request = tcp(TO_B, (REMOTE, 900), (OWN, 443), 64, false);
+    let received = pass(&mut b, &mut a, request);
+    let expected = tcp(FROM_A, (REMOTE, 900), (SERVER, 8443), 63, false);
+    assert_eq!(trimmed(&received), expected);
+    let answer = pass(
+        &mut a,
+        &mut b,
+        tcp(TO_A, (SERVER, 8443), (REMOTE, 900), 64, true),
+    );
+    let expected = tcp(FROM_B, (OWN, 443), (REMOTE, 900), 63, true);
+    assert_eq!(trimmed(&answer), expected);
+    // From the inside by the external address, and back.
+    a.send(&[tcp(TO_A, (HOST, 901), (OWN, 443), 64, false)]);
+    let hairpinned = a.receive(1).remove(0);
+    let external = source_port(&hairpinned);
+    let expected = tcp(FROM_A, (OWN, external), (SERVER, 8443), 63, false);
+    assert_eq!(trimmed(&hairpinned), expected);
+    a.send(&[tcp(TO_A, (SERVER, 8443), (OWN, external), 64, true)]);
+    let back = a.receive(1).remove(0);
+    assert_eq!(
+        trimmed(&back),
+        tcp(FROM_A, (OWN, 443), (HOST, 901), 63, true)
+    );
+    let config = output(&mut bench.show_command("config"));
+    assert!(config.contains("[[nat.publish]]"), "{config}");
+    let absent = refused(&bench, &["del", "publish", "internet", "udp", "443"]);
+    assert!(absent.contains("is not published"), "{absent}");
+    change(&bench, &["del", "publish", "internet", "tcp", "443"]);
+    // To the router itself, which does not answer.
+    b.send(&[tcp(TO_B, (REMOTE, 902), (OWN, 443), 64, false)]);
+    until("the packet is for the router", || {
+        let stats: StatsReport = bench.show("stats");
+        (stats.router.unknown_protocol == 1).then_some(())
+    });
+    // The mapping from before all changes.
+    let port = source_port(&kept);
+    let received = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 53), (OWN, port), 64));
+    assert_eq!(received, udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63));
+    let refusal = refused(&bench, &["del", "interface", "outside"]);
+    assert!(refusal.contains("remove the NAT"), "{refusal}");
+    change(&bench, &["del", "nat", "internet"]);
+    let plain = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    assert_eq!(plain, udp(FROM_B, (HOST, 4000), (REMOTE, 53), 63));
+}
+
+#[test]
+fn exhausted_ports_are_counted_and_established_mappings_stay() {
+    // Three blocks of eight ports, two for a host at most; a one-to-one host; sources outside of the prefix stay as they are.
+    let keys = "
+sources = [\"10.0.0.5/32\", \"10.0.0.6/32\", \"10.0.0.7/32\"]
+ports = \"2000-2023\"
+block-size = 8
+blocks-per-host = 2
+[[nat.one-to-one]]
+inside = \"10.0.0.7\"
+outside = \"203.0.113.7\"
+";
+    let (bench, mut a, mut b) = start(keys);
+    let dropped = |bench: &Bench| -> RouterCounts {
+        let stats: StatsReport = bench.show("stats");
+        stats.router
+    };
+    let first = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    for port in 4001..4016 {
+        pass(&mut a, &mut b, udp(TO_A, (HOST, port), (REMOTE, 53), 64));
+    }
+    a.send(&[udp(TO_A, (HOST, 4016), (REMOTE, 53), 64)]);
+    until("the host is at its limit", || {
+        (dropped(&bench).dropped["nat-host-limit"] == 1).then_some(())
+    });
+    for port in 4000..4008 {
+        pass(&mut a, &mut b, udp(TO_A, (SERVER, port), (REMOTE, 53), 64));
+    }
+    a.send(&[udp(TO_A, (SERVER, 4008), (REMOTE, 53), 64)]);
+    until("the pool is exhausted", || {
+        (dropped(&bench).dropped["nat-no-ports"] == 1).then_some(())
+    });
+    let again = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    assert_eq!(again, first);
+    // A packet from outside to a port without mapping, of an address that is not the router's own.
+    let pair = pass(&mut a, &mut b, udp(TO_A, ("10.0.0.7", 9), (REMOTE, 53), 64));
+    assert_eq!(pair, udp(FROM_B, ("203.0.113.7", 9), (REMOTE, 53), 63));
+    let public = pass(&mut a, &mut b, udp(TO_A, ("10.0.0.8", 9), (REMOTE, 53), 64));
+    assert_eq!(public, udp(FROM_B, ("10.0.0.8", 9), (REMOTE, 53), 63));
+    // A fragment has no ports.
+    let mut fragment = udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
+    let (mut header, _) = Ipv4Header::from_slice(&fragment[14..34]).unwrap();
+    (header.dont_fragment, header.more_fragments) = (false, true);
+    header.header_checksum = header.calc_header_checksum();
+    fragment[14..34].copy_from_slice(&header.to_bytes());
+    a.send(&[fragment]);
+    until("the fragment is dropped", || {
+        (dropped(&bench).dropped["nat-fragment"] == 1).then_some(())
+    });
+    let nats: Vec<NatReport> = bench.show("nat");
+    let (mappings, most) = (nats[0].mappings, nats[0].max_mappings);
+    assert_eq!((mappings, most, nats[0].one_to_one), (24, 65_536, 1));
+    assert_eq!(nats[0].refused["no_ports"], 1);
+}

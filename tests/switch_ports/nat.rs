@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NAT between hosts of the kernel: the left one is inside, and the right one has no route to it.
+
+use std::fs::{self, File};
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use crate::offloads::Net;
+use crate::rig::{Namespace, Switch, run, until};
+
+const INSIDE: &str = "10.0.0.2";
+const OUTSIDE: &str = "198.51.100.2";
+const EXTERNAL: &str = "198.51.100.1";
+
+/// A server that ends with this value.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a web server whose log has the addresses of its clients.
+fn web_server(host: &Namespace, address: &str, directory: &TempDir, log: &str) -> Server {
+    let mut server = host.command("python3");
+    server.args(["-u", "-m", "http.server", "--bind", address, "--directory"]);
+    server.arg(directory.path()).arg("8000");
+    let log = File::create(directory.path().join(log)).unwrap();
+    server.stdout(Stdio::null()).stderr(log);
+    Server(server.spawn().unwrap())
+}
+
+/// Downloads a file until it arrives, and returns its octets.
+fn download(host: &Namespace, url: &str) -> Vec<u8> {
+    until("the file is downloaded", || {
+        let mut curl = host.command("curl");
+        curl.args(["--silent", "--fail", "--max-time", "20", url]);
+        let output = curl.output().unwrap();
+        output.status.success().then_some(output.stdout)
+    })
+}
+
+#[test]
+fn hosts_behind_an_address_load_pages_send_streams_and_publish_a_server() {
+    let net = Net::without_cables("nat");
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("left", "qwnatl", &net.left),
+        ("right", "qwnatr", &net.right),
+    ]
+    .map(|(port, near, host)| (port, format!("veth:{near}?netns={}", host.name())));
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &[]);
+    for (name, port, address) in [
+        ("inside", "left", "10.0.0.1/24"),
+        ("outside", "right", "198.51.100.1/24"),
+    ] {
+        switch.change(&[
+            "add",
+            "interface",
+            name,
+            "--port",
+            port,
+            "--address",
+            address,
+        ]);
+    }
+    switch.change(&["add", "nat", "internet", "outside"]);
+    switch.change(&["add", "publish", "internet", "tcp", "80", "10.0.0.2:8000"]);
+    for (host, address) in [(&net.left, INSIDE), (&net.right, OUTSIDE)] {
+        host.ip(&["addr", "add", &format!("{address}/24"), "dev", "eth0"]);
+    }
+    net.left.ip(&["route", "add", "default", "via", "10.0.0.1"]);
+    let page: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(directory.path().join("page"), &page).unwrap();
+
+    let mut ping = net.left.command("busybox");
+    let printed = run(ping.args(["ping", "-c", "3", "-w", "30", OUTSIDE]));
+    assert!(printed.contains("3 packets received"), "{printed}");
+    let outside = web_server(&net.right, OUTSIDE, &directory, "outside.log");
+    assert!(download(&net.left, "http://198.51.100.2:8000/page") == page);
+    let log = fs::read_to_string(directory.path().join("outside.log")).unwrap();
+    assert!(log.contains(EXTERNAL) && !log.contains(INSIDE), "{log}");
+    // Published, from the outside and from the inside.
+    let inside = web_server(&net.left, INSIDE, &directory, "inside.log");
+    for host in [&net.right, &net.left] {
+        assert!(download(host, "http://198.51.100.1/page") == page);
+    }
+    let log = fs::read_to_string(directory.path().join("inside.log")).unwrap();
+    assert!(log.contains(OUTSIDE) && log.contains(EXTERNAL), "{log}");
+    drop((outside, inside));
+    // A stream each way, and datagrams.
+    for more in [
+        &["-n", "20M"][..],
+        &["-n", "20M", "-R"],
+        &["-u", "-b", "5M", "-n", "200K"],
+    ] {
+        let mut server = net.right.command("iperf3");
+        server.args(["--server", "--one-off"]).stdout(Stdio::null());
+        let mut server = Server(server.spawn().unwrap());
+        until("the stream ends", || {
+            let mut client = net.left.command("iperf3");
+            client.args(["--client", OUTSIDE]).args(more);
+            client.output().unwrap().status.success().then_some(())
+        });
+        assert!(server.0.wait().unwrap().success());
+    }
+    let nats = switch.show("nat");
+    assert_eq!(nats[0]["refused"]["malformed"], 0, "{}", nats[0]);
+    assert!(nats[0]["hairpinned"].as_u64() > Some(10), "{}", nats[0]);
+    net.has_no_wrong_checksum();
+    assert_eq!(switch.end(), Some(0));
+}
