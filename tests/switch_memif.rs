@@ -23,6 +23,8 @@ mod gateways;
 mod interrupts;
 #[path = "switch_memif/load.rs"]
 mod load;
+#[path = "switch_memif/load_balancer.rs"]
+mod load_balancer;
 #[path = "switch_memif/malformed.rs"]
 mod malformed;
 #[path = "switch_memif/metrics.rs"]

@@ -21,7 +21,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 29] = [
+const PAGES: [(&str, &str); 32] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -35,6 +35,9 @@ const PAGES: [(&str, &str); 29] = [
     ("switch add routes", "docs/router.md"),
     ("switch add kernel-filter", "docs/kernel-path.md"),
     ("switch steer", "docs/split-path.md"),
+    ("switch add backend", "docs/load-balancing.md"),
+    ("switch add load-balancer", "docs/load-balancing.md"),
+    ("switch set backend", "docs/load-balancing.md"),
     ("switch add nat", "docs/nat.md"),
     ("switch add publish", "docs/nat.md"),
     ("switch del publish", "docs/nat.md"),
@@ -333,6 +336,7 @@ fn every_configuration_in_the_guide_makes_a_switch() {
         "docs/split-path.md",
         "docs/connections.md",
         "docs/nat.md",
+        "docs/load-balancing.md",
     ];
     let texts = pages.map(|page| fs::read_to_string(root().join(page)).unwrap());
     let configurations = texts.each_ref().map(|text| fenced(text, "toml"));

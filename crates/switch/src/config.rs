@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Switch configuration: [`Settings`] as written in a file or on the command line, and the [`Plan`] that is built from valid settings.
 
+pub mod balance;
 pub mod bridging;
 mod change;
 pub mod connections;

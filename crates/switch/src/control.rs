@@ -90,6 +90,8 @@ pub enum Subject {
     Steer,
     /// A list of [`crate::report::NatReport`].
     Nat,
+    /// A list of [`crate::report::LoadBalancerReport`].
+    LoadBalancers,
     /// A [`crate::report::RulesReport`]: the first page, as of [`Request::ShowRules`].
     Rules,
     /// The running configuration as a file, in one string.

@@ -14,6 +14,7 @@ mod driver_drops;
 mod faults;
 mod kernel_filter;
 mod links;
+mod load_balancers;
 mod loose;
 mod maker;
 mod moves;

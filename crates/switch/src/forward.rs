@@ -5,6 +5,7 @@
 //! frames if the idle strategy requires it. Frames that an output does not accept at once are dropped and counted, because waiting for one
 //! output would delay all others.
 
+mod balance;
 mod bridge;
 mod command;
 mod connections;
@@ -25,6 +26,7 @@ mod stage;
 mod steer;
 mod sync;
 mod telemetry;
+mod translate;
 mod worker;
 
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use crate::config::Idle;
 use crate::counters::Step;
 use crate::filter_log::FilterLog;
 
+pub(crate) use balance::{BalanceQuery, BalanceStage, BalancerTotals};
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
 pub(crate) use command::{CommandReceiver, CommandSender, Reply, Unanswered, WorkerCommand, line};
@@ -46,7 +49,7 @@ use filter::FilterContext;
 pub(crate) use input::Input;
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
-    NatIdentity, NatInstance, NatPlace, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
+    NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
 };
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};
@@ -156,7 +159,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             Some(Stage::Filtered(filtered)) => {
                 let resources = FilterContext {
                     connections: worker.connections.as_deref_mut(),
-                    nat: context.routing.nat.as_deref(),
+                    inside: context.routing.inside(),
                     now_s: context.now_s,
                     kept: &mut worker.kept,
                     effects: &mut worker.effects,

@@ -5,4 +5,4 @@ mod server;
 mod text;
 
 pub use server::MetricsServer;
-pub(crate) use text::exposition;
+pub(crate) use text::{EngineReports, exposition};

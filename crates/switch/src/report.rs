@@ -753,6 +753,48 @@ pub struct NatReport {
     pub events_lost: u64,
 }
 
+/// A load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadBalancerReport {
+    /// Its name.
+    pub name: String,
+    /// Protocol: `tcp` or `udp`.
+    pub protocol: String,
+    /// The virtual endpoint.
+    pub endpoint: SocketAddr,
+    /// Number of connections, including expired ones that are not yet removed.
+    pub connections: u64,
+    /// Maximum number of connections.
+    pub max_connections: u64,
+    /// New connections.
+    pub created: u64,
+    /// Connections that went to another backend, because theirs is down or removed.
+    pub moved: u64,
+    /// Connections that were not complete or were closed, and gave their space to others.
+    pub replaced: u64,
+    /// Packets dropped, by reason ([`quietwire_tables::balance::BalanceDrop`]).
+    pub dropped: BTreeMap<String, u64>,
+    /// Backends.
+    pub backends: Vec<BackendReport>,
+}
+
+/// A backend of a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// Its endpoint.
+    pub endpoint: SocketAddr,
+    /// Its share of new connections, relative to the others.
+    pub weight: u32,
+    /// State: `up`, `draining` or `down`.
+    pub state: String,
+    /// Its connections.
+    pub connections: u64,
+    /// Packets to it.
+    pub packets_in: u64,
+    /// Packets from it.
+    pub packets_out: u64,
+}
+
 /// A page of the mappings of an instance of NAT.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappingsReport {

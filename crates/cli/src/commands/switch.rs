@@ -7,6 +7,7 @@ mod capture;
 mod change;
 mod connections;
 mod cycles;
+mod load_balancer;
 mod nat;
 mod packet;
 mod router;
@@ -241,6 +242,9 @@ enum SubjectArg {
     /// Tracked connections, and the size of their table.
     #[value(alias = "connection")]
     Connections,
+    /// Load balancers, and their backends.
+    #[value(alias = "load-balancer")]
+    LoadBalancers,
     /// NAT of interfaces, and its counters.
     Nat,
     /// Mappings of NAT.
@@ -447,6 +451,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Mappings => {
             return nat::show_mappings(args.limit, &args.control_socket, args.json);
         }
+        SubjectArg::LoadBalancers => Subject::LoadBalancers,
         SubjectArg::Nat => Subject::Nat,
         SubjectArg::Vrfs => Subject::Vrfs,
         SubjectArg::Interfaces => Subject::Interfaces,

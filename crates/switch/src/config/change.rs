@@ -2,12 +2,13 @@
 //! Run-time configuration changes, expressed as edits of the current configuration. The result is validated by planning it, as at start-up.
 //! The edits of each feature are next to its configuration.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
+use super::balance::{BackendSetting, LoadBalancerSetting};
 use super::bridging::{AddBridge, BridgingSetting, SetBridge, StaticSetting};
 use super::edit::absent;
 use super::kernel_filter::KernelFilterSetting;
@@ -153,6 +154,34 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         address: Option<Ipv4Addr>,
     },
+    /// Adds a load balancer.
+    AddLoadBalancer(LoadBalancerSetting),
+    /// Removes a load balancer, and its connections.
+    DelLoadBalancer {
+        /// Its name.
+        name: String,
+    },
+    /// Adds a backend to a load balancer.
+    AddBackend {
+        /// Name of the load balancer.
+        load_balancer: String,
+        /// The backend.
+        backend: BackendSetting,
+    },
+    /// Changes weight and state of a backend. Those that are not given stay unchanged.
+    SetBackend {
+        /// Name of the load balancer.
+        load_balancer: String,
+        /// The backend.
+        backend: BackendSetting,
+    },
+    /// Removes a backend.
+    DelBackend {
+        /// Name of the load balancer.
+        load_balancer: String,
+        /// Endpoint of the backend.
+        to: SocketAddrV4,
+    },
     /// Adds a filter rule.
     AddRule {
         /// The rule.
@@ -294,6 +323,20 @@ impl Settings {
                 port,
                 address,
             } => self.del_publish(&nat, protocol, port, address),
+            Change::AddLoadBalancer(setting) => {
+                self.add_load_balancer(setting);
+                Ok(())
+            }
+            Change::DelLoadBalancer { name } => self.del_load_balancer(&name),
+            Change::AddBackend {
+                load_balancer,
+                backend,
+            } => self.add_backend(&load_balancer, backend),
+            Change::SetBackend {
+                load_balancer,
+                backend,
+            } => self.set_backend(&load_balancer, backend),
+            Change::DelBackend { load_balancer, to } => self.del_backend(&load_balancer, to),
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),

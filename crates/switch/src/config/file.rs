@@ -9,6 +9,7 @@ use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
@@ -59,6 +60,7 @@ struct File {
     rebalance: Option<Rules>,
     connections: Option<ConnectionsSetting>,
     nat: Option<Vec<Spanned<NatSetting>>>,
+    load_balancer: Option<Vec<Spanned<LoadBalancerSetting>>>,
     nat_log: Option<PathBuf>,
 }
 
@@ -208,6 +210,9 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         rebalance: file.rebalance,
         connections: file.connections,
         nats: file.nat.map(|list| located(list, "nat", &location)),
+        load_balancers: file
+            .load_balancer
+            .map(|list| located(list, "load-balancer", &location)),
         nat_log: file.nat_log,
     })
 }

@@ -9,6 +9,7 @@ use quietwire_dpdk::{PortUri, SteerRule};
 use quietwire_host::{CpuId, CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
+use super::balance::{self, LoadBalancerSetting};
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::{self, ConnectionsSetting};
 use super::layer3::{self, Layer3Plan};
@@ -230,6 +231,8 @@ pub struct Plan {
     pub connections: Option<ConnectionsSetting>,
     /// Instances of NAT.
     pub nats: Vec<NatSetting>,
+    /// Load balancers.
+    pub load_balancers: Vec<LoadBalancerSetting>,
     /// File for the log of port blocks of NAT.
     pub nat_log: Option<PathBuf>,
 }
@@ -293,6 +296,8 @@ impl Settings {
         let threads = cpus.forwarding.iter().count();
         connections::check(self.connections.as_ref(), threads, &rules.rules)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
+        let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
+        let load_balancers = balance::check(load_balancers, threads)?;
         Ok(Plan {
             ports,
             groups,
@@ -318,6 +323,7 @@ impl Settings {
             rebalance: self.rebalance,
             connections: self.connections,
             nats,
+            load_balancers,
             nat_log: self.nat_log,
         })
     }
@@ -344,6 +350,7 @@ impl Plan {
             steer: Vec::new(),
             rules: rules::Rules::default(),
             nats: Vec::new(),
+            load_balancers: Vec::new(),
             forwarding_cpus: CpuList::new(),
             ..self.clone()
         }

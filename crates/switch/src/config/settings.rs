@@ -7,6 +7,7 @@ use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::{Deserialize, Serialize};
 
+use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
@@ -158,6 +159,8 @@ pub struct Settings {
     pub connections: Option<ConnectionsSetting>,
     /// Instances of NAT.
     pub nats: Option<Vec<Located<NatSetting>>>,
+    /// Load balancers.
+    pub load_balancers: Option<Vec<Located<LoadBalancerSetting>>>,
     /// File for the log of port blocks of NAT. Default: no log.
     pub nat_log: Option<PathBuf>,
 }
@@ -200,6 +203,7 @@ impl Settings {
             rebalance: self.rebalance.or(other.rebalance),
             connections: self.connections.or(other.connections),
             nats: self.nats.or(other.nats),
+            load_balancers: self.load_balancers.or(other.load_balancers),
             nat_log: self.nat_log.or(other.nat_log),
         }
     }

@@ -5,6 +5,7 @@ use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Serialize;
 
+use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
@@ -67,6 +68,8 @@ struct File<'plan> {
     rule: &'plan [RuleSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     nat: &'plan [NatSetting],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    load_balancer: &'plan [LoadBalancerSetting],
 }
 
 #[derive(Serialize)]
@@ -185,6 +188,7 @@ impl Plan {
             set: &self.rules.sets,
             rule: &self.rules.rules,
             nat: &self.nats,
+            load_balancer: &self.load_balancers,
         })
     }
 

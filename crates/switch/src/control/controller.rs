@@ -325,8 +325,16 @@ impl Controller {
         let steered = self.engine.steer_reports();
         // A thread that does not reply is reported elsewhere.
         let nats = self.engine.nat_reports().unwrap_or_default();
-        let denied_calls = denied_calls::by_role();
-        crate::metrics::exposition(&stats, &ports, &queues, &steered, &nats, &denied_calls)
+        let balancers = self.engine.load_balancer_reports().unwrap_or_default();
+        let reports = crate::metrics::EngineReports {
+            stats: &stats,
+            ports: &ports,
+            queues: &queues,
+            steered: &steered,
+            nats: &nats,
+            balancers: &balancers,
+        };
+        crate::metrics::exposition(&reports, &denied_calls::by_role())
     }
 
     fn show(&mut self, subject: Subject) -> Answer {
@@ -347,6 +355,7 @@ impl Controller {
             Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
             Subject::Steer => to_answer(&engine.steer_reports()),
             Subject::Nat => result(engine.nat_reports()),
+            Subject::LoadBalancers => result(engine.load_balancer_reports()),
             Subject::Rules => to_answer(&self.rules_report(0, usize::MAX)),
             Subject::Config => match engine.config_text() {
                 Ok(text) => to_answer(&text),

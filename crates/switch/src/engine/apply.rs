@@ -347,6 +347,7 @@ impl Engine {
         tally.note(self.place_relays())?;
         // Before the router knows an outside interface, so that no packet leaves by it without translation.
         self.show_nat(&mut tally)?;
+        self.show_balancers(&mut tally)?;
         self.show_router(&mut tally)?;
         self.send_output_rules(&mut tally)?;
         self.set_stages(&mut tally)?;

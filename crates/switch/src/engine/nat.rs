@@ -14,7 +14,7 @@ use crate::config::layer3::InterfacePlan;
 use crate::config::nat::NatSetting;
 use crate::error::SwitchError;
 use crate::forward::{
-    NatIdentity, NatInstance, NatPlace, NatQuery, NatStage, NatTables, NatTotals, Reply,
+    NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, Reply,
     WorkerCommand,
 };
 use crate::nat_log::NatLog;
@@ -61,13 +61,13 @@ impl Engine {
     }
 
     /// Returns the instances of the plan in the form of forwarding threads, without tables.
-    fn nat_places(&self) -> Vec<NatPlace> {
+    fn nat_places(&self) -> Vec<NatBinding> {
         let place = |setting: &NatSetting| {
             let outside = self.outside_of(setting)?;
             let name = self.plan.layer3.vrfs.get(outside.vrf)?;
             let mut settings = setting.tables(outside);
             let forwards = std::mem::take(&mut settings.forwards);
-            Some(NatPlace {
+            Some(NatBinding {
                 own: self.own_addresses(&settings, outside.vrf),
                 identity: Arc::new(NatIdentity {
                     name: setting.name.clone(),
@@ -81,6 +81,7 @@ impl Engine {
                     .map(|net| (net.network().to_bits(), net.netmask().to_bits()))
                     .collect(),
                 forwards,
+                virtuals: self.virtual_addresses(),
             })
         };
         self.plan.nats.iter().filter_map(place).collect()
@@ -99,6 +100,15 @@ impl Engine {
         own
     }
 
+    /// Returns the virtual addresses of load balancers, in ascending order.
+    fn virtual_addresses(&self) -> Vec<u32> {
+        let all = self.plan.load_balancers.iter();
+        let mut addresses: Vec<u32> = all.map(|one| one.address.to_bits()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
     /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change.
     pub(super) fn show_nat(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
         let wanted = self.nat_places();
@@ -113,7 +123,7 @@ impl Engine {
         Ok(())
     }
 
-    fn order_nat(&mut self, cpu: u32, wanted: &[NatPlace]) -> Result<(), SwitchError> {
+    fn order_nat(&mut self, cpu: u32, wanted: &[NatBinding]) -> Result<(), SwitchError> {
         let mut forwarders = self.forwarders.iter();
         let forwarder = forwarders.find(|one| one.cpu == cpu);
         let known: Vec<Arc<NatIdentity>> = forwarder
@@ -148,14 +158,16 @@ impl Engine {
                 without_space: 0, ..
             } => Ok(()),
             Reply::Nat { without_space, .. } => Err(wrong(
-                &wanted.first().map_or("", |place| &place.identity.name),
+                wanted
+                    .first()
+                    .map_or("", |place| place.identity.name.as_str()),
                 format!("no space for {without_space} published ports (raise max-mappings)"),
             )),
             _ => Err(another_reply()),
         }
     }
 
-    fn nat_tables(&mut self, place: &NatPlace) -> Result<NatTables, SwitchError> {
+    fn nat_tables(&mut self, place: &NatBinding) -> Result<NatTables, SwitchError> {
         let NatIdentity { name, settings } = &*place.identity;
         let nat = Nat::new(settings).map_err(|error| wrong(name, error.to_string()))?;
         let events = self.plan.nat_log.as_ref().map(|_| {

@@ -47,7 +47,10 @@ impl Engine {
         self.collect_late_replies();
         let is_check = matches!(
             order,
-            WorkerCommand::Nothing | WorkerCommand::Connections(_) | WorkerCommand::NatQuery(_)
+            WorkerCommand::Nothing
+                | WorkerCommand::Connections(_)
+                | WorkerCommand::NatQuery(_)
+                | WorkerCommand::BalanceQuery(_)
         );
         let reply = match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
             Some(forwarder) => forwarder.ask(order),
@@ -118,7 +121,9 @@ impl Engine {
             | Reply::Trace { .. }
             | Reply::Connections(_)
             | Reply::Nat { .. }
-            | Reply::NatQuery(_) => {}
+            | Reply::NatQuery(_)
+            | Reply::Balance { .. }
+            | Reply::BalanceQuery(_) => {}
         }
     }
 

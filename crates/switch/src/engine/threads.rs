@@ -11,12 +11,13 @@ use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_dpdk::{Registered, thread};
 
+use crate::config::balance::LoadBalancerSetting;
 use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatPlace, Reply, Routing, Shared,
-    Unanswered, Worker, WorkerCommand,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatBinding, Reply, Routing,
+    Shared, Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
 
@@ -98,7 +99,9 @@ pub(crate) struct Forwarder {
     /// True if the thread has had rules of frames that leave.
     pub(super) has_output_rules: bool,
     /// Instances of NAT that the thread has.
-    pub(super) nat: Vec<NatPlace>,
+    pub(super) nat: Vec<NatBinding>,
+    /// Load balancers that the thread has.
+    pub(super) balancers: Vec<LoadBalancerSetting>,
     /// True if the thread copies frames for a capture.
     pub(crate) has_capture: bool,
     /// True if the thread traces frames.
@@ -120,6 +123,7 @@ impl Forwarder {
             has_segmenter: false,
             has_output_rules: false,
             nat: Vec::new(),
+            balancers: Vec::new(),
             has_capture: false,
             has_trace: false,
         }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
 
+use super::balance::{BalanceQuery, BalanceStage};
 use super::connections::ConnectionQuery;
 use super::input::Input;
 use super::line::{GivenUp, OrderReceiver, OrderSender};
@@ -97,6 +98,10 @@ pub(crate) enum WorkerCommand {
     Nat(Option<Box<NatStage>>),
     /// List mappings of NAT.
     NatQuery(Box<NatQuery>),
+    /// Use these load balancers, or none.
+    Balance(Option<Box<BalanceStage>>),
+    /// Return the numbers of load balancers.
+    BalanceQuery(Box<BalanceQuery>),
     /// No operation. The reply confirms that all earlier work is complete.
     Nothing,
     /// End. The thread returns its resources by ending.
@@ -166,6 +171,13 @@ pub(crate) enum Reply {
     },
     /// The answered request about NAT.
     NatQuery(Box<NatQuery>),
+    /// The previous load balancers.
+    Balance {
+        /// To be dropped.
+        _former: Option<Box<BalanceStage>>,
+    },
+    /// The answered request about load balancers.
+    BalanceQuery(Box<BalanceQuery>),
     /// The order failed for lack of space and is returned.
     Full(WorkerCommand),
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connection tracking of a forwarding thread, in the filter stage: classify, apply rules, create the connections of accepted frames.
 //!
-//! The tracker sees packets to external addresses of NAT with their inside destination, so that both directions of a connection have the
-//! inside endpoint.
+//! The tracker sees packets to external addresses of NAT and to virtual endpoints of load balancers with their inside destination, so that
+//! both directions of a connection have the inside endpoint.
 
 use std::net::SocketAddr;
 
@@ -14,6 +14,7 @@ use quietwire_tables::connections::{
 use quietwire_tables::filter::{Dropped, PortRules, Verdict, Verdicts};
 
 use super::nat::{NatCopy, NatStage};
+use super::translate::TranslatorsView;
 
 /// All ports are in one zone.
 const ZONE: u16 = 0;
@@ -74,7 +75,7 @@ impl ConnectionStage {
         &mut self,
         burst: &Burst,
         rules: &PortRules,
-        (nat, now_s): (Option<&NatStage>, u32),
+        (inside, now_s): (TranslatorsView<'_>, u32),
         verdicts: &mut Verdicts,
     ) -> Dropped {
         self.tracker.expire(now_s, EXPIRY_STEPS);
@@ -82,11 +83,8 @@ impl ConnectionStage {
         for ((octets, length), packet) in burst.frames().zip(burst.lengths()).zip(&mut self.packets)
         {
             let length = length as usize;
-            let inside = match nat {
-                Some(nat) => nat.inside_copy(octets, length, &mut self.copy),
-                None => None,
-            };
-            *packet = Packet::of_frame(inside.unwrap_or(octets), length, ZONE);
+            let copy = inside.copy_of(octets, length, &mut self.copy);
+            *packet = Packet::of_frame(copy.unwrap_or(octets), length, ZONE);
             count += 1;
         }
         let packets = self.packets.get(..count).unwrap_or_default();

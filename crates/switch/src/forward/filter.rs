@@ -6,9 +6,9 @@ use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use super::connections::ConnectionStage;
 use super::effects::Effects;
 use super::lengths::measure;
-use super::nat::NatStage;
 use super::path::Path;
 use super::stage::FilteredStage;
+use super::translate::TranslatorsView;
 use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
@@ -18,8 +18,8 @@ use quietwire_tables::filter::{PortRules, SourceGuard, Verdict, Verdicts};
 pub(super) struct FilterContext<'worker> {
     /// Connection tracking, if it is configured.
     pub(super) connections: Option<&'worker mut ConnectionStage>,
-    /// NAT, if it is configured.
-    pub(super) nat: Option<&'worker NatStage>,
+    /// What translates destinations of received packets.
+    pub(super) inside: TranslatorsView<'worker>,
     pub(super) now_s: u32,
     /// Empty before and after.
     pub(super) kept: &'worker mut Burst,
@@ -99,7 +99,7 @@ impl Path<'_> {
     fn filter(&mut self, input: usize, rules: &PortRules, context: FilterContext<'_>) -> bool {
         let FilterContext {
             connections,
-            nat,
+            inside,
             now_s,
             kept,
             effects,
@@ -108,7 +108,7 @@ impl Path<'_> {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let reasons = match connections {
-            Some(stage) => stage.judge(self.received, rules, (nat, now_s), &mut verdicts),
+            Some(stage) => stage.judge(self.received, rules, (inside, now_s), &mut verdicts),
             None => {
                 let received = self.received.frames().zip(self.received.lengths());
                 rules.judge(received, &mut verdicts)

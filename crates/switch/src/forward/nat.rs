@@ -18,7 +18,7 @@ use rtrb::Producer;
 /// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect, which is every other
 /// second.
 const EXPIRY_STEPS: usize = 16;
-const EXPIRY_STEPS_OF_ORDER: usize = 16_384;
+const EXPIRY_STEPS_OF_ORDER: usize = 4096;
 /// Octets of a frame that its classification reads at most: headers, and for ICMP errors the whole packet.
 const COPY_HEADERS: usize = 192;
 const COPY_MAX: usize = 2048;
@@ -51,7 +51,7 @@ pub(crate) struct NatTables {
 
 /// Place of an instance in the router.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NatPlace {
+pub(crate) struct NatBinding {
     pub(crate) identity: Arc<NatIdentity>,
     /// Number of the outside interface.
     pub(crate) interface: u16,
@@ -63,12 +63,14 @@ pub(crate) struct NatPlace {
     pub(crate) own: Vec<u32>,
     /// Static forwards, in ascending order.
     pub(crate) forwards: Vec<Forward>,
+    /// Virtual addresses of load balancers, in ascending order: sources that stay.
+    pub(crate) virtuals: Vec<u32>,
 }
 
 /// An instance.
 #[derive(Debug)]
 pub(crate) struct NatInstance {
-    pub(crate) place: NatPlace,
+    pub(crate) place: NatBinding,
     /// New tables, for a thread that has none of this identity.
     pub(crate) tables: Option<Box<NatTables>>,
     /// Static forwards for which there was no space.
@@ -111,7 +113,7 @@ pub(crate) struct NatTotals {
 
 /// Returns the IPv4 packet in an untagged frame.
 #[inline(always)]
-fn ipv4(frame: &[u8]) -> Option<&[u8]> {
+pub(super) fn ipv4(frame: &[u8]) -> Option<&[u8]> {
     let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>()?;
     let [.., high, low] = *ethernet;
     ([high, low] == [0x08, 0x00]).then_some(packet)
@@ -123,12 +125,18 @@ fn address_at(packet: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*octets))
 }
 
-impl NatPlace {
+impl NatBinding {
     /// Returns true if packets of this source are translated.
     #[inline(always)]
     fn concerns_source(&self, source: u32) -> bool {
         let mut sources = self.sources.iter();
         self.sources.is_empty() || sources.any(|(address, mask)| source & mask == *address)
+    }
+
+    /// Returns true for a source of the router itself.
+    #[inline(always)]
+    fn stays(&self, source: u32) -> bool {
+        self.is_own(source) || self.virtuals.binary_search(&source).is_ok()
     }
 
     #[inline(always)]
@@ -320,7 +328,7 @@ impl NatStage {
         let Some(NatInstance { place, tables, .. }) = instance else {
             return Ok(());
         };
-        if !place.concerns_source(source) || place.is_own(source) {
+        if !place.concerns_source(source) || place.stays(source) {
             return Ok(());
         }
         if place.vrf != vrf {
@@ -367,13 +375,7 @@ impl NatStage {
         let destination = address_at(packet, DESTINATION_AT)?;
         let mut instances = self.instances.iter();
         let instance = instances.find(|one| one.is_external(destination))?;
-        let octets_max = match packet.get(PROTOCOL_AT) {
-            Some(&ICMP) => COPY_MAX,
-            _ => COPY_HEADERS,
-        };
-        let octets = frame.get(..octets_max.min(frame.len()))?;
-        let space = copy.0.get_mut(..octets.len())?;
-        space.copy_from_slice(octets);
+        let space = copy.of(frame, at)?;
         let tables = instance.tables.as_ref()?;
         let packet = space.get_mut(at..)?;
         let outcome = tables.nat.show_inside(packet, length.saturating_sub(at));
@@ -423,7 +425,7 @@ impl NatStage {
 
 /// Returns the offset of the IPv4 packet in a frame, behind up to two tags.
 #[inline(always)]
-fn ipv4_offset(frame: &[u8]) -> Option<usize> {
+pub(super) fn ipv4_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER_LENGTH;
     for _ in 0..3 {
         let ethertype = frame.get(at - 2..)?.first_chunk::<2>()?;
@@ -438,10 +440,34 @@ fn ipv4_offset(frame: &[u8]) -> Option<usize> {
 
 /// Space for the copy of a frame.
 #[derive(Debug)]
-pub(super) struct NatCopy(Box<[u8; COPY_MAX]>);
+pub(super) struct NatCopy {
+    octets: Box<[u8; COPY_MAX]>,
+    length: usize,
+}
 
 impl NatCopy {
     pub(super) fn new() -> Self {
-        Self(Box::new([0; COPY_MAX]))
+        Self {
+            octets: Box::new([0; COPY_MAX]),
+            length: 0,
+        }
+    }
+
+    /// Returns the copy of a frame.
+    pub(super) fn get(&self, frame: &[u8]) -> Option<&[u8]> {
+        self.octets.get(..self.length.min(frame.len()))
+    }
+
+    /// Copies what the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is not enough space.
+    pub(super) fn of(&mut self, frame: &[u8], at: usize) -> Option<&mut [u8]> {
+        let octets_max = match frame.get(at + PROTOCOL_AT) {
+            Some(&ICMP) => COPY_MAX,
+            _ => COPY_HEADERS,
+        };
+        let octets = frame.get(..octets_max.min(frame.len()))?;
+        self.length = octets.len();
+        let space = self.octets.get_mut(..self.length)?;
+        space.copy_from_slice(octets);
+        Some(space)
     }
 }

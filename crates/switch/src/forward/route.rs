@@ -7,6 +7,7 @@ use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
+use super::balance::BalanceStage;
 use super::lengths::measure;
 use super::mark::Mark;
 use super::nat::NatStage;
@@ -14,11 +15,11 @@ use super::output::Output;
 use super::path::Path;
 use super::segment::Segmenter;
 use super::telemetry::Telemetry;
+use super::translate::{Translators, TranslatorsView, exclusive};
 use crate::counters::{RouterCounters, Step};
 use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
-use quietwire_tables::nat::NatDrop;
 use quietwire_tables::route::{
     Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Router, decide,
     fragments, rewrite,
@@ -67,6 +68,8 @@ pub(crate) struct Routing {
     segmentation: Option<Box<Segmentation>>,
     /// NAT, if there is any.
     pub(super) nat: Option<Box<NatStage>>,
+    /// Load balancers, if there are any.
+    pub(super) balance: Option<Box<BalanceStage>>,
 }
 
 /// Resources to segment frames before routing.
@@ -90,7 +93,28 @@ impl Routing {
             domain: None,
             segmentation: None,
             nat: None,
+            balance: None,
         }
+    }
+
+    /// Returns what translates destinations of received packets.
+    #[inline(always)]
+    pub(super) fn inside(&self) -> TranslatorsView<'_> {
+        TranslatorsView {
+            nat: self.nat.as_deref(),
+            balance: self.balance.as_deref(),
+        }
+    }
+
+    /// Replaces the load balancers. One that was there before continues with its connections. Returns the former ones.
+    pub(super) fn replace_balance(
+        &mut self,
+        mut balance: Option<Box<BalanceStage>>,
+    ) -> Option<Box<BalanceStage>> {
+        if let (Some(next), Some(former)) = (&mut balance, &mut self.balance) {
+            next.balancers.inherit(&mut former.balancers);
+        }
+        std::mem::replace(&mut self.balance, balance)
     }
 
     /// Replaces NAT. An instance that was there before continues with its tables. Returns the former one.
@@ -233,8 +257,8 @@ impl Path<'_> {
         if !context.routing.local.is_empty() {
             self.route_marked(domain, context);
         }
-        // NAT translates the segments.
-        if context.routing.nat.is_some() {
+        // Segments are translated, not large frames.
+        if context.routing.nat.is_some() || context.routing.balance.is_some() {
             return Err(frame);
         }
         let interfaces = [frame.mark() as u16];
@@ -311,7 +335,8 @@ impl Path<'_> {
     ) {
         let mut remaining;
         let mut interfaces = interfaces;
-        if context.routing.nat.is_some() {
+        let is_translated = context.routing.nat.is_some() || context.routing.balance.is_some();
+        if is_translated {
             remaining = *interfaces;
             self.translate_received(domain, &mut remaining, context);
             interfaces = &remaining;
@@ -322,6 +347,7 @@ impl Path<'_> {
             to_bridges,
             punts,
             nat,
+            balance,
             ..
         } = &mut *context.routing;
         let frames = local.len();
@@ -341,21 +367,24 @@ impl Path<'_> {
         let mut touched = Touched::default();
         let mut lost = 0;
         for ((mut frame, word), from) in local.drain().zip(decisions.words()).zip(interfaces) {
-            if let Some(nat) = nat
-                && let Some(interface) = exit_of(word)
-                && nat.is_outside(interface)
-            {
-                let from = (*from, vrf_of(domain, *from));
-                let Some(own) = exclusive(frame, context.pool, self.telemetry) else {
-                    lost += 1;
-                    continue;
-                };
-                frame = own;
-                let length = frame.length() as usize;
-                let octets = frame.octets_mut().unwrap_or_default();
-                if let Err(reason) = nat.send(octets, length, interface, from, context.now_s) {
-                    context.counters.dropped(reason.router_drop(), 1);
-                    continue;
+            if is_translated && let Some(interface) = exit_of(word) {
+                let place = (*from, vrf_of(domain, *from));
+                let translated = Translators {
+                    nat: nat.as_deref_mut(),
+                    balance: balance.as_deref_mut(),
+                    now_s: context.now_s,
+                }
+                .send(frame, interface, place, context.pool, self.telemetry);
+                match translated {
+                    Ok(Some(translated)) => frame = translated,
+                    Ok(None) => {
+                        lost += 1;
+                        continue;
+                    }
+                    Err(reason) => {
+                        context.counters.dropped(reason, 1);
+                        continue;
+                    }
                 }
             }
             if let Some(to) = word.forwarded() {
@@ -401,11 +430,14 @@ impl Path<'_> {
         if let Some(nat) = nat {
             nat.end_burst(context.now_s);
         }
+        if let Some(balance) = balance {
+            balance.end_burst(context.now_s);
+        }
         self.telemetry.lap_of(Step::Rewrite, frames);
         self.finish(domain, touched, context);
     }
 
-    /// Translates the destinations of the waiting frames to external addresses. `interfaces` loses those of dropped frames.
+    /// Translates the waiting frames that are of a load balancer or to external addresses. `interfaces` loses those of dropped frames.
     #[inline(never)]
     fn translate_received(
         &mut self,
@@ -414,36 +446,40 @@ impl Path<'_> {
         context: &mut RouteContext<'_>,
     ) {
         let Routing {
-            local, rest, nat, ..
+            local,
+            rest,
+            nat,
+            balance,
+            ..
         } = &mut *context.routing;
-        let Some(nat) = nat else {
-            return;
+        let mut translators = Translators {
+            nat: nat.as_deref_mut(),
+            balance: balance.as_deref_mut(),
+            now_s: context.now_s,
         };
         let mut frames = local.frames().zip(interfaces.iter());
-        if !frames.any(|(frame, from)| nat.concerns(frame, vrf_of(domain, *from))) {
+        if !frames.any(|(frame, from)| {
+            let vrf = vrf_for(domain, *from, frame);
+            vrf.is_some_and(|vrf| translators.concern(frame, vrf))
+        }) {
             return;
         }
         let ingress = *interfaces;
         let mut kept = 0;
-        for (frame, from) in local.drain().zip(ingress) {
-            let place = (from, vrf_of(domain, from));
-            let frame = if nat.concerns(frame.octets(), place.1) {
-                let translated = exclusive(frame, context.pool, self.telemetry)
-                    .map(|frame| translated(nat, frame, place, context.now_s));
-                match translated {
-                    Some(Ok(frame)) => frame,
-                    Some(Err(reason)) => {
-                        context.counters.dropped(reason.router_drop(), 1);
-                        continue;
-                    }
-                    None => {
-                        context.counters.not_sent.add(1);
-                        continue;
-                    }
+        for (mut frame, from) in local.drain().zip(ingress) {
+            let vrf = vrf_for(domain, from, frame.octets());
+            if let Some(vrf) = vrf.filter(|vrf| translators.concern(frame.octets(), *vrf)) {
+                let place = (from, vrf);
+                let Some(own) = exclusive(frame, context.pool, self.telemetry) else {
+                    context.counters.not_sent.add(1);
+                    continue;
+                };
+                frame = own;
+                if let Err(reason) = translators.translate(&mut frame, place) {
+                    context.counters.dropped(reason, 1);
+                    continue;
                 }
-            } else {
-                frame
-            };
+            }
             if let Some(interface) = interfaces.get_mut(kept) {
                 *interface = from;
             }
@@ -477,10 +513,8 @@ impl Path<'_> {
                     drop(context.routing.local.push(frame));
                 }
                 Some(Mark::Send(interface)) => {
-                    if let Some(nat) = &context.routing.nat
-                        && let Some(octets) = frame.octets_mut()
-                    {
-                        nat.send_own(octets, interface);
+                    if let Some(octets) = frame.octets_mut() {
+                        context.routing.inside().send_own(octets, interface);
                     }
                     let to_bridges = &mut context.routing.to_bridges;
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
@@ -676,6 +710,15 @@ fn vrf_of(domain: &Domain, interface: u16) -> u16 {
     interface.map_or(u16::MAX, |interface| interface.vrf)
 }
 
+/// Returns the number of the VRF of a frame to an interface's own MAC address. Other frames are dropped later, and must begin nothing.
+#[inline(always)]
+fn vrf_for(domain: &Domain, interface: u16, frame: &[u8]) -> Option<u16> {
+    let interface = domain.router.interfaces.get(interface)?;
+    let [a, b, c, d, e, f] = *frame.first_chunk::<6>()?;
+    let destination = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    (destination == interface.mac.to_u64()).then_some(interface.vrf)
+}
+
 /// Returns the number of the interface that a packet leaves by.
 #[inline(always)]
 fn exit_of(word: DecisionWord) -> Option<u16> {
@@ -686,34 +729,6 @@ fn exit_of(word: DecisionWord) -> Option<u16> {
         Decision::Fragment(to) => Some(to.interface()),
         _ => None,
     }
-}
-
-/// Returns a frame whose octets can be changed: the same, or a copy if its buffer is shared. `None` without buffers.
-#[inline(always)]
-fn exclusive<'eal>(
-    frame: Mbuf<'eal>,
-    pool: &Mempool,
-    telemetry: &mut Telemetry,
-) -> Option<Mbuf<'eal>> {
-    if frame.is_exclusive() {
-        return Some(frame);
-    }
-    let copy = frame.copy(pool)?;
-    telemetry.copied(frame.buffer(), copy.buffer());
-    Some(copy)
-}
-
-/// Translates the destination of a frame to an external address.
-fn translated<'eal>(
-    nat: &mut NatStage,
-    mut frame: Mbuf<'eal>,
-    place: (u16, u16),
-    now_s: u32,
-) -> Result<Mbuf<'eal>, NatDrop> {
-    let length = frame.length() as usize;
-    let octets = frame.octets_mut().unwrap_or_default();
-    nat.receive(octets, length, place, now_s)?;
-    Ok(frame)
 }
 
 /// Rewrites addresses and TTL of a frame. Copies the frame first if its buffer is shared.

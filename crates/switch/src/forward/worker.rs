@@ -258,6 +258,15 @@ impl Worker {
                     _former,
                 }
             }
+            WorkerCommand::Balance(balance) => Reply::Balance {
+                _former: self.routing.replace_balance(balance),
+            },
+            WorkerCommand::BalanceQuery(mut query) => {
+                if let Some(balance) = &self.routing.balance {
+                    balance.answer(&mut query);
+                }
+                Reply::BalanceQuery(query)
+            }
             WorkerCommand::NatQuery(mut query) => {
                 match &self.routing.nat {
                     Some(nat) => nat.answer(&mut query),
@@ -268,6 +277,9 @@ impl Worker {
             WorkerCommand::Nothing => {
                 if let Some(nat) = &mut self.routing.nat {
                     nat.rest(now_s);
+                }
+                if let Some(balance) = &mut self.routing.balance {
+                    balance.rest(now_s);
                 }
                 Reply::Done
             }

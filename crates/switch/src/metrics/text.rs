@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use crate::report::{
-    BridgeCounts, NatReport, PortReport, QueueReport, Role, RouterCounts, StatsReport, SteerReport,
-    StepCounts, ThreadCounts,
+    BackendReport, BridgeCounts, LoadBalancerReport, NatReport, PortReport, QueueReport, Role,
+    RouterCounts, StatsReport, SteerReport, StepCounts, ThreadCounts,
 };
 
 /// Content type of the text.
@@ -58,15 +58,26 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
+/// Reports of the engine that metrics are made of.
+pub(crate) struct EngineReports<'a> {
+    pub(crate) stats: &'a StatsReport,
+    pub(crate) ports: &'a [PortReport],
+    pub(crate) queues: &'a [QueueReport],
+    pub(crate) steered: &'a [SteerReport],
+    pub(crate) nats: &'a [NatReport],
+    pub(crate) balancers: &'a [LoadBalancerReport],
+}
+
 /// Renders all metrics.
-pub(crate) fn exposition(
-    stats: &StatsReport,
-    ports: &[PortReport],
-    queues: &[QueueReport],
-    steered: &[SteerReport],
-    nats: &[NatReport],
-    denied_calls: &[(Role, u64)],
-) -> String {
+pub(crate) fn exposition(reports: &EngineReports<'_>, denied_calls: &[(Role, u64)]) -> String {
+    let EngineReports {
+        stats,
+        ports,
+        queues,
+        steered,
+        nats,
+        balancers,
+    } = *reports;
     let mut text = Text(String::new());
     text.metric(
         "uptime_seconds",
@@ -96,6 +107,7 @@ pub(crate) fn exposition(
     of_bridges(&mut text, &stats.bridges);
     of_router(&mut text, &stats.router);
     of_nats(&mut text, nats);
+    of_balancers(&mut text, balancers);
     text.0
 }
 
@@ -564,6 +576,47 @@ fn of_nats(text: &mut Text, nats: &[NatReport]) {
     );
 }
 
+fn of_balancers(text: &mut Text, balancers: &[LoadBalancerReport]) {
+    if balancers.is_empty() {
+        return;
+    }
+    let label = |one: &LoadBalancerReport| vec![("load_balancer", one.name.clone())];
+    let created = balancers.iter().map(|one| (label(one), one.created));
+    text.counter(
+        "load_balancer_connections_total",
+        "New connections of load balancers.",
+        created,
+    );
+    let each = |of: fn(&BackendReport) -> u64| {
+        let all = balancers.iter().flat_map(move |one| {
+            one.backends.iter().map(move |backend| {
+                let mut labels = label(one);
+                labels.push(("backend", backend.endpoint.to_string()));
+                (labels, of(backend))
+            })
+        });
+        all.collect::<Vec<_>>()
+    };
+    let connections = each(|one| one.connections);
+    let connections = connections.into_iter();
+    text.metric(
+        "backend_connections",
+        "gauge",
+        "Connections of a backend.",
+        connections.map(|(labels, count)| (labels, count as f64)),
+    );
+    text.counter(
+        "backend_receive_packets_total",
+        "Packets to a backend.",
+        each(|one| one.packets_in),
+    );
+    text.counter(
+        "backend_transmit_packets_total",
+        "Packets from a backend.",
+        each(|one| one.packets_out),
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use quietwire_tables::filter::PacketMatch;
@@ -607,14 +660,15 @@ mod tests {
             inbound: 6,
             ..NatReport::default()
         };
-        let text = exposition(
-            &stats,
-            &[port],
-            &[],
-            &[steering()],
-            &[nat],
-            &[(Role::Forwarding, 3)],
-        );
+        let reports = EngineReports {
+            stats: &stats,
+            ports: &[port],
+            queues: &[],
+            steered: &[steering()],
+            nats: &[nat],
+            balancers: &[],
+        };
+        let text = exposition(&reports, &[(Role::Forwarding, 3)]);
         for line in [
             "quietwire_switch_router_forwarded_packets_total 12",
             "quietwire_switch_port_receive_frames_total{port=\"a\\\"b\\\\c\"} 7",

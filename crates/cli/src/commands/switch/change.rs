@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch add|del|set|flush|rebalance`: changes of a running switch.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -18,6 +18,7 @@ use quietwire_switch::report::MoveReport;
 use serde_json::Value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
+use super::load_balancer::{BackendArgs, LoadBalancerArgs};
 use super::nat::{NatArgs, PublishArgs, PublishedArgs};
 use super::router::{
     InterfaceArgs, KernelFilterArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes,
@@ -139,6 +140,10 @@ enum Add {
     Nat(NatArgs),
     /// A published port: an inside endpoint that the outside reaches at an external port of a NAT.
     Publish(PublishArgs),
+    /// A load balancer: a virtual endpoint whose connections go to backends.
+    LoadBalancer(LoadBalancerArgs),
+    /// A backend of a load balancer.
+    Backend(BackendArgs),
     /// A filter rule for received frames.
     Rule(Box<AddRuleArgs>),
     /// A set of addresses or ports that filter rules refer to.
@@ -237,6 +242,18 @@ enum Del {
     },
     /// A published port.
     Publish(PublishedArgs),
+    /// A load balancer, and its connections.
+    LoadBalancer {
+        /// Name.
+        name: String,
+    },
+    /// A backend of a load balancer.
+    Backend {
+        /// Name of the load balancer.
+        load_balancer: String,
+        /// Endpoint.
+        to: SocketAddrV4,
+    },
     /// A filter rule for received frames.
     Rule {
         /// Name.
@@ -310,6 +327,8 @@ enum Set {
     },
     /// A router interface. Options that are not given are reset to their defaults.
     Interface(InterfaceArgs),
+    /// Weight and state of a backend. Options that are not given stay unchanged.
+    Backend(BackendArgs),
     /// A filter rule, which keeps its position. Options that are not given are reset to their defaults.
     Rule(Box<RuleArgs>),
     /// All filter rules at once.
@@ -423,6 +442,8 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         Add::KernelFilter(filter) => Change::AddKernelFilter(filter.setting()),
         Add::Nat(nat) => nat.change(),
         Add::Publish(publish) => publish.change(),
+        Add::LoadBalancer(setting) => setting.change(),
+        Add::Backend(backend) => backend.add(),
         Add::Rule(rule) => rule.change(),
         Add::Set(set) => set.change(),
         Add::Element { set, elements } => Change::AddElements { set, elements },
@@ -448,6 +469,8 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         Del::KernelFilter { name } => Change::DelKernelFilter { name },
         Del::Nat { name } => Change::DelNat { name },
         Del::Publish(published) => published.change(),
+        Del::LoadBalancer { name } => Change::DelLoadBalancer { name },
+        Del::Backend { load_balancer, to } => Change::DelBackend { load_balancer, to },
         Del::Rule { name } => Change::DelRule { name },
         Del::Set { name } => Change::DelSet { name },
         Del::Element { set, elements } => Change::DelElements { set, elements },
@@ -482,6 +505,7 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
         }),
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
+        Set::Backend(backend) => backend.set(),
         Set::Rule(rule) => Change::SetRule(rule.setting()),
         Set::Rules(rules) => rules.change(&args.control.control_socket)?,
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },

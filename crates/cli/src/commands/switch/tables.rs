@@ -5,9 +5,9 @@ use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
-    FdbReport, FlappingReport, InterfaceReport, KernelFilterReport, MoveReport, NatReport,
-    NeighbourReport, PortCounts, PortReport, QueueReport, RoutesReport, SteerReport, ThreadReport, VlanReport,
-    VrfReport,
+    FdbReport, FlappingReport, InterfaceReport, KernelFilterReport, LoadBalancerReport, MoveReport,
+    NatReport, NeighbourReport, PortCounts, PortReport, QueueReport, RoutesReport, SteerReport,
+    ThreadReport, VlanReport, VrfReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -32,6 +32,9 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
             kernel_filters(from_value::<Vec<KernelFilterReport>>(answer)?).to_string()
         }
         Subject::Steer => super::steered::render(&from_value::<Vec<SteerReport>>(answer)?),
+        Subject::LoadBalancers => {
+            super::load_balancer::render(&from_value::<Vec<LoadBalancerReport>>(answer)?)
+        }
         Subject::Nat => super::nat::render(&from_value::<Vec<NatReport>>(answer)?),
         Subject::Rules => super::rules::render(from_value(answer)?),
         Subject::Config => from_value(answer)?,

@@ -65,8 +65,8 @@ pub(in crate::config) fn check(
         && threads > 1
     {
         return Err(location.wrong(format!(
-            "nat '{}': NAT requires one forwarding CPU, and there are {threads} (both directions of a connection must reach one thread; use one \
-             CPU in forwarding-cpus)",
+            "nat '{}': NAT requires one forwarding CPU, and there are {threads} (both directions of a connection must reach one thread; \
+             use one CPU in forwarding-cpus)",
             value.name
         )));
     }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::path::Path;
+
+use super::*;
+use crate::config::{Change, Plan, Settings};
+
+const WEB: &str = r#"
+[[load-balancer]]
+name = "web"
+address = "198.51.100.1"
+port = 80
+max-connections = 1000
+[[load-balancer.backend]]
+to = "10.0.0.5:8080"
+[[load-balancer.backend]]
+to = "10.0.0.6:8080"
+weight = 3
+state = "draining"
+"#;
+
+fn settings(text: &str) -> Result<Settings, String> {
+    let text =
+        format!("forwarding-cpus = \"1\"\nservice-cpus = \"0\"\ncontrol-cpus = \"0\"\n{text}");
+    Settings::parse(Path::new("switch.toml"), &text).map_err(|error| error.to_string())
+}
+
+fn planned(settings: Settings) -> Result<Plan, String> {
+    let plan = settings.plan(&"0-3".parse().unwrap());
+    plan.map_err(|error| error.to_string())
+}
+
+#[test]
+fn settings_lead_to_tables_and_are_written_again() {
+    let plan = planned(settings(WEB).unwrap()).unwrap();
+    let web = &plan.load_balancers[0];
+    assert_eq!(web.table().connections_max, 1000);
+    assert_eq!(web.table().endpoint.to_string(), "198.51.100.1:80");
+    let states: Vec<(u32, BackendState)> = web
+        .backends()
+        .iter()
+        .map(|one| (one.weight, one.state))
+        .collect();
+    assert_eq!(states, [(1, BackendState::Up), (3, BackendState::Draining)]);
+    let written = Settings::parse(Path::new("written.toml"), &plan.to_toml().unwrap()).unwrap();
+    assert_eq!(
+        planned(written).unwrap().load_balancers,
+        plan.load_balancers
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (text, printed) in [
+        (WEB.replace("port = 80\n", "port = 0\n"), "a port from 1"),
+        (WEB.replace("198.51.100.1", "224.0.0.1"), "unicast"),
+        (WEB.replace("10.0.0.6", "10.0.0.5"), "listed twice"),
+        (
+            WEB.replace("weight = 3", "weight = 0"),
+            "allowed: 1 to 1000",
+        ),
+        (WEB.replace("= 1000", "= 0"), "max-connections 0"),
+        (WEB.replace("draining", "gone"), "gone"),
+        (
+            WEB.replace("10.0.0.5:8080", "198.51.100.1:80"),
+            "endpoint of a server",
+        ),
+        (format!("{WEB}{WEB}"), "has this name"),
+        (
+            format!("{WEB}{}", WEB.replace("web", "other")),
+            "'web' has this virtual endpoint too",
+        ),
+    ] {
+        let error = settings(&text).and_then(planned).unwrap_err();
+        assert!(error.contains(printed), "{error}");
+    }
+    let several = Settings {
+        forwarding_cpus: Some("1-2".parse().unwrap()),
+        ..settings(WEB).unwrap()
+    };
+    let error = planned(several).unwrap_err();
+    assert!(error.contains("one forwarding CPU"), "{error}");
+}
+
+#[test]
+fn changes_add_drain_and_remove_backends() {
+    let after = |settings: Settings, change: &str| {
+        let change: Change = serde_json::from_str(change).unwrap();
+        settings.after(change).map_err(|error| error.to_string())
+    };
+    let mut now = settings("").unwrap();
+    for change in [
+        r#"{"add-load-balancer":{"name":"web","address":"198.51.100.1","port":80}}"#,
+        r#"{"add-backend":{"load_balancer":"web","backend":{"to":"10.0.0.5:80"}}}"#,
+        r#"{"set-backend":{"load_balancer":"web","backend":{"to":"10.0.0.5:80","weight":7}}}"#,
+        r#"{"set-backend":{"load_balancer":"web","backend":{"to":"10.0.0.5:80","state":"down"}}}"#,
+    ] {
+        now = after(now, change).unwrap();
+    }
+    let plan = planned(now.clone()).unwrap();
+    let backend = plan.load_balancers[0].backends()[0];
+    assert_eq!((backend.weight, backend.state), (7, BackendState::Down));
+    let absent = r#"{"del-backend":{"load_balancer":"web","to":"10.0.0.9:80"}}"#;
+    let error = after(now.clone(), absent).unwrap_err();
+    assert!(error.contains("no such backend: 10.0.0.9:80"), "{error}");
+    let now = after(
+        now,
+        r#"{"del-backend":{"load_balancer":"web","to":"10.0.0.5:80"}}"#,
+    )
+    .unwrap();
+    let now = after(now, r#"{"del-load-balancer":{"name":"web"}}"#).unwrap();
+    assert!(planned(now).unwrap().load_balancers.is_empty());
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Load balancers: tables of forwarding threads, and reports.
+
+use std::net::SocketAddr;
+
+use quietwire_tables::balance::{
+    BackendSet, BackendUse, BalanceDrop, BalanceError, BalanceSettings, Balancer, Balancers,
+};
+
+use super::Engine;
+use super::apply::Tally;
+use super::maker::step;
+use crate::config::balance::{BACKENDS_MAX, LoadBalancerSetting};
+use crate::config::layer3::VRF_MAIN;
+use crate::error::SwitchError;
+use crate::forward::{BalanceQuery, BalanceStage, BalancerTotals, Reply, WorkerCommand};
+use crate::report::{BackendReport, LoadBalancerReport};
+
+fn wrong(what: impl Into<String>) -> SwitchError {
+    SwitchError::Config {
+        location: "load-balancer".to_owned(),
+        what: what.into(),
+    }
+}
+
+/// Creates the table of a load balancer, or one without space if the thread has its table.
+fn balancer(
+    setting: &LoadBalancerSetting,
+    known: &[BalanceSettings],
+) -> Result<Balancer, BalanceError> {
+    let (table, set) = (setting.table(), BackendSet::new(&setting.backends()));
+    if known.contains(&table) {
+        Balancer::without_space(&table, set)
+    } else {
+        Balancer::new(&table, set)
+    }
+}
+
+impl Engine {
+    /// Gives all threads the load balancers of the plan. Established connections stay with their backends.
+    pub(super) fn show_balancers(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
+        let wanted = self.plan.load_balancers.clone();
+        for cpu in self.cpus() {
+            let mut forwarders = self.forwarders.iter();
+            let known = forwarders.find(|one| one.cpu == cpu);
+            let known = known.map(|one| one.balancers.clone()).unwrap_or_default();
+            if known != wanted {
+                tally.note(self.order_balancers(cpu, &known, &wanted))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn order_balancers(
+        &mut self,
+        cpu: u32,
+        known: &[LoadBalancerSetting],
+        wanted: &[LoadBalancerSetting],
+    ) -> Result<(), SwitchError> {
+        let vrf = self.layer3.lock().vrf(VRF_MAIN);
+        let vrf = vrf.ok_or_else(|| wrong("there is no main VRF (this is a bug)"))?;
+        let known: Vec<BalanceSettings> = known.iter().map(|one| one.table()).collect();
+        let maker = self.maker.clone();
+        let mut balancers = Vec::new();
+        for setting in wanted {
+            let made = step(&*maker, "table of a load balancer", || {
+                balancer(setting, &known).map_err(|error| wrong(error.to_string()))
+            })?;
+            balancers.push(made);
+        }
+        let stage = (!balancers.is_empty()).then(|| {
+            Box::new(BalanceStage {
+                balancers: Balancers::new(balancers),
+                vrf,
+            })
+        });
+        self.send_command(cpu, WorkerCommand::Balance(stage))?;
+        let mut forwarders = self.forwarders.iter_mut();
+        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+            forwarder.balancers = wanted.to_vec();
+        }
+        Ok(())
+    }
+
+    /// Returns the reports of all load balancers.
+    ///
+    /// # Errors
+    /// [`SwitchError::Thread`] if the thread does not reply.
+    pub(crate) fn load_balancer_reports(&mut self) -> Result<Vec<LoadBalancerReport>, SwitchError> {
+        let settings = self.plan.load_balancers.clone();
+        if settings.is_empty() {
+            return Ok(Vec::new());
+        }
+        let cpu = self.cpus().first().copied();
+        let cpu = cpu.ok_or_else(|| wrong("no forwarding thread runs (add a forwarding CPU)"))?;
+        let totals = |_: &LoadBalancerSetting| BalancerTotals {
+            backends: Vec::with_capacity(BACKENDS_MAX),
+            ..BalancerTotals::default()
+        };
+        let query = Box::new(BalanceQuery {
+            balancers: settings.iter().map(totals).collect(),
+        });
+        match self.send_command(cpu, WorkerCommand::BalanceQuery(query))? {
+            Reply::BalanceQuery(query) => {
+                let both = settings.iter().zip(&query.balancers);
+                Ok(both
+                    .map(|(setting, totals)| report_of(setting, totals))
+                    .collect())
+            }
+            _ => Err(wrong("the thread gave another reply (this is a bug)")),
+        }
+    }
+}
+
+fn report_of(setting: &LoadBalancerSetting, totals: &BalancerTotals) -> LoadBalancerReport {
+    let counters = &totals.counters;
+    let reasons = BalanceDrop::ALL.into_iter().zip(counters.dropped);
+    let backend = |one: &BackendUse| BackendReport {
+        endpoint: SocketAddr::V4(one.backend.endpoint),
+        weight: one.backend.weight,
+        state: one.backend.state.name().to_owned(),
+        connections: one.connections,
+        packets_in: one.packets_in,
+        packets_out: one.packets_out,
+    };
+    LoadBalancerReport {
+        name: setting.name.clone(),
+        protocol: setting.protocol.to_string(),
+        endpoint: SocketAddr::V4(setting.table().endpoint),
+        connections: totals.connections,
+        max_connections: u64::from(setting.table().connections_max),
+        created: counters.created,
+        moved: counters.moved,
+        replaced: counters.replaced,
+        dropped: reasons
+            .map(|(reason, count)| (reason.name().to_owned(), count))
+            .collect(),
+        backends: totals.backends.iter().map(backend).collect(),
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Load balancing of a forwarding thread, around the router: destinations before the routing decision, sources behind it. The control thread
+//! makes all memory.
+
+use quietwire_packet::ETHERNET_HEADER_LENGTH;
+use quietwire_tables::balance::{BackendUse, BalanceCounters, BalanceOutcome, Balancers};
+use quietwire_tables::drops::RouterDrop;
+
+use super::nat::{NatCopy, ipv4, ipv4_offset};
+
+/// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect.
+const EXPIRY_STEPS: usize = 16;
+const EXPIRY_STEPS_OF_ORDER: usize = 4096;
+
+/// All load balancers of a thread.
+#[derive(Debug)]
+pub(crate) struct BalanceStage {
+    pub(crate) balancers: Balancers,
+    /// Number of their VRF.
+    pub(crate) vrf: u16,
+}
+
+/// A request of the control thread: the numbers of all load balancers. The lists have space for the results.
+#[derive(Debug, Default)]
+pub(crate) struct BalanceQuery {
+    pub(crate) balancers: Vec<BalancerTotals>,
+}
+
+/// Numbers of a load balancer.
+#[derive(Debug, Default)]
+pub(crate) struct BalancerTotals {
+    pub(crate) connections: u64,
+    pub(crate) counters: BalanceCounters,
+    /// The forwarding thread never exceeds its capacity.
+    pub(crate) backends: Vec<BackendUse>,
+}
+
+impl BalanceStage {
+    /// Returns true if an untagged frame of a VRF is to a virtual address.
+    #[inline(always)]
+    pub(super) fn concerns(&self, frame: &[u8], vrf: u16) -> bool {
+        vrf == self.vrf && ipv4(frame).is_some_and(|packet| self.balancers.is_to_virtual(packet))
+    }
+
+    /// Returns true if an untagged frame of a VRF is from the address of a backend.
+    #[inline(always)]
+    pub(super) fn concerns_sent(&self, frame: &[u8], vrf: u16) -> bool {
+        vrf == self.vrf && ipv4(frame).is_some_and(|packet| self.balancers.is_from_backend(packet))
+    }
+
+    /// Translates an untagged frame to a virtual address. `length` is that of the frame. Returns true if it is translated.
+    ///
+    /// # Errors
+    /// The reason to drop the frame.
+    pub(super) fn receive(
+        &mut self,
+        frame: &mut [u8],
+        length: usize,
+        now_s: u32,
+    ) -> Result<bool, RouterDrop> {
+        let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+        let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
+        match self.balancers.receive(packet, length, now_s) {
+            BalanceOutcome::Untouched => Ok(false),
+            BalanceOutcome::Translated => Ok(true),
+            BalanceOutcome::Dropped(reason) => Err(reason.router_drop()),
+        }
+    }
+
+    /// Translates an untagged frame from the address of a backend, if it answers a client. `length` is that of the frame.
+    pub(super) fn send(&mut self, frame: &mut [u8], length: usize, now_s: u32) {
+        let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+        let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
+        self.balancers.send(packet, length, now_s);
+    }
+
+    /// Translates the packet in an ICMP error of the router itself about a packet to a backend.
+    pub(super) fn send_own(&self, frame: &mut [u8]) {
+        if ipv4(frame).is_some() {
+            let length = frame.len().saturating_sub(ETHERNET_HEADER_LENGTH);
+            let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+            self.balancers.translate_own_error(packet, length);
+        }
+    }
+
+    /// Copies a received frame, with the backend as its destination, for the tracker. Returns false for frames that are not to a virtual
+    /// endpoint. `length` is that of the frame.
+    pub(super) fn copy_inside(&self, frame: &[u8], length: usize, copy: &mut NatCopy) -> bool {
+        let Some(at) = ipv4_offset(frame) else {
+            return false;
+        };
+        let packet = frame.get(at..).unwrap_or_default();
+        if !self.balancers.is_to_virtual(packet) {
+            return false;
+        }
+        let packet = copy.of(frame, at).and_then(|space| space.get_mut(at..));
+        let length = length.saturating_sub(at);
+        packet.is_some_and(|packet| self.balancers.show_inside(packet, length))
+    }
+
+    /// Removes some expired connections.
+    #[inline(always)]
+    pub(super) fn end_burst(&mut self, now_s: u32) {
+        self.balancers.expire(now_s, EXPIRY_STEPS);
+    }
+
+    /// Removes more expired connections, for an order without effect.
+    pub(super) fn rest(&mut self, now_s: u32) {
+        self.balancers.expire(now_s, EXPIRY_STEPS_OF_ORDER);
+    }
+
+    /// Executes a request. Allocates nothing.
+    pub(super) fn answer(&self, query: &mut BalanceQuery) {
+        for (totals, balancer) in query.balancers.iter_mut().zip(self.balancers.balancers()) {
+            totals.connections = balancer.len() as u64;
+            totals.counters = *balancer.counters();
+            let space = totals.backends.capacity();
+            totals
+                .backends
+                .extend(balancer.backends().iter().take(space));
+        }
+    }
+}

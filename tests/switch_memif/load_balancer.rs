@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Load balancing as seen from the wire: every frame that leaves is compared, octet by octet, with one that is built from the translated
+//! addresses.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+
+use etherparse::PacketBuilder;
+use quietwire_switch::report::{ConnectionsReport, LoadBalancerReport, StatsReport};
+
+use crate::bench::{Bench, Peer, until};
+use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, change, refused};
+
+const VIRTUAL: (&str, u16) = ("198.51.100.80", 80);
+const CLIENT: &str = "198.51.100.9";
+const SERVERS: [&str; 3] = ["10.0.0.5", "10.0.0.6", "10.0.0.7"];
+
+const CONFIG: &str = r#"
+[connections]
+
+[[interface]]
+name = "inside"
+port = "a"
+mac = "02:00:00:00:00:0a"
+addresses = ["10.0.0.1/24"]
+
+[[interface]]
+name = "outside"
+port = "b"
+mac = "02:00:00:00:00:0b"
+addresses = ["198.51.100.1/24", "198.51.100.80/32"]
+
+[[nat]]
+name = "internet"
+interface = "outside"
+
+[[load-balancer]]
+name = "web"
+address = "198.51.100.80"
+port = 80
+
+[[load-balancer.backend]]
+to = "10.0.0.5:8080"
+
+[[load-balancer.backend]]
+to = "10.0.0.6:8080"
+"#;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Syn,
+    SynAck,
+    Ack,
+}
+
+/// Returns a segment in a frame.
+fn tcp(
+    macs: ([u8; 6], [u8; 6]),
+    from: (&str, u16),
+    to: (&str, u16),
+    ttl: u8,
+    kind: Kind,
+) -> Vec<u8> {
+    let bytes = |text: &str| text.parse::<Ipv4Addr>().unwrap().octets();
+    let sequence = match kind {
+        Kind::Syn => 7,
+        Kind::SynAck => 100,
+        Kind::Ack => 8,
+    };
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ipv4(bytes(from.0), bytes(to.0), ttl)
+        .tcp(from.1, to.1, sequence, 1000);
+    let builder = match kind {
+        Kind::Syn => builder.syn(),
+        Kind::SynAck => builder.syn().ack(8),
+        Kind::Ack => builder.ack(101),
+    };
+    let mut frame = Vec::new();
+    let payload: &[u8] = if kind == Kind::Ack { &[0; 10] } else { &[] };
+    builder.write(&mut frame, payload).unwrap();
+    frame
+}
+
+/// Removes the padding to the shortest frame.
+fn trimmed(frame: &[u8]) -> &[u8] {
+    let length = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    &frame[..14 + length]
+}
+
+struct Rig {
+    bench: Bench,
+    a: Peer,
+    b: Peer,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let bench = Bench::new(&["a", "b"], &[]);
+        let mut config = CONFIG.to_owned();
+        let servers = SERVERS.map(|server| ("inside", server, "02:00:00:00:00:01"));
+        for (interface, address, mac) in
+            servers
+                .into_iter()
+                .chain([("outside", CLIENT, "02:00:00:00:00:02")])
+        {
+            config += &format!(
+                "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
+            );
+        }
+        let file = bench.path("switch.toml");
+        fs::write(&file, config).unwrap();
+        let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+        bench.start_again();
+        let (a, b) = (bench.peer("a"), bench.peer("b"));
+        Self { bench, a, b }
+    }
+
+    /// Sends a segment of a client to the virtual endpoint. Returns the server that received it.
+    fn send(&mut self, port: u16, kind: Kind) -> &'static str {
+        self.b
+            .send(&[tcp((HOST_B, ROUTER_B), (CLIENT, port), VIRTUAL, 64, kind)]);
+        let received = self.a.receive(1).remove(0);
+        let octets: [u8; 4] = received[30..34].try_into().unwrap();
+        let address = Ipv4Addr::from(octets).to_string();
+        let server = SERVERS.into_iter().find(|one| *one == address).unwrap();
+        let expected = tcp((ROUTER_A, HOST_A), (CLIENT, port), (server, 8080), 63, kind);
+        assert_eq!(trimmed(&received), expected);
+        server
+    }
+
+    /// Sends the answer of a server, which has to arrive from the virtual endpoint.
+    fn answer(&mut self, server: &str, port: u16, kind: Kind) {
+        self.a.send(&[tcp(
+            (HOST_A, ROUTER_A),
+            (server, 8080),
+            (CLIENT, port),
+            64,
+            kind,
+        )]);
+        let received = self.b.receive(1).remove(0);
+        let expected = tcp((ROUTER_B, HOST_B), VIRTUAL, (CLIENT, port), 63, kind);
+        assert_eq!(trimmed(&received), expected);
+    }
+
+    fn report(&self) -> LoadBalancerReport {
+        let mut reports: Vec<LoadBalancerReport> = self.bench.show("load-balancers");
+        reports.remove(0)
+    }
+}
+
+#[test]
+fn connections_are_distributed_and_stay_while_backends_come_and_go() {
+    let mut rig = Rig::new();
+    let mut servers = BTreeMap::new();
+    for port in 1000..1040 {
+        let server = rig.send(port, Kind::Syn);
+        rig.answer(server, port, Kind::SynAck);
+        assert_eq!(rig.send(port, Kind::Ack), server);
+        servers.insert(port, server);
+    }
+    let count = |servers: &BTreeMap<u16, &str>, server: &str| {
+        servers.values().filter(|one| **one == server).count() as u64
+    };
+    let first = count(&servers, SERVERS[0]);
+    assert!((5..36).contains(&first), "{first}");
+    let report = rig.report();
+    assert_eq!((report.connections, report.created), (40, 40));
+    assert_eq!(report.backends[0].connections, first);
+    // The tracker has the servers as the destinations, and complete handshakes.
+    let connections: ConnectionsReport = rig.bench.show("connections");
+    let established = connections.connections.iter();
+    let established = established.filter(|one| one.state == "tcp_established");
+    assert_eq!(established.count(), 40);
+    // Another backend, and one that drains: nothing that is established moves.
+    change(&rig.bench, &["add", "backend", "web", "10.0.0.7:8080"]);
+    change(
+        &rig.bench,
+        &[
+            "set",
+            "backend",
+            "web",
+            "10.0.0.5:8080",
+            "--state",
+            "draining",
+        ],
+    );
+    for (port, server) in &servers {
+        assert_eq!(rig.send(*port, Kind::Ack), *server);
+    }
+    for port in 2000..2020 {
+        assert_ne!(rig.send(port, Kind::Syn), SERVERS[0]);
+    }
+    // Down: its connections go to the others, and only its.
+    change(
+        &rig.bench,
+        &["set", "backend", "web", "10.0.0.5:8080", "--state", "down"],
+    );
+    for (port, server) in &servers {
+        let now = rig.send(*port, Kind::Ack);
+        assert!(now != SERVERS[0] && (*server == SERVERS[0] || now == *server));
+    }
+    assert_eq!(rig.report().moved, first);
+    let absent = refused(&rig.bench, &["del", "backend", "web", "10.0.0.9:80"]);
+    assert!(absent.contains("no such backend"), "{absent}");
+    for server in ["10.0.0.6:8080", "10.0.0.7:8080"] {
+        change(&rig.bench, &["del", "backend", "web", server]);
+    }
+    let syn = tcp((HOST_B, ROUTER_B), (CLIENT, 3000), VIRTUAL, 64, Kind::Syn);
+    rig.b.send(&[syn]);
+    until("the packet is dropped", || {
+        let stats: StatsReport = rig.bench.show("stats");
+        (stats.router.dropped["balancer-no-backend"] == 1).then_some(())
+    });
+    change(&rig.bench, &["del", "load-balancer", "web"]);
+    let config: String = rig.bench.show("config");
+    assert!(!config.contains("load-balancer"), "{config}");
+}
