@@ -17,7 +17,6 @@ use crate::forward::{
     NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, Reply,
     WorkerCommand,
 };
-use crate::nat_log::NatLog;
 use crate::report::{MappingReport, MappingsReport, NatReport};
 
 /// Events that wait for the log, of each instance.

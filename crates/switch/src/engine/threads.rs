@@ -16,8 +16,8 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatBinding, Reply, Routing,
-    Shared, Unanswered, Worker, WorkerCommand,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatBinding, Reply,
+    Routing, Shared, Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
 

@@ -457,11 +457,11 @@ impl Path<'_> {
             balance: balance.as_deref_mut(),
             now_s: context.now_s,
         };
-        let mut frames = local.frames().zip(interfaces.iter());
-        if !frames.any(|(frame, from)| {
+        let is_concerned = local.frames().zip(interfaces.iter()).any(|(frame, from)| {
             let vrf = vrf_for(domain, *from, frame);
             vrf.is_some_and(|vrf| translators.concern(frame, vrf))
-        }) {
+        });
+        if !is_concerned {
             return;
         }
         let ingress = *interfaces;
