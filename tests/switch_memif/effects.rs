@@ -184,7 +184,7 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     b.send(&[from_b(B, 3)]);
     assert_eq!(a.receive(1).len(), 1);
 
-    let add = "add rule leave --action drop --direction out --port a --from b --source 10.0.0.3";
+    let add = "add rule leave --action drop --direction out --port a --from b --source 10.0.0.3/32";
     change(&bench, &add.split(' ').collect::<Vec<_>>());
     let own = from_b(B, 2);
     b.send(&[from_b(B, 3), own.clone()]);
