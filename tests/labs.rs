@@ -631,7 +631,7 @@ fn a_lab_whose_process_is_killed_is_undone_by_clean() {
 fn what_cannot_come_up_says_why_and_leaves_nothing() {
     let labs = Labs::none();
     let file = labs.directory.path().join("rules.toml");
-    fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"reject\"\n").unwrap();
+    fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"refuse\"\n").unwrap();
     let file = file.to_str().unwrap();
     for (words, code, part) in [
         (&["vNet9"][..], 2, "there is no topology 'vNet9'"),
@@ -652,7 +652,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (
             &["vNet3", "--vnf", "firewall", "--rules", file],
             2,
-            "reject",
+            "refuse",
         ),
         (&["vNet3", "--vnf", "own-image"], 2, "wants an image"),
         (
