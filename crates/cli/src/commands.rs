@@ -3,6 +3,7 @@
 
 pub(crate) mod application;
 pub(crate) mod chosen_tester;
+pub(crate) mod cluster;
 pub(crate) mod cni;
 pub(crate) mod compare;
 pub(crate) mod completions;

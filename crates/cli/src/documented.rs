@@ -21,7 +21,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 32] = [
+const PAGES: [(&str, &str); 33] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -52,6 +52,7 @@ const PAGES: [(&str, &str); 32] = [
     ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),
     ("partition", "docs/partition.md"),
+    ("cluster", "docs/kubernetes.md"),
     ("manual", "docs/README.md"),
     ("completions", "docs/install.md"),
 ];

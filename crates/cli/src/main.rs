@@ -46,6 +46,7 @@ enum Command {
     Tester(commands::tester::TesterArgs),
     Host(commands::host::HostArgs),
     Partition(commands::partition::PartitionArgs),
+    Cluster(commands::cluster::ClusterArgs),
     Manual(commands::manual::ManualArgs),
     Completions(commands::completions::CompletionsArgs),
     /// Run the agent inside a guest; started by the guest's init.
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Tester(args) => commands::tester::run(&args),
         Command::Host(args) => commands::host::run(&args),
         Command::Partition(args) => commands::partition::run(&args),
+        Command::Cluster(args) => commands::cluster::run(&args),
         Command::Manual(args) => commands::manual::run(&args, Cli::command()),
         Command::Completions(args) => commands::completions::run(&args, Cli::command()),
         Command::GuestAgent => quietwire_lab::guest::agent::serve::serve().map_err(Into::into),

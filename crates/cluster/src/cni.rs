@@ -36,7 +36,7 @@ use serde_json::json;
 pub use config::{INPUT_MAX, NetworkConfig};
 pub use environment::{COMMAND, Command, Environment, Variables};
 pub use reply::{CniError, CniResult, ErrorCode};
-pub use running::{RunningSwitch, Switch};
+pub use running::{RunningSwitch, Switch, SwitchPort};
 pub use version::VERSIONS;
 
 use version::NEWEST;

@@ -121,7 +121,7 @@ pub struct CniError {
 }
 
 impl CniError {
-    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             version: NEWEST.to_owned(),
             code: code as u64,

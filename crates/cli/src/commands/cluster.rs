@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire cluster`: the agent of a Kubernetes node, and the definitions of its custom resources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use quietwire_cluster::agent::{AgentError, AgentOptions, run as run_agent};
+use quietwire_cluster::devices::DevicesConfig;
+use quietwire_cluster::kubelet::Places;
+use quietwire_cluster::resources;
+use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
+
+use crate::exit::{MissingPrerequisite, Usage, require_root, stop_on_signals};
+use crate::text::print;
+
+/// Connect this node to a Kubernetes cluster.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Print the definitions of the custom resources as YAML.
+    Crds,
+    Agent(AgentArgs),
+}
+
+/// Run the agent of a node: it applies the NodePartition that selects the node, verifies it, reports its state, and rolls it back when no
+/// NodePartition selects the node any more. With --devices it is a device plugin of kubelet as well.
+#[derive(Debug, Args)]
+struct AgentArgs {
+    /// Name of the node in Kubernetes.
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    /// Address and credentials of the API server. Default: those of the pod, or KUBECONFIG.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Control socket of the switch.
+    #[arg(long, value_name = "SOCKET", default_value = CONTROL_SOCKET_DEFAULT)]
+    control_socket: PathBuf,
+    /// Configuration file of kubelet.
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/var/lib/kubelet/config.yaml"
+    )]
+    kubelet_config: PathBuf,
+    /// Root directory of kubelet, with its state and sockets.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/kubelet")]
+    kubelet_root: PathBuf,
+    /// Resources of the device plugin (TOML). Default: no device plugin.
+    #[arg(long, value_name = "FILE")]
+    devices: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
+    match &args.command {
+        ClusterCommand::Crds => print(
+            resources::to_yaml()
+                .context("cannot print the definitions")?
+                .trim_end(),
+        ),
+        ClusterCommand::Agent(args) => agent(args),
+    }
+}
+
+fn agent(args: &AgentArgs) -> Result<()> {
+    let devices = args.devices.as_deref().map(devices).transpose()?;
+    require_root("changing settings of the node")?;
+    let stop = stop_on_signals("the partition of the node stays applied")?;
+    let options = AgentOptions {
+        node: args.node.clone(),
+        kubeconfig: args.kubeconfig.clone(),
+        root: PathBuf::from("/"),
+        control_socket: args.control_socket.clone(),
+        places: Places {
+            configuration: args.kubelet_config.clone(),
+            cpu_state: args.kubelet_root.join("cpu_manager_state"),
+            pod_resources: args.kubelet_root.join("pod-resources/kubelet.sock"),
+            ..Places::default()
+        },
+        devices,
+    };
+    run_agent(options, &stop).map_err(|error| match error {
+        AgentError::Configuration(_) => MissingPrerequisite(error.to_string()).into(),
+        error => error.into(),
+    })
+}
+
+fn devices(path: &Path) -> Result<DevicesConfig> {
+    let problem = |text: String| Usage(format!("{}: {text}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    Ok(DevicesConfig::parse(&text).map_err(problem)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        cluster: ClusterArgs,
+    }
+
+    #[test]
+    fn the_daemon_set_starts_the_agent_with_options_that_exist() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../packaging/kubernetes/base/agent.yaml");
+        let text = fs::read_to_string(path).unwrap();
+        let (_, after) = text.split_once("args:").unwrap();
+        let items = after.lines().skip(1).map(str::trim);
+        let arguments = items.map_while(|line| line.strip_prefix("- "));
+        let arguments: Vec<&str> = arguments.collect();
+        // The name of the command takes the place of that of the program.
+        let Alone { cluster } = Alone::try_parse_from(arguments).unwrap();
+        let ClusterCommand::Agent(agent) = cluster.command else {
+            panic!("another command");
+        };
+        assert_eq!(agent.node, "$(NODE_NAME)");
+        assert_eq!(
+            agent.devices.as_deref(),
+            Some(Path::new("/etc/quietwire/devices.toml"))
+        );
+    }
+}

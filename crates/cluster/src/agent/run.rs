@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Life of the agent: it follows the resources, brings the node to what they request, and checks it at intervals.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt as _};
+use tokio::sync::watch;
+
+use super::api::Cluster;
+use super::decide::{Selected, Step, decide, selected};
+use super::machine::{Machine, MachineError};
+use super::marker::Marker;
+use super::rollout::{Turn, turn};
+use super::status::{complete, groups, is_same, plain};
+use super::switch::{Made, Running, bring};
+use crate::devices::{self, DevicesConfig};
+use crate::kubelet::{Kubelet, Places, pod_cpus};
+use crate::resources::{
+    DataPlane, DataPlaneSpec, NodePartition, NodeStatus, Phase, RejectedChange, SwitchStatus, now,
+};
+
+/// Interval of the checks. A thread that was moved is reported within 15 s.
+const CHECK: Duration = Duration::from_secs(10);
+/// Shortest pause between passes: changes in quick succession are handled together.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Interval at which the labels of the node are read.
+const LABELS: Duration = Duration::from_secs(60);
+/// Pause before a change that failed is tried again.
+const RETRY: Duration = Duration::from_secs(60);
+/// Time for a reply of kubelet.
+const KUBELET: Duration = Duration::from_secs(5);
+/// File with what the agent has made in the switch, below the root directory.
+const MADE: &str = "run/quietwire/agent/data-plane.json";
+/// Interval at which the flag of a signal is looked at.
+const STOP: Duration = Duration::from_millis(250);
+
+/// Options of the agent.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Name of the node.
+    pub node: String,
+    /// File with the address and the credentials of the API server. Default: those of the pod, or `KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Root directory of `/proc`, `/sys` and `/run` of the node.
+    pub root: PathBuf,
+    /// Control socket of the switch.
+    pub control_socket: PathBuf,
+    /// Files and sockets of kubelet.
+    pub places: Places,
+    /// Resources of the device plugin. `None`: no device plugin.
+    pub devices: Option<DevicesConfig>,
+}
+
+/// Errors that end the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The operating system refuses resources of the runtime.
+    #[error("starting the runtime: {0}")]
+    Runtime(#[from] io::Error),
+    /// There is no API server to ask.
+    #[error("configuration of the API server: {0} (use --kubeconfig, or run the agent in a pod)")]
+    Configuration(String),
+}
+
+/// Runs the agent until `stop` becomes true. The partition stays applied then.
+///
+/// # Errors
+/// [`AgentError`].
+pub fn run(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
+    crate::runtime()?.block_on(serve(options, stop))
+}
+
+async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
+    let config = configuration(options.kubeconfig.as_ref()).await?;
+    let client =
+        Client::try_from(config).map_err(|error| AgentError::Configuration(error.to_string()))?;
+    let (ending, ended) = watch::channel(false);
+    let flag = Arc::clone(stop);
+    tokio::spawn(async move {
+        while !flag.load(Ordering::Relaxed) {
+            tokio::time::sleep(STOP).await;
+        }
+        // Without receivers everything has ended already.
+        let _ = ending.send(true);
+    });
+    let plugin = options
+        .devices
+        .as_ref()
+        .filter(|config| !config.resources.is_empty());
+    let plugin = plugin.map(|config| {
+        let resources = devices::resources(config, &options.root);
+        tokio::spawn(devices::serve(
+            resources,
+            options.places.clone(),
+            ended.clone(),
+        ))
+    });
+    let mut agent = Agent::new(Cluster::new(client, options.node.clone()), options);
+    agent.follow(ended).await;
+    if let Some(plugin) = plugin
+        && let Err(error) = plugin.await
+    {
+        tracing::error!("device plugin: {error}");
+    }
+    Ok(())
+}
+
+async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<Config, AgentError> {
+    let failed = AgentError::Configuration;
+    let Some(path) = kubeconfig else {
+        let inferred = Config::infer().await;
+        return inferred.map_err(|error| failed(error.to_string()));
+    };
+    let file = Kubeconfig::read_from(path).map_err(|error| failed(error.to_string()))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    config.map_err(|error| failed(error.to_string()))
+}
+
+/// The agent of a node.
+pub(super) struct Agent {
+    cluster: Cluster,
+    node: String,
+    places: Places,
+    machine: Arc<Mutex<Machine>>,
+    switch: Running,
+    made: PathBuf,
+    labels: Option<(Instant, BTreeMap<String, String>)>,
+    /// Generation of a change that failed, and the time of the next attempt.
+    retry: Option<(Marker, Instant, NodeStatus)>,
+}
+
+impl Agent {
+    pub(super) fn new(cluster: Cluster, options: AgentOptions) -> Self {
+        Self {
+            cluster,
+            node: options.node,
+            places: options.places,
+            machine: Arc::new(Mutex::new(Machine::new(&options.root))),
+            switch: Running::new(&options.control_socket),
+            made: options.root.join(MADE),
+            labels: None,
+            retry: None,
+        }
+    }
+
+    /// Follows the resources until `ended` becomes true.
+    async fn follow(&mut self, mut ended: watch::Receiver<bool>) {
+        let (known, mut partitions) = watch::channel(None::<Vec<NodePartition>>);
+        let following_partitions = tokio::spawn(self.cluster.clone().follow(known));
+        let (known, mut planes) = watch::channel(None::<Vec<DataPlane>>);
+        let following_planes = tokio::spawn(self.cluster.clone().follow(known));
+        while !*ended.borrow() {
+            let current = partitions.borrow_and_update().clone();
+            // Without a list nothing is changed: the API server may be away.
+            if let Some(current) = current
+                && let Err(error) = self.pass(&current).await
+            {
+                tracing::warn!("{error}");
+            }
+            let current = planes.borrow_and_update().clone();
+            if let Some(current) = current
+                && let Err(error) = self.pass_data_planes(&current).await
+            {
+                tracing::warn!("{error}");
+            }
+            tokio::select! {
+                _ = ended.changed() => break,
+                changed = partitions.changed() => if changed.is_err() { break },
+                changed = planes.changed() => if changed.is_err() { break },
+                () = tokio::time::sleep(CHECK) => {}
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        following_partitions.abort();
+        following_planes.abort();
+    }
+
+    /// Runs a function that reads or changes the machine, outside of the thread of the runtime.
+    async fn on_machine<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Machine) -> Result<T, MachineError> + Send + 'static,
+    ) -> Result<T, PassError> {
+        let machine = Arc::clone(&self.machine);
+        let work = move || work(&mut machine.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = tokio::task::spawn_blocking(work).await;
+        Ok(done.map_err(|error| PassError::Task(error.to_string()))??)
+    }
+
+    /// Brings the node one step nearer to what the resources request, and reports its state.
+    pub(super) async fn pass(&mut self, partitions: &[NodePartition]) -> Result<(), PassError> {
+        let labels = self.current_labels().await?;
+        let marker = self.on_machine(|machine| machine.marker()).await?;
+        let Selected { owner, others } = selected(partitions, &labels, marker.as_ref());
+        let uid = owner.and_then(|owner| owner.metadata.uid.clone());
+        if let Some(marker) = marker.filter(|marker| Some(&marker.uid) != uid.as_ref()) {
+            self.roll_back(&marker, partitions).await?;
+        }
+        for other in others {
+            let name = owner.map(kube::ResourceExt::name_any).unwrap_or_default();
+            let text = format!(
+                "NodePartition '{name}' and NodePartition '{}' both select node '{}'",
+                other.name_any(),
+                self.node
+            );
+            self.report(other, plain(Phase::Refused, text), "").await?;
+        }
+        for partition in partitions.iter().filter(|it| !it.spec.selects(&labels)) {
+            if self.reported(partition).is_some() {
+                let name = partition.name_any();
+                self.cluster
+                    .report::<NodePartition>(&name, None::<&NodeStatus>)
+                    .await?;
+            }
+        }
+        let Some(owner) = owner else {
+            return Ok(());
+        };
+        let key = &owner.spec.rollout.failure_domain;
+        let domain = labels.get(key).cloned().unwrap_or_default();
+        let status = self.advance(owner).await?;
+        self.report(owner, status, &domain).await
+    }
+
+    /// Brings the switch to what the first resource by name that selects the node requests, and reports rejected changes.
+    pub(super) async fn pass_data_planes(&mut self, planes: &[DataPlane]) -> Result<(), PassError> {
+        let labels = self.current_labels().await?;
+        let mut selecting: Vec<&DataPlane> = planes
+            .iter()
+            .filter(|plane| plane.metadata.deletion_timestamp.is_none())
+            .filter(|plane| plane.spec.selects(&labels))
+            .collect();
+        selecting.sort_by_key(|plane| plane.name_any());
+        let mut selecting = selecting.into_iter();
+        let owner = selecting.next();
+        let spec = owner.map(|plane| plane.spec.clone());
+        let rejected = self.bring(spec.unwrap_or_default()).await?;
+        if let Some(owner) = owner {
+            self.report_switch(owner, rejected).await?;
+            for other in selecting {
+                let message = format!("DataPlane '{}' selects the node as well", owner.name_any());
+                let object = "switch".to_owned();
+                self.report_switch(other, vec![RejectedChange { object, message }])
+                    .await?;
+            }
+        }
+        for plane in planes.iter().filter(|plane| !plane.spec.selects(&labels)) {
+            if self.switch_status(plane).is_some() {
+                let name = plane.name_any();
+                self.cluster
+                    .report::<DataPlane>(&name, None::<&SwitchStatus>)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the switch, and notes what was made. A switch that does not reply is a rejected change.
+    async fn bring(&self, spec: DataPlaneSpec) -> Result<Vec<RejectedChange>, PassError> {
+        let (switch, path) = (self.switch.clone(), self.made.clone());
+        let work = move || -> io::Result<Vec<RejectedChange>> {
+            let before = Made::read(&path)?;
+            if before.is_empty() && spec == DataPlaneSpec::default() {
+                return Ok(Vec::new());
+            }
+            let mut made = before.clone();
+            let rejected = bring(&switch, &spec, &mut made);
+            if made != before {
+                made.write(&path)?;
+            }
+            Ok(rejected.unwrap_or_else(|message| {
+                let object = "switch".to_owned();
+                vec![RejectedChange { object, message }]
+            }))
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        let done = done.map_err(|error| PassError::Task(error.to_string()))?;
+        done.map_err(|error| PassError::Task(format!("{}: {error}", self.made.display())))
+    }
+
+    fn switch_status<'a>(&self, plane: &'a DataPlane) -> Option<&'a SwitchStatus> {
+        let mut nodes = plane.status.as_ref()?.nodes.iter();
+        nodes.find(|status| status.node == self.node)
+    }
+
+    /// Reports the rejected changes of a resource unless it has them already.
+    async fn report_switch(
+        &self,
+        plane: &DataPlane,
+        rejected: Vec<RejectedChange>,
+    ) -> Result<(), PassError> {
+        let reported = self.switch_status(plane);
+        let generation = plane.metadata.generation.unwrap_or_default();
+        if reported
+            .is_some_and(|it| it.rejected == rejected && it.observed_generation == generation)
+        {
+            return Ok(());
+        }
+        let name = plane.name_any();
+        for change in &rejected {
+            tracing::warn!("DataPlane '{name}': {}: {}", change.object, change.message);
+        }
+        let status = SwitchStatus {
+            node: self.node.clone(),
+            observed_generation: generation,
+            last_transition_time: now(),
+            rejected,
+        };
+        Ok(self
+            .cluster
+            .report::<DataPlane>(&name, Some(&status))
+            .await?)
+    }
+
+    /// Returns the labels of the node, at most a minute old.
+    async fn current_labels(&mut self) -> Result<BTreeMap<String, String>, PassError> {
+        if let Some((at, labels)) = &self.labels
+            && at.elapsed() < LABELS
+        {
+            return Ok(labels.clone());
+        }
+        let labels = self.cluster.labels().await?;
+        self.labels = Some((Instant::now(), labels.clone()));
+        Ok(labels)
+    }
+
+    /// Rolls back the partition of a resource that does not select the node any more.
+    async fn roll_back(
+        &self,
+        marker: &Marker,
+        partitions: &[NodePartition],
+    ) -> Result<(), PassError> {
+        let left = self.on_machine(Machine::roll_back).await?;
+        if left.is_empty() {
+            tracing::info!(
+                "the partition of NodePartition '{}' is rolled back",
+                marker.name
+            );
+            return Ok(());
+        }
+        let text = format!("rollback is incomplete: {}", left.join("; "));
+        let mut partitions = partitions.iter();
+        let former = partitions.find(|it| it.metadata.uid.as_ref() == Some(&marker.uid));
+        if let Some(former) = former {
+            self.report(former, plain(Phase::Failed, &text), "").await?;
+        }
+        Err(PassError::Left(text))
+    }
+
+    /// Makes the next step for the resource that the node follows, and returns the state.
+    async fn advance(&mut self, partition: &NodePartition) -> Result<NodeStatus, PassError> {
+        let kubelet = self.kubelet().await;
+        let resource = partition.clone();
+        let step = self.on_machine(move |machine| {
+            let kubelet = kubelet.as_ref().map_err(String::as_str);
+            decide(machine, &resource, kubelet)
+        });
+        let (owner, plan) = match step.await? {
+            Step::Report(status) => return Ok(status),
+            Step::Apply { owner, plan } => (owner, plan),
+        };
+        if let Some((failed, at, status)) = &self.retry
+            && *failed == owner
+            && Instant::now() < *at
+        {
+            return Ok(status.clone());
+        }
+        let planned = |message: String| NodeStatus {
+            groups: groups(&plan),
+            ..plain(Phase::Planned, message)
+        };
+        match self.turn(partition).await? {
+            Turn::Now => {}
+            Turn::Wait { node, domain } => {
+                return Ok(planned(format!(
+                    "waits for node '{node}' of domain '{domain}'"
+                )));
+            }
+            Turn::Stopped { reason } => return Ok(planned(reason)),
+        }
+        self.apply(owner, *plan).await
+    }
+
+    async fn turn(&self, partition: &NodePartition) -> Result<Turn, PassError> {
+        let domains = self.cluster.domains(&partition.spec).await?;
+        let statuses = partition
+            .status
+            .as_ref()
+            .map_or(&[][..], |status| status.nodes.as_slice());
+        let generation = partition.metadata.generation.unwrap_or_default();
+        let is_paused = partition.spec.rollout.paused;
+        Ok(turn(&self.node, &domains, statuses, generation, is_paused))
+    }
+
+    async fn apply(
+        &mut self,
+        owner: Marker,
+        plan: quietwire_host::partition::Plan,
+    ) -> Result<NodeStatus, PassError> {
+        tracing::info!(
+            "applies generation {} of NodePartition '{}'",
+            owner.generation,
+            owner.name
+        );
+        let of_plan = groups(&plan);
+        let marker = owner.clone();
+        let work = move |machine: &mut Machine| {
+            let applied = machine.apply(owner, &plan)?;
+            let baseline = machine.marker()?.unwrap_or_default().baseline;
+            let failing = machine.verify(&plan);
+            let status =
+                super::status::verified(&plan, &failing, &baseline, applied.pending.clone());
+            Ok((applied, status))
+        };
+        let failures = match self.on_machine(work).await {
+            Ok((applied, status)) if applied.failures.is_empty() => {
+                self.retry = None;
+                return Ok(status);
+            }
+            Ok((applied, _)) => applied.failures.join("; "),
+            Err(error) => error.to_string(),
+        };
+        let status = NodeStatus {
+            groups: of_plan,
+            ..plain(Phase::Failed, &failures)
+        };
+        self.retry = Some((marker, Instant::now() + RETRY, status.clone()));
+        Ok(status)
+    }
+
+    /// Reads what kubelet leaves.
+    async fn kubelet(&self) -> Result<Kubelet, String> {
+        let pods = match pod_cpus(&self.places.pod_resources, KUBELET).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                // The state file has the CPUs as well, without names of pods.
+                tracing::debug!("{error}");
+                Vec::new()
+            }
+        };
+        let places = self.places.clone();
+        let read = tokio::task::spawn_blocking(move || Kubelet::read(&places, &pods)).await;
+        let read = read.map_err(|error| error.to_string())?;
+        read.map_err(|error| error.to_string())
+    }
+
+    /// Returns the state of the node that a resource has.
+    fn reported<'a>(&self, partition: &'a NodePartition) -> Option<&'a NodeStatus> {
+        let mut nodes = partition.status.as_ref()?.nodes.iter();
+        nodes.find(|status| status.node == self.node)
+    }
+
+    /// Reports a state unless the resource has it already.
+    async fn report(
+        &self,
+        partition: &NodePartition,
+        status: NodeStatus,
+        domain: &str,
+    ) -> Result<(), PassError> {
+        let reported = self.reported(partition);
+        let generation = partition.metadata.generation.unwrap_or_default();
+        let status = complete(status, &self.node, domain, generation, reported);
+        if reported.is_some_and(|reported| is_same(reported, &status)) {
+            return Ok(());
+        }
+        let name = partition.name_any();
+        tracing::info!(
+            "NodePartition '{name}': {:?} {}",
+            status.phase,
+            status.message
+        );
+        Ok(self
+            .cluster
+            .report::<NodePartition>(&name, Some(&status))
+            .await?)
+    }
+}
+
+/// Errors of a pass. The next pass tries again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PassError {
+    /// A request to the API server failed.
+    #[error("request to the API server: {0}")]
+    Api(#[from] kube::Error),
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A thread of the agent panicked.
+    #[error("thread of the agent: {0}")]
+    Task(String),
+    /// A rollback is incomplete.
+    #[error("{0}")]
+    Left(String),
+}

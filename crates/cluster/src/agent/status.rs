@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State of a node in the status of its resource.
+
+use std::collections::BTreeMap;
+
+use quietwire_host::partition::Plan;
+use quietwire_host::verify::Check;
+
+use crate::beside::Refusal;
+use crate::resources::{FailedCheck, NodeStatus, Phase, now};
+
+/// Most failing checks in a status.
+const CHECKS_MAX: usize = 16;
+/// Longest text in a status, characters.
+const TEXT_MAX: usize = 1024;
+
+/// Returns a text of at most 1024 characters.
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(TEXT_MAX) {
+        Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns the state of a node without a plan.
+pub(super) fn plain(phase: Phase, message: impl AsRef<str>) -> NodeStatus {
+    NodeStatus {
+        phase,
+        message: bounded(message.as_ref()),
+        ..NodeStatus::default()
+    }
+}
+
+/// Returns the state of a node whose plan is refused.
+pub(super) fn refused(refusal: &Refusal) -> NodeStatus {
+    let settings = match refusal {
+        Refusal::Settings(settings) => settings.iter().map(ToString::to_string).collect(),
+        Refusal::Infeasible(_) | Refusal::Overlap(_) => Vec::new(),
+    };
+    NodeStatus {
+        kubelet_settings: settings,
+        ..plain(Phase::Refused, refusal.to_string())
+    }
+}
+
+/// Returns the CPUs of each group of a plan.
+pub(super) fn groups(plan: &Plan) -> BTreeMap<String, String> {
+    let groups = plan.groups.iter();
+    groups
+        .map(|group| (group.name.clone(), group.cpus.to_string()))
+        .collect()
+}
+
+/// Returns the state of a node whose plan is applied. `baseline` are the checks that failed right after the changes: these make the node
+/// *applied*, others make it *drifted*.
+pub(super) fn verified(
+    plan: &Plan,
+    failing: &[Check],
+    baseline: &[String],
+    pending: Vec<String>,
+) -> NodeStatus {
+    let drifted: Vec<&Check> = failing
+        .iter()
+        .filter(|check| baseline.iter().all(|name| name != check.name))
+        .collect();
+    let phase = match (drifted.is_empty(), pending.is_empty(), failing.is_empty()) {
+        (false, ..) => Phase::Drifted,
+        (true, false, _) => Phase::PendingReboot,
+        (true, true, false) => Phase::Applied,
+        (true, true, true) => Phase::Verified,
+    };
+    let message = match phase {
+        Phase::Drifted => {
+            let named = drifted
+                .iter()
+                .map(|check| format!("{}: {}", check.name, check.actual));
+            named.collect::<Vec<_>>().join("; ")
+        }
+        Phase::PendingReboot => "reboot the node with the pending kernel parameters".to_owned(),
+        Phase::Applied => "checks failed from the beginning".to_owned(),
+        _ => String::new(),
+    };
+    // Those that are new first.
+    let mut ordered: Vec<&Check> = failing.iter().collect();
+    ordered.sort_by_key(|check| baseline.iter().any(|name| name == check.name));
+    NodeStatus {
+        groups: groups(plan),
+        pending,
+        failed_checks: ordered
+            .into_iter()
+            .take(CHECKS_MAX)
+            .map(failed_check)
+            .collect(),
+        ..plain(phase, message)
+    }
+}
+
+fn failed_check(check: &Check) -> FailedCheck {
+    FailedCheck {
+        name: check.name.to_owned(),
+        file: bounded(&check.file),
+        expected: bounded(&check.expected),
+        actual: bounded(&check.actual),
+        remedy: check.remedy.as_deref().map(bounded),
+    }
+}
+
+/// Completes a state with the node and its time: the time of the reported state if only the time would change.
+pub(super) fn complete(
+    status: NodeStatus,
+    node: &str,
+    domain: &str,
+    generation: i64,
+    reported: Option<&NodeStatus>,
+) -> NodeStatus {
+    let status = NodeStatus {
+        node: node.to_owned(),
+        domain: domain.to_owned(),
+        observed_generation: generation,
+        ..status
+    };
+    let time = match reported {
+        Some(reported) if reported.phase == status.phase => reported.last_transition_time.clone(),
+        _ => now(),
+    };
+    NodeStatus {
+        last_transition_time: time,
+        ..status
+    }
+}
+
+/// Returns whether a state has been reported already. Figures of failing checks differ at every look, so that of a drifted node is the same if
+/// the same checks fail.
+pub(super) fn is_same(reported: &NodeStatus, status: &NodeStatus) -> bool {
+    let names = |status: &NodeStatus| -> Vec<String> {
+        let checks = status.failed_checks.iter();
+        checks.map(|check| check.name.clone()).collect()
+    };
+    let is_drifted = |status: &NodeStatus| status.phase == Phase::Drifted;
+    let has_same_checks = is_drifted(reported)
+        && is_drifted(status)
+        && !status.failed_checks.is_empty()
+        && names(reported) == names(status)
+        && reported.observed_generation == status.observed_generation;
+    has_same_checks || reported == status
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_host::verify::Verdict;
+
+    use super::*;
+
+    fn check(name: &'static str, actual: &str) -> Check {
+        Check {
+            name,
+            verdict: Verdict::Fail,
+            file: "/proc/1/status".to_owned(),
+            expected: "none".to_owned(),
+            actual: actual.to_owned(),
+            remedy: None,
+            commands: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_check_that_fails_later_means_drift_and_names_the_thread() {
+        let plan = Plan::default();
+        let baseline = vec!["governor".to_owned()];
+        let governor = check("governor", "powersave");
+        let moved = check("who-ran", "stress (4711) 900 µs per second on CPU 3");
+        let phase = |failing: &[Check], pending: &[&str]| {
+            let pending = pending.iter().map(|it| (*it).to_owned()).collect();
+            verified(&plan, failing, &baseline, pending).phase
+        };
+        assert_eq!(phase(&[], &[]), Phase::Verified);
+        assert_eq!(phase(std::slice::from_ref(&governor), &[]), Phase::Applied);
+        assert_eq!(
+            phase(std::slice::from_ref(&governor), &["nohz_full=2"]),
+            Phase::PendingReboot
+        );
+        let drifted = verified(&plan, &[governor, moved], &baseline, Vec::new());
+        assert_eq!(drifted.phase, Phase::Drifted);
+        assert_eq!(
+            drifted.message,
+            "who-ran: stress (4711) 900 µs per second on CPU 3"
+        );
+        assert_eq!(drifted.failed_checks[0].name, "who-ran");
+        assert_eq!(drifted.failed_checks.len(), 2);
+        let governor = check("governor", "powersave");
+        let more = check("who-ran", "stress (4711) 950 µs per second on CPU 3");
+        let later = verified(&plan, &[governor.clone(), more], &baseline, Vec::new());
+        assert!(is_same(&drifted, &later) && drifted != later);
+        let other = verified(
+            &plan,
+            &[governor, check("timers", "2")],
+            &baseline,
+            Vec::new(),
+        );
+        assert!(!is_same(&drifted, &other));
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_last_change_of_the_phase() {
+        let first = complete(plain(Phase::Planned, "a"), "n", "z", 3, None);
+        assert!(first.last_transition_time.ends_with('Z'), "{first:?}");
+        let old = NodeStatus {
+            last_transition_time: "2026-01-01T00:00:00Z".to_owned(),
+            ..first
+        };
+        let same = complete(plain(Phase::Planned, "b"), "n", "z", 3, Some(&old));
+        assert_eq!(same.last_transition_time, old.last_transition_time);
+        let other = complete(plain(Phase::Failed, "b"), "n", "z", 3, Some(&old));
+        assert_ne!(other.last_transition_time, old.last_transition_time);
+        assert_eq!((other.node.as_str(), other.observed_generation), ("n", 3));
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(bounded(&"µ".repeat(5000)).chars().count(), TEXT_MAX);
+        assert_eq!(bounded("short"), "short");
+    }
+}

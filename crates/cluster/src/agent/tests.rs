@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The agent with a fake machine and an API server of the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use quietwire_host::machines;
+use serde_json::{Value, json};
+
+use super::api::Cluster;
+use super::run::Agent;
+use super::*;
+use crate::kubelet::Places;
+use crate::resources::{DataPlane, NodePartition, NodePartitionStatus, NodeStatus, Phase};
+use crate::runtime;
+
+const CONFIGURATION: &str = "kind: KubeletConfiguration\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nreservedSystemCPUs: \"0,3\"\n";
+
+/// A node with four cores, and the API server.
+struct Rig {
+    root: tempfile::TempDir,
+    /// Names and labels of the nodes.
+    nodes: Vec<(&'static str, Value)>,
+    /// Paths and bodies of the patches.
+    patches: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Verbs and resources of all requests, as a ClusterRole has them.
+    requests: Arc<Mutex<BTreeSet<(String, String)>>>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let rig = Self {
+            root: tempfile::tempdir().unwrap(),
+            nodes: vec![("n1", json!({ "role": "edge", "zone": "z1" }))],
+            patches: Arc::default(),
+            requests: Arc::default(),
+        };
+        let machine = machines::Machine {
+            cores: 4,
+            ..machines::Machine::default()
+        };
+        machine.write(rig.root.path()).unwrap();
+        rig.configure(CONFIGURATION);
+        rig
+    }
+
+    fn configure(&self, configuration: &str) {
+        let path = self.places().configuration;
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, configuration).unwrap();
+    }
+
+    fn places(&self) -> Places {
+        let directory = self.root.path().join("var/lib/kubelet");
+        Places {
+            configuration: directory.join("config.yaml"),
+            cpu_state: directory.join("cpu_manager_state"),
+            pod_resources: directory.join("absent.sock"),
+            device_plugins: directory.join("device-plugins"),
+        }
+    }
+
+    fn client(&self) -> Client {
+        let nodes = self.nodes.clone();
+        let patches = Arc::clone(&self.patches);
+        let requests = Arc::clone(&self.requests);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (nodes, patches) = (nodes.clone(), Arc::clone(&patches));
+            requests.lock().unwrap().insert(permission(&request));
+            // A watch ends at once, without events.
+            let request_is_watch = is_watch(&request);
+            async move {
+                let path = request.uri().path().to_owned();
+                let (status, reply) = match (request.method().clone(), path.as_str()) {
+                    (Method::PATCH, _) => {
+                        let octets = request.into_body().collect_bytes().await.unwrap();
+                        let body: Value = serde_json::from_slice(&octets).unwrap();
+                        let reply = json!({
+                            "apiVersion": body["apiVersion"], "kind": body["kind"],
+                            "metadata": body["metadata"], "spec": { "nodeSelector": {} },
+                        });
+                        patches.lock().unwrap().push((path.clone(), body));
+                        (StatusCode::OK, reply)
+                    }
+                    (Method::GET, "/api/v1/nodes") => {
+                        let items: Vec<Value> = nodes.iter().map(node).collect();
+                        let list = json!({
+                            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                            "metadata": {}, "items": items,
+                        });
+                        (StatusCode::OK, list)
+                    }
+                    (Method::GET, "/apis/quietwire.io/v1alpha1/nodepartitions") => {
+                        let list = json!({
+                            "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartitionList",
+                            "metadata": { "resourceVersion": "7" },
+                            "items": [partition("edge", "u1", None)],
+                        });
+                        (StatusCode::OK, list)
+                    }
+                    (Method::GET, "/apis/quietwire.io/v1alpha1/dataplanes") => {
+                        let list = json!({
+                            "apiVersion": "quietwire.io/v1alpha1", "kind": "DataPlaneList",
+                            "metadata": { "resourceVersion": "7" }, "items": [plane()],
+                        });
+                        (StatusCode::OK, list)
+                    }
+                    (Method::GET, _) => (StatusCode::OK, node(&nodes[0])),
+                    (method, path) => panic!("{method} {path}"),
+                };
+                let text = if request_is_watch {
+                    String::new()
+                } else {
+                    reply.to_string()
+                };
+                let reply = Response::builder()
+                    .status(status)
+                    .body(Body::from(text.into_bytes()));
+                Ok::<_, Infallible>(reply.unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn agent(&self) -> Agent {
+        let options = AgentOptions {
+            node: "n1".to_owned(),
+            kubeconfig: None,
+            root: self.root.path().to_owned(),
+            control_socket: self.root.path().join("absent.sock"),
+            places: self.places(),
+            devices: None,
+        };
+        Agent::new(Cluster::new(self.client(), "n1".to_owned()), options)
+    }
+
+    /// Returns the entry of the node that the agent reported last, and forgets all reports.
+    fn reported(&self) -> Option<NodeStatus> {
+        let patches = std::mem::take(&mut *self.patches.lock().unwrap());
+        let (path, body) = patches.into_iter().next_back()?;
+        assert!(path.ends_with("/nodepartitions/edge/status"), "{path}");
+        let status: NodePartitionStatus = serde_json::from_value(body["status"].clone()).unwrap();
+        status.nodes.into_iter().next()
+    }
+
+    /// Returns all files of the machine except those of the agent.
+    fn files(&self) -> BTreeMap<String, String> {
+        let mut files = BTreeMap::new();
+        collect(self.root.path(), self.root.path(), &mut files);
+        files.retain(|path, _| path.starts_with("proc") || path.starts_with("sys"));
+        files
+    }
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("watch=true"))
+}
+
+/// Returns the verb and the resource of a request: `/api/v1/RESOURCE/NAME/SUBRESOURCE`, and the same below `/apis/GROUP/VERSION`.
+fn permission(request: &Request<Body>) -> (String, String) {
+    let parts: Vec<&str> = request
+        .uri()
+        .path()
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    let parts = if parts[0] == "api" {
+        &parts[2..]
+    } else {
+        &parts[3..]
+    };
+    let verb = match *request.method() {
+        Method::PATCH => "patch",
+        Method::GET if is_watch(request) => "watch",
+        Method::GET if parts.len() == 1 => "list",
+        Method::GET => "get",
+        _ => panic!("{request:?}"),
+    };
+    let resource = match parts {
+        [resource] | [resource, _] => (*resource).to_owned(),
+        [resource, _, sub] => format!("{resource}/{sub}"),
+        _ => panic!("{parts:?}"),
+    };
+    (verb.to_owned(), resource)
+}
+
+/// Returns all YAML documents of a file of the package.
+fn packaged(file: &str) -> Vec<Value> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base");
+    let text = fs::read_to_string(directory.join(file)).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+#[test]
+fn the_cluster_role_has_exactly_the_verbs_of_the_requests() {
+    let rig = Rig::new();
+    runtime().unwrap().block_on(async {
+        let (known, mut partitions) = tokio::sync::watch::channel(None::<Vec<NodePartition>>);
+        let cluster = Cluster::new(rig.client(), "n1".to_owned());
+        cluster.follow_once(&known).await.unwrap();
+        let partitions = partitions.borrow_and_update().clone().unwrap();
+        rig.agent().pass(&partitions).await.unwrap();
+        let (known, mut planes) = tokio::sync::watch::channel(None::<Vec<DataPlane>>);
+        cluster.follow_once(&known).await.unwrap();
+        let planes = planes.borrow_and_update().clone().unwrap();
+        rig.agent().pass_data_planes(&planes).await.unwrap();
+    });
+    let documents = packaged("rbac.yaml");
+    let role = documents
+        .iter()
+        .find(|it| it["kind"] == "ClusterRole")
+        .unwrap();
+    let mut allowed = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        for resource in rule["resources"].as_array().unwrap() {
+            for verb in rule["verbs"].as_array().unwrap() {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                allowed.insert((text(verb), text(resource)));
+            }
+        }
+    }
+    assert_eq!(*rig.requests.lock().unwrap(), allowed);
+}
+
+#[test]
+fn files_of_the_package_are_listed_and_agree() {
+    let kustomization = &packaged("kustomization.yaml")[0];
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base");
+    let files: BTreeSet<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "kustomization.yaml")
+        .collect();
+    let listed = kustomization["resources"].as_array().unwrap();
+    let listed: BTreeSet<String> = listed
+        .iter()
+        .map(|it| it.as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(listed, files);
+    let mut accounts = BTreeSet::new();
+    for file in &files {
+        for document in packaged(file) {
+            assert!(
+                document["apiVersion"].is_string() && document["kind"].is_string(),
+                "{file}"
+            );
+            assert!(document["metadata"]["name"].is_string(), "{file}");
+            let pod = &document["spec"]["template"]["spec"];
+            accounts.extend(pod["serviceAccountName"].as_str().map(str::to_owned));
+            for container in pod["containers"].as_array().into_iter().flatten() {
+                let mounts = container["volumeMounts"].as_array().unwrap();
+                let volumes = pod["volumes"].as_array().unwrap();
+                let names = |all: &[Value]| -> BTreeSet<String> {
+                    all.iter()
+                        .map(|it| it["name"].as_str().unwrap().to_owned())
+                        .collect()
+                };
+                assert_eq!(names(mounts), names(volumes));
+            }
+        }
+    }
+    let role = packaged("rbac.yaml");
+    let account = role
+        .iter()
+        .find(|it| it["kind"] == "ServiceAccount")
+        .unwrap();
+    assert_eq!(
+        accounts,
+        [account["metadata"]["name"].as_str().unwrap().to_owned()].into()
+    );
+    let devices = packaged("devices.yaml");
+    let text = devices[0]["data"]["devices.toml"].as_str().unwrap();
+    crate::devices::DevicesConfig::parse(text).unwrap();
+    // The example in the comments is valid as well.
+    let example: String = text
+        .lines()
+        .map(|line| format!("{}\n", line.trim_start_matches("# ")))
+        .collect();
+    assert_eq!(
+        crate::devices::DevicesConfig::parse(&example)
+            .unwrap()
+            .resources
+            .len(),
+        1
+    );
+}
+
+fn node((name, labels): &(&'static str, Value)) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": { "name": name, "labels": labels },
+    })
+}
+
+fn collect(root: &Path, directory: &Path, into: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            collect(root, &path, into);
+        } else {
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            into.insert(name, text.trim().to_owned());
+        }
+    }
+}
+
+fn partition(name: &str, uid: &str, status: Option<&NodeStatus>) -> NodePartition {
+    let value = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition",
+        "metadata": { "name": name, "uid": uid, "generation": 1 },
+        "spec": {
+            "nodeSelector": { "role": "edge" },
+            "request": { "forwarding": { "cpus": "3" }, "machine": { "bootIsolation": false } },
+            "rollout": { "failureDomain": "zone" },
+        },
+        "status": { "nodes": status.into_iter().collect::<Vec<_>>() },
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn plane() -> DataPlane {
+    let value = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "DataPlane",
+        "metadata": { "name": "edge", "uid": "u9", "generation": 3 },
+        "spec": { "nodeSelector": { "role": "edge" }, "bridges": [{ "name": "lan" }] },
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_switch_that_does_not_run_is_reported() {
+    let rig = Rig::new();
+    runtime().unwrap().block_on(async {
+        rig.agent().pass_data_planes(&[plane()]).await.unwrap();
+        let patches = std::mem::take(&mut *rig.patches.lock().unwrap());
+        assert!(
+            patches[0].0.ends_with("/dataplanes/edge/status"),
+            "{patches:?}"
+        );
+        let status = &patches[0].1["status"]["nodes"][0];
+        assert_eq!(status["observedGeneration"], 3);
+        assert_eq!(status["rejected"][0]["object"], "switch");
+        let message = status["rejected"][0]["message"].as_str().unwrap();
+        assert!(message.contains("absent.sock"), "{message}");
+        // No resource, nothing made: the switch is not asked.
+        rig.agent().pass_data_planes(&[]).await.unwrap();
+        assert!(rig.patches.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_partition_is_applied_and_rolled_back_when_its_resource_is_deleted() {
+    let rig = Rig::new();
+    let before = rig.files();
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert!(
+            matches!(
+                status.phase,
+                Phase::Applied | Phase::PendingReboot | Phase::Verified
+            ),
+            "{status:?}"
+        );
+        assert_eq!((status.node.as_str(), status.domain.as_str()), ("n1", "z1"));
+        assert_eq!(status.observed_generation, 1);
+        assert_eq!(
+            status.groups.get("forwarding").map(String::as_str),
+            Some("3")
+        );
+        let governor = "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
+        assert_eq!(rig.files()[governor], "performance");
+
+        // The second pass finds nothing to do.
+        let known = partition("edge", "u1", Some(&status));
+        agent.pass(std::slice::from_ref(&known)).await.unwrap();
+        assert_eq!(rig.reported(), None);
+
+        fs::write(rig.root.path().join(governor), "powersave").unwrap();
+        agent.pass(std::slice::from_ref(&known)).await.unwrap();
+        let drifted = rig.reported().unwrap();
+        assert_eq!(drifted.phase, Phase::Drifted, "{drifted:?}");
+        assert!(
+            drifted.failed_checks[0].file.contains("scaling_governor"),
+            "{drifted:?}"
+        );
+        fs::write(rig.root.path().join(governor), "performance").unwrap();
+
+        // An agent that was started again knows the partition of the former one.
+        let mut agent = rig.agent();
+        agent.pass(&[]).await.unwrap();
+        assert_eq!(rig.files(), before);
+        assert!(
+            !rig.root
+                .path()
+                .join("run/quietwire/agent/partition.json")
+                .exists()
+        );
+    });
+}
+
+#[test]
+fn a_plan_that_collides_with_kubelet_changes_nothing() {
+    let rig = Rig::new();
+    let before = rig.files();
+    rig.configure("kind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n");
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert_eq!(status.phase, Phase::Refused);
+        assert_eq!(status.kubelet_settings.len(), 3, "{status:?}");
+        assert!(status.kubelet_settings[0].starts_with("reservedSystemCPUs: '0,3'"), "{status:?}");
+        assert_eq!(rig.files(), before);
+
+        // A container has the CPU.
+        rig.configure(CONFIGURATION);
+        let state = r#"{"policyName":"static","defaultCpuSet":"1-2","entries":{"7f1c":{"app":"3"}}}"#;
+        fs::write(rig.places().cpu_state, state).unwrap();
+        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert_eq!(
+            status.message,
+            "CPUs 3 are of group 'forwarding' of NodePartition 'edge' and of container 'app' of the pod with UID 7f1c"
+        );
+        assert_eq!(rig.files(), before);
+    });
+}
+
+#[test]
+fn a_node_waits_for_nodes_of_earlier_domains() {
+    let mut rig = Rig::new();
+    rig.nodes
+        .push(("n0", json!({ "role": "edge", "zone": "a0" })));
+    let before = rig.files();
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert_eq!(status.phase, Phase::Planned);
+        assert_eq!(status.message, "waits for node 'n0' of domain 'a0'");
+        assert_eq!(rig.files(), before);
+    });
+}
+
+#[test]
+fn a_second_resource_for_the_same_node_is_refused() {
+    let rig = Rig::new();
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        let both = [partition("edge", "u2", None), partition("core", "u1", None)];
+        agent.pass(&both).await.unwrap();
+        let patches = rig.patches.lock().unwrap().clone();
+        let phases: Vec<(String, Value)> = patches
+            .into_iter()
+            .map(|(path, body)| (path, body["status"]["nodes"][0].clone()))
+            .collect();
+        assert!(phases[0].0.ends_with("/edge/status"), "{phases:?}");
+        assert_eq!(phases[0].1["phase"], "refused");
+        let message = "NodePartition 'core' and NodePartition 'edge' both select node 'n1'";
+        assert_eq!(phases[0].1["message"], message);
+        assert!(phases[1].0.ends_with("/core/status"), "{phases:?}");
+    });
+}
+
+#[test]
+fn a_partition_that_was_applied_by_hand_is_left_alone() {
+    let rig = Rig::new();
+    let state = rig.root.path().join("run/quietwire/partition");
+    fs::create_dir_all(&state).unwrap();
+    let plan = quietwire_host::partition::Plan::default();
+    fs::write(
+        state.join("plan.json"),
+        serde_json::to_string(&plan).unwrap(),
+    )
+    .unwrap();
+    let before = rig.files();
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert_eq!(status.phase, Phase::Failed);
+        assert!(status.message.contains("partition rollback"), "{status:?}");
+        assert_eq!(rig.files(), before);
+        agent.pass(&[]).await.unwrap();
+        assert!(state.join("plan.json").exists());
+    });
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A resource of the device plugin: its devices, and what containers get for them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::DOMAIN;
+use super::config::{DevicesConfig, Kind, ResourceConfig};
+use super::device::Device;
+use super::functions::Functions;
+use super::prefer::prefer;
+use super::sockets::{SharedSwitch, Sockets};
+use crate::cni::RunningSwitch;
+use crate::kubelet::messages::ContainerAllocateResponse;
+
+#[derive(Clone, Debug)]
+enum Devices {
+    Sockets(Sockets),
+    Functions(Functions),
+}
+
+/// A resource of kubelet: `quietwire.io/NAME`.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    short_name: String,
+    devices: Devices,
+}
+
+/// Returns the resources of a configuration. `root` is the root directory of `/sys`.
+#[must_use]
+pub fn resources(config: &DevicesConfig, root: &Path) -> Vec<Resource> {
+    let switch: SharedSwitch = Arc::new(RunningSwitch::new(&config.control_socket));
+    let all = config.resources.iter();
+    all.map(|resource| Resource::new(resource, config, root, &switch))
+        .collect()
+}
+
+impl Resource {
+    pub(super) fn new(
+        resource: &ResourceConfig,
+        config: &DevicesConfig,
+        root: &Path,
+        switch: &SharedSwitch,
+    ) -> Self {
+        let devices = match resource.kind {
+            Kind::Function => Devices::Functions(Functions {
+                resource: resource.name.clone(),
+                cards: resource.cards.clone(),
+                root: root.to_owned(),
+            }),
+            Kind::Memif | Kind::VhostUser => Devices::Sockets(Sockets::new(
+                resource.clone(),
+                config.socket_directory.clone(),
+                Arc::clone(switch),
+            )),
+        };
+        Self {
+            short_name: resource.name.clone(),
+            devices,
+        }
+    }
+
+    /// Returns its name in kubelet: `quietwire.io/NAME`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{DOMAIN}/{}", self.short_name)
+    }
+
+    /// Returns the name of its socket in the directory of device plugins.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("quietwire-{}.sock", self.short_name)
+    }
+
+    pub(super) fn devices(&self) -> Vec<Device> {
+        match &self.devices {
+            Devices::Sockets(sockets) => sockets.devices(),
+            Devices::Functions(functions) => functions.devices(),
+        }
+    }
+
+    pub(super) fn allocate(&self, ids: &[String]) -> Result<ContainerAllocateResponse, String> {
+        match &self.devices {
+            Devices::Sockets(sockets) => sockets.allocate(ids),
+            Devices::Functions(functions) => functions.allocate(ids),
+        }
+    }
+
+    pub(super) fn prefer(&self, available: &[String], must: &[String], size: usize) -> Vec<String> {
+        let devices = self.devices();
+        let node_of = |id: &str| {
+            let mut devices = devices.iter();
+            devices.find(|device| device.id == id)?.node
+        };
+        prefer(&node_of, available, must, size)
+    }
+
+    /// Closes what no container has any more, and opens again what containers lack. `used` are the devices of all containers.
+    ///
+    /// # Errors
+    /// The message of the switch.
+    pub(super) fn collect(
+        &self,
+        used: &BTreeSet<String>,
+        now: Instant,
+    ) -> Result<Vec<String>, String> {
+        match &self.devices {
+            Devices::Sockets(sockets) => sockets.collect(used, now),
+            // Nothing is opened for functions.
+            Devices::Functions(_) => Ok(Vec::new()),
+        }
+    }
+}

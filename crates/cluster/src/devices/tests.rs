@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device plugin with a kubelet and a switch of the test, over real gRPC on Unix sockets.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quietwire_host::machines;
+use quietwire_switch::config::AddPort;
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Request, Response, Status};
+
+use super::sockets::{GRACE, SharedSwitch};
+use super::*;
+use crate::cni::{CniError, ErrorCode, Switch, SwitchPort};
+use crate::kubelet::Places;
+use crate::kubelet::messages::{
+    AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest, Device, Empty,
+    PreferredAllocationRequest, RegisterRequest,
+};
+use crate::kubelet::services::device_plugin::device_plugin_client::DevicePluginClient;
+use crate::kubelet::services::registration::registration_server::{
+    Registration, RegistrationServer,
+};
+use crate::runtime;
+
+/// Time for everything that the test waits for.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A switch that keeps its ports in memory.
+#[derive(Default)]
+struct FakeSwitch {
+    ports: Mutex<Vec<AddPort>>,
+    refused: Mutex<Option<String>>,
+}
+
+impl FakeSwitch {
+    fn names(&self) -> Vec<String> {
+        let ports = self.ports.lock().unwrap();
+        ports.iter().map(|port| port.name.clone()).collect()
+    }
+}
+
+impl Switch for FakeSwitch {
+    fn add_port(&self, port: AddPort) -> Result<(), CniError> {
+        if self.refused.lock().unwrap().as_ref() == Some(&port.name) {
+            return Err(CniError::new(ErrorCode::Refused, "no memory"));
+        }
+        self.ports.lock().unwrap().push(port);
+        Ok(())
+    }
+
+    fn delete_port(&self, name: &str) -> Result<bool, CniError> {
+        let mut ports = self.ports.lock().unwrap();
+        let before = ports.len();
+        ports.retain(|port| port.name != name);
+        Ok(ports.len() < before)
+    }
+
+    fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
+        let port = |name: String| SwitchPort {
+            name,
+            group: "lan".to_owned(),
+        };
+        Ok(self.names().into_iter().map(port).collect())
+    }
+
+    fn bridges(&self) -> Result<Vec<String>, CniError> {
+        Ok(vec!["lan".to_owned()])
+    }
+}
+
+fn config(directory: &Path, text: &str) -> DevicesConfig {
+    let text = format!("socket-directory = \"{}\"\n{text}", directory.display());
+    DevicesConfig::parse(&text).unwrap()
+}
+
+const MEMIF: &str = "[[resource]]\nname = \"memif\"\nkind = \"memif\"\ncount = 2\nbridge = \"lan\"\nvlan = 10\nnode = 1\n";
+
+fn memif(directory: &Path, switch: &Arc<FakeSwitch>) -> Resource {
+    let config = config(directory, MEMIF);
+    let switch: SharedSwitch = switch.clone();
+    Resource::new(&config.resources[0], &config, Path::new("/"), &switch)
+}
+
+fn ids(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn mistakes_in_the_file_of_resources_are_named() {
+    for (text, problem) in [
+        (
+            "name = \"a_b\"\nkind = \"memif\"\ncount = 1",
+            "name: expected",
+        ),
+        (
+            "name = \"a\"\nkind = \"memif\"",
+            "count: expected 1 to 1024",
+        ),
+        (
+            "name = \"a\"\nkind = \"memif\"\ncount = 1\nvlan = 2",
+            "vlan requires bridge",
+        ),
+        (
+            "name = \"a\"\nkind = \"function\"",
+            "cards: name at least one",
+        ),
+        (
+            "name = \"a\"\nkind = \"function\"\ncards = [\"0000:17:00.0\"]\ncount = 1",
+            "keys of sockets",
+        ),
+        ("name = \"a\"\nkind = \"memif\"\ncount = 1\nfoo = 1", "foo"),
+    ] {
+        let error = DevicesConfig::parse(&format!("[[resource]]\n{text}\n")).unwrap_err();
+        assert!(error.contains(problem), "{text}: {error}");
+    }
+    let twice = format!("{MEMIF}{MEMIF}");
+    assert!(
+        DevicesConfig::parse(&twice)
+            .unwrap_err()
+            .contains("exists twice")
+    );
+    let relative = format!("socket-directory = \"run\"\n{MEMIF}");
+    assert!(
+        DevicesConfig::parse(&relative)
+            .unwrap_err()
+            .starts_with("socket-directory: ")
+    );
+}
+
+#[test]
+fn the_file_in_the_guide_is_valid() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kubernetes.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, block) = guide.split_once("\n```toml\n").unwrap();
+    let (text, _) = block.split_once("\n```").unwrap();
+    assert_eq!(DevicesConfig::parse(text).unwrap().resources.len(), 2);
+}
+
+#[test]
+fn an_allocated_socket_is_a_port_with_its_bridge_and_vlan() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(directory.path(), &switch);
+    let response = resource.allocate(&ids(&["memif-0", "memif-1"])).unwrap();
+    assert_eq!(
+        response.envs.get("QUIETWIRE_MEMIF").map(String::as_str),
+        Some("/run/quietwire/memif-0/memif.sock,/run/quietwire/memif-1/memif.sock")
+    );
+    assert_eq!(response.mounts[1].container_path, "/run/quietwire/memif-1");
+    assert_eq!(
+        PathBuf::from(&response.mounts[1].host_path),
+        directory.path().join("memif-1")
+    );
+    let ports = switch.ports.lock().unwrap().clone();
+    let socket = directory.path().join("memif-0/memif.sock");
+    assert_eq!(
+        ports[0].uri,
+        format!("memif:{}?role=server", socket.display())
+    );
+    assert_eq!(ports[0].bridge.as_deref(), Some("lan"));
+    assert_eq!(ports[0].bridging.access.map(|vlan| vlan.get()), Some(10));
+    // The container has ended, and kubelet gives the device to another.
+    resource.allocate(&ids(&["memif-0"])).unwrap();
+    assert_eq!(switch.names(), ["pod-memif-1", "pod-memif-0"]);
+    let error = resource.allocate(&ids(&["memif-9"])).unwrap_err();
+    assert_eq!(error, "no device memif-9 in resource 'memif'");
+}
+
+#[test]
+fn an_allocation_that_the_switch_refuses_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    *switch.refused.lock().unwrap() = Some("pod-memif-1".to_owned());
+    let resource = memif(directory.path(), &switch);
+    let error = resource
+        .allocate(&ids(&["memif-0", "memif-1"]))
+        .unwrap_err();
+    assert_eq!(error, "no memory");
+    assert_eq!(switch.names(), [""; 0]);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn devices_that_no_container_has_are_collected_and_those_in_use_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(directory.path(), &switch);
+    resource.allocate(&ids(&["memif-0", "memif-1"])).unwrap();
+    let used: BTreeSet<String> = ids(&["memif-1"]).into_iter().collect();
+    // kubelet does not list the pod yet.
+    assert_eq!(resource.collect(&used, Instant::now()), Ok(Vec::new()));
+    let later = Instant::now() + GRACE;
+    assert_eq!(resource.collect(&used, later), Ok(ids(&["memif-0"])));
+    assert_eq!(switch.names(), ["pod-memif-1"]);
+    assert!(!directory.path().join("memif-0").exists());
+    assert_eq!(resource.collect(&used, later), Ok(Vec::new()));
+    // The switch is started again.
+    switch.ports.lock().unwrap().clear();
+    assert_eq!(resource.collect(&used, later), Ok(Vec::new()));
+    assert_eq!(switch.names(), ["pod-memif-1"]);
+    assert_eq!(
+        resource.collect(&BTreeSet::new(), later),
+        Ok(ids(&["memif-1"]))
+    );
+    assert_eq!(switch.names(), [""; 0]);
+}
+
+#[test]
+fn virtual_functions_are_devices_with_their_node() {
+    let root = tempfile::tempdir().unwrap();
+    machines::two_packages_with_clusters()
+        .write(root.path())
+        .unwrap();
+    let text =
+        "[[resource]]\nname = \"fast-nic\"\nkind = \"function\"\ncards = [\"0000:17:00.0\"]\n";
+    let config = DevicesConfig::parse(text).unwrap();
+    let resource = resources(&config, root.path()).remove(0);
+    let devices = resource.devices();
+    let found: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+    assert_eq!(found, ["0000:17:00.1", "0000:17:00.2"]);
+    assert!(devices.iter().all(|device| device.node.is_some()));
+    let response = resource.allocate(&ids(&["0000:17:00.2"])).unwrap();
+    assert_eq!(
+        response
+            .envs
+            .get("PCIDEVICE_QUIETWIRE_IO_FAST_NIC")
+            .map(String::as_str),
+        Some("0000:17:00.2")
+    );
+    assert!(resource.allocate(&ids(&["0000:ff:00.0"])).is_err());
+}
+
+/// The registration service of a kubelet.
+struct FakeKubelet(mpsc::UnboundedSender<RegisterRequest>);
+
+#[tonic::async_trait]
+impl Registration for FakeKubelet {
+    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
+        self.0
+            .send(request.into_inner())
+            .map_err(|_| Status::unavailable("the test has ended"))?;
+        Ok(Response::new(Empty {}))
+    }
+}
+
+/// Starts a kubelet. Like kubelet, it removes the sockets of all plugins first.
+fn start_kubelet(
+    directory: &Path,
+    registered: &mpsc::UnboundedSender<RegisterRequest>,
+) -> JoinHandle<()> {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let listener = UnixListener::bind(directory.join("kubelet.sock")).unwrap();
+    let serving = Server::builder()
+        .add_service(RegistrationServer::new(FakeKubelet(registered.clone())))
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    tokio::spawn(async move { serving.await.unwrap() })
+}
+
+async fn client(directory: &Path, endpoint: &str) -> DevicePluginClient<Channel> {
+    let uri = format!("unix://{}", directory.join(endpoint).display());
+    let channel = Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
+    DevicePluginClient::new(channel)
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.unwrap()
+}
+
+#[test]
+fn kubelet_sees_the_devices_and_after_its_restart_they_are_registered_again() {
+    let sockets = tempfile::tempdir().unwrap();
+    let plugins = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(sockets.path(), &switch);
+    let places = Places {
+        device_plugins: plugins.path().to_owned(),
+        pod_resources: plugins.path().join("absent.sock"),
+        ..Places::default()
+    };
+    runtime().unwrap().block_on(async {
+        let (registered, mut registrations) = mpsc::unbounded_channel();
+        let kubelet = start_kubelet(plugins.path(), &registered);
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(serve(vec![resource], places, stopped));
+        let request = within(registrations.recv()).await.unwrap();
+        assert_eq!(request.version, "v1beta1");
+        assert_eq!(request.resource_name, "quietwire.io/memif");
+        assert!(request.options.unwrap().get_preferred_allocation_available);
+
+        let mut plugin = client(plugins.path(), &request.endpoint).await;
+        let listed = within(plugin.list_and_watch(Empty {})).await.unwrap();
+        let first = within(listed.into_inner().message())
+            .await
+            .unwrap()
+            .unwrap();
+        let device = |device: &Device| {
+            let node = device
+                .topology
+                .as_ref()
+                .map(|topology| topology.nodes[0].id);
+            (device.id.clone(), device.health.clone(), node)
+        };
+        let devices: Vec<_> = first.devices.iter().map(device).collect();
+        let expected = |id: &str| (id.to_owned(), "Healthy".to_owned(), Some(1));
+        assert_eq!(devices, [expected("memif-0"), expected("memif-1")]);
+
+        let request = PreferredAllocationRequest {
+            container_requests: vec![ContainerPreferredAllocationRequest {
+                available_device_ids: ids(&["memif-0", "memif-1"]),
+                must_include_device_ids: ids(&["memif-1"]),
+                allocation_size: 1,
+            }],
+        };
+        let preferred = within(plugin.get_preferred_allocation(request))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(preferred.container_responses[0].device_ids, ["memif-1"]);
+        let request = |id: &str| AllocateRequest {
+            container_requests: vec![ContainerAllocateRequest {
+                devices_ids: ids(&[id]),
+            }],
+        };
+        let allocated = within(plugin.allocate(request("memif-1")))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(allocated.container_responses[0].mounts.len(), 1);
+        assert_eq!(switch.names(), ["pod-memif-1"]);
+        let refused = within(plugin.allocate(request("other"))).await.unwrap_err();
+        assert!(refused.message().contains("no device other"), "{refused}");
+
+        kubelet.abort();
+        let kubelet = start_kubelet(plugins.path(), &registered);
+        let again = within(registrations.recv()).await.unwrap();
+        assert_eq!(again.resource_name, "quietwire.io/memif");
+        let mut plugin = client(plugins.path(), &again.endpoint).await;
+        within(plugin.get_device_plugin_options(Empty {}))
+            .await
+            .unwrap();
+        // The device of the running container is still open.
+        assert_eq!(switch.names(), ["pod-memif-1"]);
+
+        stop.send(true).unwrap();
+        within(serving).await.unwrap();
+        kubelet.abort();
+        assert!(!plugins.path().join("quietwire-memif.sock").exists());
+    });
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What kubelet has configured and assigned on this node: its configuration file, the state file of its CPU manager, and its gRPC services on
+//! Unix sockets.
+
+// Files and messages of another program: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod claims;
+mod configuration;
+mod cpu_state;
+mod file;
+#[cfg(test)]
+mod fuzz;
+pub mod messages;
+mod pod_resources;
+pub mod services;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+pub use claims::{Claim, claims};
+pub use configuration::{Configuration, STATIC, STRICT};
+pub use cpu_state::CpuManagerState;
+pub use file::KubeletFileError;
+pub use pod_resources::{PodCpus, PodResourcesError, pod_cpus};
+
+/// Places of kubelet's files and sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Configuration file (`--config`).
+    pub configuration: PathBuf,
+    /// State file of the CPU manager, in kubelet's root directory.
+    pub cpu_state: PathBuf,
+    /// Socket of the pod-resources service.
+    pub pod_resources: PathBuf,
+    /// Directory of the sockets of device plugins, and of kubelet's registration service. The same for every root directory of kubelet.
+    pub device_plugins: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let root = PathBuf::from("/var/lib/kubelet");
+        Self {
+            configuration: root.join("config.yaml"),
+            cpu_state: root.join("cpu_manager_state"),
+            pod_resources: root.join("pod-resources/kubelet.sock"),
+            device_plugins: root.join("device-plugins"),
+        }
+    }
+}
+
+/// What kubelet leaves to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kubelet {
+    /// Its configuration.
+    pub configuration: Configuration,
+    /// State of its CPU manager. `None` if the file does not exist: kubelet has not run yet.
+    pub cpu_state: Option<CpuManagerState>,
+    /// Exclusive CPUs of containers.
+    pub claims: Vec<Claim>,
+}
+
+impl Kubelet {
+    /// Reads the files. `pods` are the exclusive CPUs that the pod-resources service reported, if it replied.
+    ///
+    /// # Errors
+    /// [`KubeletFileError`]: a file cannot be read or parsed.
+    pub fn read(places: &Places, pods: &[PodCpus]) -> Result<Self, KubeletFileError> {
+        let configuration = Configuration::read(&places.configuration)?;
+        let cpu_state = CpuManagerState::read(&places.cpu_state)?;
+        let claims = claims(cpu_state.as_ref(), pods);
+        Ok(Self {
+            configuration,
+            cpu_state,
+            claims,
+        })
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files of kubelet, read within a limit.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read, octets.
+const SIZE_MAX: u64 = 4 << 20;
+
+/// Errors in a file of kubelet.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletFileError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read: {cause}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        cause: io::Error,
+    },
+    /// The file has unexpected contents.
+    #[error("{}: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+}
+
+impl KubeletFileError {
+    /// Returns whether the file does not exist.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Self::Unreadable { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
+    }
+
+    pub(super) fn malformed(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Malformed {
+            path: path.to_owned(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Reads a text file of at most 4 MiB.
+pub(super) fn read(path: &Path) -> Result<String, KubeletFileError> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(SIZE_MAX).read_to_string(&mut text));
+    let length = read.map_err(|cause| KubeletFileError::Unreadable {
+        path: path.to_owned(),
+        cause,
+    })?;
+    if length as u64 >= SIZE_MAX {
+        return Err(KubeletFileError::malformed(path, "larger than 4 MiB"));
+    }
+    Ok(text)
+}

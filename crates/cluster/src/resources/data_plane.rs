@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `DataPlane`: bridges, ports and filter rules of the switch on nodes.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::selector::selects;
+
+/// Configuration of the switch on the nodes that the selector matches.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "quietwire.io",
+    version = "v1alpha1",
+    kind = "DataPlane",
+    status = "DataPlaneStatus",
+    derive = "PartialEq",
+    shortname = "qdp",
+    category = "quietwire",
+    doc = "Bridges, ports and filter rules of the switch on nodes",
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "size(self.nodeSelector) > 0",
+        "message": "nodeSelector is empty: name at least one label, for example kubernetes.io/os: linux"
+    },
+    {
+        "rule": "!has(self.ports) || self.ports.all(p, !has(p.bridge) || (has(self.bridges) && self.bridges.exists(b, b.name == p.bridge)))",
+        "message": "a port names a bridge that bridges does not contain"
+    }
+]))]
+pub struct DataPlaneSpec {
+    /// Labels of the nodes. A node must have all of them.
+    #[schemars(extend("maxProperties" = 16))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Bridges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub bridges: Vec<Bridge>,
+    /// Ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub ports: Vec<Port>,
+    /// Filter rules, as in the file of `quietwire switch rules replace` (TOML).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16_384))]
+    pub rules: Option<String>,
+}
+
+/// A bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bridge {
+    /// Its name.
+    #[schemars(length(max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
+    pub name: String,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.vlan) || has(self.bridge)",
+        "message": "vlan requires bridge"
+    }
+]))]
+pub struct Port {
+    /// Its name.
+    #[schemars(length(max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
+    pub name: String,
+    /// Its URI, as in `quietwire switch add port`.
+    #[schemars(length(min = 3, max = 1024), regex(pattern = "^[a-z][a-z0-9-]*:"))]
+    pub uri: String,
+    /// Its bridge. Default: none, so the port drops all frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub bridge: Option<String>,
+    /// Its VLAN in a VLAN-aware bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+}
+
+/// A change that the switch refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectedChange {
+    /// The object: `bridge lan`, `port left` or `rules`.
+    pub object: String,
+    /// Message of the switch.
+    pub message: String,
+}
+
+/// State of the switch on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SwitchStatus {
+    /// Name of the node.
+    pub node: String,
+    /// Generation of the resource to which the state belongs.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// Time of the last change of the state (RFC 3339).
+    #[serde(default)]
+    pub last_transition_time: String,
+    /// Changes that the switch refused.
+    #[serde(default)]
+    pub rejected: Vec<RejectedChange>,
+}
+
+/// State of the switches on all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataPlaneStatus {
+    /// State of each node. The agent of a node owns the entry of its node.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
+    pub nodes: Vec<SwitchStatus>,
+}
+
+impl DataPlaneSpec {
+    /// Returns whether a node with these labels is selected. An empty selector selects no node.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        selects(&self.node_selector, labels)
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `Network`: a secondary network of pods, attached to a bridge of the switch, with its addresses.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A secondary network of pods.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "quietwire.io",
+    version = "v1alpha1",
+    kind = "Network",
+    namespaced,
+    derive = "PartialEq",
+    shortname = "qnet",
+    category = "quietwire",
+    doc = "Secondary network of pods on a bridge of the switch, with its addresses",
+    printcolumn(name = "Bridge", type_ = "string", json_path = ".spec.bridge"),
+    printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.vlan")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.reservations) || self.reservations.all(r, has(self.ranges) && self.ranges.exists(a, cidr(a.subnet).containsIP(r.address)))",
+        "message": "a reservation is in no subnet of ranges"
+    }
+]))]
+pub struct NetworkSpec {
+    /// Bridge of the switch.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
+    pub bridge: String,
+    /// VLAN in a VLAN-aware bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// MTU of interfaces, octets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 68))]
+    pub mtu: Option<u16>,
+    /// Ranges of addresses. Default: none, so pods get the addresses that they request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub ranges: Vec<Range>,
+    /// Addresses that are kept for a name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["address"]))]
+    pub reservations: Vec<Reservation>,
+}
+
+/// A range of addresses in a subnet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    { "rule": "isCIDR(self.subnet)", "message": "subnet is no prefix like 10.66.0.0/24 or fd00:66::/64" },
+    { "rule": "!isCIDR(self.subnet) || cidr(self.subnet) == cidr(self.subnet).masked()", "message": "subnet has bits beyond its prefix length" },
+    { "rule": "!isCIDR(self.subnet) || !has(self.first) || (isIP(self.first) && cidr(self.subnet).containsIP(self.first))", "message": "first is not in subnet" },
+    { "rule": "!isCIDR(self.subnet) || !has(self.last) || (isIP(self.last) && cidr(self.subnet).containsIP(self.last))", "message": "last is not in subnet" },
+    { "rule": "!isCIDR(self.subnet) || !has(self.gateway) || (isIP(self.gateway) && cidr(self.subnet).containsIP(self.gateway))", "message": "gateway is not in subnet" }
+]))]
+pub struct Range {
+    /// The subnet (`10.66.0.0/24`).
+    #[schemars(length(max = 43))]
+    pub subnet: String,
+    /// First address. Default: the first of the subnet after the network address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 39))]
+    pub first: Option<String>,
+    /// Last address. Default: the last of the subnet before the broadcast address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 39))]
+    pub last: Option<String>,
+    /// Gateway of the subnet. No pod gets this address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 39))]
+    pub gateway: Option<String>,
+}
+
+/// An address that is kept for a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    { "rule": "isIP(self.address)", "message": "address is no IP address" }
+]))]
+pub struct Reservation {
+    /// The address.
+    #[schemars(length(max = 39))]
+    pub address: String,
+    /// Name of the pod, in the namespace of the network.
+    #[schemars(length(min = 1, max = 253))]
+    pub pod: String,
+    /// MAC address of the interface. Default: chosen by the plugin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 17), regex(pattern = "^([0-9a-f]{2}:){5}[0-9a-f]{2}$"))]
+    pub mac: Option<String>,
+}

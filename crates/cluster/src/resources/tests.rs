@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use quietwire_host::partition::{CpuRequest, PartitionRequest, SiblingPolicy};
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn the_printed_definitions_are_those_of_the_package() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base/crds.yaml");
+    let packaged = fs::read_to_string(&path).unwrap();
+    assert!(
+        packaged == to_yaml().unwrap(),
+        "packaging/kubernetes/base/crds.yaml is old (run: quietwire cluster crds > packaging/kubernetes/base/crds.yaml)"
+    );
+}
+
+#[test]
+fn definitions_have_names_versions_and_a_status_of_their_own() {
+    for (definition, plural, is_namespaced, has_status) in [
+        (&definitions()[0], "nodepartitions", false, true),
+        (&definitions()[1], "dataplanes", false, true),
+        (&definitions()[2], "networks", true, false),
+    ] {
+        assert_eq!(
+            definition.metadata.name.as_deref(),
+            Some(&*format!("{plural}.{GROUP}"))
+        );
+        let spec = &definition.spec;
+        assert_eq!(
+            spec.scope,
+            if is_namespaced {
+                "Namespaced"
+            } else {
+                "Cluster"
+            }
+        );
+        assert_eq!(spec.versions.len(), 1);
+        let version = &spec.versions[0];
+        assert_eq!(version.name, "v1alpha1");
+        let subresources = version.subresources.as_ref();
+        let status = subresources.and_then(|it| it.status.as_ref());
+        assert_eq!(status.is_some(), has_status, "{plural}");
+    }
+}
+
+/// Calls `visit` with every schema of a definition and its path.
+fn schemas(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    visit(path, schema);
+    for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+        schemas(child, &format!("{path}.{name}"), visit);
+    }
+    for key in ["items", "additionalProperties"] {
+        if schema[key].is_object() {
+            schemas(&schema[key], &format!("{path}[]"), visit);
+        }
+    }
+}
+
+fn all_schemas(visit: &mut dyn FnMut(&str, &Value)) {
+    for definition in definitions() {
+        let definition = serde_json::to_value(definition).unwrap();
+        let kind = definition["spec"]["names"]["kind"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        schemas(
+            &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
+            &kind,
+            visit,
+        );
+    }
+}
+
+#[test]
+fn schemas_are_structural() {
+    all_schemas(&mut |path, schema| {
+        let is_number_or_text = schema["x-kubernetes-int-or-string"] == json!(true);
+        assert!(
+            schema["type"].is_string() || is_number_or_text,
+            "{path}: {schema}"
+        );
+        for key in ["$ref", "oneOf", "anyOf", "allOf", "not", "definitions"] {
+            assert!(schema.get(key).is_none(), "{path} has {key}");
+        }
+        if schema["x-kubernetes-list-type"] == "map" {
+            let keys = schema["x-kubernetes-list-map-keys"].as_array().unwrap();
+            let required = schema["items"]["required"].as_array().unwrap();
+            assert!(keys.iter().all(|key| required.contains(key)), "{path}");
+        }
+    });
+}
+
+/// The API server estimates the cost of a rule from the bounds of lists and texts, and refuses rules that may take too long.
+#[test]
+fn lists_and_texts_of_specifications_are_bounded() {
+    let mut unbounded = BTreeSet::new();
+    all_schemas(&mut |path, schema| {
+        if !path.contains(".spec") {
+            return;
+        }
+        let bound = match schema["type"].as_str() {
+            Some("array") => "maxItems",
+            Some("string") if schema["enum"].is_null() => "maxLength",
+            Some("object") if schema["additionalProperties"].is_object() => "maxProperties",
+            _ => return,
+        };
+        if schema[bound].is_null() {
+            unbounded.insert(path.to_owned());
+        }
+    });
+    // The API server bounds the values of labels.
+    let values: BTreeSet<String> = ["NodePartition", "DataPlane"]
+        .map(|kind| format!("{kind}.spec.nodeSelector[]"))
+        .into();
+    assert_eq!(unbounded, values);
+}
+
+#[test]
+fn every_validation_rule_has_a_message() {
+    let mut rules = 0;
+    all_schemas(&mut |path, schema| {
+        for rule in schema["x-kubernetes-validations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            rules += 1;
+            assert!(
+                rule["rule"].is_string() && rule["message"].is_string(),
+                "{path}: {rule}"
+            );
+        }
+    });
+    assert_eq!(rules, 13);
+}
+
+#[test]
+fn a_request_of_a_resource_is_that_of_partition_toml() {
+    let spec: NodePartitionSpec = serde_json::from_value(json!({
+        "nodeSelector": { "role": "edge" },
+        "request": {
+            "host": { "cpus": 2, "cachePercent": 20 },
+            "service": {},
+            "forwarding": { "cpus": "4-5", "siblings": "forward", "memoryMib": 512 },
+            "guests": [{ "name": "db", "cpus": 2, "memoryMib": 1024 }],
+            "neighbours": [{ "name": "batch", "cpus": "7" }],
+            "nics": [{ "pci": "0000:17:00.0", "queues": 2 }],
+            "machine": { "bootIsolation": false },
+        },
+    }))
+    .unwrap();
+    let request = spec.request.to_request().unwrap();
+    let text = "[host]\ncpus = 2\ncache-percent = 20\n[service]\n[forwarding]\ncpus = \"4-5\"\nsiblings = \"forward\"\nmemory-mib = 512\n\
+        [[guest]]\nname = \"db\"\ncpus = 2\nmemory-mib = 1024\n[[neighbour]]\nname = \"batch\"\ncpus = \"7\"\n\
+        [[nic]]\npci = \"0000:17:00.0\"\nqueues = 2\n[machine]\nboot-isolation = false\n";
+    assert_eq!(request, PartitionRequest::parse(text).unwrap());
+    assert_eq!(request.forwarding.siblings, SiblingPolicy::Forward);
+    assert_eq!(request.host.cpus, Some(CpuRequest::Count(2)));
+    assert_eq!(spec.rollout.failure_domain, "topology.kubernetes.io/zone");
+    let bad = Request {
+        forwarding: Some(Forwarding {
+            cpus: Some(Cpus::List("5-4".to_owned())),
+            ..Forwarding::default()
+        }),
+        ..Request::default()
+    };
+    let error = bad.to_request().unwrap_err().to_string();
+    assert!(
+        error.starts_with("request.forwarding.cpus: '5-4'"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_selector_selects_nodes_with_all_its_labels() {
+    let spec = |selector: Value| -> NodePartitionSpec {
+        serde_json::from_value(json!({ "nodeSelector": selector })).unwrap()
+    };
+    let labels = [
+        ("a".to_owned(), "1".to_owned()),
+        ("b".to_owned(), "2".to_owned()),
+    ]
+    .into();
+    assert!(spec(json!({ "a": "1" })).selects(&labels));
+    assert!(spec(json!({ "a": "1", "b": "2" })).selects(&labels));
+    assert!(!spec(json!({ "a": "2" })).selects(&labels));
+    assert!(!spec(json!({ "c": "1" })).selects(&labels));
+    assert!(!spec(json!({})).selects(&labels));
+}
+
+#[test]
+fn resources_in_the_guide_have_known_keys() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kubernetes.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let blocks = guide.split("\n```yaml\n").skip(1);
+    let mut kinds = Vec::new();
+    for block in blocks.map(|block| block.split("\n```").next().unwrap()) {
+        let shown: Value = serde_saphyr::from_str(block).unwrap();
+        let read: Value = match shown["kind"].as_str() {
+            Some("NodePartition") => {
+                let read: NodePartition = serde_json::from_value(shown.clone()).unwrap();
+                serde_json::to_value(read).unwrap()
+            }
+            Some("DataPlane") => {
+                let read: DataPlane = serde_json::from_value(shown.clone()).unwrap();
+                serde_json::to_value(read).unwrap()
+            }
+            _ => continue,
+        };
+        kinds.push(shown["kind"].clone());
+        let unknown = missing(&shown["spec"], &read["spec"], "spec");
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+    assert_eq!(kinds, ["NodePartition", "DataPlane"]);
+}
+
+/// Returns the paths of values that were lost or changed.
+fn missing(shown: &Value, read: &Value, path: &str) -> Vec<String> {
+    match shown {
+        Value::Object(all) => {
+            let fields = all.iter();
+            fields
+                .flat_map(|(key, value)| missing(value, &read[key], &format!("{path}.{key}")))
+                .collect()
+        }
+        Value::Array(all) => {
+            let items = all.iter().enumerate();
+            items
+                .flat_map(|(index, value)| {
+                    missing(value, &read[index], &format!("{path}[{index}]"))
+                })
+                .collect()
+        }
+        value if value == read => Vec::new(),
+        _ => vec![path.to_owned()],
+    }
+}
