@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 
@@ -81,10 +81,11 @@ impl Cluster {
         name: &str,
         status: Option<&(impl Serialize + Sync)>,
     ) -> kube::Result<()> {
-        let mut entries = Vec::new();
-        for status in status {
-            entries.push(serde_json::to_value(status).map_err(kube::Error::SerdeError)?);
-        }
+        let entry = status.map(serde_json::to_value).transpose();
+        let entries: Vec<Value> = entry
+            .map_err(kube::Error::SerdeError)?
+            .into_iter()
+            .collect();
         let patch = json!({
             "apiVersion": K::api_version(&()),
             "kind": K::kind(&()),

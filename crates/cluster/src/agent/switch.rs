@@ -55,7 +55,7 @@ impl Running {
 
 impl Orders for Running {
     fn change(&self, change: Change) -> Result<(), String> {
-        ask::<IgnoredAny>(&self.socket, &Request::Change(change))
+        ask::<IgnoredAny>(&self.socket, &Request::Change(Box::new(change)))
             .map(|_| ())
             .map_err(|error| error.to_string())
     }
