@@ -392,7 +392,7 @@ impl Nat {
         let source = address_at(packet, SOURCE_AT).ok_or(NatDrop::Malformed)?;
         if let Some(external) = self.pairs.external_of(source) {
             translate_pair(packet, length, Which::Source, external)?;
-            return self.to_inside_if_external(packet, length);
+            return self.translate_if_external(packet, length);
         }
         let (view, kind) = read(packet, length)?;
         let end = view.end.min(packet.len());
@@ -413,12 +413,12 @@ impl Nat {
                 translate(packet, &view, Which::Source, mapping.external_end());
             }
         }
-        self.to_inside_if_external(packet, length)
+        self.translate_if_external(packet, length)
     }
 
     /// Translates the destination of an outbound packet if it is external (RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7).
     #[inline]
-    fn to_inside_if_external(
+    fn translate_if_external(
         &mut self,
         packet: &mut [u8],
         length: usize,
