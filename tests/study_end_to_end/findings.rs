@@ -87,7 +87,7 @@ fn a_thread_that_sleeps_and_a_device_that_is_idle_are_found() {
 fn a_thread_that_shares_its_cpu_is_found_preempted_by_its_neighbour() {
     let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"pinned\"\n";
     // The ring holds the frames of 3 ms.
-    let found = findings(&study("rx-ring-size = 32", case));
+    let found = findings(&study("rx-ring-size = 64", case));
     let full = of_rule(&found, "ring-full");
     assert!(full.contains("receive ring of S "), "{full}");
     let preempted = of_rule(&found, "preempted");

@@ -80,9 +80,8 @@ pub async fn serve(resources: Vec<Resource>, places: Places, mut stop: watch::Re
             plugged.keep_registered(&places.device_plugins).await;
         }
         // An error means that the sender is gone: nobody could stop this any more.
-        match tokio::time::timeout(LOOK, stop.changed()).await {
-            Ok(Err(_)) => break,
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(_)) = tokio::time::timeout(LOOK, stop.changed()).await {
+            break;
         }
     }
     for plugged in &mut all {
@@ -195,7 +194,7 @@ impl Plugged {
 }
 
 /// Registers a resource with kubelet.
-async fn register(socket: &PathBuf, request: RegisterRequest) -> Result<(), String> {
+async fn register(socket: &Path, request: RegisterRequest) -> Result<(), String> {
     let failed = |cause: String| format!("registration at {}: {cause}", socket.display());
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
         .map_err(|error| failed(error.to_string()))?;
