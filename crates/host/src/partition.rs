@@ -15,8 +15,8 @@ pub use derive::{Proposal, derive, propose};
 pub use quietwire_base::Idle;
 
 pub use plan::{
-    Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Plan,
-    QueueCpu, Reason, Role,
+    Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NODE_MAX,
+    NicPlan, Plan, QueueCpu, Reason, Role,
 };
 pub use request::{
     CpuRequest, DataPlaneRequest, ForwardingRequest, GuestRequest, HostRequest, MachineRequest,

@@ -372,7 +372,7 @@ mod tests {
         let objects: Vec<&str> = rejected.iter().map(|it| it.object.as_str()).collect();
         assert_eq!(objects, ["port a", "port c", "rules"]);
         assert_eq!(rejected[0].message, "+port a: no");
-        assert!(rejected[2].message.contains("foo"), "{rejected:?}");
+        assert!(rejected[2].message.contains("rule[0]"), "{rejected:?}");
         assert_eq!(changes(&switch), ["+bridge lan", "+port b"]);
         // The port of others stays.
         bring(&switch, &DataPlaneSpec::default(), &mut made).unwrap();

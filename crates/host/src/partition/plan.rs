@@ -120,7 +120,8 @@ pub struct Class {
 /// Huge pages of one size on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
-    /// The node. `None` for the pool of the whole machine if the nodes are unknown.
+    /// The node, at most [`NODE_MAX`]. `None` for the pool of the whole machine if the nodes are unknown.
+    #[serde(default, deserialize_with = "node")]
     pub node: Option<u32>,
     /// Size of a page, KiB.
     pub page_kib: u64,
@@ -278,5 +279,39 @@ impl Plan {
     pub fn command_line(&self) -> String {
         let words: Vec<String> = self.boot.iter().map(ToString::to_string).collect();
         words.join(" ")
+    }
+}
+
+/// Highest number of a NUMA node: x86's kernels have at most 1,024 nodes (`MAX_NUMNODES`, include/linux/numa.h). Lists by node have a place
+/// for each lower number.
+pub const NODE_MAX: u32 = 1023;
+
+/// Reads the node of a pool.
+fn node<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let node = Option::<u32>::deserialize(deserializer)?;
+    match node.filter(|node| *node > NODE_MAX) {
+        None => Ok(node),
+        Some(node) => Err(serde::de::Error::custom(format!(
+            "node {node}: the highest node is {NODE_MAX}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_no_kernel_has_are_refused() {
+        let pool = |node: &str| {
+            let text = format!(r#"{{"node":{node},"page_kib":2048,"pages":1,"data_plane_mib":2}}"#);
+            serde_json::from_str::<HugePages>(&text)
+        };
+        assert_eq!(pool("1023").unwrap().node, Some(1023));
+        assert_eq!(pool("null").unwrap().node, None);
+        for node in ["1024", "4294967295"] {
+            let error = pool(node).unwrap_err().to_string();
+            assert!(error.contains("highest node is 1023"), "{error}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of a plan, for several renderers.
 
-use crate::partition::Plan;
+use crate::partition::{NODE_MAX, Plan};
 
 /// Formats the data plane's memory by node, MiB, from node 0 on: `1024,0,1024`. DPDK treats memory without a node as node 0.
 pub(super) fn socket_memory(plan: &Plan) -> String {
@@ -10,7 +10,8 @@ pub(super) fn socket_memory(plan: &Plan) -> String {
         .iter()
         .map(|pool| pool.node.unwrap_or(0))
         .max()
-        .unwrap_or(0);
+        .unwrap_or(0)
+        .min(NODE_MAX);
     let on = |node: u32| {
         let pool = plan
             .huge_pages
