@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of devices.
+
+use super::*;
+
+#[test]
+fn flows_are_hashed_by_addresses_and_ports_as_far_as_the_device_can() {
+    // rte_ethdev.h, RTE_ETH_RSS_*: IPv4 with fragments, TCP, UDP, SCTP and others; the same of IPv6, and its extension
+    // headers. Between them, bit 14 is for frames without IP.
+    const WANTED: u64 = 0x3ffc | 0x3_8000;
+    const IPV4_AND_TCP: u64 = 1 << 2 | 1 << 4;
+    for (can, hashed) in [
+        (u64::MAX, WANTED),
+        (IPV4_AND_TCP | 1 << 14, IPV4_AND_TCP),
+        (1 << 14, 0),
+        (0, 0),
+    ] {
+        // SAFETY: plain integers and pointers, for which zero is a value; both structures are whole.
+        let conf = unsafe {
+            let mut conf: sys::rte_eth_conf = mem::zeroed();
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            info.flow_type_rss_offloads = can;
+            let code = sys::qw_hash_flows(&raw mut conf, &raw const info, 0);
+            assert_eq!(code, 0);
+            conf
+        };
+        assert_eq!(conf.rx_adv_conf.rss_conf.rss_hf, hashed, "{can:x}");
+        let mode = match hashed {
+            0 => sys::RTE_ETH_MQ_RX_NONE,
+            _ => sys::RTE_ETH_MQ_RX_RSS,
+        };
+        assert_eq!(conf.rxmode.mq_mode, mode, "{can:x}");
+    }
+}
+
+/// The Toeplitz hash, bit by bit: each set bit of the input adds the 32 bits of the key from its place on.
+fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+    let bit = |octets: &[u8], at: usize| u32::from(octets[at / 8] >> (7 - at % 8) & 1);
+    let window = |from: usize| (from..from + 32).fold(0, |word, at| word << 1 | bit(key, at));
+    (0..input.len() * 8)
+        .filter(|at| bit(input, *at) == 1)
+        .fold(0, |hash, at| hash ^ window(at))
+}
+
+#[test]
+fn the_toeplitz_hash_of_the_test_is_that_of_the_specification() {
+    // Microsoft, Verifying the RSS Hash Calculation: 66.9.149.187:2794 to 161.142.100.80:1766.
+    let key = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
+        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    ];
+    let input = [66, 9, 149, 187, 161, 142, 100, 80, 0x0a, 0xea, 0x06, 0xe6];
+    assert_eq!(toeplitz(&key, &input), 0x51cc_c178);
+}
+
+#[test]
+fn a_symmetric_key_gives_both_directions_one_hash_and_spreads_flows() {
+    for size in [40_u8, 52] {
+        // SAFETY: plain integers and pointers, for which zero is a value; the key has static storage of 64 octets.
+        let key = unsafe {
+            let mut conf: sys::rte_eth_conf = mem::zeroed();
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            info.flow_type_rss_offloads = u64::MAX;
+            info.hash_key_size = size;
+            assert_eq!(sys::qw_hash_flows(&raw mut conf, &raw const info, 1), 0);
+            let rss = conf.rx_adv_conf.rss_conf;
+            assert_eq!(rss.rss_key_len, size);
+            std::slice::from_raw_parts(rss.rss_key, usize::from(size)).to_vec()
+        };
+        let mut queues = [0_u32; 4];
+        for flow in 0..4000_u16 {
+            let [high, low] = flow.to_be_bytes();
+            let (source, destination) = ([10, 0, high, low], [192, 0, 2, 1]);
+            // Equal words of addresses and ports would cancel each other.
+            let (from, to) = (flow.wrapping_mul(7919).to_be_bytes(), [0, 53]);
+            let there = [&source[..], &destination, &from, &to].concat();
+            let back = [&destination[..], &source, &to, &from].concat();
+            let hash = toeplitz(&key, &there);
+            assert_eq!(hash, toeplitz(&key, &back));
+            queues[hash as usize % 4] += 1;
+        }
+        assert!(queues.iter().all(|count| *count > 500), "{queues:?}");
+    }
+    for (size, can) in [(0, u64::MAX), (65, u64::MAX), (40, 0)] {
+        // SAFETY: as above.
+        let code = unsafe {
+            let mut conf: sys::rte_eth_conf = mem::zeroed();
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            info.flow_type_rss_offloads = can;
+            info.hash_key_size = size;
+            sys::qw_hash_flows(&raw mut conf, &raw const info, 1)
+        };
+        assert_eq!(code, -nix::libc::ENOTSUP, "{size} {can:x}");
+    }
+}
+
+#[test]
+fn the_redirection_table_is_spread_over_the_queues_in_use() {
+    let eal = crate::testing::eal();
+    let options = PortOptions {
+        rx_queues: 3,
+        tx_queues: 3,
+        ..PortOptions::new("spread", 1518)
+    };
+    let pool = Mempool::new(&eal, "spread", 4095, options.data_room()).unwrap();
+    let uri = "null:".parse().unwrap();
+    let mut device = Device::open(&eal, &uri, &options, &pool).unwrap();
+    device.start(&options).unwrap();
+    // SAFETY: the port exists.
+    let queues = (0..6).map(|entry| unsafe { sys::qw_queue_of_hash(device.id, entry) });
+    assert_eq!(queues.collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+}
+
+/// Opens and starts a device whose queue is to interrupt.
+fn interrupting(eal: &Eal, name: &str, uri: &str) -> (Device, PortOptions) {
+    let options = PortOptions {
+        rx_interrupts: true,
+        ..PortOptions::new(name, 1518)
+    };
+    let pool = Mempool::new(eal, name, 4095, options.data_room()).unwrap();
+    let uri = uri.parse().unwrap();
+    let mut device = Device::open(eal, &uri, &options, &pool).unwrap();
+    device.start(&options).unwrap();
+    (device, options)
+}
+
+#[test]
+fn a_driver_without_interrupts_is_refused_by_the_name_of_the_port() {
+    let eal = crate::testing::eal();
+    let (device, options) = interrupting(&eal, "deaf", "null:");
+    let interrupts = [Interrupts::new().unwrap()];
+    let error = device.receivers(&options, &interrupts).unwrap_err();
+    let error = error.to_string();
+    for part in [
+        "deaf",
+        "null: has no receive interrupts",
+        "idle = \"sleep\"",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}

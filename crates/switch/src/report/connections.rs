@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reports about connections, mappings of NAT and load balancers.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use quietwire_tables::filter::Protocol;
+use serde::{Deserialize, Serialize};
+
+/// A page of the connections of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionsReport {
+    /// The connections.
+    pub connections: Vec<ConnectionReport>,
+    /// Position to continue from; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+    /// Number of connections in the table, including expired ones that are not yet removed.
+    pub total: u64,
+    /// Maximum number of connections.
+    pub max_entries: u64,
+    /// Memory of the table, octets.
+    pub octets: u64,
+    /// Counters since the forwarding thread started.
+    pub counters: ConnectionCounters,
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionReport {
+    /// IP protocol.
+    pub protocol: Protocol,
+    /// Source address of the first packet.
+    pub source: IpAddr,
+    /// Source port of the first packet; the identifier of an ICMP echo.
+    pub source_port: u16,
+    /// Destination address of the first packet.
+    pub destination: IpAddr,
+    /// Destination port of the first packet.
+    pub destination_port: u16,
+    /// State ([`quietwire_tables::connections::State`]).
+    pub state: String,
+    /// True if both sides have sent packets.
+    pub is_replied: bool,
+    /// Seconds until it expires, unless further packets arrive.
+    pub expires_in_s: u32,
+    /// Packets of the original direction and of the other.
+    pub packets: [u64; 2],
+    /// Octets of IP packets of the original direction and of the other.
+    pub octets: [u64; 2],
+    /// External endpoint that NAT has for the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_source: Option<SocketAddr>,
+    /// External endpoint that NAT has for the destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_destination: Option<SocketAddr>,
+}
+
+/// An instance of NAT.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NatReport {
+    /// Its name.
+    pub name: String,
+    /// The outside interface.
+    pub interface: String,
+    /// External addresses, without those of one-to-one translations.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Number of mappings, without published ports, including expired ones that are not yet removed.
+    pub mappings: u64,
+    /// Maximum number of mappings.
+    pub max_mappings: u64,
+    /// Number of published ports.
+    pub published: u64,
+    /// Number of one-to-one translations.
+    pub one_to_one: u64,
+    /// Number of hosts with mappings.
+    pub hosts: u64,
+    /// Memory of the tables, octets.
+    pub octets: u64,
+    /// Packets translated from the inside.
+    pub outbound: u64,
+    /// Packets translated from the outside.
+    pub inbound: u64,
+    /// Packets between inside hosts by their external endpoints.
+    pub hairpinned: u64,
+    /// Packets that were not translated, by reason ([`quietwire_tables::nat::NatDrop`]). Those to an address of the router itself are for the
+    /// router, and the others are dropped.
+    pub refused: BTreeMap<String, u64>,
+    /// New mappings.
+    pub created: u64,
+    /// Expired mappings.
+    pub expired: u64,
+    /// Events of port blocks that are not in the log.
+    pub events_lost: u64,
+}
+
+/// A load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadBalancerReport {
+    /// Its name.
+    pub name: String,
+    /// Protocol: `tcp` or `udp`.
+    pub protocol: String,
+    /// The virtual endpoint.
+    pub endpoint: SocketAddr,
+    /// Number of connections, including expired ones that are not yet removed.
+    pub connections: u64,
+    /// Maximum number of connections.
+    pub max_connections: u64,
+    /// New connections.
+    pub created: u64,
+    /// Connections that went to another backend, because theirs is down or removed.
+    pub moved: u64,
+    /// Connections that were not complete or were closed, and gave their space to others.
+    pub replaced: u64,
+    /// Packets dropped, by reason ([`quietwire_tables::balance::BalanceDrop`]).
+    pub dropped: BTreeMap<String, u64>,
+    /// Backends.
+    pub backends: Vec<BackendReport>,
+}
+
+/// A backend of a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// Its endpoint.
+    pub endpoint: SocketAddr,
+    /// Its share of new connections, relative to the others.
+    pub weight: u32,
+    /// State: `up`, `draining` or `down`.
+    pub state: String,
+    /// Its connections.
+    pub connections: u64,
+    /// Packets to it.
+    pub packets_in: u64,
+    /// Packets from it.
+    pub packets_out: u64,
+}
+
+/// A page of the mappings of an instance of NAT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingsReport {
+    /// The mappings.
+    pub mappings: Vec<MappingReport>,
+    /// Position to continue from; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+}
+
+/// A mapping of NAT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingReport {
+    /// Name of the instance.
+    pub nat: String,
+    /// Protocol: `tcp`, `udp` or `icmp`.
+    pub protocol: String,
+    /// Inside endpoint. The port of an ICMP echo is its identifier.
+    pub inside: SocketAddr,
+    /// External endpoint.
+    pub outside: SocketAddr,
+    /// Seconds until it expires without packets from the inside; none for a published port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_s: Option<u32>,
+}
+
+/// Counters of connection tracking.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionCounters {
+    /// Packets by class ([`quietwire_tables::connections::CtState`]).
+    pub packets: BTreeMap<String, u64>,
+    /// Invalid packets by reason ([`quietwire_tables::connections::InvalidReason`]).
+    pub invalid: BTreeMap<String, u64>,
+    /// Refused connections by reason ([`quietwire_tables::connections::Refusal`]).
+    pub refused: BTreeMap<String, u64>,
+    /// New connections.
+    pub created: u64,
+    /// Expired connections.
+    pub expired: u64,
+    /// Connections dropped early, in favour of new ones.
+    pub dropped_early: u64,
+    /// Connections removed by request.
+    pub flushed: u64,
+}
