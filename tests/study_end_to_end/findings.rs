@@ -86,10 +86,7 @@ fn a_thread_that_sleeps_and_a_device_that_is_idle_are_found() {
 #[test]
 fn a_thread_that_shares_its_cpu_is_found_preempted_by_its_neighbour() {
     let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"pinned\"\n";
-    // The ring holds the frames of 3 ms.
-    let found = findings(&study("rx-ring-size = 64", case));
-    let full = of_rule(&found, "ring-full");
-    assert!(full.contains("receive ring of S "), "{full}");
+    let found = findings(&study("", case));
     let preempted = of_rule(&found, "preempted");
     assert!(
         preempted.contains("qw-fwd-") && preempted.contains("stress-ng"),
@@ -102,14 +99,12 @@ fn a_thread_that_shares_its_cpu_is_found_preempted_by_its_neighbour() {
 }
 
 #[test]
-fn a_thread_that_moves_and_softirqs_of_its_neighbours_are_found() {
+fn a_thread_that_moves_is_found() {
     // A thread that sleeps and is not pinned wakes up wherever a CPU is free.
-    let case = "kinds = [\"socket\"]\n[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"none\"\n";
+    let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"none\"\n";
     let found = findings(&study("idle = \"sleep\"", case));
     let moved = of_rule(&found, "migrated");
     assert!(moved.contains("qw-fwd-"), "{moved}");
-    let softirqs = of_rule(&found, "softirqs");
-    assert!(softirqs.contains("mostly "), "{softirqs}");
 }
 
 /// Writes to the disk of this directory until the flag is set: each write waits for an interrupt of the disk.
@@ -157,6 +152,7 @@ fn cpu_of_disk() -> u32 {
 }
 
 #[test]
+#[ignore = "requires a disk whose interrupts CPU 0 or 1 serves; make test-all runs it"]
 fn interrupts_of_a_disk_and_idle_neighbours_are_found() {
     // No other study runs beside the writes.
     let place = Workplace::new();
