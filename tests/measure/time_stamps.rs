@@ -114,7 +114,7 @@ fn time_stamps_have_the_variation_of_the_result() {
     let output = workspace
         .quietwire(&["generate", "--json", "--rate", "20k", "--low-rate", "1k"])
         .args(["--duration", "300ms", "--warm-up", "50ms", "--no-huge"])
-        .args(["--timestamps", file])
+        .args(["--timestamps", file, "--isolation", "none"])
         .args(&ports)
         .output()
         .unwrap();
@@ -135,6 +135,7 @@ fn time_stamps_have_the_variation_of_the_result() {
         .arg(&store)
         .args(["--set", "loads-percent=[50]", "--max-rate-pps", "50k"])
         .args(["--duration", "1s", "--warm-up", "50ms", "--no-huge"])
+        .args(["--isolation", "none"])
         .args(&ports)
         .output()
         .unwrap();
