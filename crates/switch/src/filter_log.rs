@@ -91,12 +91,18 @@ impl FilterLog {
         writer
     }
 
-    /// Sets the names of ports, by number.
+    /// Sets the names of ports, by number, and frees the rings of threads that have ended. The thread that prints may not free them: the C
+    /// library opens a file of `/proc` when it returns much memory, and the thread's filter of system calls denies that.
     pub(crate) fn set_ports(&self, names: Vec<Option<String>>) {
         *locked(&self.ports) = names;
+        let is_used = |reader: &Consumer<LogRecord>| !reader.is_abandoned() || !reader.is_empty();
+        let mut readers = locked(&self.readers);
+        let unused: Vec<_> = readers.extract_if(.., |reader| !is_used(reader)).collect();
+        drop(readers);
+        drop(unused);
     }
 
-    /// Prints what is in the rings, and forgets rings of threads that have ended.
+    /// Prints what is in the rings.
     pub(crate) fn print(&self) {
         for line in self.take_lines() {
             tracing::info!("{line}");
@@ -113,7 +119,6 @@ impl FilterLog {
                 lines.push(record.line(&locked(&self.ports)));
             }
         }
-        readers.retain(|reader| !reader.is_abandoned() || !reader.is_empty());
         lines
     }
 }
@@ -143,6 +148,8 @@ mod tests {
         drop(writer);
         // A thread that has ended has its last lines.
         assert!(log.take_lines()[0].contains("number 0"));
+        assert_eq!(locked(&log.readers).len(), 1);
+        log.set_ports(Vec::new());
         assert!(locked(&log.readers).is_empty());
     }
 }
