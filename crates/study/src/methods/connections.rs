@@ -5,6 +5,7 @@ mod concurrent;
 mod keys;
 mod latency;
 mod per_second;
+mod search;
 mod throughput;
 mod transactions;
 

@@ -19,14 +19,13 @@ use quietwire_tester::self_test::{
     CaseReport, ConnectionCaseReport, ConnectionSelfTestOptions, DeviceLink, DeviceOptions, Fault,
     Lie, SelfTestOptions, Verdict, serve_device,
 };
-use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, require_memory, stop_on_signals};
-use crate::text::{print, say};
+use crate::exit::{MissingPrerequisite, Usage, require_memory, stop_on_signals};
+use crate::text::say;
 use crate::units::{Rate, parse_connection_rate, parse_positive_duration, parse_rate};
-use outcome::outcome;
+use outcome::{Conclusion, outcome};
 
 /// Check the tester's figures against a device that misbehaves by a script and counts what it does.
 #[derive(Debug, Args)]
@@ -253,41 +252,14 @@ fn device_words(args: &SelfTestArgs, cpu: u32, frame_size_max: u16) -> Result<Ve
 
 /// Prints the reports and chooses the outcome.
 fn conclude(args: &SelfTestArgs, options: &SelfTestOptions, reports: &[CaseReport]) -> Result<()> {
-    let count = |is_counted: fn(&Verdict) -> bool| {
-        let counted = reports.iter().filter(|report| is_counted(&report.verdict));
-        counted.count()
+    let conclusion = Conclusion {
+        is_json: args.json,
+        duration_s: options.duration_s,
+        seed: options.seed,
+        difference: "the tester's figures differ",
+        rate_option: "--rate",
     };
-    let agreeing = count(|verdict| matches!(verdict, Verdict::Agrees));
-    let differing = count(|verdict| matches!(verdict, Verdict::Differs(_)));
-    let not_proven = count(|verdict| matches!(verdict, Verdict::NotProven(_)));
-    if args.json {
-        print(serde_json::to_string_pretty(&json!({
-            "duration_s": options.duration_s,
-            "seed": options.seed,
-            "agreeing": agreeing,
-            "differing": differing,
-            "not_proven": not_proven,
-            "cases": reports,
-        }))?)?;
-    } else {
-        print(text(reports))?;
-        print(format!(
-            "{agreeing} of {} cases agree, {differing} differ, {not_proven} are not proven",
-            reports.len()
-        ))?;
-    }
-    if differing > 0 {
-        bail!(CheckFailed(format!(
-            "the tester's figures differ from the ledger of the device in {differing} of {} cases",
-            reports.len()
-        )));
-    }
-    if agreeing == 0 {
-        bail!(CheckFailed(
-            "no case could be proven (use a lower --rate, or CPUs without other work)".to_owned()
-        ));
-    }
-    Ok(())
+    conclusion.print(reports, |report| &report.verdict, text)
 }
 
 fn mpps(rate_pps: f64) -> String {

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `[concurrent-connections]`: largest number of connections that are open at once (RFC 9411, section 7.5).
 
-use quietwire_search::ConfigError;
-use quietwire_search::procedure::{ConversationQuantity, ConversationSearch};
+use quietwire_search::procedure::ConversationQuantity;
 use serde::{Deserialize, Serialize};
 
-use super::super::estimate::Estimate;
-use super::super::machine::Machine;
-use super::super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
-};
 use super::super::step_kind::StepKind;
 use super::keys::{self, SearchKeys};
+use super::search::ConnectionSearch;
 use crate::file::Percent;
-use crate::file::limits::Checked;
 
 /// Search for the largest number of open connections (`[concurrent-connections]`; RFC 9411, section 7.5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,10 +36,13 @@ pub struct ConcurrentConnectionsPlan {
     pub pause_s: f64,
 }
 
-impl ConcurrentConnectionsPlan {
+impl ConnectionSearch for ConcurrentConnectionsPlan {
+    const NAME: &'static str = "concurrent-connections";
+    const KIND: StepKind = StepKind::ConcurrentConnections;
+
     fn keys(&self) -> SearchKeys {
         SearchKeys {
-            section: "concurrent-connections",
+            section: Self::NAME,
             quantity: ConversationQuantity::ConcurrentConnections,
             max: f64::from(self.max_connections),
             max_key: "max-connections",
@@ -57,47 +54,12 @@ impl ConcurrentConnectionsPlan {
             opening_per_s: self.opening_per_s,
         }
     }
-}
 
-impl Method for ConcurrentConnectionsPlan {
-    fn section(&self) -> &'static str {
-        "concurrent-connections"
+    fn duration_s(&self) -> Option<f64> {
+        self.duration_s
     }
 
-    fn check(&self, around: &StudyContext<'_>) -> Checked {
-        self.keys().check(around, self.duration_s)
-    }
-
-    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
-        let duration_s = self.duration_s.unwrap_or(around.trials.duration_s);
-        Planned::new(StepKind::ConcurrentConnections, duration_s, self.clone())
-    }
-
-    fn shorten(&mut self) {
+    fn forget_duration(&mut self) {
         self.duration_s = None;
     }
-
-    fn opens_connections(&self) -> bool {
-        true
-    }
-}
-
-impl Work for ConcurrentConnectionsPlan {
-    fn machine(&self, common: &Common, _found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
-        let search = ConversationSearch::new(self.keys().config(common)?)?;
-        Ok(Machine::Procedure(Box::new(search)))
-    }
-
-    fn bound(&self, common: &Common) -> Estimate {
-        self.keys().bound(common)
-    }
-}
-
-impl Offered for ConcurrentConnectionsPlan {
-    const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
-        name: "concurrent-connections",
-        section: "concurrent-connections",
-        defaults: &[],
-        search: RateSearch::No,
-    }];
 }

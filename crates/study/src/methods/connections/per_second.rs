@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `[connections-per-second]`: highest rate of connections that are opened, used and closed (RFC 9411, section 7.2).
 
-use quietwire_search::ConfigError;
-use quietwire_search::procedure::{ConversationQuantity, ConversationSearch};
+use quietwire_search::procedure::ConversationQuantity;
 use serde::{Deserialize, Serialize};
 
-use super::super::estimate::Estimate;
-use super::super::machine::Machine;
-use super::super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
-};
 use super::super::step_kind::StepKind;
 use super::keys::{self, SearchKeys};
+use super::search::ConnectionSearch;
 use crate::file::Percent;
-use crate::file::limits::Checked;
 
 /// Search for the highest rate of connections (`[connections-per-second]`; RFC 9411, section 7.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,10 +33,13 @@ pub struct ConnectionsPerSecondPlan {
     pub pause_s: f64,
 }
 
-impl ConnectionsPerSecondPlan {
+impl ConnectionSearch for ConnectionsPerSecondPlan {
+    const NAME: &'static str = "connections-per-second";
+    const KIND: StepKind = StepKind::ConnectionsPerSecond;
+
     fn keys(&self) -> SearchKeys {
         SearchKeys {
-            section: "connections-per-second",
+            section: Self::NAME,
             quantity: ConversationQuantity::ConnectionsPerSecond,
             max: self.max_per_s,
             max_key: "max-per-s",
@@ -54,47 +51,12 @@ impl ConnectionsPerSecondPlan {
             opening_per_s: keys::opening_per_s(),
         }
     }
-}
 
-impl Method for ConnectionsPerSecondPlan {
-    fn section(&self) -> &'static str {
-        "connections-per-second"
+    fn duration_s(&self) -> Option<f64> {
+        self.duration_s
     }
 
-    fn check(&self, around: &StudyContext<'_>) -> Checked {
-        self.keys().check(around, self.duration_s)
-    }
-
-    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
-        let duration_s = self.duration_s.unwrap_or(around.trials.duration_s);
-        Planned::new(StepKind::ConnectionsPerSecond, duration_s, self.clone())
-    }
-
-    fn shorten(&mut self) {
+    fn forget_duration(&mut self) {
         self.duration_s = None;
     }
-
-    fn opens_connections(&self) -> bool {
-        true
-    }
-}
-
-impl Work for ConnectionsPerSecondPlan {
-    fn machine(&self, common: &Common, _found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
-        let search = ConversationSearch::new(self.keys().config(common)?)?;
-        Ok(Machine::Procedure(Box::new(search)))
-    }
-
-    fn bound(&self, common: &Common) -> Estimate {
-        self.keys().bound(common)
-    }
-}
-
-impl Offered for ConnectionsPerSecondPlan {
-    const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
-        name: "connections-per-second",
-        section: "connections-per-second",
-        defaults: &[],
-        search: RateSearch::No,
-    }];
 }

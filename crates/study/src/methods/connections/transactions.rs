@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `[transactions-per-second]`: highest rate of transactions on connections that stay open (RFC 9411, section 6.3.3).
 
-use quietwire_search::ConfigError;
-use quietwire_search::procedure::{ConversationQuantity, ConversationSearch};
+use quietwire_search::procedure::ConversationQuantity;
 use serde::{Deserialize, Serialize};
 
-use super::super::estimate::Estimate;
-use super::super::machine::Machine;
-use super::super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
-};
 use super::super::step_kind::StepKind;
 use super::keys::{self, SearchKeys};
+use super::search::ConnectionSearch;
 use crate::file::Percent;
-use crate::file::limits::Checked;
 
 /// Search for the highest rate of transactions on open connections (`[transactions-per-second]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,10 +36,13 @@ pub struct TransactionsPerSecondPlan {
     pub pause_s: f64,
 }
 
-impl TransactionsPerSecondPlan {
+impl ConnectionSearch for TransactionsPerSecondPlan {
+    const NAME: &'static str = "transactions-per-second";
+    const KIND: StepKind = StepKind::TransactionsPerSecond;
+
     fn keys(&self) -> SearchKeys {
         SearchKeys {
-            section: "transactions-per-second",
+            section: Self::NAME,
             quantity: ConversationQuantity::TransactionsPerSecond,
             max: self.max_per_s,
             max_key: "max-per-s",
@@ -57,47 +54,12 @@ impl TransactionsPerSecondPlan {
             opening_per_s: keys::opening_per_s(),
         }
     }
-}
 
-impl Method for TransactionsPerSecondPlan {
-    fn section(&self) -> &'static str {
-        "transactions-per-second"
+    fn duration_s(&self) -> Option<f64> {
+        self.duration_s
     }
 
-    fn check(&self, around: &StudyContext<'_>) -> Checked {
-        self.keys().check(around, self.duration_s)
-    }
-
-    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
-        let duration_s = self.duration_s.unwrap_or(around.trials.duration_s);
-        Planned::new(StepKind::TransactionsPerSecond, duration_s, self.clone())
-    }
-
-    fn shorten(&mut self) {
+    fn forget_duration(&mut self) {
         self.duration_s = None;
     }
-
-    fn opens_connections(&self) -> bool {
-        true
-    }
-}
-
-impl Work for TransactionsPerSecondPlan {
-    fn machine(&self, common: &Common, _found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
-        let search = ConversationSearch::new(self.keys().config(common)?)?;
-        Ok(Machine::Procedure(Box::new(search)))
-    }
-
-    fn bound(&self, common: &Common) -> Estimate {
-        self.keys().bound(common)
-    }
-}
-
-impl Offered for TransactionsPerSecondPlan {
-    const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
-        name: "transactions-per-second",
-        section: "transactions-per-second",
-        defaults: &[],
-        search: RateSearch::No,
-    }];
 }

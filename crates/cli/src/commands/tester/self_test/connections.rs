@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tester self-test --connections`: the tester's account of connections beside the ledger of a stateful device that lies.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use quietwire_tester::self_test::{ConnectionCaseReport, ConnectionSelfTestOptions, Verdict};
-use serde_json::json;
 
 use super::super::table::table;
-use super::outcome::outcome;
-use crate::exit::CheckFailed;
-use crate::text::print;
+use super::outcome::{Conclusion, outcome};
 
 /// Formats the outcome of one case.
 pub(super) fn line(report: &ConnectionCaseReport) -> String {
@@ -54,40 +51,12 @@ pub(super) fn conclude(
     options: &ConnectionSelfTestOptions,
     reports: &[ConnectionCaseReport],
 ) -> Result<()> {
-    let count = |is_counted: fn(&Verdict) -> bool| {
-        let counted = reports.iter().filter(|report| is_counted(&report.verdict));
-        counted.count()
+    let conclusion = Conclusion {
+        is_json,
+        duration_s: options.duration_s,
+        seed: options.seed,
+        difference: "the tester's account of connections differs",
+        rate_option: "--connections-rate",
     };
-    let agreeing = count(|verdict| matches!(verdict, Verdict::Agrees));
-    let differing = count(|verdict| matches!(verdict, Verdict::Differs(_)));
-    let not_proven = count(|verdict| matches!(verdict, Verdict::NotProven(_)));
-    if is_json {
-        print(serde_json::to_string_pretty(&json!({
-            "duration_s": options.duration_s,
-            "seed": options.seed,
-            "agreeing": agreeing,
-            "differing": differing,
-            "not_proven": not_proven,
-            "cases": reports,
-        }))?)?;
-    } else {
-        print(text(reports))?;
-        print(format!(
-            "{agreeing} of {} cases agree, {differing} differ, {not_proven} are not proven",
-            reports.len()
-        ))?;
-    }
-    if differing > 0 {
-        bail!(CheckFailed(format!(
-            "the tester's account of connections differs from the ledger of the device in {differing} of {} cases",
-            reports.len()
-        )));
-    }
-    if agreeing == 0 {
-        bail!(CheckFailed(
-            "no case could be proven (use a lower --connections-rate, or CPUs without other work)"
-                .to_owned()
-        ));
-    }
-    Ok(())
+    conclusion.print(reports, |report| &report.verdict, text)
 }
