@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Results in the JSON of FD.io CSIT, for programs that read its tests: one document for each search of NDR and PDR. docs/csit.md has the
-//! mapping. The names of the keys are those of CSIT's test model 1.5 (`ndrpdr`), and deployments have the names of OPNFV's vsperf.
+//! mapping. The names of the keys are those of CSIT's test model (`ndrpdr`), not checked against its schema; deployments have the names of
+//! OPNFV's vsperf.
 
 use quietwire_search::{Findings, LatencyLoad};
 use quietwire_study::{

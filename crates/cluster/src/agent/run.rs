@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_secs(60);
 const KUBELET: Duration = Duration::from_secs(5);
 /// File with what the agent has made in the switch, below the root directory.
 const MADE: &str = "run/quietwire/agent/data-plane.json";
-/// Interval at which the flag of a signal is looked at.
+/// Interval at which the agent reads the flag of a signal.
 const STOP: Duration = Duration::from_millis(250);
 
 /// Options of the agent.

@@ -29,9 +29,9 @@ const VERSION: &str = "v1beta1";
 const KUBELET: &str = "kubelet.sock";
 /// Time for a reply of kubelet.
 const REPLY: Duration = Duration::from_secs(10);
-/// Interval at which the sockets are looked at: kubelet removes them when it starts.
+/// Interval at which the plugin checks its sockets: kubelet removes them when it starts.
 const LOOK: Duration = Duration::from_secs(1);
-/// Interval at which devices are looked at, and those that no container has are collected.
+/// Interval at which the plugin checks its devices, and collects those that no container has.
 const COLLECT: Duration = Duration::from_secs(10);
 
 /// Identity of a socket: a new one at the same path has another.
