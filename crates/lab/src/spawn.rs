@@ -70,8 +70,8 @@ mod tests {
 
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
-    use quietwire_base::Deadline;
     use quietwire_base::supervised::WITH_PARENT;
+    use quietwire_base::{Deadline, wait_until};
 
     use super::*;
 
@@ -114,7 +114,9 @@ mod tests {
         let log = directory.path().join("log");
         let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
         let child = spawn(&mut journal, &command, None, Streams::Log(&log)).unwrap();
-        assert_eq!(with_word(&word).len(), 1);
+        // Until the program is executed, the process is the shell.
+        let executed = wait_until(Duration::from_secs(60), || with_word(&word).len() == 1);
+        assert!(executed, "no process has the word {word}");
         drop(child);
         let on_a_full_disk = || {
             let disk = directory.path().join("disk");
