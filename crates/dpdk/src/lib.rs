@@ -40,8 +40,8 @@ pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
 pub use mempool::Mempool;
 pub use port::{
-    FrameReader, FrameSource, FramesTaken, Guest, Port, PortHandle, PortOptions, PortStats,
-    RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode, remove_left_veth_pairs,
+    FrameReader, FrameSource, FramesTaken, FreeSlots, Guest, Port, PortHandle, PortOptions,
+    PortStats, RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode, remove_left_veth_pairs,
     remove_left_xdp_programs, restore_left_functions,
 };
 pub use quietwire_base::BURST_MAX;

@@ -554,6 +554,7 @@ impl Ends {
             if piece > 200 {
                 count += sender.fill_each(1, length, |buffer| {
                     assert!(buffer.octets.copy_from(frame) == length);
+                    piece % 2 == 0
                 });
                 continue;
             }

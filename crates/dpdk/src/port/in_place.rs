@@ -14,6 +14,18 @@ const SHORT: usize = 64;
 /// Octets of the longest frame of any ring.
 const LONGEST: usize = 65_535;
 
+/// Free slots of a ring.
+pub trait FreeSlots {
+    /// Fills up to `most` free slots with frames of `length` octets each, which `write` writes into their buffers. Ends early if no slot
+    /// is free, a frame does not fit into one buffer, or `write` returns false: that slot stays free. Returns the number of frames.
+    fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        write: impl FnMut(SlotBuffer<'_>) -> bool,
+    ) -> usize;
+}
+
 /// Source of frames, which writes them into the buffers of a ring.
 pub trait FrameSource {
     /// Returns the length of the next frame, octets without FCS.
@@ -27,6 +39,17 @@ pub trait FrameSource {
 
     /// Writes the next frame to the start of a buffer, which has at least [`Self::next_length`] octets.
     fn write(&mut self, buffer: SlotBuffer<'_>);
+
+    /// Writes the next frames, at most `most` of `length` octets each, into free slots, up to a frame that only [`Self::write`] can write.
+    /// Returns their number. A source that keeps its state in local variables meanwhile has it in registers: frames are written to memory
+    /// that could be the source's own for all that the compiler knows.
+    #[inline(always)]
+    fn write_row(&mut self, slots: &mut impl FreeSlots, most: usize, length: usize) -> usize {
+        slots.fill_each(most, length, |buffer| {
+            self.write(buffer);
+            true
+        })
+    }
 
     /// Writes the next frame into private memory of [`Self::next_length`] octets. The ring distributes it over several buffers.
     fn write_apart(&mut self, frame: &mut [u8]);
@@ -120,20 +143,22 @@ pub(crate) trait BufferSink: Sink {
     fn fill(&mut self, length: usize);
 
     /// Fills up to `most` free slots with frames of `length` octets each, which `write` writes into their buffers. Ends early at a slot
-    /// for which [`Self::buffer`] has an error. Returns the number of frames.
+    /// for which [`Self::buffer`] has an error or `write` returns false. Returns the number of frames.
     #[inline(always)]
     fn fill_each(
         &mut self,
         most: usize,
         length: usize,
-        mut write: impl FnMut(SlotBuffer<'_>),
+        mut write: impl FnMut(SlotBuffer<'_>) -> bool,
     ) -> usize {
         let mut filled = 0;
         while filled < most {
             let Ok(buffer) = self.buffer(length) else {
                 break;
             };
-            write(buffer);
+            if !write(buffer) {
+                break;
+            }
             self.fill(length);
             filled += 1;
         }
@@ -157,6 +182,21 @@ pub(crate) trait BufferSink: Sink {
     }
 }
 
+/// The free slots of a ring, for a source.
+struct Free<'ring, S>(&'ring mut S);
+
+impl<S: BufferSink> FreeSlots for Free<'_, S> {
+    #[inline(always)]
+    fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        write: impl FnMut(SlotBuffer<'_>) -> bool,
+    ) -> usize {
+        self.0.fill_each(most, length, write)
+    }
+}
+
 /// Writes up to `count` frames of a source into free slots, and publishes them. The peer may miss a notification until [`settle`]: a
 /// barrier after each burst would wait until all of its writes have reached the cache.
 // Not inlined, so that the loop has all registers.
@@ -173,7 +213,7 @@ pub(crate) fn write<S: BufferSink>(
     while taken.written < count {
         let length = source.next_length();
         let row = source.equally_long().min(count - taken.written);
-        let filled = sink.fill_each(row, length, |buffer| source.write(buffer));
+        let filled = source.write_row(&mut Free(sink), row, length);
         taken.written += filled;
         taken.sent += filled;
         octets += (filled * length) as u64;
@@ -181,7 +221,7 @@ pub(crate) fn write<S: BufferSink>(
             continue;
         }
         match sink.buffer(length) {
-            // A slot became free meanwhile.
+            // A slot became free meanwhile, or the source has to write the frame in another way.
             Ok(buffer) => {
                 source.write(buffer);
                 sink.fill(length);
@@ -436,6 +476,53 @@ mod tests {
             assert_eq!(frame.len(), self.next[0]);
             self.take(false);
         }
+    }
+
+    /// Frames that end each row at its second frame.
+    struct Interrupted(Frames);
+
+    impl FrameSource for Interrupted {
+        fn next_length(&self) -> usize {
+            self.0.next_length()
+        }
+
+        fn equally_long(&self) -> usize {
+            self.0.equally_long()
+        }
+
+        fn write(&mut self, buffer: SlotBuffer<'_>) {
+            self.0.write(buffer);
+        }
+
+        fn write_row(&mut self, slots: &mut impl FreeSlots, most: usize, length: usize) -> usize {
+            let mut is_first = true;
+            slots.fill_each(most, length, |buffer| {
+                let is_written = std::mem::take(&mut is_first);
+                if is_written {
+                    self.0.write(buffer);
+                }
+                is_written
+            })
+        }
+
+        fn write_apart(&mut self, frame: &mut [u8]) {
+            self.0.write_apart(frame);
+        }
+    }
+
+    #[test]
+    fn frames_that_a_source_leaves_out_of_a_row_are_written_one_by_one() {
+        let mut source = Interrupted(Frames {
+            next: [60; 7].into(),
+            written: Vec::new(),
+        });
+        let (mut slots, counters) = (Slots::new(6), QueueCounters::default());
+        let mut scratch = Scratch::default();
+        let taken = write(&mut slots, 7, &mut source, &mut scratch, &counters);
+        assert_eq!((taken.sent, taken.written), (6, 6));
+        assert_eq!(source.0.written, [(60, true); 6]);
+        assert_eq!((counters.frames.get(), counters.octets.get()), (6, 360));
+        assert_eq!(slots.calls, ["publish", "notify"]);
     }
 
     /// Writes six frames, the fourth of which requires two slots.

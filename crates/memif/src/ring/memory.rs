@@ -37,8 +37,39 @@ impl Regions {
         region.span(slot.offset().into(), slot.length() as usize)
     }
 
+    /// Returns the regions for a loop over slots.
+    #[inline(always)]
+    pub(super) fn places(&self) -> Places<'_> {
+        let first = self.0.first();
+        let first = first.and_then(|region| region.span(0, region.len()));
+        Places {
+            regions: self,
+            first: first.unwrap_or(Span::EMPTY),
+        }
+    }
+
     pub(super) fn have_faulted(&self) -> bool {
         self.0.iter().any(|region| region.mapping().has_faulted())
+    }
+}
+
+/// The regions of a client, with the place of the first: most clients have no other, and a loop over slots keeps it in registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places<'ring> {
+    regions: &'ring Regions,
+    first: Span<'ring>,
+}
+
+impl<'ring> Places<'ring> {
+    /// As [`Regions::span`].
+    #[inline(always)]
+    pub(super) fn span(&self, slot: &Slot) -> Option<Span<'ring>> {
+        if slot.region() == 0 {
+            return self
+                .first
+                .sub(slot.offset() as usize, slot.length() as usize);
+        }
+        self.regions.span(slot)
     }
 }
 
@@ -187,6 +218,39 @@ impl Window {
     }
 }
 
+/// The descriptors of a ring, for a loop over slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descriptors<'ring> {
+    /// Two words each.
+    words: &'ring [AtomicU64],
+    /// The number of descriptors, a power of two, minus 1.
+    mask: u16,
+}
+
+impl<'ring> Descriptors<'ring> {
+    /// Returns the slot of an index.
+    #[inline(always)]
+    pub(super) fn slot(&self, index: u16) -> u16 {
+        index & self.mask
+    }
+
+    #[inline(always)]
+    fn get(&self, index: u16) -> Option<[&'ring AtomicU64; 2]> {
+        let at = usize::from(self.slot(index)) * 2;
+        // The second word first: if it exists, the first exists too.
+        let second = self.words.get(at + 1)?;
+        Some([self.words.get(at)?, second])
+    }
+
+    /// Writes the first word of a slot.
+    #[inline(always)]
+    pub(super) fn set_word(&self, index: u16, word: u64) {
+        if let Some([first, _]) = self.get(index) {
+            first.store(word.to_le(), Ordering::Relaxed);
+        }
+    }
+}
+
 /// One end of a ring.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -310,16 +374,21 @@ impl Ring {
     }
 
     #[inline(always)]
+    pub(super) fn descriptors(&self) -> Descriptors<'_> {
+        Descriptors {
+            words: &self.descriptors,
+            mask: self.size - 1,
+        }
+    }
+
+    #[inline(always)]
     pub(super) fn slot(&self, index: u16) -> u16 {
-        index & (self.size - 1)
+        self.descriptors().slot(index)
     }
 
     #[inline(always)]
     fn descriptor(&self, index: u16) -> Option<[&AtomicU64; 2]> {
-        let at = usize::from(self.slot(index)) * 2;
-        // The second word first: if it exists, the first exists too.
-        let second = self.descriptors.get(at + 1)?;
-        Some([self.descriptors.get(at)?, second])
+        self.descriptors().get(index)
     }
 
     /// Reads the first word of a slot: flags, region, length.
@@ -331,9 +400,7 @@ impl Ring {
     /// Writes the first word of a slot.
     #[inline(always)]
     pub(super) fn set_word(&self, index: u16, word: u64) {
-        if let Some([first, _]) = self.descriptor(index) {
-            first.store(word.to_le(), Ordering::Relaxed);
-        }
+        self.descriptors().set_word(index, word);
     }
 
     /// Reads the slots of a window up to WINDOW ahead of the next, and calls `prefetch` for the octets of each.

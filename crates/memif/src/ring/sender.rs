@@ -224,13 +224,14 @@ impl Sender {
     }
 
     /// Fills up to `most` free slots with frames of `length` octets each, which `write` writes into their buffers. Ends early if no
-    /// slot is free or a frame does not fit into one buffer: [`Self::buffer`] distinguishes the two. Returns the number of frames.
+    /// slot is free, a frame does not fit into one buffer, or `write` returns false: [`Self::buffer`] returns the buffer of that slot,
+    /// or the reason. Returns the number of frames.
     #[inline(always)]
     pub fn fill_each(
         &mut self,
         most: usize,
         length: usize,
-        mut write: impl FnMut(SlotBuffer<'_>),
+        mut write: impl FnMut(SlotBuffer<'_>) -> bool,
     ) -> usize {
         if !(1..=MAX_FRAME).contains(&length) {
             return 0;
@@ -248,20 +249,24 @@ impl Sender {
             }
         }
         if filled > 0 {
-            self.has_marks = true;
             self.length = length;
         }
         filled
     }
 
-    /// Fills slots that have been read. The loop calls nothing of the ring, so that its values stay in registers.
+    /// Fills slots that have been read. The loop calls nothing of the ring and uses copies of its values. Frames are written to memory that
+    /// could be the ring's own for all that the compiler knows, so it would load the values again for each frame.
     #[inline(always)]
     fn fill_row(
         &mut self,
         row: usize,
         length: usize,
-        write: &mut impl FnMut(SlotBuffer<'_>),
+        write: &mut impl FnMut(SlotBuffer<'_>) -> bool,
     ) -> usize {
+        // Even a frame that is not sent may leave a mark.
+        self.has_marks = true;
+        let (places, descriptors) = (self.ring.regions.places(), self.ring.descriptors());
+        let marks = &mut *self.marks;
         let mut next = self.window.next;
         let mut filled = 0;
         while filled < row {
@@ -269,17 +274,17 @@ impl Sender {
             if length > slot.length() as usize {
                 break;
             }
-            let Some(octets) = self.ring.regions.span(&slot) else {
+            let Some(octets) = places.span(&slot) else {
                 break;
             };
-            let index = usize::from(self.ring.slot(next));
-            write(SlotBuffer {
-                octets,
-                mark: self.marks.get_mut(index),
-            });
+            let index = usize::from(descriptors.slot(next));
+            let mark = marks.get_mut(index);
+            if !write(SlotBuffer { octets, mark }) {
+                break;
+            }
             // A line that is not written remains in the peer's cache too.
             if let Some(word) = slot.filled(length_of(length), false) {
-                self.ring.set_word(next, word);
+                descriptors.set_word(next, word);
             }
             next = next.wrapping_add(1);
             filled += 1;

@@ -118,9 +118,8 @@ impl From {
             Self::Ours(sender) => {
                 // Frames in one piece are written in place if they fit into a buffer, with either method.
                 if cuts == 1 {
-                    let copy = |buffer: SlotBuffer<'_>| {
-                        buffer.octets.copy_from(frame);
-                    };
+                    let copy =
+                        |buffer: SlotBuffer<'_>| buffer.octets.copy_from(frame) == frame.len();
                     if frame.len().is_multiple_of(2) && sender.fill_each(1, frame.len(), copy) == 1
                     {
                         return true;
@@ -298,7 +297,7 @@ fn rows_of_frames_end_when_the_ring_is_full_or_a_buffer_is_too_short() {
             let mut number = 0;
             let filled = sender.fill_each(10, 60, |buffer| {
                 number += 1;
-                buffer.octets.write_array([number; 60]);
+                buffer.octets.write_array([number; 60])
             });
             assert_eq!(filled, 10);
             let _ = sender.publish();
@@ -315,11 +314,39 @@ fn rows_of_frames_end_when_the_ring_is_full_or_a_buffer_is_too_short() {
             );
             receiver.release();
         }
-        assert_eq!(sender.fill_each(3, 0, |_| ()), 0);
-        assert_eq!(sender.fill_each(3, 129, |_| ()), 0);
+        assert_eq!(sender.fill_each(3, 0, |_| true), 0);
+        assert_eq!(sender.fill_each(3, 129, |_| true), 0);
         assert_eq!(sender.buffer(129).err(), Some(PutResult::Bad));
-        assert_eq!(sender.fill_each(40, 128, |_| ()), 16);
+        assert_eq!(sender.fill_each(40, 128, |_| true), 16);
         assert_eq!(sender.buffer(128).err(), Some(PutResult::Full));
+    }
+}
+
+#[test]
+fn a_row_ends_at_a_buffer_that_is_not_written_and_continues_there() {
+    for direction in DIRECTIONS {
+        let memory = Memory::new(4, 128);
+        let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
+        for _ in 0..20 {
+            let mut number = 0;
+            let mut four = |sender: &mut Sender| {
+                sender.fill_each(10, 60, |buffer| {
+                    number += 1;
+                    // The fifth is not written the first time.
+                    number != 5 && buffer.octets.write_array([number; 60])
+                })
+            };
+            assert_eq!(four(&mut sender), 4);
+            assert_eq!(four(&mut sender), 10);
+            let _ = sender.publish();
+            assert_eq!(receiver.ready(32), 14);
+            let mut observed = Vec::new();
+            let push = |span: Span<'_>| observed.extend(span.read_array::<1>());
+            assert_eq!(receiver.take_contiguous(32, push), 14);
+            let expected: Vec<_> = (1..=4).chain(6..=15_u8).map(|octet| [octet]).collect();
+            assert_eq!(observed, expected);
+            receiver.release();
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! Plain frames written into the buffers of a ring. A buffer that has a frame of the same template already gets only what changes:
 //! addresses if there are several, source port, checksum and signature.
 
-use quietwire_dpdk::{FrameSource, FramesTaken, SlotBuffer};
+use quietwire_dpdk::{FrameSource, FramesTaken, FreeSlots, SlotBuffer};
 use quietwire_memory::Span;
 
 use super::head::{IPV4, IPV6, Template, udp_checksum};
@@ -23,8 +23,7 @@ pub(crate) struct PlainSource<'w> {
     row: Option<Row>,
 }
 
-/// What the frames of a burst have in common if they differ in nothing but flow and sequence number. It is copied into the source, so
-/// that it stays in registers although frames are written to memory.
+/// What the frames of a burst have in common if they differ in nothing but flow and sequence number.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     /// The mark of buffers that have such a frame.
@@ -69,6 +68,42 @@ impl Row {
             cursor.flow = first;
             cursor.sequence += 1;
         }
+    }
+
+    /// Returns true if a buffer has a frame that differs from the next one only in what [`Self::write`] writes.
+    #[inline(always)]
+    fn fits(&self, buffer: &SlotBuffer<'_>) -> bool {
+        buffer.mark.as_deref() == Some(&self.mark)
+    }
+
+    /// Writes the next frames, at most `most` of `length` octets each, into free slots, up to a buffer that has another frame. Returns their
+    /// number.
+    #[inline(always)]
+    fn write_slots<const N: usize>(
+        &self,
+        slots: &mut impl FreeSlots,
+        (most, length): (usize, usize),
+        cursor: &mut Cursor,
+        tick: u64,
+    ) -> usize {
+        let mut next = *cursor;
+        let filled = slots.fill_each(
+            most,
+            length,
+            #[inline(always)]
+            |buffer| {
+                // The only check of the length.
+                let head = buffer.octets.sub(0, N);
+                let Some(head) = head.filter(|_| self.fits(&buffer)) else {
+                    return false;
+                };
+                self.write::<N>(&next, head, tick);
+                self.advance(&mut next);
+                true
+            },
+        );
+        *cursor = next;
+        filled
     }
 }
 
@@ -236,7 +271,7 @@ impl FrameSource for PlainSource<'_> {
     #[inline(always)]
     fn write(&mut self, buffer: SlotBuffer<'_>) {
         if let Some(row) = &self.row
-            && buffer.mark.as_deref() == Some(&row.mark)
+            && row.fits(&buffer)
         {
             match row.ip {
                 IpVersion::V4 => row.write::<IPV4>(&self.cursor, buffer.octets, self.tick),
@@ -246,6 +281,26 @@ impl FrameSource for PlainSource<'_> {
             return;
         }
         self.write_buffer(buffer);
+    }
+
+    #[inline(always)]
+    fn write_row(&mut self, slots: &mut impl FreeSlots, most: usize, length: usize) -> usize {
+        let Some(row) = self.row else {
+            return slots.fill_each(
+                most,
+                length,
+                #[inline(always)]
+                |buffer| {
+                    self.write_buffer(buffer);
+                    true
+                },
+            );
+        };
+        let (most, cursor, tick) = ((most, length), &mut self.cursor, self.tick);
+        match row.ip {
+            IpVersion::V4 => row.write_slots::<IPV4>(slots, most, cursor, tick),
+            IpVersion::V6 => row.write_slots::<IPV6>(slots, most, cursor, tick),
+        }
     }
 
     fn write_apart(&mut self, frame: &mut [u8]) {
@@ -274,6 +329,61 @@ mod tests {
     const SLOTS: usize = 5;
     const BUFFER: usize = 2048;
 
+    /// A ring whose buffers are used again and again.
+    struct Slots {
+        memory: Mapping,
+        marks: [u32; SLOTS],
+        next: usize,
+        /// True if the buffers have marks.
+        is_own: bool,
+        /// Frames written since the last burst began.
+        written: Vec<Vec<u8>>,
+    }
+
+    impl FreeSlots for Slots {
+        fn fill_each(
+            &mut self,
+            most: usize,
+            length: usize,
+            mut write: impl FnMut(SlotBuffer<'_>) -> bool,
+        ) -> usize {
+            for filled in 0..most {
+                let start = (self.next * BUFFER) as u64;
+                let octets = self.memory.span(start, BUFFER).unwrap();
+                let mark = self.is_own.then_some(&mut self.marks[self.next]);
+                if !write(SlotBuffer { octets, mark }) {
+                    return filled;
+                }
+                let mut frame = vec![0; length];
+                octets.copy_to(&mut frame);
+                self.written.push(frame);
+                self.next = (self.next + 1) % SLOTS;
+            }
+            most
+        }
+    }
+
+    impl Slots {
+        /// Writes `space` frames like a ring: in rows, or one by one.
+        fn write(&mut self, source: &mut PlainSource<'_>, space: usize, in_rows: bool) {
+            self.written.clear();
+            while self.written.len() < space {
+                let length = source.next_length();
+                let left = space - self.written.len();
+                if in_rows {
+                    let row = source.equally_long().min(left);
+                    if source.write_row(self, row, length) == row {
+                        continue;
+                    }
+                }
+                self.fill_each(1, length, |buffer| {
+                    source.write(buffer);
+                    true
+                });
+            }
+        }
+    }
+
     /// Writes the next frame like the writer of packet buffers.
     fn reference(writer: &mut FrameWriter, tick: u64) -> Vec<u8> {
         let mut cursor = writer.cursor;
@@ -299,6 +409,7 @@ mod tests {
             destinations in 1u32..3,
             varied in 0usize..3,
             is_own: bool,
+            in_rows: bool,
             bursts in prop::collection::vec((0usize..2, 1usize..7, 0usize..7), 1..20),
         ) {
             let ip = if is_v6 { IpVersion::V6 } else { IpVersion::V4 };
@@ -316,25 +427,18 @@ mod tests {
             let memory = Mapping::create("in-place", SLOTS * BUFFER).unwrap().0;
             let dirt = vec![0xa5; SLOTS * BUFFER];
             memory.span(0, SLOTS * BUFFER).unwrap().copy_from(&dirt);
-            let mut marks = [0; SLOTS];
-            let mut slot = 0;
+            let mut slots = Slots {
+                memory,
+                marks: [0; SLOTS],
+                next: 0,
+                is_own,
+                written: Vec::new(),
+            };
             for (number, (which, count, space)) in bursts.into_iter().enumerate() {
                 let tick = 1000 + number as u64;
                 let space = space.min(count);
-                let mut written = Vec::new();
                 let sent = writers[which].write_in_place(count, tick, |source| {
-                    for _ in 0..space {
-                        let length = source.next_length();
-                        let octets = memory.span((slot * BUFFER) as u64, BUFFER).unwrap();
-                        source.write(SlotBuffer {
-                            octets,
-                            mark: is_own.then_some(&mut marks[slot]),
-                        });
-                        let mut frame = vec![0; length];
-                        octets.copy_to(&mut frame);
-                        written.push(frame);
-                        slot = (slot + 1) % SLOTS;
-                    }
+                    slots.write(source, space, in_rows);
                     FramesTaken {
                         sent: space,
                         written: space,
@@ -343,7 +447,7 @@ mod tests {
                 prop_assert_eq!(sent, space);
                 for index in 0..count {
                     let expected = reference(&mut references[which], tick);
-                    if let Some(frame) = written.get(index) {
+                    if let Some(frame) = slots.written.get(index) {
                         prop_assert_eq!(frame, &expected);
                     }
                 }

@@ -161,7 +161,7 @@ impl BufferSink for TxRing {
         &mut self,
         most: usize,
         length: usize,
-        write: impl FnMut(SlotBuffer<'_>),
+        write: impl FnMut(SlotBuffer<'_>) -> bool,
     ) -> usize {
         self.ring.fill_each(most, length, write)
     }
