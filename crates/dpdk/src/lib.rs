@@ -40,9 +40,9 @@ pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
 pub use mempool::Mempool;
 pub use port::{
-    FrameReader, FrameSource, FramesTaken, FreeSlots, Guest, Port, PortHandle, PortOptions,
-    PortStats, RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode, remove_left_veth_pairs,
-    remove_left_xdp_programs, restore_left_functions,
+    FilledSlots, FrameReader, FrameSource, FramesTaken, FreeSlots, Guest, Port, PortHandle,
+    PortOptions, PortStats, RowTaken, RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode,
+    remove_left_veth_pairs, remove_left_xdp_programs, restore_left_functions,
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;

@@ -47,7 +47,9 @@ use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
 pub use function::restore_left_functions;
-pub use in_place::{FrameReader, FrameSource, FramesTaken, FreeSlots, Scratch, SlotBuffer};
+pub use in_place::{
+    FilledSlots, FrameReader, FrameSource, FramesTaken, FreeSlots, RowTaken, Scratch, SlotBuffer,
+};
 pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;

@@ -26,7 +26,7 @@ use crate::writer::Share;
 use head::{IPV4, IPV6, Template, UDP_SOURCE_FIRST};
 
 pub(crate) use head::{mac_address, signature_place};
-pub(crate) use plain::PlainFrame;
+pub(crate) use plain::{PlainFrame, read_row};
 pub(crate) use signature::{Epoch, MAGIC, Signature};
 
 /// Addresses that change from frame to frame if there are several.

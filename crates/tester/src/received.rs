@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use quietwire_dpdk::{FrameReader, cycles};
+use quietwire_dpdk::{FilledSlots, FrameReader, RowTaken, cycles};
 use quietwire_memory::Span;
 
 use crate::checksums::Checksums;
-use crate::frame::{Epoch, PlainFrame, Signature, signature_place};
+use crate::frame::{Epoch, PlainFrame, Signature, read_row, signature_place};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
 use crate::tracker::{Arrival, Tracked, Trackers};
 use crate::traffic::{Capture, Pattern};
@@ -256,6 +256,11 @@ impl Received {
     // Not inlined, so that the loop over the frames of a row has all registers.
     #[inline(never)]
     fn begin_row(&mut self, turn: &mut Turn, frame: &PlainFrame) -> bool {
+        if turn.row.count > 0 {
+            turn.short_rows = 0;
+        } else if turn.row.identity != 0 {
+            turn.short_rows += 1;
+        }
         self.end_row(turn);
         let signature = frame.signature();
         if signature.epoch != self.epoch {
@@ -317,7 +322,12 @@ pub(crate) struct Turn {
     count: u64,
     even: u64,
     row: Row,
+    /// Rows of a single frame since the last that had more.
+    short_rows: u32,
 }
+
+/// Rows of a single frame after which the next frames of a turn are not expected to make longer ones.
+const SHORT_ROWS_MAX: u32 = 2;
 
 /// Frames of a turn that follow one another in the same flow, in order and with the same time stamp. The first was recorded by itself,
 /// the others are recorded together at the end of the row.
@@ -352,6 +362,7 @@ impl Turn {
             count: 0,
             even: 0,
             row: Row::default(),
+            short_rows: 0,
         }
     }
 }
@@ -396,6 +407,33 @@ impl FrameReader for Reader<'_> {
     fn read(&mut self, frame: &[u8]) {
         self.received.end_row(&mut self.turn);
         self.received.record_frame(&mut self.turn, frame);
+    }
+
+    #[inline(always)]
+    fn read_row(&mut self, slots: &mut impl FilledSlots, most: usize) -> RowTaken {
+        let row = self.turn.row;
+        let Some(ip) = self.received.plain.filter(|_| row.identity != 0) else {
+            return RowTaken::default();
+        };
+        let taken = read_row(
+            slots,
+            most,
+            ip,
+            #[inline(always)]
+            |frame| row.is_continued_by(frame),
+        );
+        self.turn.row.next = row.next.wrapping_add(taken.frames as u32);
+        self.turn.row.count += taken.frames as u64;
+        taken
+    }
+
+    #[inline(always)]
+    fn one_by_one(&self) -> usize {
+        if self.received.plain.is_some() && self.turn.short_rows < SHORT_ROWS_MAX {
+            1
+        } else {
+            usize::MAX
+        }
     }
 }
 

@@ -45,10 +45,15 @@ pub trait FrameSource {
     /// that could be the source's own for all that the compiler knows.
     #[inline(always)]
     fn write_row(&mut self, slots: &mut impl FreeSlots, most: usize, length: usize) -> usize {
-        slots.fill_each(most, length, |buffer| {
-            self.write(buffer);
-            true
-        })
+        slots.fill_each(
+            most,
+            length,
+            #[inline(always)]
+            |buffer| {
+                self.write(buffer);
+                true
+            },
+        )
     }
 
     /// Writes the next frame into private memory of [`Self::next_length`] octets. The ring distributes it over several buffers.
@@ -62,6 +67,22 @@ pub struct FramesTaken {
     pub sent: usize,
     /// Frames that the source wrote. One that was not sent may be among them.
     pub written: usize,
+}
+
+/// Filled slots of a ring.
+pub trait FilledSlots {
+    /// Calls `take` with each next frame, octets without FCS, at most `most`, up to the first that is not read where it lies, or for which
+    /// `take` returns false. That frame stays. Returns their number.
+    fn take_while(&mut self, most: usize, take: impl FnMut(Span<'_>) -> bool) -> usize;
+}
+
+/// Frames of a row that a reader took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowTaken {
+    /// Number of frames.
+    pub frames: usize,
+    /// Octets of these frames.
+    pub octets: u64,
 }
 
 /// Reader of the frames of a ring.
@@ -79,6 +100,33 @@ pub trait FrameReader {
 
     /// Called with the copy of each other frame, octets without FCS.
     fn read(&mut self, frame: &[u8]);
+
+    /// Reads the next frames where they lie, at most `most`, as long as they are those that the reader expects. The other frames stay.
+    #[inline(always)]
+    fn read_row(&mut self, slots: &mut impl FilledSlots, most: usize) -> RowTaken {
+        let _ = (slots, most);
+        RowTaken::default()
+    }
+
+    /// Returns the number of frames, at least 1, that are read one by one before the next call of [`Self::read_row`].
+    #[inline(always)]
+    fn one_by_one(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// The filled slots of a ring, for a reader.
+struct Filled<'ring, S> {
+    source: &'ring mut S,
+    /// Octets of the longest frame.
+    longest: usize,
+}
+
+impl<S: Source> FilledSlots for Filled<'_, S> {
+    #[inline(always)]
+    fn take_while(&mut self, most: usize, take: impl FnMut(Span<'_>) -> bool) -> usize {
+        self.source.take_while(most, self.longest, take)
+    }
 }
 
 /// Private memory for one frame of a ring.
@@ -294,12 +342,18 @@ pub(crate) fn read<S: Source>(
         return 0;
     }
     reader.begin();
+    let longest = limit as usize;
     let (mut frames, mut octets) = (0, 0);
     let mut passed = 0;
     while passed < ready {
-        passed += source.take_contiguous(
-            ready - passed,
-            limit as usize,
+        let row = reader.read_row(&mut Filled { source, longest }, ready - passed);
+        frames += row.frames;
+        octets += row.octets;
+        passed += row.frames;
+        let apart = reader.one_by_one().min(ready - passed);
+        let taken = source.take_contiguous(
+            apart,
+            longest,
             #[inline(always)]
             |frame, offload| match offload {
                 None => {
@@ -310,7 +364,8 @@ pub(crate) fn read<S: Source>(
                 Some(_) => counters.malformed.add(1),
             },
         );
-        if passed < ready {
+        passed += taken;
+        if taken < apart {
             match read_pieces(source, scratch, reader, limit) {
                 Pieces::Frame(length) => {
                     octets += length as u64;
@@ -523,6 +578,145 @@ mod tests {
         assert_eq!(source.0.written, [(60, true); 6]);
         assert_eq!((counters.frames.get(), counters.octets.get()), (6, 360));
         assert_eq!(slots.calls, ["publish", "notify"]);
+    }
+
+    /// Slots with a frame each, all in the same place. The octets of a frame are its length.
+    struct FilledWith {
+        memory: Mapping,
+        lengths: VecDeque<u8>,
+    }
+
+    impl FilledWith {
+        fn next_place(&self) -> Option<Span<'_>> {
+            let length = *self.lengths.front()?;
+            let place = self.memory.span(0, usize::from(length)).unwrap();
+            place.copy_from(&[length; BUFFER]);
+            Some(place)
+        }
+    }
+
+    impl Source for FilledWith {
+        type Offload = ();
+        type Rest<'ring> = std::iter::Empty<Span<'ring>>;
+
+        fn ready(&mut self, most: usize) -> usize {
+            self.lengths.len().min(most)
+        }
+
+        fn take_contiguous(
+            &mut self,
+            most: usize,
+            longest: usize,
+            mut take: impl FnMut(Span<'_>, Option<()>),
+        ) -> usize {
+            let mut taken = 0;
+            while taken < most
+                && let Some(place) = self.next_place()
+            {
+                take(place, (place.len() > longest).then_some(()));
+                self.lengths.pop_front();
+                taken += 1;
+            }
+            taken
+        }
+
+        fn take_while(
+            &mut self,
+            most: usize,
+            longest: usize,
+            mut take: impl FnMut(Span<'_>) -> bool,
+        ) -> usize {
+            let mut taken = 0;
+            while taken < most
+                && let Some(place) = self.next_place()
+                && place.len() <= longest
+                && take(place)
+            {
+                self.lengths.pop_front();
+                taken += 1;
+            }
+            taken
+        }
+
+        fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, ()>> {
+            None
+        }
+
+        fn release(&mut self) {}
+
+        fn take_malformed(&mut self) -> u64 {
+            0
+        }
+
+        fn length_max((): (), limit: u32) -> u32 {
+            limit
+        }
+
+        fn is_complete((): ()) -> bool {
+            true
+        }
+
+        fn complete((): (), _: &mut crate::burst::Mbuf<'_>, _: u32) -> bool {
+            true
+        }
+    }
+
+    /// Expects frames that are as long as the last one. Records lengths: of rows, or of single frames with their number.
+    #[derive(Default)]
+    struct Rows {
+        last: usize,
+        one_by_one: usize,
+        observed: Vec<(usize, usize)>,
+    }
+
+    impl FrameReader for Rows {
+        fn begin(&mut self) {}
+
+        fn read_in_place(&mut self, frame: Span<'_>) -> bool {
+            self.last = frame.len();
+            self.observed.push((1, frame.len()));
+            true
+        }
+
+        fn read(&mut self, _: &[u8]) {}
+
+        fn read_row(&mut self, slots: &mut impl FilledSlots, most: usize) -> RowTaken {
+            let last = self.last;
+            let frames = slots.take_while(most, |frame| frame.len() == last);
+            self.observed.extend((frames > 0).then_some((frames, last)));
+            RowTaken {
+                frames,
+                octets: (frames * last) as u64,
+            }
+        }
+
+        fn one_by_one(&self) -> usize {
+            self.one_by_one
+        }
+    }
+
+    #[test]
+    fn rows_that_a_reader_expects_are_read_together_and_other_frames_one_by_one() {
+        let observed = |one_by_one| {
+            let mut source = FilledWith {
+                memory: Mapping::create("filled", BUFFER).unwrap().0,
+                lengths: [60, 60, 60, 100, 70, 70, 100, 100, 70].into(),
+            };
+            let mut reader = Rows {
+                one_by_one,
+                ..Rows::default()
+            };
+            let (mut scratch, counters) = (Scratch::default(), QueueCounters::default());
+            // One frame is left; those of 100 octets are too long.
+            let read = read(&mut source, 8, &mut scratch, &mut reader, 90, &counters);
+            assert_eq!((read, source.lengths.len()), (5, 1));
+            assert_eq!((counters.frames.get(), counters.octets.get()), (5, 320));
+            assert_eq!(counters.too_long.get(), 3);
+            reader.observed
+        };
+        assert_eq!(observed(1), [(1, 60), (2, 60), (1, 70), (1, 70)]);
+        let all = [(1, 60), (1, 60), (1, 60), (1, 70), (1, 70)];
+        assert_eq!(observed(usize::MAX), all);
     }
 
     /// Writes six frames, the fourth of which requires two slots.

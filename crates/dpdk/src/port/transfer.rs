@@ -53,6 +53,19 @@ pub(crate) trait Source {
         take: impl FnMut(Span<'_>, Option<Self::Offload>),
     ) -> usize;
 
+    /// Calls `take` with each available frame, at most `most`, up to the first that is in several pieces, has more than `longest` octets or
+    /// an offload, or for which `take` returns false. That frame stays. Returns their number.
+    #[inline(always)]
+    fn take_while(
+        &mut self,
+        most: usize,
+        longest: usize,
+        take: impl FnMut(Span<'_>) -> bool,
+    ) -> usize {
+        let _ = (most, longest, take);
+        0
+    }
+
     /// Returns the next available frame.
     fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, Self::Offload>>;
 

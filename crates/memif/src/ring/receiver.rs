@@ -186,6 +186,19 @@ impl Receiver {
     /// [`Self::next`]). Returns their number.
     #[inline(always)]
     pub fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>)) -> usize {
+        self.take_while(
+            most,
+            #[inline(always)]
+            |frame| {
+                take(frame);
+                true
+            },
+        )
+    }
+
+    /// As [`Self::take_contiguous`], but ends at a frame for which `take` returns false, too. That frame is not taken.
+    #[inline(always)]
+    pub fn take_while(&mut self, most: usize, mut take: impl FnMut(Span<'_>) -> bool) -> usize {
         let mut taken = 0;
         while taken < most {
             if self.window.is_at_mark() {
@@ -204,9 +217,11 @@ impl Receiver {
         taken
     }
 
-    /// Takes frames of slots that have been read. The loop calls nothing of the ring, so that its values stay in registers.
+    /// Takes frames of slots that have been read. The loop calls nothing of the ring and uses copies of its values, so that they stay in
+    /// registers.
     #[inline(always)]
-    fn take_row(&mut self, row: usize, take: &mut impl FnMut(Span<'_>)) -> usize {
+    fn take_row(&mut self, row: usize, take: &mut impl FnMut(Span<'_>) -> bool) -> usize {
+        let places = self.ring.regions.places();
         let mut next = self.window.next;
         let mut taken = 0;
         while taken < row {
@@ -214,12 +229,14 @@ impl Receiver {
             if slot.has_next() || slot.length() == 0 {
                 break;
             }
-            let Some(span) = self.ring.regions.span(&slot) else {
+            let Some(span) = places.span(&slot) else {
                 break;
             };
+            if !take(span) {
+                break;
+            }
             next = next.wrapping_add(1);
             taken += 1;
-            take(span);
         }
         self.window.next = next;
         taken

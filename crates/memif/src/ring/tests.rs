@@ -174,6 +174,18 @@ impl To {
                     if number % 2 == 0 && receiver.take_contiguous(number % 7 + 1, push) > 0 {
                         continue;
                     }
+                    let mut left = number % 3;
+                    let push = |span: Span<'_>| {
+                        if left == 0 {
+                            return false;
+                        }
+                        left -= 1;
+                        frames.push(copy(span));
+                        true
+                    };
+                    if receiver.take_while(9, push) > 0 {
+                        continue;
+                    }
                     let Some(received) = receiver.next() else {
                         break;
                     };

@@ -175,17 +175,42 @@ impl<Q: Queue> Receiver<Q> {
     /// as most frames do. Otherwise takes nothing: see [`Self::next`].
     #[inline(always)]
     pub fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
-        let (entry, header) = self.peek()?;
-        let len = entry.len as usize;
-        if (self.mergeable && header.num_buffers() != 1)
-            || len <= HEADER_LEN
-            || len > self.buffers.capacity()
-        {
-            return None;
-        }
+        let (entry, length, header) = self.peek_contiguous()?;
         self.at += 1;
         self.offer(entry.slot);
-        Some((self.buffers.data(entry.slot, len - HEADER_LEN)?, header))
+        Some((self.buffers.data(entry.slot, length)?, header))
+    }
+
+    /// Calls `take` with the octets and the header of each next frame, at most `most`, up to the first that [`Self::next_contiguous`]
+    /// does not return, or for which `take` returns false. That frame is not taken. Returns their number.
+    #[inline(always)]
+    pub fn take_while(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(Span<'_>, RawHeader) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        while taken < most
+            && let Some((entry, length, header)) = self.peek_contiguous()
+            && let Some(frame) = self.buffers.data(entry.slot, length)
+            && take(frame, header)
+        {
+            self.at += 1;
+            self.offer(entry.slot);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Returns the next buffer with the octets of its frame and the header in it, if the frame lies in this buffer.
+    #[inline(always)]
+    fn peek_contiguous(&self) -> Option<(Entry, usize, RawHeader)> {
+        let (entry, header) = self.peek()?;
+        let len = entry.len as usize;
+        let is_contiguous = (!self.mergeable || header.num_buffers() == 1)
+            && len > HEADER_LEN
+            && len <= self.buffers.capacity();
+        is_contiguous.then(|| (entry, len - HEADER_LEN, header))
     }
 
     /// Returns the next of the buffers that [`Self::ready`] counted, with the others of the same frame. `None` at the end,

@@ -78,6 +78,20 @@ impl Source for RxRing {
         )
     }
 
+    #[inline(always)]
+    fn take_while(
+        &mut self,
+        most: usize,
+        longest: usize,
+        mut take: impl FnMut(Span<'_>) -> bool,
+    ) -> usize {
+        self.ring.take_while(
+            most,
+            #[inline(always)]
+            |frame| frame.len() <= longest && take(frame),
+        )
+    }
+
     #[inline]
     fn next(&mut self) -> Option<Next<'_, ring::Pieces<'_>, ()>> {
         Some(match self.ring.next()? {

@@ -156,6 +156,20 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         count
     }
 
+    #[inline(always)]
+    fn take_while(
+        &mut self,
+        most: usize,
+        longest: usize,
+        mut take: impl FnMut(Span<'_>) -> bool,
+    ) -> usize {
+        self.ring.take_while(
+            most,
+            #[inline(always)]
+            |frame, header| frame.len() <= longest && header.is_plain() && take(frame),
+        )
+    }
+
     #[inline]
     fn next(&mut self) -> Option<Next<'_, Rest<'_>, RawHeader>> {
         Some(match self.ring.next()? {

@@ -113,26 +113,73 @@ fn arrived(frames: Vec<Vec<u8>>, dispositions: &[Disposition]) -> Vec<Vec<u8>> {
     arrived
 }
 
-/// Records frames like a ring: those that are not recorded where they lie are copied.
+/// The slots of a ring with these frames left.
+struct Slots<'f> {
+    memory: &'f Mapping,
+    frames: &'f [Vec<u8>],
+}
+
+impl<'f> Slots<'f> {
+    /// Returns the next frame, and the place in which it lies.
+    fn peek(&self) -> Option<(&'f [u8], Span<'f>)> {
+        let frame = self.frames.first()?;
+        let place = self.memory.span(0, frame.len()).unwrap();
+        place.copy_from(frame);
+        Some((frame.as_slice(), place))
+    }
+
+    fn advance(&mut self) {
+        self.frames = &self.frames[1..];
+    }
+}
+
+impl FilledSlots for Slots<'_> {
+    fn take_while(&mut self, most: usize, mut take: impl FnMut(Span<'_>) -> bool) -> usize {
+        for taken in 0..most {
+            let Some((_, place)) = self.peek() else {
+                return taken;
+            };
+            if !take(place) {
+                return taken;
+            }
+            self.advance();
+        }
+        most
+    }
+}
+
+/// Records frames like a ring: those that are not recorded where they lie are copied. Returns the number of copied frames, and of those
+/// that were read in rows.
 fn record_in_place(
     observed: &mut Received,
     memory: &Mapping,
     frames: &[Vec<u8>],
     now: u64,
-) -> usize {
-    let mut copied = 0;
+) -> (usize, usize) {
+    let (mut copied, mut in_rows) = (0, 0);
     let mut reader = Reader::new(observed);
     reader.turn = Turn::at(now);
-    for frame in frames {
-        let octets = memory.span(0, frame.len()).unwrap();
-        octets.copy_from(frame);
-        if !reader.read_in_place(octets) {
-            copied += 1;
-            reader.read(frame);
+    let mut slots = Slots { memory, frames };
+    while !slots.frames.is_empty() {
+        let before = slots.frames;
+        let row = reader.read_row(&mut slots, before.len());
+        assert_eq!(row.frames, before.len() - slots.frames.len());
+        let octets: usize = before[..row.frames].iter().map(Vec::len).sum();
+        assert_eq!(row.octets, octets as u64);
+        in_rows += row.frames;
+        for _ in 0..reader.one_by_one() {
+            let Some((frame, place)) = slots.peek() else {
+                break;
+            };
+            if !reader.read_in_place(place) {
+                copied += 1;
+                reader.read(frame);
+            }
+            slots.advance();
         }
     }
     assert_eq!(reader.end(), now);
-    copied
+    (copied, in_rows)
 }
 
 fn assert_same(one: &Received, other: &Received) {
@@ -206,13 +253,20 @@ fn frames_that_arrive_unchanged_are_not_copied() {
         writer.begin(epoch());
         let mut frames = written(&mut writer, &memory, &[(20, 0), (20, 10)]);
         let mut observed = plain(ip);
-        assert_eq!(record_in_place(&mut observed, &memory, &frames, 3000), 0);
+        // All but the first of each burst are frames of a row.
+        assert_eq!(
+            record_in_place(&mut observed, &memory, &frames, 3000),
+            (0, 38)
+        );
         assert_eq!(received(&observed)[0], 40);
         assert_eq!(latency(&observed).0, 40);
         // One that changed is, and counts as damaged.
         let mut last = frames.pop().unwrap();
         last[45] ^= 1;
-        assert_eq!(record_in_place(&mut observed, &memory, &[last], 3000), 1);
+        assert_eq!(
+            record_in_place(&mut observed, &memory, &[last], 3000),
+            (1, 0)
+        );
         assert_eq!(observed.damaged, 1);
     }
 }
@@ -235,13 +289,20 @@ fn frames_of_a_capture_and_described_frames_are_copied() {
         replayed,
     };
     let mut observed = Received::new(epoch(), 0, identity(Some((Arc::new(capture()), 1))), 3, HZ);
-    assert_eq!(record_in_place(&mut observed, &memory, &frames, 3000), 3);
+    let copied = (3, 0);
+    assert_eq!(
+        record_in_place(&mut observed, &memory, &frames, 3000),
+        copied
+    );
     assert_eq!(observed.foreign, 3);
     let described = FrameIdentity {
         checksums: Checksums::new(Vec::new()),
         ..identity(None)
     };
     let mut observed = Received::new(epoch(), 0, described, 3, HZ);
-    assert_eq!(record_in_place(&mut observed, &memory, &frames, 3000), 3);
+    assert_eq!(
+        record_in_place(&mut observed, &memory, &frames, 3000),
+        copied
+    );
     assert_eq!(received(&observed)[0], 3);
 }
