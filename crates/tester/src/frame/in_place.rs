@@ -44,19 +44,59 @@ impl Row {
     #[inline(always)]
     fn write<const N: usize>(&self, cursor: &Cursor, octets: Span<'_>, tick: u64) {
         let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
-        let sequence = cursor.sequence as u32;
+        octets.write_at(N - TAIL - 6, source);
+        write_tail::<N>(octets, self.first(cursor), cursor.sequence as u32, tick);
+    }
+
+    /// Returns the eight octets of the next frame that begin with the UDP checksum, in little-endian order.
+    #[inline(always)]
+    fn first(&self, cursor: &Cursor) -> u64 {
+        let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
         let sum = self.sum
             + u64::from(u16::from_ne_bytes(source))
             + u64::from(cursor.flow.to_le())
-            + u64::from(sequence.to_le());
+            + u64::from((cursor.sequence as u32).to_le());
         let checksum = u64::from(u16::from_le_bytes(udp_checksum(sum)));
-        let first = checksum | self.identity | (u64::from(cursor.flow) << 48);
-        let second = u64::from(sequence) | (tick << 32);
-        let last = (tick >> 32) as u32;
-        octets.write_at(N - TAIL - 6, source);
-        octets.write_at(N - TAIL, first.to_le_bytes());
-        octets.write_at(N - TAIL + 8, second.to_le_bytes());
-        octets.write_at(N - TAIL + 16, last.to_le_bytes());
+        checksum | self.identity | (u64::from(cursor.flow) << 48)
+    }
+
+    /// Returns true if the frames from the next one on belong to one flow.
+    #[inline(always)]
+    fn has_one_flow(&self, cursor: &Cursor) -> bool {
+        let (first, distance, end) = self.flows;
+        cursor.flow == first && first.saturating_add(distance) >= end
+    }
+
+    /// As [`Self::write_slots`], for frames of one flow. Their source port is in the buffers already: other flows have other writers, or, like
+    /// the low-rate stream, come from packet buffers, which removes the marks.
+    #[inline(always)]
+    fn write_slots_of_flow<const N: usize>(
+        &self,
+        slots: &mut impl FreeSlots,
+        (most, length): (usize, usize),
+        cursor: &mut Cursor,
+        tick: u64,
+    ) -> usize {
+        let (mut first, mut sequence) = (self.first(cursor), cursor.sequence as u32);
+        let filled = slots.fill_each(
+            most,
+            length,
+            #[inline(always)]
+            |buffer| {
+                // The only check of the length.
+                let head = buffer.octets.sub(0, N);
+                let Some(head) = head.filter(|_| self.fits(&buffer)) else {
+                    return false;
+                };
+                write_tail::<N>(head, first, sequence, tick);
+                first = following(first, sequence);
+                sequence = sequence.wrapping_add(1);
+                true
+            },
+        );
+        cursor.written += filled as u64;
+        cursor.sequence += filled as u64;
+        filled
     }
 
     #[inline(always)]
@@ -104,6 +144,31 @@ impl Row {
         );
         *cursor = next;
         filled
+    }
+}
+
+/// Writes the octets of a head from the UDP checksum on.
+#[inline(always)]
+fn write_tail<const N: usize>(octets: Span<'_>, first: u64, sequence: u32, tick: u64) {
+    let second = u64::from(sequence) | (tick << 32);
+    let last = (tick >> 32) as u32;
+    octets.write_at(N - TAIL, first.to_le_bytes());
+    octets.write_at(N - TAIL + 8, second.to_le_bytes());
+    octets.write_at(N - TAIL + 16, last.to_le_bytes());
+}
+
+/// Returns what [`Row::first`] is for the frame after that of a sequence number in the same flow.
+///
+/// 2^16 is 1 modulo 2^16 - 1: with the sequence number, the ones' complement sum grows by 1, and the checksum in the lower 16 bits shrinks by
+/// 1. Its values are 1 to 2^16 - 1, because 0 means that there is no checksum. The sum is the same for 2^32 - 1 and for 0.
+#[inline(always)]
+fn following(first: u64, sequence: u32) -> u64 {
+    if sequence == u32::MAX {
+        first
+    } else if first & 0xffff == 1 {
+        first + 0xfffe
+    } else {
+        first - 1
     }
 }
 
@@ -297,9 +362,11 @@ impl FrameSource for PlainSource<'_> {
             );
         };
         let (most, cursor, tick) = ((most, length), &mut self.cursor, self.tick);
-        match row.ip {
-            IpVersion::V4 => row.write_slots::<IPV4>(slots, most, cursor, tick),
-            IpVersion::V6 => row.write_slots::<IPV6>(slots, most, cursor, tick),
+        match (row.ip, row.has_one_flow(cursor)) {
+            (IpVersion::V4, true) => row.write_slots_of_flow::<IPV4>(slots, most, cursor, tick),
+            (IpVersion::V6, true) => row.write_slots_of_flow::<IPV6>(slots, most, cursor, tick),
+            (IpVersion::V4, false) => row.write_slots::<IPV4>(slots, most, cursor, tick),
+            (IpVersion::V6, false) => row.write_slots::<IPV6>(slots, most, cursor, tick),
         }
     }
 
@@ -396,6 +463,42 @@ mod tests {
         writer.advance(&mut cursor);
         writer.cursor = cursor;
         frame
+    }
+
+    /// The checksum takes each of its values, and sequence numbers begin again.
+    #[test]
+    fn frames_of_one_flow_are_those_of_packet_buffers_at_every_checksum() {
+        for (ip, size) in [(IpVersion::V4, 64), (IpVersion::V6, 84)] {
+            let trial = Trial {
+                ip,
+                ..trial(FrameSizes::Fixed(size), 1, 1)
+            };
+            let mut writer = FrameWriter::new(&trial, 0, 1, Share::WHOLE).unwrap();
+            writer.begin(Epoch(4));
+            writer.cursor.sequence = u64::from(u32::MAX) - 40_000;
+            let mut expected = writer.clone();
+            let mut slots = Slots {
+                memory: Mapping::create("one-flow", SLOTS * BUFFER).unwrap().0,
+                marks: [0; SLOTS],
+                next: 0,
+                is_own: true,
+                written: Vec::new(),
+            };
+            for tick in 0..2_500 {
+                let taken = writer.write_in_place(32, tick, |source| {
+                    slots.write(source, 32, true);
+                    FramesTaken {
+                        sent: 32,
+                        written: 32,
+                    }
+                });
+                assert_eq!((taken, slots.written.len()), (32, 32));
+                for frame in &slots.written {
+                    assert_eq!(frame, &reference(&mut expected, tick));
+                }
+            }
+            assert_eq!(writer.written_of_flow(0), expected.written_of_flow(0));
+        }
     }
 
     proptest! {
