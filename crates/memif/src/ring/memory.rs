@@ -40,12 +40,18 @@ impl Regions {
     /// Returns the regions for a loop over slots.
     #[inline(always)]
     pub(super) fn places(&self) -> Places<'_> {
-        let first = self.0.first();
-        let first = first.and_then(|region| region.span(0, region.len()));
         Places {
             regions: self,
-            first: first.unwrap_or(Span::EMPTY),
+            first: self.whole(0),
         }
+    }
+
+    /// Returns all octets of a region, or none if there is no such region.
+    #[inline(always)]
+    fn whole(&self, region: u16) -> Span<'_> {
+        let region = self.0.get(usize::from(region));
+        let whole = region.and_then(|region| region.span(0, region.len()));
+        whole.unwrap_or(Span::EMPTY)
     }
 
     pub(super) fn have_faulted(&self) -> bool {
@@ -73,7 +79,7 @@ impl<'ring> Places<'ring> {
     }
 }
 
-/// A slot of a ring, read once. Only [`Slot::checked`] makes slots with octets.
+/// A slot of a ring, read once. Only [`Slot::checked`] and [`Slot::own`] make slots with octets.
 ///
 /// Two words, which the compiler keeps in registers.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +112,16 @@ impl Slot {
             return (slot, Some(span));
         }
         (Self { word, place: 0 }, None)
+    }
+
+    /// Returns a slot at an offset that the client chose; without octets if they exceed `longest`.
+    #[inline(always)]
+    fn own(word: u64, offset: u32, length: u32, longest: u32) -> Self {
+        let length = if length <= longest { length } else { 0 };
+        Self {
+            word,
+            place: u64::from(offset) | (u64::from(length) << 32),
+        }
     }
 
     #[inline(always)]
@@ -198,6 +214,15 @@ impl Window {
         slot.copied().unwrap_or(Slot::EMPTY)
     }
 
+    /// Notes a slot that has been read.
+    #[inline(always)]
+    fn put(&mut self, index: u16, slot: Slot) {
+        // The compiler removes the check: the index is always below WINDOW.
+        if let Some(place) = self.slots.get_mut(usize::from(index % WINDOW)) {
+            *place = slot;
+        }
+    }
+
     /// Returns the number of slots from the next one on before [`Ring::look_ahead`] must be called.
     #[inline(always)]
     pub(super) fn row(&self) -> u16 {
@@ -240,6 +265,12 @@ impl<'ring> Descriptors<'ring> {
         // The second word first: if it exists, the first exists too.
         let second = self.words.get(at + 1)?;
         Some([self.words.get(at)?, second])
+    }
+
+    /// Reads the first word of a slot.
+    #[inline(always)]
+    fn word(&self, index: u16) -> u64 {
+        self.get(index).map_or(0, |[word, _]| load(word))
     }
 
     /// Writes the first word of a slot.
@@ -394,7 +425,7 @@ impl Ring {
     /// Reads the first word of a slot: flags, region, length.
     #[inline(always)]
     pub(super) fn word(&self, index: u16) -> u64 {
-        self.descriptor(index).map_or(0, |[word, _]| load(word))
+        self.descriptors().word(index)
     }
 
     /// Writes the first word of a slot.
@@ -422,20 +453,9 @@ impl Ring {
                 self.prefetch(end.wrapping_add(line * SLOTS_PER_LINE));
             }
         }
-        while window.read != end {
-            let index = window.read;
-            let (slot, span) = match &self.buffers {
-                Some(buffers) => self.read_own(index, buffers, is_filled),
-                None => self.read_peers(index, longest),
-            };
-            if let Some(span) = span {
-                prefetch(span);
-            }
-            // The compiler removes the check: the index is always below WINDOW.
-            if let Some(place) = window.slots.get_mut(usize::from(index % WINDOW)) {
-                *place = slot;
-            }
-            window.read = index.wrapping_add(1);
+        match &self.buffers {
+            Some(buffers) => self.read_own(window, end, buffers, is_filled, prefetch),
+            None => self.read_peers(window, end, longest, prefetch),
         }
         window.mark = if end == window.end {
             end
@@ -444,28 +464,57 @@ impl Ring {
         };
     }
 
-    /// Reads a slot at the server.
+    /// Reads the slots of a window up to `end` at the server.
     #[inline(always)]
-    fn read_peers(&self, index: u16, longest: u32) -> (Slot, Option<Span<'_>>) {
-        let Some([first, second]) = self.descriptor(index) else {
-            return (Slot::EMPTY, None);
-        };
-        let word = load(first);
-        let (offset, length) = (halves(load(second)).0, halves(word).1);
-        Slot::checked(&self.regions, word, offset, length, longest)
+    fn read_peers(&self, window: &mut Window, end: u16, longest: u32, prefetch: impl Fn(Span<'_>)) {
+        while window.read != end {
+            let index = window.read;
+            let slot = match self.descriptor(index) {
+                Some([first, second]) => {
+                    let word = load(first);
+                    let (offset, length) = (halves(load(second)).0, halves(word).1);
+                    let (slot, span) = Slot::checked(&self.regions, word, offset, length, longest);
+                    if let Some(span) = span {
+                        prefetch(span);
+                    }
+                    slot
+                }
+                None => Slot::EMPTY,
+            };
+            window.put(index, slot);
+            window.read = index.wrapping_add(1);
+        }
     }
 
-    /// Reads a slot at the client, which knows the offset of the buffer.
+    /// Reads the slots of a window up to `end` at the client, which knows the offsets of the buffers: they are within the region, so only
+    /// the length is checked.
     #[inline(always)]
-    fn read_own(&self, index: u16, buffers: &Buffers, is_filled: bool) -> (Slot, Option<Span<'_>>) {
-        let word = self.word(index) & !(0xffff << 16) | (u64::from(buffers.region) << 16);
-        let length = if is_filled {
-            halves(word).1
-        } else {
-            buffers.size
-        };
-        let offset = buffers.offset(self.slot(index));
-        Slot::checked(&self.regions, word, offset, length, buffers.size)
+    fn read_own(
+        &self,
+        window: &mut Window,
+        end: u16,
+        buffers: &Buffers,
+        is_filled: bool,
+        prefetch: impl Fn(Span<'_>),
+    ) {
+        let (descriptors, region) = (self.descriptors(), self.regions.whole(buffers.region));
+        let mut read = window.read;
+        while read != end {
+            let word = descriptors.word(read);
+            let word = word & !(0xffff << 16) | (u64::from(buffers.region) << 16);
+            let length = if is_filled {
+                halves(word).1
+            } else {
+                buffers.size
+            };
+            let offset = buffers.offset(descriptors.slot(read));
+            let slot = Slot::own(word, offset, length, buffers.size);
+            let (_, rest) = region.split_at(offset as usize);
+            prefetch(rest.split_at(slot.length() as usize).0);
+            window.put(read, slot);
+            read = read.wrapping_add(1);
+        }
+        window.read = read;
     }
 
     /// Asks the processor to load the descriptor of a slot.
