@@ -450,7 +450,7 @@ impl Ring {
         // Prefetches the descriptors of the next chunk.
         if window.end.wrapping_sub(end) > CHUNK {
             for line in 0..CHUNK / SLOTS_PER_LINE {
-                self.prefetch(end.wrapping_add(line * SLOTS_PER_LINE));
+                self.prefetch(end.wrapping_add(line * SLOTS_PER_LINE), is_filled);
             }
         }
         match &self.buffers {
@@ -517,10 +517,16 @@ impl Ring {
         window.read = read;
     }
 
-    /// Asks the processor to load the descriptor of a slot.
+    /// Asks the processor to load the descriptor of a slot. A client that receives will write to it, to offer its buffer again: the line
+    /// comes from the peer's cache once, instead of once to be read and once more to be written.
     #[inline(always)]
-    fn prefetch(&self, index: u16) {
-        self.descriptors.prefetch(usize::from(self.slot(index)) * 2);
+    fn prefetch(&self, index: u16, is_filled: bool) {
+        let word = usize::from(self.slot(index)) * 2;
+        if is_filled && self.buffers.is_some() {
+            self.descriptors.prefetch_write(word);
+        } else {
+            self.descriptors.prefetch(word);
+        }
     }
 }
 
