@@ -27,7 +27,8 @@ const TOLERANCE: f64 = 0.0025;
 const UNPACED_TRIALS_MAX: u32 = 5;
 /// Lowest rate to try, frames per second.
 const LEAST_PPS: f64 = 500.0;
-/// Factor above the maximum forwarding rate of the device. Higher loads show nothing new.
+/// 100 % of the load is at most this factor above the maximum forwarding rate of the device: so far above that no search ends at a load
+/// that the device still forwards, although its speed differs from trial to trial. Higher loads show nothing new.
 const DEVICE_SHARE: f64 = 1.25;
 
 /// Pace of the frames of a trial.
@@ -42,8 +43,8 @@ pub(crate) enum Pace {
 /// Runs a trial.
 pub(crate) type Run<'a, E> = dyn FnMut(&Trial, Pace) -> Result<TrialResult, E> + 'a;
 
-/// Returns the rate that tester and device reach together. The first trials are as fast as possible; if the device forwards nothing, each
-/// further trial has half the rate. An overloaded device may forward nothing at all (receive livelock).
+/// Returns the rate that tester and device reach together, before [`CALIBRATION_MARGIN`]. The first trials are as fast as possible; if the
+/// device forwards nothing, each further trial has half the rate. An overloaded device may forward nothing at all (receive livelock).
 ///
 /// # Errors
 /// Errors of trials.
@@ -54,7 +55,7 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
         let unpaced = run(&trial, Pace::Unpaced)?;
         tester_pps = unpaced.achieved_rate_pps;
         if unpaced.forwarding_rate_pps > 0.0 {
-            return Ok(tester_pps.min(unpaced.forwarding_rate_pps * DEVICE_SHARE));
+            return Ok(tester_pps.min(most_of_device(unpaced.forwarding_rate_pps)));
         }
     }
     let mut rate_pps = tester_pps / 2.0;
@@ -62,11 +63,16 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
         trial.offered_rate_pps = rate_pps;
         let paced = run(&trial, Pace::Scheduled)?;
         if paced.forwarding_rate_pps > 0.0 {
-            return Ok(rate_pps.min(paced.forwarding_rate_pps * DEVICE_SHARE));
+            return Ok(rate_pps.min(most_of_device(paced.forwarding_rate_pps)));
         }
         rate_pps /= 2.0;
     }
     Ok(tester_pps)
+}
+
+/// Returns the rate that is [`DEVICE_SHARE`] times a forwarding rate after the margin. The margin is one of the tester, not of the device.
+fn most_of_device(forwarding_pps: f64) -> f64 {
+    forwarding_pps * DEVICE_SHARE / CALIBRATION_MARGIN
 }
 
 /// Lowers a rate until the tester keeps its schedule in most trials. Returns the first rate that it keeps, or one below all
@@ -137,6 +143,44 @@ mod tests {
         };
         let Ok(rate_pps) = kept_rate(&mut run, trial, 4e6, |_| Duration::ZERO);
         rate_pps
+    }
+
+    /// Returns 100 % of the load for a tester and a device of these rates, frames per second. With `is_livelocked`, the device forwards
+    /// nothing of a load above its rate.
+    fn full_load(tester_pps: f64, device_pps: f64, is_livelocked: bool) -> f64 {
+        let file = small();
+        let trial = frames(&file, &file.cases[0], file.traffic.frame_sizes[0]);
+        let mut device = SimulatedDevice::new(SimOptions::default());
+        let mut run = |trial: &Trial, pace: Pace| {
+            let mut result = device.run(trial).unwrap();
+            let offered_pps = match pace {
+                Pace::Scheduled => trial.offered_rate_pps,
+                Pace::Unpaced => tester_pps,
+            };
+            result.achieved_rate_pps = offered_pps;
+            result.forwarding_rate_pps = if is_livelocked && offered_pps > device_pps {
+                0.0
+            } else {
+                offered_pps.min(device_pps)
+            };
+            Ok::<_, Infallible>(result)
+        };
+        let Ok(rate_pps) = rate_of_both(&mut run, trial);
+        rate_pps * CALIBRATION_MARGIN
+    }
+
+    #[test]
+    fn a_full_load_is_above_the_rate_of_any_device_that_the_tester_can_overload() {
+        // A slow device limits the load to a quarter above its rate.
+        assert!((full_load(10e6, 1e6, false) / 1.25e6 - 1.0).abs() < 1e-9);
+        // A device of 90 cycles a frame, with a tester of 70, gets more than it can forward.
+        let cycles_hz = 2.3e9;
+        let (tester_pps, device_pps) = (cycles_hz / 70.0, cycles_hz / 90.0);
+        assert!(full_load(tester_pps, device_pps, false) > device_pps);
+        // The margin of the tester remains.
+        assert!((full_load(1e6, 2e6, false) / 0.8e6 - 1.0).abs() < 1e-9);
+        // 10 Mpps are halved until 625,000 pps come through: they are all that was seen of the device.
+        assert!((full_load(10e6, 1e6, true) / 0.5e6 - 1.0).abs() < 1e-9);
     }
 
     #[test]
