@@ -4,7 +4,7 @@
 use crate::format;
 use crate::method_table::ResultTable;
 use crate::methods::tables;
-use crate::page::words;
+use crate::page::{ranking, words};
 use crate::summary::{SizeSummary, Summary};
 use crate::table::size_table;
 
@@ -98,6 +98,18 @@ fn of_size(summary: &Summary, size: &SizeSummary) -> String {
     }
     for warning in words::warnings(size) {
         text.push_str(&format!("\n> **Warning** {}\n", escaped(&warning)));
+    }
+    for comparable in &size.rankings {
+        let header = ranking::HEADER.map(str::to_owned);
+        let rows = comparable
+            .cases
+            .iter()
+            .map(|case| Vec::from(ranking::cells(case)));
+        let title = escaped(&ranking::title(comparable));
+        text.push_str(&format!(
+            "\n### Ranking: {title}\n\n{}",
+            table(&header, rows)
+        ));
     }
     for method in tables(size) {
         text.push_str(&of_method(&method));

@@ -9,7 +9,7 @@ mod latency;
 mod losses;
 mod method_tables;
 pub(crate) mod published;
-mod ranking;
+pub(crate) mod ranking;
 mod record;
 mod throughput;
 mod verdicts;

@@ -6,8 +6,8 @@ use crate::method_table::ResultTable;
 use crate::methods::tables;
 use crate::page::application::sentence;
 use crate::page::published::bounds;
-use crate::page::words;
-use crate::summary::{CaseSummary, SizeSummary, Summary};
+use crate::page::{ranking, words};
+use crate::summary::{CaseSummary, Ranking, SizeSummary, Summary};
 use crate::terminal_table::TerminalTable;
 
 /// Returns the summary as text: one table for each frame size, and the result in words. `width` is the terminal's,
@@ -40,6 +40,11 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
         let frames = words::frames(size);
         text.push_str(&format!("{}, {frames}\n", summary.title));
         text.push_str(&of_size(size, width));
+        for comparable in &size.rankings {
+            let title = ranking::title(comparable);
+            text.push_str(&format!("\n\nRanking: {title}\n"));
+            text.push_str(&of_ranking(comparable, width));
+        }
         for method_tables in tables(size) {
             let method_tables = method_tables.without_known_labels();
             text.push_str(&format!("\n\n{}\n", method_tables.title));
@@ -155,6 +160,14 @@ pub(crate) fn size_table(size: &SizeSummary) -> (Vec<String>, Vec<Vec<String>>) 
         shown.cloned().collect()
     };
     (of(&header), rows.iter().map(|row| of(row)).collect())
+}
+
+fn of_ranking(comparable: &Ranking, width: Option<u16>) -> String {
+    let mut table = TerminalTable::new(ranking::HEADER, width).ruled().labels(2);
+    for case in &comparable.cases {
+        table.add_row(ranking::cells(case));
+    }
+    table.to_string()
 }
 
 /// Returns the table of published figures, which has ratios only.

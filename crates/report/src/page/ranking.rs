@@ -21,17 +21,7 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                     h3 { (title(ranking)) }
                     div.scroll {
                         table {
-                            thead {
-                                tr {
-                                    th.num scope="col" { "Rank" }
-                                    th scope="col" { "Case" }
-                                    th.num scope="col" { "Mpps" }
-                                    th.num scope="col" { "rounds" }
-                                    th.num scope="col" { "Cycles per frame, own account" }
-                                    th.num scope="col" { "Cycles per frame, CPU time" }
-                                    th scope="col" { "Limited by" }
-                                }
-                            }
+                            thead { (head()) }
                             tbody {
                                 @for case in &ranking.cases { (row(case)) }
                             }
@@ -43,8 +33,31 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
     }
 }
 
+/// Names of the columns.
+pub(crate) const HEADER: [&str; 7] = [
+    "Rank",
+    "Case",
+    "Mpps",
+    "rounds",
+    "Cycles per frame, own account",
+    "Cycles per frame, CPU time",
+    "Limited by",
+];
+
+fn head() -> Markup {
+    let [rank, case, numbers @ .., limit] = HEADER;
+    html! {
+        tr {
+            th.num scope="col" { (rank) }
+            th scope="col" { (case) }
+            @for number in numbers { th.num scope="col" { (number) } }
+            th scope="col" { (limit) }
+        }
+    }
+}
+
 /// Returns the goal and what the cases have in common.
-fn title(ranking: &Ranking) -> String {
+pub(crate) fn title(ranking: &Ranking) -> String {
     let mut parts = vec![
         format!("{} over {}", ranking.goal, ranking.links),
         ranking.topology.clone(),
@@ -62,7 +75,8 @@ fn title(ranking: &Ranking) -> String {
     parts.join(", ")
 }
 
-fn row(case: &RankedCase) -> Markup {
+/// Returns the cells of a case, in the order of [`HEADER`].
+pub(crate) fn cells(case: &RankedCase) -> [String; 7] {
     let rate = match &case.rate_pps {
         Some(rate) if case.is_at_least => format!("≥\u{202f}{}", format::mpps(rate.median)),
         Some(rate) => format::mpps(rate.median),
@@ -70,14 +84,28 @@ fn row(case: &RankedCase) -> Markup {
     };
     let rounds = case.rate_pps.as_ref().map(words::range_mpps);
     let limit = case.limited_by.map_or("–", |limiter| limiter.word());
+    [
+        case.rank
+            .map_or_else(|| "–".to_owned(), |rank| rank.to_string()),
+        case.name.clone(),
+        rate,
+        rounds.unwrap_or_default(),
+        words::cycles(case.cycles.as_ref()),
+        words::cycles(case.cpu_cycles.as_ref()),
+        limit.to_owned(),
+    ]
+}
+
+fn row(case: &RankedCase) -> Markup {
+    let [rank, name, rate, rounds, cycles, cpu_cycles, limit] = cells(case);
     html! {
         tr {
-            td.num { (case.rank.map_or_else(|| "–".to_owned(), |rank| rank.to_string())) }
-            th scope="row" { (case.name) }
+            td.num { (rank) }
+            th scope="row" { (name) }
             td.num { (rate) }
-            td.num.dim { (rounds.unwrap_or_default()) }
-            td.num { (words::cycles(case.cycles.as_ref())) }
-            td.num { (words::cycles(case.cpu_cycles.as_ref())) }
+            td.num.dim { (rounds) }
+            td.num { (cycles) }
+            td.num { (cpu_cycles) }
             td { (limit) }
         }
     }

@@ -362,5 +362,15 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         }
         let page = crate::html(&results).unwrap();
         assert!(page.contains("<h2>Ranking</h2>") && page.contains("PDR over memif"));
+        let summary = Summary::of(&results).unwrap();
+        let row = &summary.sizes[0].rankings[0].cases[0];
+        let [rank, name, rate, ..] = crate::page::ranking::cells(row);
+        let line = format!("| {rank} | {name} | {rate} |").replace(crate::format::THIN, " ");
+        let markdown = crate::markdown(&summary);
+        assert!(markdown.contains("### Ranking: PDR over memif, vNet1, l2\n"));
+        assert!(markdown.contains(&line), "{markdown}");
+        let text = crate::text_table(&summary, None);
+        assert!(text.contains("Ranking: PDR over memif, vNet1, l2\n"));
+        assert!(text.contains("Cycles per frame, CPU time"));
     }
 }
