@@ -21,6 +21,8 @@ pub(crate) struct PlainSource<'w> {
     cursor: Cursor,
     tick: u64,
     row: Option<Row>,
+    /// The buffers require more than the heads of a row.
+    requires_more: bool,
 }
 
 /// What the frames of a burst have in common if they differ in nothing but flow and sequence number.
@@ -67,38 +69,6 @@ impl Row {
         cursor.flow == first && first.saturating_add(distance) >= end
     }
 
-    /// As [`Self::write_slots`], for frames of one flow. Their source port is in the buffers already: other flows have other writers, or, like
-    /// the low-rate stream, come from packet buffers, which removes the marks.
-    #[inline(always)]
-    fn write_slots_of_flow<const N: usize>(
-        &self,
-        slots: &mut impl FreeSlots,
-        (most, length): (usize, usize),
-        cursor: &mut Cursor,
-        tick: u64,
-    ) -> usize {
-        let (mut first, mut sequence) = (self.first(cursor), cursor.sequence as u32);
-        let filled = slots.fill_each(
-            most,
-            length,
-            #[inline(always)]
-            |buffer| {
-                // The only check of the length.
-                let head = buffer.octets.sub(0, N);
-                let Some(head) = head.filter(|_| self.fits(&buffer)) else {
-                    return false;
-                };
-                write_tail::<N>(head, first, sequence, tick);
-                first = following(first, sequence);
-                sequence = sequence.wrapping_add(1);
-                true
-            },
-        );
-        cursor.written += filled as u64;
-        cursor.sequence += filled as u64;
-        filled
-    }
-
     #[inline(always)]
     fn advance(&self, cursor: &mut Cursor) {
         let (first, distance, end) = self.flows;
@@ -115,34 +85,99 @@ impl Row {
     fn fits(&self, buffer: &SlotBuffer<'_>) -> bool {
         buffer.mark.as_deref() == Some(&self.mark)
     }
+}
 
-    /// Writes the next frames, at most `most` of `length` octets each, into free slots, up to a buffer that has another frame. Returns their
-    /// number.
+/// The heads of a row in the free slots of a ring.
+#[derive(Debug)]
+struct Heads<'row, const N: usize> {
+    row: &'row Row,
+    /// The head of a frame of the row's first flow.
+    octets: [u8; N],
+    /// Length of the frames, octets.
+    length: usize,
+    tick: u64,
+    /// A buffer of the peer requires more than a head: frames are longer.
+    requires_more: bool,
+}
+
+impl<'row, const N: usize> Heads<'row, N> {
     #[inline(always)]
-    fn write_slots<const N: usize>(
-        &self,
-        slots: &mut impl FreeSlots,
-        (most, length): (usize, usize),
-        cursor: &mut Cursor,
-        tick: u64,
-    ) -> usize {
+    fn new(row: &'row Row, template: &Template, length: usize, tick: u64) -> Option<Self> {
+        let mut octets = *template.head::<N>()?;
+        let source = row.flows.0.wrapping_add(UDP_SOURCE_FIRST);
+        octets[N - TAIL - 6..N - TAIL - 4].copy_from_slice(&source.to_be_bytes());
+        Some(Self {
+            row,
+            octets,
+            length,
+            tick,
+            requires_more: false,
+        })
+    }
+
+    /// Returns the head of a buffer, which has the octets that all frames of the row have; `None` if it has another frame.
+    #[inline(always)]
+    fn prepare<'ring>(&mut self, buffer: &SlotBuffer<'ring>) -> Option<Span<'ring>> {
+        // The only check of the length.
+        let head = buffer.octets.sub(0, N)?;
+        match buffer.mark.as_deref() {
+            Some(mark) => (*mark == self.row.mark).then_some(head),
+            // The peer only reads the frame. Next time the slot may have another buffer.
+            None if self.length == N => head.write_array(self.octets).then_some(head),
+            None => {
+                self.requires_more = true;
+                None
+            }
+        }
+    }
+
+    /// Writes the next frames, at most `most`, up to a buffer that [`Self::prepare`] does not accept. Returns their number.
+    #[inline(always)]
+    fn write(&mut self, slots: &mut impl FreeSlots, most: usize, cursor: &mut Cursor) -> usize {
         let mut next = *cursor;
         let filled = slots.fill_each(
             most,
-            length,
+            self.length,
             #[inline(always)]
             |buffer| {
-                // The only check of the length.
-                let head = buffer.octets.sub(0, N);
-                let Some(head) = head.filter(|_| self.fits(&buffer)) else {
+                let Some(head) = self.prepare(&buffer) else {
                     return false;
                 };
-                self.write::<N>(&next, head, tick);
-                self.advance(&mut next);
+                self.row.write::<N>(&next, head, self.tick);
+                self.row.advance(&mut next);
                 true
             },
         );
         *cursor = next;
+        filled
+    }
+
+    /// As [`Self::write`], for frames of one flow. Their source port is in the buffers already: other flows have other writers, or, like the
+    /// low-rate stream, come from packet buffers, which removes the marks.
+    #[inline(always)]
+    fn write_flow(
+        &mut self,
+        slots: &mut impl FreeSlots,
+        most: usize,
+        cursor: &mut Cursor,
+    ) -> usize {
+        let (mut first, mut sequence) = (self.row.first(cursor), cursor.sequence as u32);
+        let filled = slots.fill_each(
+            most,
+            self.length,
+            #[inline(always)]
+            |buffer| {
+                let Some(head) = self.prepare(&buffer) else {
+                    return false;
+                };
+                write_tail::<N>(head, first, sequence, self.tick);
+                first = following(first, sequence);
+                sequence = sequence.wrapping_add(1);
+                true
+            },
+        );
+        cursor.written += filled as u64;
+        cursor.sequence += filled as u64;
         filled
     }
 }
@@ -187,6 +222,7 @@ impl FrameWriter {
             cursor: self.cursor,
             writer: self,
             tick,
+            requires_more: false,
         };
         let taken = send(&mut source);
         for _ in taken.written..count {
@@ -316,6 +352,29 @@ impl PlainSource<'_> {
         }
         writer.advance(&mut self.cursor);
     }
+
+    /// Writes the next frames of a row, at most `most` of `length` octets each, into free slots. Returns their number.
+    #[inline(always)]
+    fn write_heads<const N: usize>(
+        &mut self,
+        row: &Row,
+        slots: &mut impl FreeSlots,
+        most: usize,
+        length: usize,
+    ) -> usize {
+        let template = self.writer.pattern.first();
+        let heads = template.and_then(|it| Heads::<N>::new(row, it, length, self.tick));
+        let Some(mut heads) = heads else {
+            return 0;
+        };
+        let written = if row.has_one_flow(&self.cursor) {
+            heads.write_flow(slots, most, &mut self.cursor)
+        } else {
+            heads.write(slots, most, &mut self.cursor)
+        };
+        self.requires_more = heads.requires_more;
+        written
+    }
 }
 
 impl FrameSource for PlainSource<'_> {
@@ -350,23 +409,20 @@ impl FrameSource for PlainSource<'_> {
 
     #[inline(always)]
     fn write_row(&mut self, slots: &mut impl FreeSlots, most: usize, length: usize) -> usize {
-        let Some(row) = self.row else {
+        let Some(row) = self.row.filter(|_| !self.requires_more) else {
             return slots.fill_each(
                 most,
                 length,
                 #[inline(always)]
                 |buffer| {
-                    self.write_buffer(buffer);
+                    self.write(buffer);
                     true
                 },
             );
         };
-        let (most, cursor, tick) = ((most, length), &mut self.cursor, self.tick);
-        match (row.ip, row.has_one_flow(cursor)) {
-            (IpVersion::V4, true) => row.write_slots_of_flow::<IPV4>(slots, most, cursor, tick),
-            (IpVersion::V6, true) => row.write_slots_of_flow::<IPV6>(slots, most, cursor, tick),
-            (IpVersion::V4, false) => row.write_slots::<IPV4>(slots, most, cursor, tick),
-            (IpVersion::V6, false) => row.write_slots::<IPV6>(slots, most, cursor, tick),
+        match row.ip {
+            IpVersion::V4 => self.write_heads::<IPV4>(&row, slots, most, length),
+            IpVersion::V6 => self.write_heads::<IPV6>(&row, slots, most, length),
         }
     }
 
@@ -468,7 +524,11 @@ mod tests {
     /// The checksum takes each of its values, and sequence numbers begin again.
     #[test]
     fn frames_of_one_flow_are_those_of_packet_buffers_at_every_checksum() {
-        for (ip, size) in [(IpVersion::V4, 64), (IpVersion::V6, 84)] {
+        for (ip, size, is_own) in [
+            (IpVersion::V4, 64, true),
+            (IpVersion::V6, 84, true),
+            (IpVersion::V4, 64, false),
+        ] {
             let trial = Trial {
                 ip,
                 ..trial(FrameSizes::Fixed(size), 1, 1)
@@ -481,7 +541,7 @@ mod tests {
                 memory: Mapping::create("one-flow", SLOTS * BUFFER).unwrap().0,
                 marks: [0; SLOTS],
                 next: 0,
-                is_own: true,
+                is_own,
                 written: Vec::new(),
             };
             for tick in 0..2_500 {
@@ -513,10 +573,13 @@ mod tests {
             varied in 0usize..3,
             is_own: bool,
             in_rows: bool,
+            is_longer: bool,
             bursts in prop::collection::vec((0usize..2, 1usize..7, 0usize..7), 1..20),
         ) {
             let ip = if is_v6 { IpVersion::V6 } else { IpVersion::V4 };
-            let sizes = if is_imix && !is_v6 { FrameSizes::Imix } else { FrameSizes::Fixed(if is_v6 { 84 } else { 64 }) };
+            let size = if is_v6 { 84 } else { 64 };
+            let size = size + 300 * u16::from(is_longer);
+            let sizes = if is_imix && !is_v6 { FrameSizes::Imix } else { FrameSizes::Fixed(size) };
             let trial = Trial { destinations, ip, ..trial(sizes, flows, addresses) };
             let varied = [Varied::Both, Varied::Source, Varied::Destination][varied];
             let make = |port| {
