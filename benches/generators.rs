@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p quietwire --bench generators` prints the medians of the rounds, and the goals, which are ratios to the peer.
 //! 64-byte frames over memif, one way. DPDK's testpmd sends in the modes `txonly` (one flow) and `flowgen` (1,024 flows) to
-//! `rxonly`, which counts frames and checks nothing. The tester checks each frame. Requires root and a quiet machine.
-//! `-- --help` lists the options.
+//! `rxonly`, which counts frames and checks nothing. The tester checks each frame, and counts the cycles of both ends.
+//! Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -46,14 +46,22 @@ const GENERATORS: [(&str, &str, Generator); 4] = [
     (MANY_FLOWS, TESTER, Generator::Tester("1024")),
 ];
 
-/// Returns the received frames per second.
-fn received_pps(generator: Generator, directory: &Path, seconds: f64) -> f64 {
+/// Figures of a turn: received frames per second, and cycles to make and to check a frame, rings included.
+const FIGURES: [Figure; 4] = [
+    Figure::ReceivedPps,
+    Figure::GenerateCycles,
+    Figure::CheckCycles,
+    Figure::MakeAndCheckCycles,
+];
+
+/// Measures a generator in one turn. testpmd counts no cycles.
+fn measured(generator: Generator, directory: &Path, seconds: f64) -> [Option<f64>; 4] {
     match generator {
         Generator::Testpmd(mode) => {
             let receiver = Testpmd::receive(&directory.with_extension("rx"));
             let sender = directory.with_extension("tx");
             let _sender = receiver.generate(&sender, mode, &[FRAME]);
-            receiver.received_pps()
+            [Some(receiver.received_pps()), None, None, None]
         }
         Generator::Tester(flows) => {
             std::fs::create_dir(directory).unwrap();
@@ -67,7 +75,11 @@ fn received_pps(generator: Generator, directory: &Path, seconds: f64) -> f64 {
                 more: &["--cpus", &cpus, "--flows", flows],
                 connect: None,
             };
-            forwarded(&load.offer())
+            let result = load.offer();
+            let cycles = |key: &str| result["health"][key].as_f64();
+            let (make, check) = (cycles("generate_cycles"), cycles("check_cycles"));
+            let both = make.zip(check).map(|(make, check)| make + check);
+            [Some(forwarded(&result)), make, check, both]
         }
     }
 }
@@ -100,7 +112,7 @@ fn main() {
     let mut generators = GENERATORS.to_vec();
     generators.retain(|(case, side, _)| options.wants(case) || options.wants(side));
     for (case, side, _) in &generators {
-        run.expect(&point(case, side), &[Figure::ReceivedPps]);
+        run.expect(&point(case, side), &FIGURES);
     }
     measure(&options, &mut run, &generators, (rounds, seconds));
     common::finish(&options, run);
@@ -121,8 +133,10 @@ fn measure(
         for index in turns.order(generators.len()) {
             let (case, side, generator) = generators[index];
             let path = paths.next().unwrap();
-            let rate = received_pps(generator, &path, seconds);
-            run.add(&point(case, side), Figure::ReceivedPps, Some(rate));
+            let values = measured(generator, &path, seconds);
+            for (figure, value) in FIGURES.into_iter().zip(values) {
+                run.add(&point(case, side), figure, value);
+            }
         }
     }
 }

@@ -4,8 +4,9 @@
 //!
 //! `cargo bench -p quietwire --bench pacing` prints the medians of rounds of 10 seconds each. One CPU sends, receives and
 //! checks 64-byte frames, and described frames at the highest possible rate. Goals: the rate is within 0.01 %, 99.9 % of the
-//! gaps between bursts are at most as long as a burst, and making and checking a frame takes at most 70 cycles, with the ring.
-//! Gaps in which the tester stalled are counted apart. Requires root and a quiet machine. `-- --help` lists the options.
+//! gaps between bursts are at most as long as a burst, making and checking a frame takes at most 70 cycles, with the ring, and
+//! all that the CPU does for a frame half of what it does if frames pass through packet buffers. Gaps in which the tester stalled
+//! are counted apart. Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -13,10 +14,11 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
+use common::goals::{IN_BUFFERS, IN_PLACE};
 use common::lcg::Lcg;
 use common::record::{Figure, Point, Run};
 use common::{Machine, Options, Spread, plot, switch};
-use quietwire_dpdk::PortUri;
+use quietwire_dpdk::{Eal, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibration, CalibrationOptions, Directions, FrameAccess, FrameSizes, IpVersion,
@@ -44,27 +46,8 @@ fn main() {
     run.sides.push(switch::side(TESTER));
     let mut turns = options.turns();
     let eal = common::start_dpdk("pacing", 256);
-    let socket = directory.path().join("loop.sock");
-    let port = |name: &str, role: &str| {
-        let uri: PortUri = format!("memif:{}?role={role}", socket.display())
-            .parse()
-            .unwrap();
-        (name.to_owned(), uri)
-    };
-    let tester_options = TesterOptions {
-        cpus: vec![CPU],
-        realtime_priority: Some(50),
-        ring_size: 1024,
-        receive_ring_size: quietwire_tester::RECEIVE_RING_SIZE,
-        frame_size_max: 1518,
-        limits: Limits::default(),
-        preparation: Preparation::default(),
-        idle: TesterIdle::default(),
-        frame_access: FrameAccess::default(),
-    };
-    let ports = [port("a", "server"), port("b", "client")];
-    let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();
-    tester.wait_for_links(Duration::from_secs(10)).unwrap();
+    let [mut tester, mut copying] =
+        ACCESSES.map(|(_, name, access)| open(&eal, directory.path(), name, access));
     let wanted = CalibrationOptions {
         frame_sizes: vec![FrameSizes::Fixed(64)],
         directions: Directions::OneWay,
@@ -84,12 +67,46 @@ fn main() {
     );
     record(&mut run, &calibrations);
     described(&options, &mut turns, &mut run, &mut tester);
+    let testers = [&mut tester, &mut copying];
+    accesses(&options, &mut turns, &mut run, testers);
     let shares = shares(&calibrations);
     let rows: Vec<Row> = (0..shares).map(|share| row(&calibrations, share)).collect();
     if let Some(directory) = &options.svg {
         draw(directory, &rows);
     }
     common::finish(&options, run);
+}
+
+/// Ways to access frames: the case, the name of the tester's socket and memory, and the option.
+const ACCESSES: [(&str, &str, FrameAccess); 2] = [
+    (IN_PLACE, "in-place", FrameAccess::InPlace),
+    (IN_BUFFERS, "in-buffers", FrameAccess::PacketBuffers),
+];
+
+/// Opens a tester at both ends of a memif link.
+fn open(eal: &Eal, directory: &Path, name: &str, frame_access: FrameAccess) -> Tester {
+    let socket = directory.join(format!("{name}.sock"));
+    let port = |name: &str, role: &str| {
+        let uri: PortUri = format!("memif:{}?role={role}", socket.display())
+            .parse()
+            .unwrap();
+        (name.to_owned(), uri)
+    };
+    let options = TesterOptions {
+        cpus: vec![CPU],
+        realtime_priority: Some(50),
+        ring_size: 1024,
+        receive_ring_size: quietwire_tester::RECEIVE_RING_SIZE,
+        frame_size_max: 1518,
+        limits: Limits::default(),
+        preparation: Preparation::default(),
+        idle: TesterIdle::default(),
+        frame_access,
+    };
+    let ports = [port("a", "server"), port("b", "client")];
+    let tester = Tester::open(eal, name, &ports, options).unwrap();
+    tester.wait_for_links(Duration::from_secs(10)).unwrap();
+    tester
 }
 
 fn point(group: &str, case: &str) -> Point {
@@ -192,6 +209,31 @@ fn described(options: &Options, turns: &mut Lcg, run: &mut Run, tester: &mut Tes
             for (figure, value) in figures.into_iter().zip(values) {
                 run.add(point, figure, Some(value));
             }
+        }
+    }
+}
+
+/// Measures all that the CPU does for a frame that it sends and receives, with each way to access frames, in turns.
+fn accesses(options: &Options, turns: &mut Lcg, run: &mut Run, mut testers: [&mut Tester; 2]) {
+    let trial = Trial {
+        warm_up_s: 0.1,
+        drain_s: 0.1,
+        directions: Directions::OneWay,
+        ..Trial::new(1.0, 0.5, FrameSizes::Fixed(64))
+    };
+    let points = ACCESSES.map(|(case, ..)| point("64 B, one CPU, as fast as possible", case));
+    for point in &points {
+        run.expect(point, &[Figure::ReceivedPps, Figure::CyclesAFrame]);
+    }
+    let hz = run.machine.ghz * 1e9;
+    for _ in 0..options.rounds(ROUNDS) {
+        for index in turns.order(points.len()) {
+            std::thread::sleep(Duration::from_millis(75));
+            let result = testers[index].run_unpaced(&trial).unwrap();
+            let rate_pps = result.forwarding_rate_pps;
+            let point = &points[index];
+            run.add(point, Figure::ReceivedPps, Some(rate_pps));
+            run.add(point, Figure::CyclesAFrame, Some(hz / rate_pps));
         }
     }
 }

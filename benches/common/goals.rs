@@ -218,6 +218,9 @@ const fn repeated(device: &'static str) -> Goal {
 pub(crate) const ONE_FLOW: &str = "one flow";
 pub(crate) const MANY_FLOWS: &str = "1,024 flows";
 pub(crate) const TESTER: &str = "quietwire's tester";
+/// Cases of the tester alone: its ways to access frames.
+pub(crate) const IN_PLACE: &str = "in place";
+pub(crate) const IN_BUFFERS: &str = "in packet buffers";
 const TESTPMD: &str = "testpmd io";
 const CROSS_CONNECT: &str = "quietwire, cross-connect";
 const BRIDGE: &str = "quietwire, bridge, 1 MAC address";
@@ -316,6 +319,7 @@ pub(crate) const GOALS: &[Goal] = &[
     paced("pacing, 50 %: 99.9 % of gaps, burst times", "50 % of that", Figure::GapP999, 1.0),
     paced("pacing, 90 %: 99.9 % of gaps, burst times", "90 % of that", Figure::GapP999, 1.0),
     paced("making and checking a frame: cycles", "as fast as is clean", Figure::MakeAndCheckCycles, 70.0),
+    cycles("pacing", "sending and receiving in place: cycles a frame", (IN_PLACE, TESTER), (IN_BUFFERS, TESTER), 0.5),
 
     streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, KERNEL_BRIDGE, 0.8),
     streams("tap, TCP to the left: throughput", TCP_LEFT, TAP, KERNEL_BRIDGE, 0.8),
