@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p quietwire --bench page -- goals DIR` prints the goals of all runs in a directory (an absolute path: cargo
 //! starts benchmarks in crates/cli). `-- write` judges the stored runs by the current goals, and writes the parts of the
-//! page between markers, and its figures; `make performance-page` runs it. `tests/performance_page.rs` checks that the page
-//! matches the stored runs.
+//! page between markers, and its figures; `make performance-page` runs it. `-- take DIR` stores the runs of a directory first,
+//! over those of the same benchmarks. `tests/performance_page.rs` checks that the page matches the stored runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -28,8 +28,9 @@ fn main() {
         [] => Ok(()),
         ["goals", directory] => print_goals(Path::new(directory)),
         ["write"] => write(),
+        ["take", directory] => take(Path::new(directory)).and_then(|()| write()),
         _ => Err(format!(
-            "page: unknown arguments '{}' (use `goals DIR` or `write`)",
+            "page: unknown arguments '{}' (use `goals DIR`, `write` or `take DIR`)",
             words.join(" ")
         )),
     };
@@ -43,6 +44,26 @@ fn print_goals(directory: &Path) -> Result<(), String> {
     let runs = tables::stored(directory)?;
     let runs: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
     println!("{}", tables::goals(&runs));
+    Ok(())
+}
+
+/// Stores the runs of a directory for the page. Of several runs of a benchmark, the latest remains.
+fn take(directory: &Path) -> Result<(), String> {
+    let mut runs = tables::stored(directory)?;
+    if runs.is_empty() {
+        return Err(format!("{}: no runs", directory.display()));
+    }
+    runs.sort_by(|(_, one), (_, other)| one.date.cmp(&other.date));
+    for (file, run) in runs {
+        // A part of a path.
+        let is_name = |octet: u8| octet.is_ascii_lowercase() || octet == b'_';
+        if run.bench.is_empty() || !run.bench.bytes().all(is_name) {
+            return Err(format!("{file}: '{}' is no benchmark", run.bench));
+        }
+        let name = format!("{}.json", run.bench);
+        let path = Path::new(ROOT).join(tables::RUNS).join(name);
+        run.write(&path).map_err(|error| at(&path, &error))?;
+    }
     Ok(())
 }
 
