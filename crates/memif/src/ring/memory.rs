@@ -20,7 +20,7 @@ const MASK_INTERRUPTS: u16 = 1;
 const NEXT: u64 = 1;
 
 /// Slots that are read, and whose buffers are prefetched, ahead of the current frame. A power of two.
-const WINDOW: u16 = 16;
+const WINDOW: u16 = 32;
 /// Slots that are read at a time.
 const CHUNK: u16 = WINDOW / 2;
 /// Slots of a cache line of descriptors.
