@@ -152,8 +152,8 @@ impl<'row, const N: usize> Heads<'row, N> {
         filled
     }
 
-    /// As [`Self::write`], for frames of one flow. Their source port is in the buffers already: other flows have other writers, or, like the
-    /// low-rate stream, come from packet buffers, which removes the marks.
+    /// As [`Self::write`], for frames of one flow. Their source port is in the buffers already: other flows have other writers, or come from
+    /// packet buffers like the low-rate stream, which removes the marks.
     #[inline(always)]
     fn write_flow(
         &mut self,
@@ -194,8 +194,8 @@ fn write_tail<const N: usize>(octets: Span<'_>, first: u64, sequence: u32, tick:
 
 /// Returns what [`Row::first`] is for the frame after that of a sequence number in the same flow.
 ///
-/// 2^16 is 1 modulo 2^16 - 1: with the sequence number, the ones' complement sum grows by 1, and the checksum in the lower 16 bits shrinks by
-/// 1. Its values are 1 to 2^16 - 1, because 0 means that there is no checksum. The sum is the same for 2^32 - 1 and for 0.
+/// 2^16 is 1 modulo 2^16 - 1: with the sequence number, the ones' complement sum grows by 1, and the checksum in the lower 16 bits
+/// shrinks by 1. Its values are 1 to 2^16 - 1, because 0 means that there is no checksum. The sum is the same for 2^32 - 1 and for 0.
 #[inline(always)]
 fn following(first: u64, sequence: u32) -> u64 {
     if sequence == u32::MAX {
