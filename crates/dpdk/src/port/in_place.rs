@@ -37,6 +37,13 @@ pub trait FrameSource {
         1
     }
 
+    /// Returns the number of octets, from the first on, that [`Self::write`] writes into a buffer with a mark of the source. Default:
+    /// [`Self::next_length`].
+    #[inline(always)]
+    fn changed_length(&self) -> usize {
+        self.next_length()
+    }
+
     /// Writes the next frame to the start of a buffer, which has at least [`Self::next_length`] octets.
     fn write(&mut self, buffer: SlotBuffer<'_>);
 
@@ -181,6 +188,12 @@ impl Scratch {
 
 /// The sending end of a ring whose buffers frames are written into.
 pub(crate) trait BufferSink: Sink {
+    /// Announces frames of `length` octets, of which the first `changed` are written into a buffer that keeps its frame.
+    #[inline(always)]
+    fn announce(&mut self, length: usize, changed: usize) {
+        let _ = (length, changed);
+    }
+
     /// Returns the buffer of the next free slot, for a frame of `length` octets. [`Self::fill`] makes it the next frame.
     ///
     /// # Errors
@@ -256,6 +269,7 @@ pub(crate) fn write<S: BufferSink>(
     scratch: &mut Scratch,
     counters: &QueueCounters,
 ) -> FramesTaken {
+    sink.announce(source.next_length(), source.changed_length());
     sink.ready(count);
     let (mut taken, mut octets) = (FramesTaken::default(), 0);
     while taken.written < count {

@@ -37,7 +37,7 @@ pub struct Sender {
     window: Window,
     /// Slots before this one are filled and published.
     published: u16,
-    /// Length of the last frame, octets: the estimate for the next frames.
+    /// Octets of the next buffers that will be written: those of the last frame, or what [`Self::announce`] was given.
     length: usize,
     /// Interrupts were masked after the last publication, but the peer may not have seen that one.
     is_unsettled: bool,
@@ -216,7 +216,6 @@ impl Sender {
     #[inline(always)]
     pub fn fill(&mut self, length: usize) {
         let slot = self.window.peek();
-        self.length = length;
         if let Some(word) = slot.filled(length_of(length.min(MAX_FRAME)), false) {
             self.ring.set_word(self.window.next, word);
         }
@@ -248,10 +247,18 @@ impl Sender {
                 break;
             }
         }
-        if filled > 0 {
-            self.length = length;
-        }
         filled
+    }
+
+    /// Announces frames of `length` octets that are written in place. Of a buffer that keeps its frame, which a client's do, the first
+    /// `changed` octets are written. As many octets of the next buffers are loaded ahead: other lines remain in the peer's cache too.
+    #[inline(always)]
+    pub fn announce(&mut self, length: usize, changed: usize) {
+        self.length = if self.marks.is_empty() {
+            length
+        } else {
+            changed
+        };
     }
 
     /// Fills slots that have been read. The loop calls nothing of the ring and uses copies of its values. Frames are written to memory that

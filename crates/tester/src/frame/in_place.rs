@@ -393,6 +393,14 @@ impl FrameSource for PlainSource<'_> {
     }
 
     #[inline(always)]
+    fn changed_length(&self) -> usize {
+        match self.writer.ip {
+            IpVersion::V4 => IPV4,
+            IpVersion::V6 => IPV6,
+        }
+    }
+
+    #[inline(always)]
     fn write(&mut self, buffer: SlotBuffer<'_>) {
         if let Some(row) = &self.row
             && row.fits(&buffer)

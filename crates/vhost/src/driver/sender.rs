@@ -42,6 +42,8 @@ pub struct Sender<Q> {
     marks: Box<[u32]>,
     /// Some marks may not be 0.
     has_marks: bool,
+    /// Octets of a frame, from the first on, that are written in place.
+    changed: usize,
     /// Reclaim used slots if fewer slots than this are free.
     low: u16,
     fault: Option<Fault>,
@@ -70,6 +72,7 @@ impl<Q: Queue> Sender<Q> {
             plain: vec![false; usize::from(queue.size)].into(),
             marks: vec![0; usize::from(queue.size)].into(),
             has_marks: false,
+            changed: usize::MAX,
             low: queue.size / 4,
             fault: None,
         })
@@ -147,7 +150,7 @@ impl<Q: Queue> Sender<Q> {
         if self.slots.available() == 0 || self.fault.is_some() {
             return Err(PutResult::Full);
         }
-        self.prefetch(narrow::slots(PREFETCH_AHEAD), length);
+        self.prefetch(narrow::slots(PREFETCH_AHEAD), length.min(self.changed));
         let slot = self.slots.upcoming(0);
         let octets = self.buffers.data(slot, space).ok_or(PutResult::Bad)?;
         self.has_marks = true;
@@ -155,6 +158,13 @@ impl<Q: Queue> Sender<Q> {
             octets,
             mark: self.marks.get_mut(usize::from(slot)),
         })
+    }
+
+    /// Announces that the first `changed` octets of frames are written in place. As many octets of the next buffers are loaded ahead: other
+    /// lines remain in the device's cache too.
+    #[inline(always)]
+    pub fn announce(&mut self, changed: usize) {
+        self.changed = changed;
     }
 
     /// Makes the first `length` octets of the buffer that [`Self::buffer`] returned the next frame, without offloads.

@@ -161,6 +161,11 @@ impl Sink for TxRing {
 
 impl BufferSink for TxRing {
     #[inline(always)]
+    fn announce(&mut self, length: usize, changed: usize) {
+        self.ring.announce(length, changed);
+    }
+
+    #[inline(always)]
     fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, Outcome> {
         self.ring.buffer(length).map_err(outcome)
     }

@@ -247,6 +247,11 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
 
 impl<Q: Queue> BufferSink for TxBurst<'_, Q> {
     #[inline(always)]
+    fn announce(&mut self, _: usize, changed: usize) {
+        self.ring.announce(changed);
+    }
+
+    #[inline(always)]
     fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, Outcome> {
         self.ring.buffer(length).map_err(outcome)
     }
