@@ -384,46 +384,61 @@ fn data_of_hosts_pass_in_a_vlan() {
     assert_eq!(switch.end(), Some(0));
 }
 
-#[test]
-fn datagrams_sent_in_one_call_arrive_one_by_one() {
+/// Sends datagrams from one address to the other in one call (`UDP_SEGMENT`, udp(7)). They arrive one by one.
+fn send_datagrams(net: &Net, [from, to]: [&str; 2]) {
     const SIZE: u16 = 1000;
     const COUNT: usize = 40;
-    let net = Net::new("offu", "1500");
-    let directory = TempDir::new().unwrap();
-    let switch = start(
-        &net,
-        directory.path(),
-        ["af-packet:l0", "af-packet:r0"],
-        &[],
-    );
-    for [from, to] in [IPV4, IPV6] {
-        let bind = |address: &str, port: u16| {
-            let address = (address.parse::<std::net::IpAddr>().unwrap(), port);
-            std::net::UdpSocket::bind(address).unwrap()
-        };
-        let (from, to) = (from.to_owned(), to.to_owned());
-        let destination = to.parse::<std::net::IpAddr>().unwrap();
-        let receiver = net.right.within(move || bind(&to, 4000)).join().unwrap();
-        receiver
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
-        let data: Vec<u8> = (0..COUNT * usize::from(SIZE) - 300)
-            .map(|at| (at / 777) as u8)
-            .collect();
-        let sent = data.clone();
-        let sender = move || {
-            let socket = bind(&from, 0);
-            setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(SIZE)).unwrap();
-            socket.send_to(&sent, (destination, 4000)).unwrap();
-        };
-        net.left.within(sender).join().unwrap();
-        for expected in data.chunks(SIZE.into()) {
-            let mut buffer = [0; 2000];
-            let length = receiver.recv(&mut buffer).unwrap();
-            assert!(buffer[..length] == *expected, "{length}");
-        }
+    let bind = |address: &str, port: u16| {
+        let address = (address.parse::<std::net::IpAddr>().unwrap(), port);
+        std::net::UdpSocket::bind(address).unwrap()
+    };
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let destination = to.parse::<std::net::IpAddr>().unwrap();
+    let receiver = net.right.within(move || bind(&to, 4000)).join().unwrap();
+    receiver
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let data: Vec<u8> = (0..COUNT * usize::from(SIZE) - 300)
+        .map(|at| (at / 777) as u8)
+        .collect();
+    let sent = data.clone();
+    let sender = move || {
+        let socket = bind(&from, 0);
+        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(SIZE)).unwrap();
+        socket.send_to(&sent, (destination, 4000)).unwrap();
+    };
+    net.left.within(sender).join().unwrap();
+    for expected in data.chunks(SIZE.into()) {
+        let mut buffer = [0; 2000];
+        let length = receiver.recv(&mut buffer).unwrap();
+        assert!(buffer[..length] == *expected, "{length}");
     }
-    net.has_no_wrong_checksum();
-    assert_eq!(switch.port("r")["segmented"], 2);
-    assert_eq!(switch.end(), Some(0));
+}
+
+/// Datagrams pass whole, are cut for a port that does not take them, and are merged again.
+#[test]
+fn datagrams_sent_in_one_call_arrive_one_by_one() {
+    for (case, uris, counter) in [
+        ("offu", ["af-packet:l0", "af-packet:r0"], "tx_tso_frames"),
+        ("offuc", ["af-packet:l0", "af-xdp:r0"], "segmented"),
+        ("offum", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
+    ] {
+        let net = Net::new(case, "1500");
+        let directory = TempDir::new().unwrap();
+        let switch = start(&net, directory.path(), uris, &[]);
+        // Datagrams are merged only if several are in one burst.
+        until("datagrams pass in the expected form", || {
+            for addresses in [IPV4, IPV6] {
+                send_datagrams(&net, addresses);
+            }
+            (switch.port("r")[counter].as_u64() >= Some(2)).then_some(())
+        });
+        net.has_no_wrong_checksum();
+        let port = switch.port("r");
+        if counter != "segmented" {
+            assert_eq!(port["segmented"], 0, "{case}: {port}");
+        }
+        assert_eq!(port["drops"]["not_segmented"], 0, "{case}: {port}");
+        assert_eq!(switch.end(), Some(0));
+    }
 }

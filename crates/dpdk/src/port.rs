@@ -280,7 +280,7 @@ impl TxQueue {
         }
     }
 
-    /// Returns true if TCP segments that leave in one burst are to be merged, as far as the port accepts the frames
+    /// Returns true if TCP segments and UDP datagrams that leave in one burst are to be merged, as far as the port accepts the frames
     /// ([`Self::accepts_whole`]): `gro=on` of the URI.
     #[must_use]
     pub fn merges_segments(&self) -> bool {
@@ -298,12 +298,11 @@ impl TxQueue {
     /// [`crate::Mbuf::request_segments`].
     #[must_use]
     pub fn accepts_whole(&self, kind: LargeKind, length: u32) -> bool {
-        // Guests have not negotiated to receive CWR.
-        let is_usual = kind.is_tcp && !kind.has_cwr;
         match &self.end {
-            Sender::Vhost(end) => is_usual && end.accepts_tso(kind.is_ipv4),
+            // Guests have not negotiated to receive datagrams or CWR.
+            Sender::Vhost(end) => kind.is_tcp && !kind.has_cwr && end.accepts_tso(kind.is_ipv4),
             Sender::Tap(end) => end.accepts_whole(kind),
-            Sender::AfPacket(end) => is_usual && end.accepts_tso(kind.is_ipv4, length),
+            Sender::AfPacket(end) => end.accepts_whole(kind, length),
             _ => false,
         }
     }

@@ -28,7 +28,7 @@ pub const MERGED_MAX: u16 = 44;
 #[derive(Debug)]
 pub struct ExclusiveFrame<'eal>(Mbuf<'eal>);
 
-/// A frame of several TCP segments, each in its own buffer.
+/// A frame of several TCP segments or UDP datagrams, each in its own buffer.
 #[derive(Debug)]
 pub struct MergedFrame<'eal> {
     frame: Mbuf<'eal>,
@@ -123,7 +123,7 @@ impl<'eal> Mbuf<'eal> {
 }
 
 impl Mbuf<'_> {
-    /// Returns the requested segment size, octets of TCP data; none without a request of the sender.
+    /// Returns the requested segment size, octets of TCP or UDP data; none without a request of the sender.
     #[inline]
     #[must_use]
     pub fn segment_size(&self) -> Option<u16> {
@@ -210,7 +210,7 @@ impl Mbuf<'_> {
         Ok(self)
     }
 
-    /// Records the sender's request to cut TCP data into segments of `size` octets.
+    /// Records the sender's request to cut TCP or UDP data into segments of `size` octets.
     pub(crate) fn set_segment_size(&mut self, size: u16) {
         // SAFETY: owned by this value.
         unsafe { sys::qw_set_segment_size(self.mbuf, size) };

@@ -289,7 +289,7 @@ impl PortUri {
         )
     }
 
-    /// Returns true if the port merges TCP segments that leave in one burst.
+    /// Returns true if the port merges TCP segments and UDP datagrams that leave in one burst.
     #[must_use]
     pub fn merges_segments(&self) -> bool {
         matches!(

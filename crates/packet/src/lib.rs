@@ -55,7 +55,7 @@ pub use ipv6::{
     IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH, Ipv6Extensions, Ipv6Header, walk_ipv6_extensions,
 };
 pub use mac::{MacAddress, MacAddressError};
-pub use merge::{Merge, TcpSegment};
+pub use merge::{DataSegment, Merge};
 pub use parse::{FRAME_MAX, Ip, Network, Parsed, Transport, parse};
 pub use partial::complete_partial_checksum;
 pub use segment::{LargeFrame, SEGMENT_HEADERS_MAX};

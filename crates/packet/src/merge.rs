@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Merging of successive TCP segments of a flow into one frame that [`crate::LargeFrame`] cuts into exactly these segments.
+//! Merging of successive TCP segments or UDP datagrams of a flow into one frame that [`crate::LargeFrame`] cuts into exactly these.
 //!
 //! Each condition keeps the meaning of the segments: sequence numbers without a gap (RFC 9293, section 3.4), the same congestion marks
 //! (RFC 3168, section 5), the same TCP options and with them time stamps (RFC 7323), identifications of IPv4 that count up (RFC 6864).
+//! Datagrams keep their boundaries: all but the last have the same length.
 
 use crate::ethernet::split_tags;
 use crate::segment::{CWR, FIN, PSH, RST, SYN, URG, ipv4, ipv6, pseudo_sum, put};
 use crate::{
     EtherType, EthernetHeader, IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol,
-    SEGMENT_HEADERS_MAX, TCP_CHECKSUM_OFFSET, TCP_HEADER_MIN, be16, be32, checksum,
+    SEGMENT_HEADERS_MAX, TCP_CHECKSUM_OFFSET, TCP_HEADER_MIN, UDP_CHECKSUM_OFFSET,
+    UDP_HEADER_LENGTH, be16, be32, checksum,
 };
 
 const ACK: u8 = 0x10;
 /// Offsets in the TCP header: the sequence number, and the octet of the flags.
 const SEQUENCE: usize = 4;
 const FLAGS: usize = 13;
+/// Offset of the length in the UDP header.
+const UDP_LENGTH: usize = 4;
 /// Offset of the header checksum of IPv4.
 const IPV4_CHECKSUM: usize = 10;
 /// Longest packet of IPv4 and longest payload of IPv6, octets: their length fields have 16 bits.
 const LENGTH_MAX: usize = 65_535;
 
-/// A whole, unfragmented TCP segment over IPv4 without options or IPv6 without extension headers.
+/// A whole, unfragmented TCP segment or UDP datagram over IPv4 without options or IPv6 without extension headers.
 #[derive(Clone, Copy, Debug)]
-pub struct TcpSegment<'frame> {
+pub struct DataSegment<'frame> {
     /// The frame without padding.
     octets: &'frame [u8],
-    /// Offsets of IP, TCP and data.
+    /// Offsets of IP, of TCP or UDP, and of the data.
     network: usize,
     transport: usize,
     data: usize,
     is_ipv4: bool,
+    is_tcp: bool,
     is_padded: bool,
 }
 
-impl<'frame> TcpSegment<'frame> {
+impl<'frame> DataSegment<'frame> {
     /// Parses a frame in one piece. Returns `None` for other frames, and for headers longer than [`SEGMENT_HEADERS_MAX`].
     #[must_use]
     pub fn read(frame: &'frame [u8]) -> Option<Self> {
@@ -45,29 +50,46 @@ impl<'frame> TcpSegment<'frame> {
             EtherType::IPV6 => (false, IPV6_HEADER_LENGTH, ipv6(untagged.payload)?),
             _ => return None,
         };
-        if protocol != IpProtocol::TCP || header_length != usual {
+        if header_length != usual {
             return None;
         }
         let (transport, octets) = (network + header_length, frame.get(..network + packet)?);
-        let tcp: &[u8; TCP_HEADER_MIN] = octets.get(transport..)?.first_chunk()?;
-        let tcp_length = usize::from(tcp[12] >> 4) * 4;
-        let data = transport + tcp_length;
-        let fits = tcp_length >= TCP_HEADER_MIN && data <= octets.len().min(SEGMENT_HEADERS_MAX);
+        let header = octets.get(transport..)?;
+        let length = match protocol {
+            IpProtocol::TCP => tcp_header_length(header)?,
+            IpProtocol::UDP => udp_header_length(header)?,
+            _ => return None,
+        };
+        let data = transport + length;
+        let fits = data <= octets.len().min(SEGMENT_HEADERS_MAX);
         fits.then_some(Self {
             octets,
             network,
             transport,
             data,
             is_ipv4,
+            is_tcp: protocol == IpProtocol::TCP,
             is_padded: octets.len() < frame.len(),
         })
     }
 
-    /// Returns true if both segments have the same addresses and ports, so that their order matters.
+    /// Returns true for IPv4, false for IPv6.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.is_ipv4
+    }
+
+    /// Returns true for TCP, false for UDP.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        self.is_tcp
+    }
+
+    /// Returns true if both have the same protocol, addresses and ports, so that their order matters.
     #[must_use]
     pub fn has_flow_of(&self, merge: &Merge) -> bool {
         let (own, other) = (self.flow(), merge.flow());
-        own.is_some() && own == other
+        self.is_tcp == merge.is_tcp && own.is_some() && own == other
     }
 
     fn flow(&self) -> Option<(&[u8], &[u8])> {
@@ -83,22 +105,27 @@ impl<'frame> TcpSegment<'frame> {
         self.octets.len() - self.data
     }
 
-    /// Returns the TCP flags of a segment that has data and may be merged with others.
+    /// Returns the TCP flags of a segment that has data and may be merged with others; none of a datagram.
     fn mergeable_flags(&self) -> Option<u8> {
+        let has_data = self.data_length() > 0 && !self.is_padded;
+        if !self.is_tcp {
+            return has_data.then_some(0);
+        }
         let flags = *self.tcp()?.get(FLAGS)?;
         let may = flags & (ACK | SYN | RST | URG | CWR) == ACK;
-        (may && self.data_length() > 0 && !self.is_padded).then_some(flags)
+        (may && has_data).then_some(flags)
     }
 
-    /// Returns true if the checksums of IPv4 and TCP are those that a new computation gives. A merged frame has new checksums, so an
-    /// error would no longer show.
+    /// Returns true if the checksums of IPv4 and TCP or UDP are those that a new computation gives. A merged frame has new checksums, so
+    /// an error would no longer show. A datagram without a checksum would get one.
     fn has_exact_checksums(&self) -> bool {
         self.try_checksums().unwrap_or(false)
     }
 
     fn try_checksums(&self) -> Option<bool> {
-        // All ones are correct where zeroes are, but never the result of a computation.
+        // All ones are correct where zeroes are, but never the result of a computation. UDP sends all ones for zero (RFC 768).
         const NEVER: [u8; 2] = [0xff; 2];
+        const NEVER_IN_UDP: [u8; 2] = [0; 2];
         let network = self.octets.get(self.network..self.transport)?;
         if self.is_ipv4 {
             let field = network.get(IPV4_CHECKSUM..IPV4_CHECKSUM + 2)?;
@@ -107,13 +134,31 @@ impl<'frame> TcpSegment<'frame> {
             }
         }
         let transport = self.octets.get(self.transport..)?;
-        let field = transport.get(TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2)?;
+        let (protocol, at, never) = if self.is_tcp {
+            (IpProtocol::TCP, TCP_CHECKSUM_OFFSET, NEVER)
+        } else {
+            (IpProtocol::UDP, UDP_CHECKSUM_OFFSET, NEVER_IN_UDP)
+        };
+        let field = transport.get(at..at + 2)?;
         let addresses = network.get(if self.is_ipv4 { 12..20 } else { 8..40 })?;
         let length = u32::try_from(transport.len()).ok()?;
-        let mut sum = pseudo_sum(addresses, IpProtocol::TCP, length);
+        let mut sum = pseudo_sum(addresses, protocol, length);
         sum.add(transport);
-        Some(field != NEVER && sum.finish() == 0)
+        Some(field != never && sum.finish() == 0)
     }
+}
+
+fn tcp_header_length(tcp: &[u8]) -> Option<usize> {
+    let tcp: &[u8; TCP_HEADER_MIN] = tcp.first_chunk()?;
+    let length = usize::from(tcp[12] >> 4) * 4;
+    (length >= TCP_HEADER_MIN).then_some(length)
+}
+
+/// Returns `None` if the datagram's length differs from that of its packet (RFC 9868), because the datagrams of a large frame have both
+/// lengths from one.
+fn udp_header_length(udp: &[u8]) -> Option<usize> {
+    let header: &[u8; UDP_HEADER_LENGTH] = udp.first_chunk()?;
+    (usize::from(be16(header, UDP_LENGTH)) == udp.len()).then_some(UDP_HEADER_LENGTH)
 }
 
 /// Returns the addresses and the ports of a frame.
@@ -123,7 +168,7 @@ fn flow(octets: &[u8], network: usize, transport: usize, is_ipv4: bool) -> Optio
     Some((addresses, octets.get(transport..transport + 4)?))
 }
 
-/// Segments that are to become one frame: the headers of the first, and what follows from all of them.
+/// Segments or datagrams that are to become one frame: the headers of the first, and what follows from all of them.
 #[derive(Clone, Debug)]
 pub struct Merge {
     headers: [u8; SEGMENT_HEADERS_MAX],
@@ -131,6 +176,7 @@ pub struct Merge {
     transport: usize,
     data: usize,
     is_ipv4: bool,
+    is_tcp: bool,
     /// Octets of data of each segment but the last, which may have fewer.
     size: usize,
     data_length: usize,
@@ -143,9 +189,9 @@ pub struct Merge {
 
 impl Merge {
     /// Begins with a segment. Returns `None` if none may follow it: it has no data, a flag that is for one segment only, or a wrong
-    /// checksum.
+    /// checksum, or it is a datagram without one.
     #[must_use]
-    pub fn begin(first: &TcpSegment<'_>) -> Option<Self> {
+    pub fn begin(first: &DataSegment<'_>) -> Option<Self> {
         let flags = first.mergeable_flags()?;
         if flags & (FIN | PSH) != 0 || !first.has_exact_checksums() {
             return None;
@@ -160,6 +206,7 @@ impl Merge {
             transport: first.transport,
             data: first.data,
             is_ipv4: first.is_ipv4,
+            is_tcp: first.is_tcp,
             size: first.data_length(),
             data_length: first.data_length(),
             count: 1,
@@ -170,7 +217,7 @@ impl Merge {
 
     /// Adds the next segment. Returns false and changes nothing if the frame with it could not be cut into exactly these segments.
     #[must_use]
-    pub fn add(&mut self, next: &TcpSegment<'_>) -> bool {
+    pub fn add(&mut self, next: &DataSegment<'_>) -> bool {
         match self.follows(next) {
             Some(flags) if next.has_exact_checksums() => {
                 self.count += 1;
@@ -184,11 +231,12 @@ impl Merge {
     }
 
     /// Returns the TCP flags of a segment whose headers fit.
-    fn follows(&self, next: &TcpSegment<'_>) -> Option<u8> {
+    fn follows(&self, next: &DataSegment<'_>) -> Option<u8> {
         let flags = next.mergeable_flags()?;
         let places = (next.network, next.transport, next.data, next.is_ipv4);
         let length = self.data - self.network + self.data_length + next.data_length();
         let fits = places == (self.network, self.transport, self.data, self.is_ipv4)
+            && next.is_tcp == self.is_tcp
             && !self.is_complete
             && next.data_length() <= self.size
             && length <= LENGTH_MAX;
@@ -206,27 +254,28 @@ impl Merge {
         } else {
             network(0, 4) && network(6, 40)
         };
-        let is_next = is_same(0, self.network)
-            && has_same_network
-            // Ports, acknowledgment, offset of the data, window, urgent pointer, options.
-            && transport(0, SEQUENCE)
-            && transport(8, FLAGS)
-            && transport(14, TCP_CHECKSUM_OFFSET)
-            && is_same(self.transport + 18, self.data)
-            && flags & !(FIN | PSH) == *own.get(self.transport + FLAGS)?
-            && self.is_in_sequence(next)?;
+        // Of UDP, all fields but the length and the checksum: the ports.
+        let has_same_transport = transport(0, SEQUENCE)
+            && (!self.is_tcp
+                // Acknowledgment, offset of the data, window, urgent pointer, options.
+                || transport(8, FLAGS)
+                    && transport(14, TCP_CHECKSUM_OFFSET)
+                    && is_same(self.transport + 18, self.data)
+                    && flags & !(FIN | PSH) == *own.get(self.transport + FLAGS)?
+                    && self.is_in_sequence(next)?);
+        let is_next = is_same(0, self.network) && has_same_network && has_same_transport;
         is_next.then_some(flags)
     }
 
     /// Returns true if the identification of IPv4 is that of the first segment and the number of segments since.
-    fn counts_up(&self, next: &TcpSegment<'_>) -> Option<bool> {
+    fn counts_up(&self, next: &DataSegment<'_>) -> Option<bool> {
         let at = self.network + 4;
         let first = be16(self.headers.get(at..)?.first_chunk::<2>()?, 0);
         let own = be16(next.octets.get(at..)?.first_chunk::<2>()?, 0);
         Some(own == first.wrapping_add(self.count))
     }
 
-    fn is_in_sequence(&self, next: &TcpSegment<'_>) -> Option<bool> {
+    fn is_in_sequence(&self, next: &DataSegment<'_>) -> Option<bool> {
         let at = self.transport + SEQUENCE;
         let first = be32(self.headers.get(at..)?.first_chunk::<4>()?, 0);
         let own = be32(next.octets.get(at..)?.first_chunk::<4>()?, 0);
@@ -273,8 +322,8 @@ impl Merge {
         self.data + self.data_length
     }
 
-    /// Turns the headers of the first segment, at the start of `frame`, into those of the merged frame. The checksum of TCP stays as it is:
-    /// it is computed when the frame is cut. Returns false, with undefined contents, if `frame` is too short.
+    /// Turns the headers of the first segment, at the start of `frame`, into those of the merged frame. The checksum of TCP or UDP stays as
+    /// it is: it is computed when the frame is cut. Returns false, with undefined contents, if `frame` is too short.
     #[must_use]
     pub fn write(&self, frame: &mut [u8]) -> bool {
         self.try_write(frame).is_some()
@@ -292,7 +341,12 @@ impl Merge {
         } else {
             put(network, 4, u16::try_from(length - IPV6_HEADER_LENGTH).ok()?)?;
         }
-        *headers.get_mut(self.transport + FLAGS)? |= self.last_flags;
-        Some(())
+        if self.is_tcp {
+            *headers.get_mut(self.transport + FLAGS)? |= self.last_flags;
+            return Some(());
+        }
+        let datagram = length - (self.transport - self.network);
+        let at = self.transport + UDP_LENGTH;
+        put(headers, at, u16::try_from(datagram).ok()?)
     }
 }

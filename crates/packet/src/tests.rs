@@ -3,6 +3,7 @@
 
 mod built;
 mod damaged;
+mod datagrams;
 mod fields;
 mod frames;
 mod merges;

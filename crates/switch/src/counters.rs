@@ -59,7 +59,7 @@ pub(crate) struct PortCounters {
     pub(crate) tx_tso_frames: Counter,
     /// Frames cut into segments. The segments are counted as frames sent.
     pub(crate) segmented: Counter,
-    /// Segments that left merged with others. The merged frames are counted as frames sent.
+    /// TCP segments and UDP datagrams that left merged with others. The merged frames are counted as frames sent.
     pub(crate) merged: Counter,
     /// Frames by effect of the filter rules.
     effects: [Counter; RuleEffect::ALL.len()],

@@ -118,7 +118,8 @@ pub struct PortCounts {
     /// Frames with TCP data that were cut into segments before they were sent. The segments are counted as frames sent.
     #[serde(default)]
     pub segmented: u64,
-    /// TCP segments that were merged into larger frames before they were sent. The larger frames are counted as frames sent.
+    /// TCP segments and UDP datagrams that were merged into larger frames before they were sent. The larger frames are counted as frames
+    /// sent.
     #[serde(default)]
     pub merged: u64,
     /// Frames dropped.

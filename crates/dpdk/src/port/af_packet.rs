@@ -6,7 +6,7 @@
 //! sender on this machine left to the network card are completed. The forwarding thread makes one system call per burst, to
 //! send, which never blocks.
 //!
-//! Frames with up to 64 KiB of TCP data to be segmented come from senders on this machine and from interfaces that merge received
+//! Frames with up to 64 KiB of TCP or UDP data to be segmented come from senders on this machine and from interfaces that merge received
 //! segments. They are passed on whole, with one system call each ([`whole`]).
 //!
 //! The rings have fixed slots (version 2), not blocks (version 3). A received frame is visible at once, and each side only
@@ -34,7 +34,7 @@ use self::geometry::Geometry;
 use self::ring::Ring;
 use self::slot::Content;
 use self::socket::{Failure, PacketSocket};
-use self::whole::{Refusal, Sent, WholeSender};
+use self::whole::{Refusal, Sent, WholeKinds, WholeSender};
 use crate::BURST_MAX;
 use crate::burst::{self, Burst, Mbuf, first_segment, space};
 use crate::error::Error;
@@ -44,6 +44,7 @@ use crate::port::options::PortOptions;
 use crate::port::stats::PortStats;
 use crate::port::transfer::reset;
 use crate::promiscuity::Promiscuity;
+use crate::segment::LargeKind;
 use crate::sys::{self, TO_CUT, field};
 
 /// Octets of long frames after which a call returns, so that they are sent while they are in the cache.
@@ -342,9 +343,9 @@ struct Requested {
 }
 
 impl AfPacketTx {
-    /// Returns true if a frame of `length` octets with TCP data over this version of IP may be sent whole.
-    pub(crate) const fn accepts_tso(&self, is_ipv4: bool, length: u32) -> bool {
-        self.whole.accepts(is_ipv4, length)
+    /// Returns true if a frame of `length` octets with data of this kind may be sent whole.
+    pub(crate) const fn accepts_whole(&self, kind: LargeKind, length: u32) -> bool {
+        self.whole.accepts(kind, length)
     }
 
     /// Sends the frames of a burst. Returns the number of frames that the interface accepted.
@@ -568,7 +569,7 @@ pub(crate) fn open(
     let rx_geometry = geometry(options.rx_ring_size);
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
-    let mut tso = None;
+    let mut kinds = None;
     for number in 0..queues {
         let queue = Arc::new(Queue {
             receiver: Arc::new(PacketSocket::receiver(index, rx_geometry).map_err(failed)?),
@@ -594,14 +595,13 @@ pub(crate) fn open(
             queue: Arc::clone(&queue),
         });
         let socket = PacketSocket::whole_sender(index).map_err(failed)?;
-        let tso = *tso.get_or_insert_with(|| {
+        let kinds = *kinds.get_or_insert_with(|| {
             // A kernel that does not show its features gets segments.
-            let features = socket.features(interface).unwrap_or_default();
-            ["tx-tcp-segmentation", "tx-tcp6-segmentation"].map(|name| features.has(name))
+            WholeKinds::of(&socket.features(interface).unwrap_or_default())
         });
         tx.push(AfPacketTx {
             ring: map(&queue.sender, tx_geometry)?,
-            whole: WholeSender::new(socket, tso),
+            whole: WholeSender::new(socket, kinds),
             queue: Arc::clone(&queue),
         });
         shared.push(queue);

@@ -4,14 +4,14 @@
 use proptest::prelude::*;
 
 use super::segments::{Spec, cut};
-use crate::{Merge, TcpSegment, complete_partial_checksum};
+use crate::{DataSegment, Merge, complete_partial_checksum};
 
 /// Segments merged as far as possible in their order. Each frame has the segment size of its segments; none for a frame that is not merged.
-fn merge(segments: &[Vec<u8>]) -> Vec<(Vec<u8>, Option<u16>)> {
+pub(super) fn merge(segments: &[Vec<u8>]) -> Vec<(Vec<u8>, Option<u16>)> {
     let mut merged = Vec::new();
     let mut open: Option<(Merge, Vec<u8>)> = None;
     for frame in segments {
-        let segment = TcpSegment::read(frame);
+        let segment = DataSegment::read(frame);
         if let (Some((merge, whole)), Some(segment)) = (&mut open, &segment)
             && merge.add(segment)
         {
@@ -38,7 +38,7 @@ fn finish((merge, mut frame): (Merge, Vec<u8>)) -> (Vec<u8>, Option<u16>) {
 }
 
 /// Returns the segments of all frames.
-fn cut_all(merged: &[(Vec<u8>, Option<u16>)]) -> Vec<Vec<u8>> {
+pub(super) fn cut_all(merged: &[(Vec<u8>, Option<u16>)]) -> Vec<Vec<u8>> {
     let segments = |(frame, size): &(Vec<u8>, Option<u16>)| match size {
         Some(size) => cut(frame, usize::from(*size)).unwrap(),
         None => vec![frame.clone()],
@@ -168,7 +168,7 @@ proptest! {
             frame[12..15].copy_from_slice(start);
             frame[if is_ipv4 { 23 } else { 20 }] = 6;
         }
-        if let Some(segment) = TcpSegment::read(&frame)
+        if let Some(segment) = DataSegment::read(&frame)
             && let Some(mut merge) = Merge::begin(&segment)
         {
             prop_assert!(!merge.add(&segment));
@@ -242,13 +242,13 @@ fn marks_acknowledgments_and_options_are_never_joined_with_others() {
 #[test]
 fn flows_differ_by_addresses_or_ports() {
     let segments = cut(&plain(2000).whole(), 1000).unwrap();
-    let merge = Merge::begin(&TcpSegment::read(&segments[0]).unwrap()).unwrap();
+    let merge = Merge::begin(&DataSegment::read(&segments[0]).unwrap()).unwrap();
     // The last octets of both addresses and of both ports.
     for at in [29, 33, 35, 37] {
         let mut other = segments[1].clone();
         other[at] ^= 1;
-        let other = TcpSegment::read(&other).map(|segment| segment.has_flow_of(&merge));
+        let other = DataSegment::read(&other).map(|segment| segment.has_flow_of(&merge));
         assert_eq!(other, Some(false));
     }
-    assert!(TcpSegment::read(&segments[1]).unwrap().has_flow_of(&merge));
+    assert!(DataSegment::read(&segments[1]).unwrap().has_flow_of(&merge));
 }

@@ -330,7 +330,7 @@ fn flags_are_of_the_segments_that_they_belong_to() {
 }
 
 /// Returns a frame with UDP data, built by etherparse.
-fn datagram(is_ipv4: bool, tagged: bool, identification: u16, data: &[u8]) -> Vec<u8> {
+pub(super) fn datagram(is_ipv4: bool, tagged: bool, identification: u16, data: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     if tagged {
         frame.extend([0x81, 0, 0, 5]);

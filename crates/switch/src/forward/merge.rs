@@ -1,16 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Merging of TCP segments that leave in one burst into frames of up to 64 KiB, which the receiver's kernel handles at once (generic receive
-//! offload).
+//! Merging of TCP segments and of UDP datagrams that leave in one burst into frames of up to 64 KiB, which the receiver's kernel handles at
+//! once (generic receive offload).
 //!
 //! Only ports with `gro=on` run this code (`PortUri::merges_segments`).
 
 use std::array;
 
-use quietwire_dpdk::{MERGED_MAX, Mbuf, MergedFrame};
-use quietwire_packet::{Merge, TcpSegment};
+use quietwire_dpdk::{LargeKind, MERGED_MAX, Mbuf, MergedFrame};
+use quietwire_packet::{DataSegment, Merge};
 
 /// Flows with segments that wait for others of the same burst. The limit bounds the comparisons for each frame.
 const FLOWS_MAX: usize = 8;
+
+/// Kinds of merged frames that a port accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MergedKinds {
+    /// True over IPv4 and over IPv6.
+    tcp: [bool; 2],
+    udp: [bool; 2],
+}
+
+impl MergedKinds {
+    /// Returns the kinds for which `accepts` returns true.
+    pub(super) fn of(accepts: impl Fn(LargeKind) -> bool) -> Self {
+        let over_ip = |is_tcp| {
+            [true, false].map(|is_ipv4| {
+                accepts(LargeKind {
+                    is_ipv4,
+                    is_tcp,
+                    has_cwr: false,
+                })
+            })
+        };
+        Self {
+            tcp: over_ip(true),
+            udp: over_ip(false),
+        }
+    }
+
+    /// Returns true if the port accepts no merged frames.
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    const fn has_kind_of(self, segment: &DataSegment<'_>) -> bool {
+        let [ipv4, ipv6] = if segment.is_tcp() { self.tcp } else { self.udp };
+        if segment.is_ipv4() { ipv4 } else { ipv6 }
+    }
+}
 
 /// Segments of one flow.
 struct Flow<'burst> {
@@ -20,8 +57,7 @@ struct Flow<'burst> {
 
 /// The frames of one burst to a port, of which segments wait for others.
 pub(super) struct Merger<'burst> {
-    /// True if the port accepts merged frames, over IPv4 and IPv6.
-    accepts: [bool; 2],
+    accepts: MergedKinds,
     flows: [Option<Flow<'burst>>; FLOWS_MAX],
     /// Place of the flow that gives way to another.
     next: usize,
@@ -29,8 +65,8 @@ pub(super) struct Merger<'burst> {
 }
 
 impl<'burst> Merger<'burst> {
-    /// Returns a merger for a port that accepts merged frames over IPv4 and IPv6 or not.
-    pub(super) fn new(accepts: [bool; 2]) -> Self {
+    /// Returns a merger for a port that accepts merged frames of these kinds.
+    pub(super) fn new(accepts: MergedKinds) -> Self {
         Self {
             accepts,
             flows: array::from_fn(|_| None),
@@ -54,7 +90,7 @@ impl<'burst> Merger<'burst> {
                 return pass(frame);
             }
         };
-        let Some(segment) = TcpSegment::read(frame.octets()) else {
+        let Some(segment) = DataSegment::read(frame.octets()) else {
             self.flush(pass);
             return pass(frame.into_frame());
         };
@@ -77,15 +113,21 @@ impl<'burst> Merger<'burst> {
             }
             self.end(place, pass);
         }
-        match Merge::begin(&segment) {
-            Some(merge) if self.accepts_ip(&merge) => {
+        // A sum over the data is computed of accepted kinds only.
+        let merge = if self.accepts.has_kind_of(&segment) {
+            Merge::begin(&segment)
+        } else {
+            None
+        };
+        match merge {
+            Some(merge) => {
                 let flow = Flow {
                     merge,
                     frame: MergedFrame::new(frame),
                 };
                 self.begin(flow, found, pass);
             }
-            _ => pass(frame.into_frame()),
+            None => pass(frame.into_frame()),
         }
     }
 
@@ -94,11 +136,6 @@ impl<'burst> Merger<'burst> {
         for place in 0..FLOWS_MAX {
             self.end(place, pass);
         }
-    }
-
-    fn accepts_ip(&self, merge: &Merge) -> bool {
-        let [ipv4, ipv6] = self.accepts;
-        if merge.is_ipv4() { ipv4 } else { ipv6 }
     }
 
     /// Lets a flow wait, in this place if there is one.
@@ -151,8 +188,12 @@ mod tests {
 
     const LENGTH_MAX: usize = 1514;
     const BUFFERS: u32 = 1023;
-    /// Length of the headers: Ethernet, IPv4 and TCP.
-    const HEADERS: usize = 54;
+    /// Flows from this one on are of UDP.
+    const UDP_FLOWS: u8 = 8;
+    const ALL: MergedKinds = MergedKinds {
+        tcp: [true; 2],
+        udp: [true; 2],
+    };
 
     /// What the next frame of a test is.
     #[derive(Clone, Debug)]
@@ -169,8 +210,19 @@ mod tests {
         Mark,
         Acknowledgment,
         WrongChecksum,
-        NoTcp,
+        OtherProtocol,
         Shared,
+    }
+
+    impl Step {
+        const fn is_udp(&self) -> bool {
+            self.flow >= UDP_FLOWS
+        }
+
+        /// Octets of Ethernet, IPv4, and TCP or UDP.
+        const fn headers(&self) -> usize {
+            if self.is_udp() { 42 } else { 54 }
+        }
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -180,7 +232,7 @@ mod tests {
             1 => Just(Kind::Mark),
             1 => Just(Kind::Acknowledgment),
             1 => Just(Kind::WrongChecksum),
-            1 => Just(Kind::NoTcp),
+            1 => Just(Kind::OtherProtocol),
             1 => Just(Kind::Shared),
         ];
         let data = prop_oneof![4 => Just(100usize), 1 => 1..=1400usize];
@@ -204,31 +256,42 @@ mod tests {
             Kind::Acknowledgment => 0,
             _ => step.data,
         };
-        let mut frame = vec![0; HEADERS + data];
+        let headers = step.headers();
+        let mut frame = vec![0; headers + data];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
         frame[14] = 0x45;
         frame[15] = if step.kind == Kind::Mark { 3 } else { 2 };
-        put(&mut frame, 16, (40 + data) as u16);
+        let length = (headers - 14 + data) as u16;
+        put(&mut frame, 16, length);
         put(&mut frame, 18, identification);
-        (frame[22], frame[23]) = (64, 6);
+        (frame[22], frame[23]) = (64, if step.is_udp() { 17 } else { 6 });
         frame[26..34].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
         put(&mut frame, 34, 1000 + u16::from(step.flow));
         put(&mut frame, 36, 80);
-        frame[38..42].copy_from_slice(&position.to_be_bytes());
-        (frame[46], frame[47]) = (0x50, if step.kind == Kind::Push { 0x18 } else { 0x10 });
-        for (at, octet) in frame[HEADERS..].iter_mut().enumerate() {
+        let checksum_at = if step.is_udp() {
+            put(&mut frame, 38, length - 20);
+            40
+        } else {
+            frame[38..42].copy_from_slice(&position.to_be_bytes());
+            (frame[46], frame[47]) = (0x50, if step.kind == Kind::Push { 0x18 } else { 0x10 });
+            50
+        };
+        for (at, octet) in frame[headers..].iter_mut().enumerate() {
             *octet = (position as usize + at) as u8;
         }
-        // The pseudo header (RFC 9293, section 3.1) stands before TCP.
+        // The pseudo header (RFC 9293, section 3.1; RFC 768) stands before TCP or UDP.
         let mut covered = frame[26..34].to_vec();
-        covered.extend([0, 6]);
-        covered.extend(((20 + data) as u16).to_be_bytes());
+        covered.extend([0, frame[23]]);
+        covered.extend((length - 20).to_be_bytes());
         covered.extend(&frame[34..]);
-        let sum = checksum(&covered);
-        put(&mut frame, 50, sum);
+        let sum = match checksum(&covered) {
+            0 if step.is_udp() => 0xffff,
+            sum => sum,
+        };
+        put(&mut frame, checksum_at, sum);
         match step.kind {
-            Kind::WrongChecksum => frame[50] ^= 1,
-            Kind::NoTcp => frame[23] = 17,
+            Kind::WrongChecksum => frame[checksum_at] ^= 1,
+            Kind::OtherProtocol => frame[23] = 132,
             _ => {}
         }
         let sum = checksum(&frame[14..34]);
@@ -241,7 +304,7 @@ mod tests {
         let next = |step: &Step| {
             let (position, identification) = &mut flows[usize::from(step.flow)];
             let frame = frame(step, *position, *identification);
-            *position += (frame.len() - HEADERS) as u32;
+            *position += (frame.len() - step.headers()) as u32;
             *identification += 1;
             frame
         };
@@ -269,7 +332,7 @@ mod tests {
                 passed.push(whole(&frame));
             }
         };
-        let mut merger = Merger::new([true, true]);
+        let mut merger = Merger::new(ALL);
         for (step, octets) in steps.iter().zip(sent) {
             let frame = Mbuf::new(&eal, &pool, octets).unwrap();
             if step.kind == Kind::Shared {
@@ -316,7 +379,9 @@ mod tests {
 
     #[test]
     fn segments_of_interleaved_flows_become_one_frame_of_each() {
-        let steps = steps((0..40).map(|number| (number % 4, Kind::Segment)));
+        // Two flows of TCP, two of UDP.
+        let flow = |number: u8| UDP_FLOWS - 2 + number % 4;
+        let steps = steps((0..40).map(|number| (flow(number), Kind::Segment)));
         let (passed, count, merged) = merged_and_cut(&steps, &frames(&steps));
         assert_eq!((passed.len(), count, merged), (40, 4, 40));
     }
@@ -330,16 +395,28 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_takes_ipv6_only_gets_segments_of_ipv4() {
-        let steps = steps((0..4).map(|_| (0, Kind::Segment)));
+    fn a_port_gets_segments_of_kinds_that_it_does_not_take_whole() {
+        // Four segments and four datagrams, interleaved.
+        let flow = |number: u8| UDP_FLOWS - 1 + number % 2;
+        let steps = steps((0..8).map(|number| (flow(number), Kind::Segment)));
         let eal = eal();
         let pool = pool(&eal);
-        let mut merger = Merger::new([false, true]);
-        let mut count = 0;
-        for octets in frames(&steps) {
-            let frame = Mbuf::new(&eal, &pool, &octets).unwrap();
-            merger.push(frame, &mut |_| count += 1);
+        for (accepts, count_expected) in [
+            (MergedKinds::of(|_| false), (8, 0)),
+            (MergedKinds::of(|kind| !kind.is_ipv4), (8, 0)),
+            (MergedKinds::of(|kind| kind.is_tcp), (5, 4)),
+            (MergedKinds::of(|kind| !kind.is_tcp), (5, 4)),
+            (MergedKinds::of(|_| true), (2, 8)),
+        ] {
+            let mut merger = Merger::new(accepts);
+            let mut count = 0;
+            for octets in frames(&steps) {
+                let frame = Mbuf::new(&eal, &pool, &octets).unwrap();
+                merger.push(frame, &mut |_| count += 1);
+            }
+            merger.flush(&mut |_| count += 1);
+            assert_eq!((count, merger.merged()), count_expected, "{accepts:?}");
         }
-        assert_eq!((count, merger.merged()), (4, 0));
+        assert!(MergedKinds::of(|_| false).is_empty() && !ALL.is_empty());
     }
 }

@@ -7,7 +7,7 @@ use quietwire_dpdk::{Burst, Eal, HeaderLengths, LargeKind, Mbuf, Mempool, TxQueu
 use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
-use super::merge::Merger;
+use super::merge::{MergedKinds, Merger};
 use crate::counters::PortCounters;
 use quietwire_tables::drops::PortDrop;
 
@@ -169,13 +169,11 @@ impl SegmentingQueue {
     /// has frames to segment, the number includes frames that the queue had no space for.
     #[inline(never)]
     pub(super) fn transmit(&mut self, burst: &mut Burst, counters: &PortCounters) -> usize {
-        let accepts = if self.merges && burst.len() > 1 {
-            [true, false].map(|is_ipv4| self.accepts_merged(is_ipv4))
-        } else {
-            [false, false]
-        };
-        if accepts != [false, false] {
-            return self.transmit_merged(burst, accepts, counters);
+        if self.merges && burst.len() > 1 {
+            let accepts = MergedKinds::of(|kind| self.tx.accepts_whole(kind, 0));
+            if !accepts.is_empty() {
+                return self.transmit_merged(burst, accepts, counters);
+            }
         }
         if !burst.has_tso_frames() {
             return send(&mut self.tx, burst, counters);
@@ -188,22 +186,12 @@ impl SegmentingQueue {
         sent
     }
 
-    /// Returns true while the port accepts frames of merged segments over a version of IP.
-    fn accepts_merged(&self, is_ipv4: bool) -> bool {
-        let kind = LargeKind {
-            is_ipv4,
-            is_tcp: true,
-            has_cwr: false,
-        };
-        self.tx.accepts_whole(kind, 0)
-    }
-
     /// Sends a burst whose segments are merged first.
     #[inline(never)]
     fn transmit_merged(
         &mut self,
         burst: &mut Burst,
-        accepts: [bool; 2],
+        accepts: MergedKinds,
         counters: &PortCounters,
     ) -> usize {
         let mut sent = burst.len();

@@ -156,7 +156,7 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
         ),
         (
             "port_merged_frames_total",
-            "TCP segments that were merged into larger frames before they were sent.",
+            "TCP segments and UDP datagrams that were merged into larger frames before they were sent.",
             |port| port.counts.merged,
         ),
     ] {

@@ -7,10 +7,12 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use quietwire_packet::LargeFrame;
+
 use super::*;
 use crate::eal::Eal;
 use crate::port::checksum;
-use crate::segment::{HeaderLengths, LargeKind};
+use crate::segment::HeaderLengths;
 use crate::testing::{self, in_a_namespace};
 
 const TCP: LargeKind = LargeKind {
@@ -587,8 +589,16 @@ fn long_frames_without_buffers_are_dropped_and_counted() {
 fn tcp_data_of_any_length_go_out_whole_and_in_order() {
     in_a_network(|| {
         let (peer, mut rig) = (Peer::new(), Rig::new("whole", 1, 1518));
-        assert!(rig.tx[0].accepts_tso(true, 65_535) && rig.tx[0].accepts_tso(false, 65_535));
-        assert!(!rig.tx[0].accepts_tso(true, 65_536));
+        for is_ipv4 in [true, false] {
+            let kind = LargeKind { is_ipv4, ..TCP };
+            assert!(rig.tx[0].accepts_whole(kind, 65_535));
+            assert!(!rig.tx[0].accepts_whole(kind, 65_536));
+        }
+        let reduced = LargeKind {
+            has_cwr: true,
+            ..TCP
+        };
+        assert!(!rig.tx[0].accepts_whole(reduced, 65_535));
         let lengths = HeaderLengths {
             ethernet: 14,
             network: 20,
@@ -637,6 +647,55 @@ fn tcp_data_of_any_length_go_out_whole_and_in_order() {
             assert!(rig.burst.is_empty() && rig.is_whole());
         }
         assert_eq!(rig.stats().tx_errors, 2);
+    });
+}
+
+#[test]
+fn datagrams_go_out_whole_and_arrive_one_by_one() {
+    in_a_network(|| {
+        let kind = LargeKind {
+            is_tcp: false,
+            ..TCP
+        };
+        let mut rig = Rig::new("whole-udp", 1, 1518);
+        // Requires Linux 6.5.
+        assert!(rig.tx[0].accepts_whole(kind, 65_535));
+        assert!(!rig.tx[0].accepts_whole(kind, 65_536));
+        let receiver = UdpSocket::bind("10.0.0.1:2000").unwrap();
+        receiver.set_read_timeout(Some(DEADLINE)).unwrap();
+        let data: Vec<u8> = (0..60_000).map(|at| (at * 7 + at / 256) as u8).collect();
+        for (length, size) in [(60_000, 1400), (1000, 500), (3100, 1000)] {
+            let mut udp = [4711u16, 2000, 8 + length as u16, 0]
+                .map(u16::to_be_bytes)
+                .concat();
+            udp.extend(&data[..length]);
+            let mut whole = packet(7, 0, [10, 0, 0, 1], &udp);
+            // To the peer's end instead of from it. The sum over the header stays.
+            whole[..12].rotate_left(6);
+            whole[26..34].rotate_left(4);
+            let headers = LargeFrame::read(&whole[..42], whole.len()).unwrap();
+            let lengths = HeaderLengths {
+                ethernet: headers.ethernet_length(),
+                network: headers.network_length(),
+                transport: headers.transport_length(),
+            };
+            let sum = headers.partial_checksum().unwrap();
+            let frame = rig.chain(&whole, size);
+            let frame = frame.request_segments(lengths, kind, sum).unwrap();
+            rig.burst.push(frame).unwrap();
+            assert_eq!(rig.send(&[]), 1);
+            let mut got = Vec::new();
+            while got.len() < length {
+                let mut datagram = [0; 2000];
+                let count = receiver.recv(&mut datagram).unwrap();
+                assert_eq!(count, usize::from(size).min(length - got.len()));
+                got.extend(&datagram[..count]);
+            }
+            assert!(got == data[..length]);
+        }
+        let stats = rig.stats();
+        assert_eq!((stats.tx_frames, stats.tx_errors), (3, 0));
+        assert!(rig.is_whole());
     });
 }
 

@@ -13,9 +13,10 @@ use super::slot::{self, Queued, Tag};
 use super::socket::PacketSocket;
 use crate::burst::{self, Mbuf, space};
 use crate::mempool::Mempool;
+use crate::port::features::Features;
 use crate::port::offload::{Offload, SEGMENTED_MAX, header_of};
 use crate::port::transfer::Outgoing;
-use crate::segment::MERGED_MAX;
+use crate::segment::{LargeKind, MERGED_MAX};
 use crate::sys::{self, field};
 
 /// Most buffers of a frame: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
@@ -23,6 +24,9 @@ const BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
 /// Most pieces of a frame to send. Buffers of other ports may be filled in part only.
 const PIECES_MAX: usize = 2 * BUFFERS_MAX;
 const _: () = assert!(PIECES_MAX >= MERGED_MAX as usize);
+/// Release of Linux from which on a packet socket passes UDP data to a device whole. Earlier ones cut or refuse them
+/// (net/ipv4/udp_offload.c, __udp_gso_segment), and a device without a queueing discipline loses what was cut.
+const DATAGRAMS_SINCE: (u32, u32) = (6, 5);
 /// Octets from which on the kernel may refuse to pass a frame to a device whole (GSO_LEGACY_MAX_SIZE, linux/netdevice.h).
 const WHOLE_MAX: u32 = 65_536;
 /// Successive frames that a device refuses before frames are segmented here, and the first and the longest time of that, in calls.
@@ -153,12 +157,38 @@ pub(super) enum Sent {
     Refused,
 }
 
+/// Kinds of data that a device accepts in one frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WholeKinds {
+    /// TCP over IPv4 and over IPv6.
+    tcp: [bool; 2],
+    udp: bool,
+}
+
+impl WholeKinds {
+    /// Returns those of a device with these features, as far as this kernel passes them on.
+    pub(super) fn of(features: &Features) -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        let release = release.ok().and_then(|text| numbers(&text));
+        Self {
+            tcp: ["tx-tcp-segmentation", "tx-tcp6-segmentation"].map(|name| features.has(name)),
+            udp: features.has("tx-udp-segmentation")
+                && release.is_some_and(|release| release >= DATAGRAMS_SINCE),
+        }
+    }
+}
+
+/// Returns the first two numbers of a kernel release (uname(2)), such as `6.12.48+deb13-amd64`.
+fn numbers(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Sends frames that the device or the receiver segments.
 #[derive(Debug)]
 pub(super) struct WholeSender {
     socket: PacketSocket,
-    /// What the device accepts, over IPv4 and IPv6.
-    tso: [bool; 2],
+    kinds: WholeKinds,
     /// Successive refusals.
     refusals: u32,
     /// Calls until such frames are accepted again, and the next such time.
@@ -167,23 +197,32 @@ pub(super) struct WholeSender {
 }
 
 impl WholeSender {
-    /// Returns a sender to a device that accepts TCP data over IPv4 and IPv6 or not.
-    pub(super) const fn new(socket: PacketSocket, tso: [bool; 2]) -> Self {
+    /// Returns a sender to a device that accepts these kinds.
+    pub(super) const fn new(socket: PacketSocket, kinds: WholeKinds) -> Self {
         Self {
             socket,
-            tso,
+            kinds,
             refusals: 0,
             pause: 0,
             next_pause: PAUSE_MIN,
         }
     }
 
-    /// Returns true if the device accepts a frame of `length` octets with TCP data over this version of IP.
+    /// Returns true if the device accepts a frame of `length` octets with data of this kind.
     ///
-    /// Frames do not pass the kernel's own segmentation, which comes before queueing disciplines.
-    pub(super) const fn accepts(&self, is_ipv4: bool, length: u32) -> bool {
-        let [tso4, tso6] = self.tso;
-        self.pause == 0 && length < WHOLE_MAX && if is_ipv4 { tso4 } else { tso6 }
+    /// Frames do not pass the kernel's own segmentation, which comes before queueing disciplines. CWR is for the first segment only, which
+    /// not every device knows.
+    pub(super) const fn accepts(&self, kind: LargeKind, length: u32) -> bool {
+        let WholeKinds {
+            tcp: [over_ipv4, over_ipv6],
+            udp,
+        } = self.kinds;
+        let is_accepted = match (kind.is_tcp, kind.is_ipv4) {
+            (false, _) => udp,
+            (true, true) => over_ipv4,
+            (true, false) => over_ipv6,
+        };
+        is_accepted && !kind.has_cwr && self.pause == 0 && length < WHOLE_MAX
     }
 
     /// Counts down the time in which frames are segmented.
@@ -236,5 +275,20 @@ impl WholeSender {
         } else {
             Sent::Refused
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_kernels_are_compared_by_their_numbers() {
+        assert_eq!(numbers("6.12.48+deb13-amd64"), Some((6, 12)));
+        assert_eq!(numbers("6.5\n"), Some((6, 5)));
+        assert_eq!(numbers("6"), None);
+        assert_eq!(numbers("linux-6.5"), None);
+        assert!(numbers("6.12.0") >= Some(DATAGRAMS_SINCE));
+        assert!(numbers("6.1.0-40-amd64") < Some(DATAGRAMS_SINCE));
     }
 }
