@@ -59,7 +59,8 @@ impl Effects {
         frame: &Mbuf<'_>,
         pool: &Mempool,
     ) -> RuleEffect {
-        let Some(rejection) = Rejection::of(frame.octets()) else {
+        let is_to_cut = frame.segment_size().is_some();
+        let Some(rejection) = Rejection::of(frame.octets(), is_to_cut) else {
             return RuleEffect::RejectUnanswerable;
         };
         if !self.answers.take(now()) {

@@ -61,13 +61,14 @@ enum Answer {
 }
 
 impl Rejection {
-    /// Returns the answer to a frame, whose headers are in `frame`, its first buffer.
+    /// Returns the answer to a frame, whose headers are in `frame`, its first buffer. `is_to_cut` is true for TCP data that are still to be
+    /// cut into segments: their checksum is not complete yet, and counts as correct.
     ///
     /// `None` if there may be none: about a frame to or from a group address, a packet from or to other than one host, a later fragment, an
-    /// ICMP error, a TCP reset, a damaged packet, or anything but IP (RFC 1122, section 3.2.2; RFC 1812, section 4.3.2.7; RFC 4443, section
-    /// 2.4 (e); RFC 9293, section 3.5.2).
+    /// ICMP error, a TCP reset, TCP data in fragments or with a wrong checksum, a damaged packet, or anything but IP (RFC 1122, section 3.2.2;
+    /// RFC 1812, section 4.3.2.7; RFC 4443, section 2.4 (e); RFC 9293, sections 3.1 and 3.5.2).
     #[must_use]
-    pub fn of(frame: &[u8]) -> Option<Self> {
+    pub fn of(frame: &[u8], is_to_cut: bool) -> Option<Self> {
         let is_group = |at: usize| frame.get(at).is_none_or(|octet| octet & 1 == 1);
         if is_group(0) || is_group(6) {
             return None;
@@ -75,8 +76,8 @@ impl Rejection {
         let (ethertype, network) = network_at(frame)?;
         let packet = frame.get(network..)?;
         let answer = match ethertype {
-            IPV4 => answer_v4(packet)?,
-            IPV6 => answer_v6(packet)?,
+            IPV4 => answer_v4(packet, is_to_cut)?,
+            IPV6 => answer_v6(packet, is_to_cut)?,
             _ => return None,
         };
         Some(Self {
@@ -206,7 +207,7 @@ impl Rejection {
     }
 }
 
-fn answer_v4(packet: &[u8]) -> Option<Answer> {
+fn answer_v4(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
     let (header, payload) = Ipv4Header::split(packet).ok()?;
     let is_between_hosts =
         icmp::is_host_v4(header.source()) && icmp::is_host_v4(header.destination());
@@ -214,7 +215,11 @@ fn answer_v4(packet: &[u8]) -> Option<Answer> {
         return None;
     }
     match header.protocol().0 {
-        TCP => reset(header.fragment(), payload),
+        TCP => {
+            let addresses = [header.source().octets(), header.destination().octets()];
+            reset(header.fragment(), payload)
+                .filter(|_| is_to_cut || has_correct_checksum(addresses.as_flattened(), payload))
+        }
         ICMP if !icmp::is_query_v4(payload.first().copied()) => None,
         _ => Some(Answer::Error {
             quoted: usize::from(header.total_length()).min(icmp::QUOTED_MAX_V4),
@@ -222,7 +227,7 @@ fn answer_v4(packet: &[u8]) -> Option<Answer> {
     }
 }
 
-fn answer_v6(packet: &[u8]) -> Option<Answer> {
+fn answer_v6(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
     let (header, payload) = Ipv6Header::split(packet).ok()?;
     let is_between_hosts =
         icmp::is_host_v6(header.source()) && icmp::is_host_v6(header.destination());
@@ -232,7 +237,11 @@ fn answer_v6(packet: &[u8]) -> Option<Answer> {
     }
     let carried = payload.get(walked.length..)?;
     match walked.protocol {
-        IpProtocol(TCP) => reset(walked.fragment, carried),
+        IpProtocol(TCP) => {
+            let addresses = [header.source().octets(), header.destination().octets()];
+            reset(walked.fragment, carried)
+                .filter(|_| is_to_cut || has_correct_checksum(addresses.as_flattened(), carried))
+        }
         IpProtocol(ICMPV6) if !icmp::is_query_v6(carried.first()) => None,
         _ => {
             let length = usize::from(header.payload_length()).checked_add(IPV6_HEADER_LENGTH)?;
@@ -243,12 +252,26 @@ fn answer_v6(packet: &[u8]) -> Option<Answer> {
     }
 }
 
-/// Returns the reset of a segment (RFC 9293, section 3.10.7.1: the reset of a connection that does not exist).
+/// Returns true if the checksum of a segment between these addresses is correct (RFC 9293, section 3.1).
+fn has_correct_checksum(addresses: &[u8], segment: &[u8]) -> bool {
+    let Ok(length) = u32::try_from(segment.len()) else {
+        return false;
+    };
+    let mut sum = Checksum::new();
+    sum.add(addresses);
+    sum.add(&length.to_be_bytes());
+    sum.add(&[0, 0, 0, TCP]);
+    sum.add(segment);
+    sum.finish() == 0
+}
+
+/// Returns the reset of a segment (RFC 9293, section 3.10.7.1: the reset of a connection that does not exist). There is none of a fragment:
+/// checksum and length of its segment are those of all fragments.
 fn reset(fragment: Fragment, segment: &[u8]) -> Option<Answer> {
     let (header, data) = TcpHeader::split(segment).ok()?;
     let flags = header.flags();
     let ports = [header.destination_port(), header.source_port()];
-    if flags & RST != 0 {
+    if flags & RST != 0 || fragment != Fragment::Whole {
         return None;
     }
     if flags & ACK != 0 {
@@ -258,10 +281,6 @@ fn reset(fragment: Fragment, segment: &[u8]) -> Option<Answer> {
             acknowledgement: 0,
             flags: RST,
         });
-    }
-    // The length of the segment is that of all fragments.
-    if fragment != Fragment::Whole {
-        return None;
     }
     let controls = u32::from(flags & SYN != 0).checked_add(u32::from(flags & FIN != 0))?;
     let length = u32::try_from(data.len()).ok()?.checked_add(controls)?;

@@ -52,6 +52,7 @@ const SOURCE_V4: [u8; 4] = [192, 0, 2, 9];
 const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
 const DESTINATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, 1);
 
+/// Returns a segment whose checksum field is zero.
 fn tcp(flags: u8, sequence: u32, acknowledgement: u32, data: &[u8]) -> Vec<u8> {
     let mut segment = vec![0x13, 0x88, 0, 80];
     segment.extend(sequence.to_be_bytes());
@@ -62,9 +63,26 @@ fn tcp(flags: u8, sequence: u32, acknowledgement: u32, data: &[u8]) -> Vec<u8> {
     segment
 }
 
+/// Completes the checksum of the TCP segment in a packet whose header has this length.
+fn complete(mut packet: Vec<u8>, header: usize) -> Vec<u8> {
+    let addresses = match header {
+        20 => 12..20,
+        _ => 8..40,
+    };
+    let length = u32::try_from(packet.len() - header).unwrap();
+    let mut sum = Checksum::new();
+    sum.add(&packet[addresses]);
+    sum.add(&length.to_be_bytes());
+    sum.add(&[0, 0, 0, TCP]);
+    sum.add(&packet[header..]);
+    let sum = sum.finish().to_be_bytes();
+    packet[header + 16..header + 18].copy_from_slice(&sum);
+    packet
+}
+
 /// Returns the answer as a frame.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
-    let rejection = Rejection::of(frame)?;
+    let rejection = Rejection::of(frame, false)?;
     let mut out = vec![0xee; rejection.frame_length()];
     assert!(rejection.write(frame, &mut out));
     // There is no space less.
@@ -101,9 +119,10 @@ fn reset_of(frame: &[u8], header: usize) -> (u32, u32, u8) {
 fn resets_have_the_numbers_of_rfc_9293() {
     let whole = |segment: &[u8]| {
         [
-            (frame(&[], &ipv4(SOURCE_V4, TCP, 0, segment)), 20),
-            (frame(&[], &ipv6(SOURCE_V6, TCP, segment)), 40),
+            (ipv4(SOURCE_V4, TCP, 0, segment), 20),
+            (ipv6(SOURCE_V6, TCP, segment), 40),
         ]
+        .map(|(packet, header)| (frame(&[], &complete(packet, header)), header))
     };
     for (segment, expected) in [
         (tcp(SYN, 1000, 0, &[]), (0, 1001, RST | ACK)),
@@ -126,15 +145,41 @@ fn resets_have_the_numbers_of_rfc_9293() {
     for (frame, _) in whole(&tcp(RST | ACK, 1, 1, &[])) {
         assert_eq!(answer(&frame), None);
     }
-    // A first fragment: only an acknowledgement tells the number.
-    let first = |flags| {
-        frame(
-            &[],
-            &ipv4(SOURCE_V4, TCP, 0x2000, &tcp(flags, 1, 2, &[0; 16])),
-        )
-    };
-    assert_eq!(answer(&first(SYN)), None);
-    assert_eq!(reset_of(&first(ACK), 20), (2, 0, RST));
+    // A first fragment has the checksum of the whole segment.
+    for flags in [SYN, ACK] {
+        let first = ipv4(SOURCE_V4, TCP, 0x2000, &tcp(flags, 1, 2, &[0; 16]));
+        assert_eq!(answer(&frame(&[], &complete(first, 20))), None);
+    }
+}
+
+#[test]
+fn segments_with_a_wrong_checksum_are_not_answered_unless_it_is_not_complete_yet() {
+    for (packet, header) in [
+        (ipv4(SOURCE_V4, TCP, 0, &tcp(ACK, 5, 6, &[1; 11])), 20),
+        (ipv6(SOURCE_V6, TCP, &tcp(ACK, 5, 6, &[1; 11])), 40),
+    ] {
+        let good = frame(&[], &complete(packet, header));
+        assert_eq!(reset_of(&good, header), (6, 0, RST));
+        for at in 14 + header..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(answer(&bad), None, "octet {at}");
+        }
+        // A wrong address changes the pseudo header. That of IPv4 is also in the checksum of its header.
+        let mut bad = good.clone();
+        bad[14 + header - 1] ^= 1;
+        assert_eq!(answer(&bad), None);
+        // The sum of the pseudo header alone, as the kernel leaves it.
+        let mut partial = good.clone();
+        partial[14 + header + 16] ^= 0x5a;
+        assert_eq!(Rejection::of(&partial, false), None);
+        let rejection = Rejection::of(&partial, true);
+        assert_eq!(rejection, Rejection::of(&good, false));
+        assert!(rejection.is_some_and(|rejection| rejection.is_reset()));
+        // Padding is not covered.
+        let padded = [&good[..], &[7; 5]].concat();
+        assert_eq!(reset_of(&padded, header), (6, 0, RST));
+    }
 }
 
 #[test]
