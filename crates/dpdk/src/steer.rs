@@ -49,19 +49,16 @@ pub(crate) struct Steering {
 }
 
 impl Prepared {
-    /// Loads a program for rules. Frames for the switch go to the AF_XDP socket of the receive queue that they came in on.
+    /// Loads a program for rules. Frames for the switch go to the AF_XDP socket of the receive queue that they came in on, one of the first
+    /// `queues`.
     ///
     /// # Errors
     /// The kernel's error; on refusal of the program, with the end of the verifier's log.
-    pub(crate) fn new(sockets: &[(u32, BorrowedFd<'_>)], rules: &[SteerRule]) -> io::Result<Self> {
-        let queues = sockets.iter().map(|(queue, _)| queue + 1).max();
+    pub(crate) fn new(queues: u32, rules: &[SteerRule]) -> io::Result<Self> {
         let maps = Maps {
-            sockets: bpf::socket_map(queues.unwrap_or(1))?,
+            sockets: bpf::socket_map(queues.max(1))?,
             hits: bpf::counter_map(slots::COUNT)?,
         };
-        for (queue, socket) in sockets {
-            bpf::set_socket(maps.sockets.as_fd(), *queue, *socket)?;
-        }
         let slots = Slots::default().with(rules).0;
         let program = load(&maps, &slots)?;
         Ok(Self {
@@ -69,6 +66,20 @@ impl Prepared {
             program,
             slots,
         })
+    }
+
+    /// Sets the sockets of receive queues.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn set_sockets<'socket>(
+        &self,
+        sockets: impl Iterator<Item = (u32, BorrowedFd<'socket>)>,
+    ) -> io::Result<()> {
+        for (queue, socket) in sockets {
+            bpf::set_socket(self.maps.sockets.as_fd(), queue, socket)?;
+        }
+        Ok(())
     }
 
     /// Attaches the program to an interface without XDP program, in a mode (linux/if_link.h, `XDP_FLAGS_*_MODE`).

@@ -225,9 +225,19 @@ impl Device {
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
         if let PortUri::AfXdp { interface, .. } = uri {
+            // Loaded before the driver takes all frames from the kernel, because the kernel's check of a program takes milliseconds.
+            let prepared = if options.steer.is_empty() {
+                None
+            } else {
+                Some(device.prepare_steering(&options.steer)?)
+            };
             let former = xdp_program::program_of(interface);
             device.configure(options, pool)?;
             device.xdp_program = RecordedProgram::of(interface, former);
+            if let Some(prepared) = prepared {
+                let begun = device.begin_steering(prepared)?;
+                *device.steering() = Some(begun);
+            }
         } else {
             device.configure(options, pool)?;
         }
@@ -242,43 +252,66 @@ impl Device {
     /// Replaces the rules about the frames that the port receives. The first rules replace the driver's program by one of this port.
     pub(crate) fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
         let mut steering = self.steering();
-        let fail = |cause: String| Error::Steering {
-            port: self.name.clone(),
-            uri: self.uri.to_string(),
-            cause,
-        };
-        if rules.len() > STEER_RULES_MAX {
-            return Err(fail(format!(
-                "{} rules given (maximum: {STEER_RULES_MAX})",
-                rules.len()
-            )));
-        }
         match &mut *steering {
-            Some(steering) => steering
-                .replace(rules)
-                .map_err(|error| fail(error.to_string())),
+            Some(steering) => {
+                self.check_rules(rules)?;
+                let replaced = steering.replace(rules);
+                replaced.map_err(|error| self.steering_error(error.to_string()))
+            }
             None if rules.is_empty() => Ok(()),
             None => {
-                let begun = self.begin_steering(rules);
-                *steering = Some(begun.map_err(|error| fail(error.to_string()))?);
+                let prepared = self.prepare_steering(rules)?;
+                *steering = Some(self.begin_steering(prepared)?);
                 Ok(())
             }
         }
     }
 
-    fn begin_steering(&self, rules: &[SteerRule]) -> io::Result<Steering> {
-        let PortUri::AfXdp { first_queue, .. } = &self.uri else {
-            return Err(io::Error::other("only af-xdp ports steer frames"));
-        };
+    fn steering_error(&self, cause: String) -> Error {
+        Error::Steering {
+            port: self.name.clone(),
+            uri: self.uri.to_string(),
+            cause,
+        }
+    }
+
+    fn check_rules(&self, rules: &[SteerRule]) -> Result<(), Error> {
+        if rules.len() <= STEER_RULES_MAX {
+            return Ok(());
+        }
+        Err(self.steering_error(format!(
+            "{} rules given (maximum: {STEER_RULES_MAX})",
+            rules.len()
+        )))
+    }
+
+    /// Returns the first queue of the interface that the port uses.
+    fn first_queue(&self) -> Result<u32, Error> {
+        match &self.uri {
+            PortUri::AfXdp { first_queue, .. } => Ok(u32::from(*first_queue)),
+            _ => Err(self.steering_error("only af-xdp ports steer frames".to_owned())),
+        }
+    }
+
+    /// Loads the program for the first rules. The sockets of the port need not be open yet.
+    fn prepare_steering(&self, rules: &[SteerRule]) -> Result<Prepared, Error> {
+        self.check_rules(rules)?;
+        let queues = self.first_queue()? + self.rx.len() as u32;
+        Prepared::new(queues, rules).map_err(|error| self.steering_error(error.to_string()))
+    }
+
+    /// Replaces the driver's program.
+    fn begin_steering(&self, prepared: Prepared) -> Result<Steering, Error> {
+        let first_queue = self.first_queue()?;
         let program = self.xdp_program.as_ref().ok_or_else(|| {
-            io::Error::other("the XDP program of the interface is that of another program, or could not be recorded (detach the other one with `ip link set IF xdp off`)")
+            self.steering_error("the XDP program of the interface is that of another program, or could not be recorded (detach the other one with `ip link set IF xdp off`)".to_owned())
         })?;
         let sockets = self.xdp_sockets.files();
-        let sockets: Vec<_> = sockets
-            .map(|(queue, socket)| (u32::from(*first_queue) + u32::from(queue), socket))
-            .collect();
-        let prepared = Prepared::new(&sockets, rules)?;
-        program.hand_over(|interface, mode| prepared.attach(interface, mode))
+        let sockets = sockets.map(|(queue, socket)| (first_queue + u32::from(queue), socket));
+        let begun = prepared
+            .set_sockets(sockets)
+            .and_then(|()| program.hand_over(|interface, mode| prepared.attach(interface, mode)));
+        begun.map_err(|error| self.steering_error(error.to_string()))
     }
 
     /// Returns the frames that rules have decided on; none before the first rule.
