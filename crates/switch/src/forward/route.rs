@@ -150,6 +150,40 @@ pub(super) struct RouteContext<'worker> {
 #[derive(Clone, Copy, Default)]
 struct Touched(u64);
 
+/// Ends of routed frames: the ports that they wait for, and the number of those that are lost.
+#[derive(Default)]
+struct Ends {
+    touched: Touched,
+    lost: u64,
+}
+
+impl Ends {
+    /// Adds the frame that `ready` makes to the burst of an interface.
+    #[inline(always)]
+    fn forward<'eal>(
+        &mut self,
+        outputs: &mut [Option<Box<Output>>],
+        interface: u16,
+        domain: &Domain,
+        to_bridges: &mut Burst,
+        ready: impl FnOnce(&Interface) -> Option<Mbuf<'eal>>,
+    ) {
+        let out = domain.router.interfaces.get(interface);
+        let sent = out.and_then(|out| {
+            let frame = ready(out)?;
+            leave(
+                outputs,
+                frame,
+                interface,
+                out,
+                to_bridges,
+                &mut self.touched,
+            )
+        });
+        self.lost += u64::from(sent.is_none());
+    }
+}
+
 impl Path<'_> {
     /// Routes the frames received on a port.
     #[inline(never)]
@@ -284,26 +318,15 @@ impl Path<'_> {
         if self.telemetry.is_watched() {
             self.telemetry.routed(local, &interfaces, decisions);
         }
-        let interface = to.interface();
-        let mut touched = Touched::default();
-        for frame in local.drain() {
-            let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                let mut frame = frame;
+        let mut ends = Ends::default();
+        for mut frame in local.drain() {
+            let ready = |out: &Interface| {
                 let is_rewritten = rewrite(frame.front_mut()?, out.mac, to);
-                let frame = is_rewritten.then_some(frame)?;
-                leave(
-                    self.outputs,
-                    frame,
-                    interface,
-                    out,
-                    to_bridges,
-                    &mut touched,
-                )
-            });
-            context.counters.not_sent.add(u64::from(sent.is_none()));
+                is_rewritten.then_some(frame)
+            };
+            ends.forward(self.outputs, to.interface(), domain, to_bridges, ready);
         }
-        self.telemetry.lap_of(Step::Rewrite, 1);
-        self.finish(domain, touched, context);
+        self.finish_routed(domain, (1, ends), context);
         Ok(())
     }
 
@@ -364,8 +387,7 @@ impl Path<'_> {
                 }
             }
         }
-        let mut touched = Touched::default();
-        let mut lost = 0;
+        let mut ends = Ends::default();
         for ((mut frame, word), from) in local.drain().zip(decisions.words()).zip(interfaces) {
             if is_translated && let Some(interface) = exit_of(word) {
                 let place = (*from, vrf_of(domain, *from));
@@ -378,7 +400,7 @@ impl Path<'_> {
                 match translated {
                     Ok(Some(translated)) => frame = translated,
                     Ok(None) => {
-                        lost += 1;
+                        ends.lost += 1;
                         continue;
                     }
                     Err(reason) => {
@@ -388,19 +410,9 @@ impl Path<'_> {
                 }
             }
             if let Some(to) = word.forwarded() {
-                let interface = to.interface();
-                let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                    let frame = readdressed(frame, out, to, context.pool, self.telemetry)?;
-                    leave(
-                        self.outputs,
-                        frame,
-                        interface,
-                        out,
-                        to_bridges,
-                        &mut touched,
-                    )
-                });
-                lost += u64::from(sent.is_none());
+                let ready =
+                    |out: &Interface| readdressed(frame, out, to, context.pool, self.telemetry);
+                ends.forward(self.outputs, to.interface(), domain, to_bridges, ready);
                 continue;
             }
             match word.decision() {
@@ -413,11 +425,11 @@ impl Path<'_> {
                             interface,
                             out,
                             to_bridges,
-                            &mut touched,
+                            &mut ends.touched,
                             context.pool,
                         )
                     });
-                    lost += u64::from(sent.is_none());
+                    ends.lost += u64::from(sent.is_none());
                 }
                 Decision::Punt(punt) => {
                     frame.set_mark(Mark::Punt(punt, *from).number());
@@ -426,15 +438,26 @@ impl Path<'_> {
                 Decision::Forward(_) | Decision::Drop(_) => {}
             }
         }
-        context.counters.not_sent.add(lost);
         if let Some(nat) = nat {
             nat.end_burst(context.now_s);
         }
         if let Some(balance) = balance {
             balance.end_burst(context.now_s);
         }
+        self.finish_routed(domain, (frames, ends), context);
+    }
+
+    /// Ends the routing of frames, a burst of packets or one large frame, that have been rewritten.
+    #[inline(always)]
+    fn finish_routed(
+        &mut self,
+        domain: &Domain,
+        (frames, ends): (usize, Ends),
+        context: &mut RouteContext<'_>,
+    ) {
+        context.counters.not_sent.add(ends.lost);
         self.telemetry.lap_of(Step::Rewrite, frames);
-        self.finish(domain, touched, context);
+        self.finish(domain, ends.touched, context);
     }
 
     /// Translates the waiting frames that are of a load balancer or to external addresses. `interfaces` loses those of dropped frames.
@@ -504,8 +527,7 @@ impl Path<'_> {
             return false;
         }
         self.telemetry.count(Step::Relay, frames);
-        let mut touched = Touched::default();
-        let mut lost = 0;
+        let mut ends = Ends::default();
         for mut frame in self.received.drain() {
             match Mark::of_number(frame.mark()) {
                 Some(Mark::Route(interface)) => {
@@ -517,23 +539,14 @@ impl Path<'_> {
                         context.routing.inside().send_own(octets, interface);
                     }
                     let to_bridges = &mut context.routing.to_bridges;
-                    let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        leave(
-                            self.outputs,
-                            frame,
-                            interface,
-                            out,
-                            to_bridges,
-                            &mut touched,
-                        )
-                    });
-                    lost += u64::from(sent.is_none());
+                    let ready = |_: &Interface| Some(frame);
+                    ends.forward(self.outputs, interface, &domain, to_bridges, ready);
                 }
-                _ => lost += 1,
+                _ => ends.lost += 1,
             }
         }
-        context.counters.not_sent.add(lost);
-        self.finish(&domain, touched, context);
+        context.counters.not_sent.add(ends.lost);
+        self.finish(&domain, ends.touched, context);
         self.route_local(&domain, context);
         true
     }
