@@ -6,6 +6,7 @@
 
 pub(crate) mod figure;
 pub(crate) mod goals;
+pub(crate) mod guest;
 pub(crate) mod l3fwd;
 pub(crate) mod lcg;
 pub(crate) mod ovs;

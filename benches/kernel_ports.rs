@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts in two network namespaces, connected by ports of the switch on kernel interfaces, by the Linux bridge, and by Open vSwitch: TCP
-//! data (iperf3), round-trip times of an echo service, the first frame after a silence, and frames of 64 octets.
+//! data (iperf3), round-trip times of an echo service, the first frame after a silence, and frames of 64 octets. Then a host and a guest,
+//! connected by the Linux bridge and by the switch with a vhost-user port: the same.
 //!
 //! `cargo bench -p quietwire --bench kernel_ports` prints the medians of rounds in which all sides take turns, and the goals, which are
 //! ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet machine. `-- --help`
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use common::guest::{BUSYBOX, Boot, Card, QEMU};
 use common::ovs::{self, OpenVSwitch};
 use common::record::{Absent, Figure, Point, Run};
 use common::{DEADLINE, Machine, Options, QUIETWIRE, Running, log_into, switch, wait_until};
@@ -23,6 +25,10 @@ const ROUNDS: u32 = 7;
 const SECONDS: f64 = 2.0;
 const GROUP_STREAMS: &str = "between hosts";
 const GROUP_TIMES: &str = "round trips between hosts";
+const GROUP_GUEST_STREAMS: &str = "between a host and a guest";
+const GROUP_GUEST_TIMES: &str = "round trips between a host and a guest";
+/// Time for a guest to boot, which takes long without KVM.
+const BOOT: Duration = Duration::from_secs(120);
 /// Addresses of the left and the right host.
 const ADDRESSES: [&str; 2] = ["10.93.0.1", "10.93.0.2"];
 /// Data of UDP in a frame of 64 octets with FCS, between the addresses.
@@ -40,7 +46,7 @@ enum Device {
 
 const BRIDGE: &str = "Linux bridge";
 
-const DEVICES: [(&str, Device); 7] = [
+const DEVICES: [(&str, Device); 9] = [
     (BRIDGE, Device::LinuxBridge),
     (
         "quietwire, tap",
@@ -57,6 +63,15 @@ const DEVICES: [(&str, Device); 7] = [
     (
         "quietwire, af-xdp",
         Device::Quietwire(["af-xdp:left0", "af-xdp:right0"]),
+    ),
+    // Data arrive in segments, which are merged or not.
+    (
+        "quietwire, af-xdp to tap",
+        Device::Quietwire(["af-xdp:left0", "tap:eth0?netns=NETNS"]),
+    ),
+    (
+        "quietwire, af-xdp to tap, gro=on",
+        Device::Quietwire(["af-xdp:left0", "tap:eth0?netns=NETNS&gro=on"]),
     ),
     (
         "Open vSwitch, kernel datapath",
@@ -89,6 +104,36 @@ const CASES: [(&str, Case); 6] = [
     ("request after a silence of 50 ms", Case::Silence),
 ];
 
+/// What connects a host and a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GuestDevice {
+    /// The card is a tap of QEMU, with vhost-net if the machine has it.
+    LinuxBridge,
+    /// The card is a vhost-user port with TCP segmentation, the host is on a tap.
+    Quietwire,
+}
+
+const GUESTS: [(&str, GuestDevice); 2] = [
+    ("Linux bridge, guest", GuestDevice::LinuxBridge),
+    ("quietwire, guest", GuestDevice::Quietwire),
+];
+
+/// What is measured between a host and a guest.
+#[derive(Clone, Copy, Debug)]
+enum GuestCase {
+    /// True if the guest sends.
+    Stream(bool),
+    Small,
+    Echo,
+}
+
+const GUEST_CASES: [(&str, GuestCase); 4] = [
+    ("iperf3, TCP to the guest", GuestCase::Stream(false)),
+    ("iperf3, TCP from the guest", GuestCase::Stream(true)),
+    ("iperf3, frames of 64 octets to the guest", GuestCase::Small),
+    ("request and response with the guest, ICMP", GuestCase::Echo),
+];
+
 /// A network namespace that is removed with this value, and its interfaces with it.
 struct Namespace(String);
 
@@ -101,6 +146,12 @@ impl Namespace {
 
     fn ip(&self, arguments: &[&str]) {
         ip(&[&["-n", &self.0], arguments].concat());
+    }
+
+    /// Sets the address of the host's interface.
+    fn set_address(&self, address: &str) {
+        self.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
+        self.ip(&["link", "set", "eth0", "up"]);
     }
 
     /// Returns a command in this namespace.
@@ -144,32 +195,25 @@ impl Net {
         for ((host, cable), uri) in hosts.iter().zip(CABLES).zip(uris) {
             // Taps and pairs are made by the switch.
             if !uri.contains("NETNS") {
-                let peer = ["peer", "name", "eth0", "netns", &host.0];
-                middle.ip(&[&["link", "add", cable, "type", "veth"], &peer[..]].concat());
-                middle.ip(&["link", "set", cable, "up"]);
+                lay_cable(&middle, host, cable);
             }
         }
         let (mut switch, mut ovs) = (None, None);
         match device {
-            Device::LinuxBridge => {
-                middle.ip(&["link", "add", "br0", "type", "bridge"]);
-                middle.ip(&["link", "set", "br0", "up"]);
-                for cable in CABLES {
-                    middle.ip(&["link", "set", cable, "master", "br0"]);
-                }
-            }
+            Device::LinuxBridge => add_bridge(&middle, &CABLES),
             Device::OpenVSwitch(datapath) => {
                 let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &CABLES);
                 ovs = Some(started);
             }
             Device::Quietwire(uris) => {
-                switch = Some(start_switch(directory, &middle, &hosts, uris));
+                let [left, right] = &hosts;
+                let uris = [(uris[0], left), (uris[1], right)]
+                    .map(|(uri, host)| uri.replace("NETNS", &host.0));
+                switch = Some(start_switch(directory, &middle, &uris));
             }
         }
         for (host, address) in hosts.iter().zip(ADDRESSES) {
-            let address = format!("{address}/24");
-            host.ip(&["address", "add", &address, "dev", "eth0"]);
-            host.ip(&["link", "set", "eth0", "up"]);
+            host.set_address(address);
         }
         let net = Self {
             _switch: switch,
@@ -246,25 +290,201 @@ impl Net {
         let mut server = Running::spawn(server);
         let mut found = None;
         wait_until("iperf3 listens", DEADLINE, || {
-            let mut client = left.command("iperf3");
-            client.args(["--client", ADDRESSES[1], "--json", "--udp"]);
-            client.args(["--bitrate", "0", "--length", SMALL_DATA]);
-            client.args(["--time", &format!("{seconds:.0}")]);
-            let result = document(&client.output().expect("iperf3"));
+            let result = client(left, &SMALL, seconds);
             if !result["error"].is_null() {
                 let ended = server.0.try_wait().expect("a child");
                 assert!(ended.is_none(), "iperf3: {}", result["error"]);
                 return false;
             }
-            let sum = &result["end"]["sum"];
-            let number = |key: &str| sum[key].as_f64();
-            found = number("packets")
-                .zip(number("lost_packets"))
-                .zip(number("seconds"))
-                .map(|((sent, lost), seconds)| (sent - lost) / seconds);
+            found = arrived(&result);
             true
         });
         found
+    }
+}
+
+/// Arguments of an iperf3 client that sends frames of 64 octets.
+const SMALL: [&str; 5] = ["--udp", "--bitrate", "0", "--length", SMALL_DATA];
+
+/// Runs an iperf3 client on a host, towards the right one or the guest. Returns what it prints.
+fn client(host: &Namespace, arguments: &[&str], seconds: f64) -> Value {
+    let mut client = host.command("iperf3");
+    client.args(["--client", ADDRESSES[1], "--json"]);
+    client.args(["--time", &format!("{seconds:.0}")]);
+    document(&client.args(arguments).output().expect("iperf3"))
+}
+
+/// Returns the datagrams that arrive, per second, from the result of a client.
+fn arrived(result: &Value) -> Option<f64> {
+    let sum = &result["end"]["sum"];
+    let number = |key: &str| sum[key].as_f64();
+    let counts = number("packets").zip(number("lost_packets"));
+    let ((sent, lost), seconds) = counts.zip(number("seconds"))?;
+    Some((sent - lost) / seconds)
+}
+
+/// Connects a host with the namespace of the device by a veth pair.
+fn lay_cable(middle: &Namespace, host: &Namespace, cable: &str) {
+    let peer = ["peer", "name", "eth0", "netns", &host.0];
+    middle.ip(&[&["link", "add", cable, "type", "veth"], &peer[..]].concat());
+    middle.ip(&["link", "set", cable, "up"]);
+}
+
+/// Creates a Linux bridge with these interfaces.
+fn add_bridge(middle: &Namespace, interfaces: &[&str]) {
+    middle.ip(&["link", "add", "br0", "type", "bridge"]);
+    middle.ip(&["link", "set", "br0", "up"]);
+    for interface in interfaces {
+        middle.ip(&["link", "set", interface, "master", "br0"]);
+    }
+}
+
+/// The left host and a guest with a device between them.
+struct GuestNet {
+    // The guest ends before the device, and this before the namespaces are removed.
+    guest: Running,
+    _switch: Option<Running>,
+    left: Namespace,
+    _middle: Namespace,
+}
+
+impl GuestNet {
+    fn start(directory: &Path, boot: &Boot, device: GuestDevice) -> Self {
+        let (left, middle) = (Namespace::new("left"), Namespace::new("middle"));
+        let socket = directory.join("guest.sock");
+        let switch = match device {
+            GuestDevice::LinuxBridge => {
+                std::fs::create_dir(directory).expect("a new directory");
+                let [cable, tap] = CABLES;
+                lay_cable(&middle, &left, cable);
+                middle.ip(&["tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr"]);
+                middle.ip(&["link", "set", tap, "up"]);
+                add_bridge(&middle, &CABLES);
+                None
+            }
+            GuestDevice::Quietwire => {
+                let uris = [
+                    format!("tap:eth0?netns={}", left.0),
+                    format!("vhost:{}?tso=on", socket.display()),
+                ];
+                Some(start_switch(directory, &middle, &uris))
+            }
+        };
+        let card = match device {
+            GuestDevice::LinuxBridge => Card::Tap(CABLES[1]),
+            GuestDevice::Quietwire => Card::VhostUser(&socket),
+        };
+        let guest = boot.start(middle.command(QEMU), directory, &card);
+        left.set_address(ADDRESSES[0]);
+        let mut net = Self {
+            guest,
+            _switch: switch,
+            left,
+            _middle: middle,
+        };
+        let log = directory.join("qemu.log");
+        wait_until("the host reaches the guest", BOOT, || {
+            net.guest.assert_alive(&log);
+            let result = client(&net.left, &["--connect-timeout", "1000"], 1.0);
+            result["end"]["sum_received"].is_object()
+        });
+        net
+    }
+
+    /// Returns percentiles and the longest of the round-trip times to the guest's kernel, µs.
+    fn round_trip(&self, seconds: f64) -> [Option<f64>; 3] {
+        let mut command = self.left.command(BUSYBOX);
+        command.args(["ping", "-A", "-w", &format!("{seconds:.0}"), ADDRESSES[1]]);
+        let output = command.output().expect("busybox");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let time = |line: &str| {
+            let (_, rest) = line.split_once("time=")?;
+            let milliseconds: f64 = rest.split(' ').next()?.parse().ok()?;
+            Some(milliseconds * 1e3)
+        };
+        let mut times: Vec<f64> = text.lines().filter_map(time).collect();
+        times.sort_by(f64::total_cmp);
+        [50, 99, 100].map(|percent| {
+            let place = (times.len() * percent).div_ceil(100);
+            times.get(place.saturating_sub(1)).copied()
+        })
+    }
+
+    /// Measures one side in one turn.
+    fn measure(&self, run: &mut Run, side: &str, seconds: f64) {
+        for (name, case) in GUEST_CASES {
+            let point = point(name, side);
+            match case {
+                GuestCase::Stream(is_from_guest) => {
+                    let way = if is_from_guest {
+                        &["--reverse"][..]
+                    } else {
+                        &[]
+                    };
+                    let result = client(&self.left, way, seconds);
+                    let received = &result["end"]["sum_received"]["bits_per_second"];
+                    run.add(&point, Figure::ThroughputBps, received.as_f64());
+                }
+                GuestCase::Small => {
+                    let rate = arrived(&client(&self.left, &SMALL, seconds));
+                    run.add(&point, Figure::ForwardedPps, rate);
+                }
+                GuestCase::Echo => {
+                    let [p50, p99, longest] = self.round_trip(seconds);
+                    run.add(&point, Figure::P50Us, p50);
+                    run.add(&point, Figure::P99Us, p99);
+                    run.add(&point, Figure::MaxUs, longest);
+                }
+            }
+        }
+    }
+}
+
+fn guest_figures(case: GuestCase) -> &'static [Figure] {
+    match case {
+        GuestCase::Stream(_) => &[Figure::ThroughputBps],
+        GuestCase::Small => &[Figure::ForwardedPps],
+        GuestCase::Echo => &[Figure::P50Us, Figure::P99Us, Figure::MaxUs],
+    }
+}
+
+/// Prepares guests, if they are to be measured. Says why in the run if this machine has none.
+fn prepare_guests(run: &mut Run, options: &Options, directory: &Path) -> Option<Boot> {
+    let wanted = GUESTS.iter().any(|(name, _)| options.wants(name));
+    if !wanted {
+        return None;
+    }
+    match Boot::make(directory, &format!("{}/24", ADDRESSES[1])) {
+        Ok(boot) => {
+            for (side, device) in GUESTS {
+                let mut own = switch::side(side);
+                own.notes = format!("{}; ", boot.accelerator());
+                own.notes += match device {
+                    GuestDevice::LinuxBridge => "a bridge, a veth pair and a tap of QEMU",
+                    GuestDevice::Quietwire => {
+                        "a bridge, a vhost-user port with tso=on and a tap; idle = interrupt"
+                    }
+                };
+                if device == GuestDevice::LinuxBridge {
+                    own.version.clone_from(&run.machine.kernel);
+                    own.built = "by the system".to_owned();
+                }
+                run.sides.push(own);
+                for (case, measured) in GUEST_CASES {
+                    run.expect(&point(case, side), guest_figures(measured));
+                }
+            }
+            Some(boot)
+        }
+        Err(reason) => {
+            for (side, _) in GUESTS {
+                run.absent.push(Absent {
+                    side: side.to_owned(),
+                    reason: reason.clone(),
+                });
+            }
+            None
+        }
     }
 }
 
@@ -277,19 +497,13 @@ fn document(output: &Output) -> Value {
     })
 }
 
-fn start_switch(
-    directory: &Path,
-    middle: &Namespace,
-    hosts: &[Namespace; 2],
-    uris: [&str; 2],
-) -> Running {
+fn start_switch(directory: &Path, middle: &Namespace, uris: &[String; 2]) -> Running {
     std::fs::create_dir(directory).expect("a new directory");
     let control = directory.join("control.sock");
     let mut command = middle.command(QUIETWIRE);
     command.args(["switch", "run", "--memory-mib", "256", "--pinning", "none"]);
     command.args(["--idle", "interrupt", "--bridge", "lan=left,right"]);
-    for ((port, uri), host) in ["left", "right"].iter().zip(uris).zip(hosts) {
-        let uri = uri.replace("NETNS", &host.0);
+    for (port, uri) in ["left", "right"].iter().zip(uris) {
         command.args(["--port", &format!("{port}={uri}")]);
     }
     command.arg("--control-socket").arg(&control);
@@ -309,9 +523,11 @@ fn start_switch(
 }
 
 fn point(case: &str, side: &str) -> Point {
-    let group = match case.starts_with("iperf3") {
-        true => GROUP_STREAMS,
-        false => GROUP_TIMES,
+    let group = match (case.starts_with("iperf3"), case.contains("guest")) {
+        (true, false) => GROUP_STREAMS,
+        (false, false) => GROUP_TIMES,
+        (true, true) => GROUP_GUEST_STREAMS,
+        (false, true) => GROUP_GUEST_TIMES,
     };
     Point {
         group: group.to_owned(),
@@ -410,6 +626,7 @@ fn main() {
         }
     }
     let directory = tempfile::tempdir().unwrap();
+    let boot = prepare_guests(&mut run, &options, directory.path());
     let mut runs = 0;
     let mut turns = options.turns();
     for _ in 0..rounds {
@@ -429,6 +646,14 @@ fn main() {
             let beyond = p50.zip(of_bridge).map(|(own, bridge)| own - bridge);
             let (name, _) = CASES[CASES.len() - 1];
             run.add(&point(name, side), Figure::BeyondBridgeUs, beyond);
+        }
+        if let Some(boot) = &boot {
+            for index in turns.order(GUESTS.len()) {
+                let (side, device) = GUESTS[index];
+                runs += 1;
+                let own = directory.path().join(runs.to_string());
+                GuestNet::start(&own, boot, device).measure(&mut run, side, seconds);
+            }
         }
     }
     common::finish(&options, run);

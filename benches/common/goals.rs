@@ -156,6 +156,14 @@ const VETH_PORT: &str = "quietwire, veth";
 const PACKET: &str = "quietwire, af-packet";
 const XDP: &str = "quietwire, af-xdp";
 const KERNEL_BRIDGE: &str = "Linux bridge";
+const UNMERGED: &str = "quietwire, af-xdp to tap";
+const MERGED: &str = "quietwire, af-xdp to tap, gro=on";
+const TCP_TO_GUEST: &str = "iperf3, TCP to the guest";
+const TCP_FROM_GUEST: &str = "iperf3, TCP from the guest";
+const SMALL_TO_GUEST: &str = "iperf3, frames of 64 octets to the guest";
+const GUEST_ECHO: &str = "request and response with the guest, ICMP";
+const GUEST: &str = "quietwire, guest";
+const GUEST_BRIDGE: &str = "Linux bridge, guest";
 const KERNEL_OVS: &str = "Open vSwitch, kernel datapath";
 const USER_OVS: &str = "Open vSwitch, userspace datapath";
 
@@ -181,7 +189,17 @@ const fn streams(
 
 /// Returns the goal that the median of a round trip between hosts is no longer than with the Linux bridge.
 const fn round_trip(name: &'static str, case: &'static str, side: &'static str) -> Goal {
-    let (figure, ratio) = (Figure::P50Us, Ratio::Of((case, KERNEL_BRIDGE)));
+    round_trip_of(name, case, side, KERNEL_BRIDGE)
+}
+
+/// Returns the goal that the median of a round trip is no longer than that of another side.
+const fn round_trip_of(
+    name: &'static str,
+    case: &'static str,
+    side: &'static str,
+    to: &'static str,
+) -> Goal {
+    let (figure, ratio) = (Figure::P50Us, Ratio::Of((case, to)));
     goal(
         "kernel_ports",
         name,
@@ -341,6 +359,11 @@ pub(crate) const GOALS: &[Goal] = &[
     first_frame("af-xdp: first frame after a silence, µs", XDP),
     rate("kernel_ports", "tap, frames of 64 octets: rate", (SMALL, TAP), (SMALL, KERNEL_BRIDGE), 0.8),
     rate("kernel_ports", "af-packet, frames of 64 octets: rate", (SMALL, PACKET), (SMALL, KERNEL_BRIDGE), 0.5),
+    streams("gro=on, TCP to the right: no less than without", TCP_RIGHT, MERGED, UNMERGED, 1.0),
+    streams("guest, TCP to it: throughput", TCP_TO_GUEST, GUEST, GUEST_BRIDGE, 0.8),
+    streams("guest, TCP from it: throughput", TCP_FROM_GUEST, GUEST, GUEST_BRIDGE, 0.8),
+    round_trip_of("guest, ICMP: median round trip", GUEST_ECHO, GUEST, GUEST_BRIDGE),
+    rate("kernel_ports", "guest, frames of 64 octets: rate", (SMALL_TO_GUEST, GUEST), (SMALL_TO_GUEST, GUEST_BRIDGE), 0.8),
 
     repeated("simulated, capacity within 2 %"),
     repeated("simulated, capacity within 2 %, a tenth less in every twentieth trial"),
