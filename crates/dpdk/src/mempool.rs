@@ -222,3 +222,60 @@ fn retired() -> std::sync::MutexGuard<'static, Vec<Retired>> {
 fn free_retired() {
     retired().retain(|pool| !pool.free());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::burst::{self, Mbuf};
+    use crate::testing;
+
+    const BUFFERS: u32 = 511;
+
+    fn exists(name: &str) -> bool {
+        let name = CString::new(name).unwrap();
+        // SAFETY: the name is terminated.
+        unsafe { !sys::rte_mempool_lookup(name.as_ptr()).is_null() }
+    }
+
+    /// Takes buffers as a driver does that gives them to the kernel and forgets them.
+    fn lose(pool: &Mempool, count: usize) {
+        let mut mbufs = vec![ptr::null_mut(); count];
+        assert!(burst::allocate(pool, &mut mbufs));
+    }
+
+    #[test]
+    fn buffers_that_a_driver_loses_are_taken_back_once_its_sockets_are_closed() {
+        let eal = testing::eal();
+        let pool = Mempool::for_xdp(&eal, "lost", BUFFERS, 256).unwrap();
+        pool.begin_xdp();
+        lose(&pool, 300);
+        // A frame that was received, and one whose buffer is free again.
+        let received = Mbuf::new(&eal, &pool, &[1; 100]).unwrap();
+        // SAFETY: the buffer is owned and not shared.
+        unsafe { mark_given_back(received.mbuf) };
+        drop(Mbuf::new(&eal, &pool, &[2; 100]));
+        assert_eq!(pool.available(), BUFFERS - 301);
+        pool.end_xdp();
+        drop(pool);
+        // The pool stays while a frame is in use.
+        assert!(exists("lost"));
+        assert!(received.octets() == [1; 100]);
+        drop(received);
+        let _next = Mempool::new(&eal, "next", 15, 256).unwrap();
+        assert!(!exists("lost"));
+    }
+
+    #[test]
+    fn a_pool_stays_while_a_socket_may_be_open() {
+        let eal = testing::eal();
+        for (name, is_lost) in [("kept", true), ("whole", false)] {
+            let pool = Mempool::for_xdp(&eal, name, BUFFERS, 256).unwrap();
+            pool.begin_xdp();
+            if is_lost {
+                lose(&pool, 1);
+            }
+            drop(pool);
+            assert_eq!(exists(name), is_lost);
+        }
+    }
+}
