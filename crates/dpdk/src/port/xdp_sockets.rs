@@ -103,7 +103,7 @@ impl XdpSockets {
         sockets.all(|(_, socket)| mode(*socket) == Some(XdpMode::Copy))
     }
 
-    /// Closes the sockets that are still open. Returns false if the port may have further ones.
+    /// Closes the sockets that are still open. Returns false if one of the port's may be open all the same.
     pub(super) fn close(&mut self) -> bool {
         let sockets = mem::take(&mut self.sockets);
         if sockets.is_empty() {
@@ -113,12 +113,15 @@ impl XdpSockets {
             self.is_incomplete = true;
             return false;
         };
-        let sockets = sockets.into_iter().map(|(_, socket)| socket);
-        for socket in sockets.filter(|socket| open.contains(socket)) {
+        let sockets: Vec<Socket> = sockets.into_iter().map(|(_, socket)| socket).collect();
+        for socket in sockets.iter().filter(|socket| open.contains(socket)) {
             // SAFETY: it is the driver's, which does not know it any more. The number has not been given to another socket.
             drop(unsafe { OwnedFd::from_raw_fd(socket.file) });
         }
-        !self.is_incomplete
+        // A copy of a descriptor would keep its socket open.
+        let is_own = |one: &Socket| sockets.iter().any(|own| own.inode == one.inode);
+        let are_closed = open_sockets().is_some_and(|open| !open.iter().any(is_own));
+        are_closed && !self.is_incomplete
     }
 }
 
