@@ -59,8 +59,8 @@ impl Effects {
         frame: &Mbuf<'_>,
         pool: &Mempool,
     ) -> RuleEffect {
-        let is_to_cut = frame.segment_size().is_some();
-        let Some(rejection) = Rejection::of(frame.octets(), is_to_cut) else {
+        let to_cut = frame.segment_size().map(|_| frame.length() as usize);
+        let Some(rejection) = Rejection::of(frame.octets(), to_cut) else {
             return RuleEffect::RejectUnanswerable;
         };
         if !self.answers.take(now()) {

@@ -14,8 +14,8 @@
 )]
 
 use quietwire_packet::{
-    Checksum, Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, TcpHeader,
-    checksum, walk_ipv6_extensions,
+    Checksum, Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, LargeFrame,
+    SEGMENT_HEADERS_MAX, TcpHeader, checksum, walk_ipv6_extensions,
 };
 
 use super::pattern::{ADDRESSES, IPV4, IPV4_HEADER, IPV6};
@@ -61,23 +61,26 @@ enum Answer {
 }
 
 impl Rejection {
-    /// Returns the answer to a frame, whose headers are in `frame`, its first buffer. `is_to_cut` is true for TCP data that are still to be
-    /// cut into segments: their checksum is not complete yet, and counts as correct.
+    /// Returns the answer to a frame, whose headers are in `frame`, its first buffer. `to_cut` is the length of a frame with data that are
+    /// still to be cut into segments, octets: the checksum of TCP is not complete yet there, and counts as correct.
     ///
     /// `None` if there may be none: about a frame to or from a group address, a packet from or to other than one host, a later fragment, an
     /// ICMP error, a TCP reset, TCP data in fragments or with a wrong checksum, a damaged packet, or anything but IP (RFC 1122, section 3.2.2;
     /// RFC 1812, section 4.3.2.7; RFC 4443, section 2.4 (e); RFC 9293, sections 3.1 and 3.5.2).
     #[must_use]
-    pub fn of(frame: &[u8], is_to_cut: bool) -> Option<Self> {
+    pub fn of(frame: &[u8], to_cut: Option<usize>) -> Option<Self> {
         let is_group = |at: usize| frame.get(at).is_none_or(|octet| octet & 1 == 1);
         if is_group(0) || is_group(6) {
             return None;
         }
         let (ethertype, network) = network_at(frame)?;
         let packet = frame.get(network..)?;
-        let answer = match ethertype {
-            IPV4 => answer_v4(packet, is_to_cut)?,
-            IPV6 => answer_v6(packet, is_to_cut)?,
+        let front = frame.get(..SEGMENT_HEADERS_MAX).unwrap_or(frame);
+        let large = to_cut.and_then(|length| LargeFrame::read(front, length));
+        let answer = match (large.filter(LargeFrame::is_tcp), ethertype) {
+            (Some(large), _) => reset_of_large(&large, packet)?,
+            (None, IPV4) => answer_v4(packet)?,
+            (None, IPV6) => answer_v6(packet)?,
             _ => return None,
         };
         Some(Self {
@@ -133,8 +136,7 @@ impl Rejection {
         let payload = u16::try_from(self.payload_length()).ok()?;
         let mut sum = Checksum::new();
         if self.is_ipv4 {
-            let (header, _) = Ipv4Header::split(packet).ok()?;
-            let (source, destination) = (header.destination(), header.source());
+            let (destination, source) = packet.get(12..20)?.split_at_checked(4)?;
             let is_error = protocol == ICMP;
             let length = payload.checked_add(20)?.to_be_bytes();
             let (service, flags) = match is_error {
@@ -146,29 +148,28 @@ impl Rejection {
             let mut writer = Writer(&mut fixed);
             writer.put(&start)?;
             writer.put(&[icmp::TTL, protocol, 0, 0])?;
-            writer.put(&source.octets())?;
-            writer.put(&destination.octets())?;
+            writer.put(source)?;
+            writer.put(destination)?;
             let sum_of_header = checksum(&fixed);
             let [.., high, low, _, _, _, _, _, _, _, _] = &mut fixed;
             [*high, *low] = sum_of_header.to_be_bytes();
             out.put(&fixed)?;
             if !is_error {
                 // The pseudo-header (RFC 9293, section 3.1).
-                sum.add(&source.octets());
-                sum.add(&destination.octets());
+                sum.add(source);
+                sum.add(destination);
                 sum.add(&u32::from(payload).to_be_bytes());
                 sum.add(&[0, 0, 0, protocol]);
             }
         } else {
-            let (header, _) = Ipv6Header::split(packet).ok()?;
-            let (source, destination) = (header.destination(), header.source());
+            let (destination, source) = packet.get(8..40)?.split_at_checked(16)?;
             let length = payload.to_be_bytes();
             out.put(&[0x60, 0, 0, 0, length[0], length[1], protocol, icmp::TTL])?;
-            out.put(&source.octets())?;
-            out.put(&destination.octets())?;
+            out.put(source)?;
+            out.put(destination)?;
             // The pseudo-header (RFC 8200, section 8.1).
-            sum.add(&source.octets());
-            sum.add(&destination.octets());
+            sum.add(source);
+            sum.add(destination);
             sum.add(&u32::from(payload).to_be_bytes());
             sum.add(&[0, 0, 0, protocol]);
         }
@@ -207,7 +208,7 @@ impl Rejection {
     }
 }
 
-fn answer_v4(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
+fn answer_v4(packet: &[u8]) -> Option<Answer> {
     let (header, payload) = Ipv4Header::split(packet).ok()?;
     let is_between_hosts =
         icmp::is_host_v4(header.source()) && icmp::is_host_v4(header.destination());
@@ -218,7 +219,7 @@ fn answer_v4(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
         TCP => {
             let addresses = [header.source().octets(), header.destination().octets()];
             reset(header.fragment(), payload)
-                .filter(|_| is_to_cut || has_correct_checksum(addresses.as_flattened(), payload))
+                .filter(|_| has_correct_checksum(addresses.as_flattened(), payload))
         }
         ICMP if !icmp::is_query_v4(payload.first().copied()) => None,
         _ => Some(Answer::Error {
@@ -227,7 +228,7 @@ fn answer_v4(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
     }
 }
 
-fn answer_v6(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
+fn answer_v6(packet: &[u8]) -> Option<Answer> {
     let (header, payload) = Ipv6Header::split(packet).ok()?;
     let is_between_hosts =
         icmp::is_host_v6(header.source()) && icmp::is_host_v6(header.destination());
@@ -240,7 +241,7 @@ fn answer_v6(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
         IpProtocol(TCP) => {
             let addresses = [header.source().octets(), header.destination().octets()];
             reset(walked.fragment, carried)
-                .filter(|_| is_to_cut || has_correct_checksum(addresses.as_flattened(), carried))
+                .filter(|_| has_correct_checksum(addresses.as_flattened(), carried))
         }
         IpProtocol(ICMPV6) if !icmp::is_query_v6(carried.first()) => None,
         _ => {
@@ -250,6 +251,28 @@ fn answer_v6(packet: &[u8], is_to_cut: bool) -> Option<Answer> {
             })
         }
     }
+}
+
+/// Returns the reset of TCP data that are still to be cut, and of which the packet has the headers. They have neither SYN nor RST.
+fn reset_of_large(large: &LargeFrame, packet: &[u8]) -> Option<Answer> {
+    let are_hosts = if large.is_ipv4() {
+        let (source, destination) = packet.get(12..20)?.split_at_checked(4)?;
+        [source, destination].map(|octets| {
+            let octets: Option<&[u8; 4]> = octets.first_chunk();
+            octets.is_some_and(|octets| icmp::is_host_v4((*octets).into()))
+        })
+    } else {
+        let (source, destination) = packet.get(8..40)?.split_at_checked(16)?;
+        [source, destination].map(|octets| {
+            let octets: Option<&[u8; 16]> = octets.first_chunk();
+            octets.is_some_and(|octets| icmp::is_host_v6((*octets).into()))
+        })
+    };
+    let segment = packet.get(large.network_length()..)?;
+    let (header, _) = TcpHeader::split(segment).ok()?;
+    // Only an acknowledgement tells the number.
+    let may = are_hosts == [true; 2] && large.is_sound() && header.flags() & ACK != 0;
+    reset(Fragment::Whole, segment).filter(|_| may)
 }
 
 /// Returns true if the checksum of a segment between these addresses is correct (RFC 9293, section 3.1).

@@ -82,7 +82,7 @@ fn complete(mut packet: Vec<u8>, header: usize) -> Vec<u8> {
 
 /// Returns the answer as a frame.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
-    let rejection = Rejection::of(frame, false)?;
+    let rejection = Rejection::of(frame, None)?;
     let mut out = vec![0xee; rejection.frame_length()];
     assert!(rejection.write(frame, &mut out));
     // There is no space less.
@@ -172,14 +172,53 @@ fn segments_with_a_wrong_checksum_are_not_answered_unless_it_is_not_complete_yet
         // The sum of the pseudo header alone, as the kernel leaves it.
         let mut partial = good.clone();
         partial[14 + header + 16] ^= 0x5a;
-        assert_eq!(Rejection::of(&partial, false), None);
-        let rejection = Rejection::of(&partial, true);
-        assert_eq!(rejection, Rejection::of(&good, false));
+        assert_eq!(Rejection::of(&partial, None), None);
+        let rejection = Rejection::of(&partial, Some(partial.len()));
+        assert_eq!(rejection, Rejection::of(&good, None));
         assert!(rejection.is_some_and(|rejection| rejection.is_reset()));
         // Padding is not covered.
         let padded = [&good[..], &[7; 5]].concat();
         assert_eq!(reset_of(&padded, header), (6, 0, RST));
     }
+}
+
+#[test]
+fn data_to_cut_are_answered_though_they_are_in_several_buffers() {
+    let data = vec![7; 20_000];
+    for (packet, header) in [
+        (ipv4(SOURCE_V4, TCP, 0, &tcp(ACK, 5, 6, &data)), 20),
+        (ipv6(SOURCE_V6, TCP, &tcp(ACK, 5, 6, &data)), 40),
+    ] {
+        let whole = frame(&[], &packet);
+        let good = frame(&[], &complete(packet, header));
+        for length in [14 + header + 24, 200, 2048, whole.len()] {
+            let front = &whole[..length];
+            let rejection = Rejection::of(front, Some(whole.len())).unwrap();
+            assert_eq!(Some(rejection), Rejection::of(&good, None));
+            let mut out = vec![0; rejection.frame_length()];
+            assert!(rejection.write(front, &mut out));
+            assert_eq!(Some(out), answer(&good));
+            assert_eq!(Rejection::of(front, None), None);
+        }
+        // Without headers, without an acknowledgement, with a reset, from a group.
+        assert_eq!(
+            Rejection::of(&whole[..14 + header], Some(whole.len())),
+            None
+        );
+        for (at, value) in [(13, 0), (13, RST | ACK)] {
+            let mut other = whole.clone();
+            other[14 + header + at] = value;
+            assert_eq!(Rejection::of(&other, Some(whole.len())), None);
+        }
+        let mut other = whole.clone();
+        other[6] = 1;
+        assert_eq!(Rejection::of(&other, Some(whole.len())), None);
+    }
+    let from_group = frame(&[], &ipv4([224, 0, 0, 1], TCP, 0, &tcp(ACK, 5, 6, &data)));
+    assert_eq!(Rejection::of(&from_group, Some(from_group.len())), None);
+    let mut damaged = frame(&[], &ipv4(SOURCE_V4, TCP, 0, &tcp(ACK, 5, 6, &data)));
+    damaged[14 + 8] ^= 1;
+    assert_eq!(Rejection::of(&damaged, Some(damaged.len())), None);
 }
 
 #[test]
