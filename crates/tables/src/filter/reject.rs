@@ -76,8 +76,10 @@ impl Rejection {
         let (ethertype, network) = network_at(frame)?;
         let packet = frame.get(network..)?;
         let front = frame.get(..SEGMENT_HEADERS_MAX).unwrap_or(frame);
-        let large = to_cut.and_then(|length| LargeFrame::read(front, length));
-        let answer = match (large.filter(LargeFrame::is_tcp), ethertype) {
+        let large = to_cut
+            .and_then(|length| LargeFrame::read(front, length))
+            .filter(|large| large.is_tcp() && large.ethernet_length() == network);
+        let answer = match (large, ethertype) {
             (Some(large), _) => reset_of_large(&large, packet)?,
             (None, IPV4) => answer_v4(packet)?,
             (None, IPV6) => answer_v6(packet)?,
