@@ -294,6 +294,12 @@ fn the_kernel_and_the_switch_share_an_interface() {
     assert_eq!(hits(&switch, "other"), None);
     assert!(hits(&switch, "requests") >= before);
     connection.goes_on(&net);
+    // The driver of a veth pair has no flow rules, so nothing changes.
+    let message = switch.refusal(&[&other[..], &udp, &["--queue", "0"]].concat());
+    let reason = "flow rules of interface 'l0': its driver has no flow rules";
+    assert!(message.contains(reason), "{message}");
+    assert_eq!(hits(&switch, "other"), None);
+    requests.are_answered(1);
 
     // The program stays when the link is lost.
     net.middle.ip(&["link", "set", "l0", "down"]);

@@ -42,12 +42,13 @@ pub use mempool::Mempool;
 pub use port::{
     FilledSlots, FrameReader, FrameSource, FramesTaken, FreeSlots, Guest, Port, PortHandle,
     PortOptions, PortStats, RowTaken, RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode,
+    remove_left_flow_rules,
     remove_left_veth_pairs, remove_left_xdp_programs, restore_left_functions,
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
 pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
-pub use steer::{STEER_RULES_MAX, SteerHits, SteerMatch, SteerRule, SteerTarget};
+pub use steer::{CardTarget, STEER_RULES_MAX, SteerHits, SteerMatch, SteerRule, SteerTarget};
 pub use uri::{FunctionSettings, PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).

@@ -13,6 +13,7 @@ mod checksum;
 pub(crate) mod counters;
 mod device;
 mod features;
+mod flow_rules;
 mod function;
 mod in_place;
 mod interface_request;
@@ -46,6 +47,7 @@ use crate::uri::PortUri;
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
+pub use flow_rules::remove_left_flow_rules;
 pub use function::restore_left_functions;
 pub use in_place::{
     FilledSlots, FrameReader, FrameSource, FramesTaken, FreeSlots, RowTaken, Scratch, SlotBuffer,
@@ -414,6 +416,26 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.steered(),
             _ => None,
+        }
+    }
+
+    /// Returns true if rules of [`Self::steer`] select queues or functions by flow rules of the card.
+    #[must_use]
+    pub fn has_flow_rules(&self) -> bool {
+        match &self.inner.backend {
+            Backend::Device(device) => device.has_flow_rules(),
+            _ => false,
+        }
+    }
+
+    /// Adds the flow rules again that the driver of the card has lost, such as by a reset. Returns their number.
+    ///
+    /// # Errors
+    /// [`Error::Steering`]: the driver's error, or a rule that it refuses now.
+    pub fn renew_flow_rules(&self) -> Result<usize, Error> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.renew_flow_rules(),
+            _ => Ok(0),
         }
     }
 

@@ -5,10 +5,15 @@
 //! is required. A change loads a new program and replaces the former one in a single step (bpf(2), `BPF_LINK_UPDATE`), so a frame meets
 //! either all former or all new rules. The program belongs to a BPF link, which the kernel removes with the process.
 //!
+//! A rule can also select a receive queue or a virtual function. The card then delivers the frames there by a flow rule of its driver
+//! (ethtool n-tuple rules: [`flow_spec`], [`card_rules`]), and the program counts frames that come in elsewhere.
+//!
 //! This module knows rules, programs and maps. It must not know ports.
 
 mod assembler;
 mod bpf;
+pub(crate) mod card_rules;
+pub(crate) mod flow_spec;
 mod program;
 mod rule;
 mod slots;
@@ -21,13 +26,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use program::Maps;
 use slots::Slots;
 
-pub use rule::{STEER_RULES_MAX, SteerMatch, SteerRule, SteerTarget};
+pub use rule::{CardTarget, STEER_RULES_MAX, SteerMatch, SteerRule, SteerTarget};
 
 /// Frames counted by an interface's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteerHits {
     /// Frames that each rule decided on, in the order of the rules, since the rule was added.
     pub rules: Vec<u64>,
+    /// Frames among them that the card should have delivered to another queue, or to a virtual function.
+    pub misplaced: Vec<u64>,
     /// Frames that matched no rule, since the first rule of the port was added.
     pub unmatched: u64,
 }
@@ -57,7 +64,7 @@ impl Prepared {
     pub(crate) fn new(queues: u32, rules: &[SteerRule]) -> io::Result<Self> {
         let maps = Maps {
             sockets: bpf::socket_map(queues.max(1))?,
-            hits: bpf::counter_map(slots::COUNT)?,
+            hits: bpf::counter_map(slots::COUNT_ALL)?,
         };
         let slots = Slots::default().with(rules).0;
         let program = load(&maps, &slots)?;
@@ -110,6 +117,7 @@ impl Steering {
         // The running program counts in other slots.
         for slot in fresh {
             bpf::clear_counter(self.maps.hits.as_fd(), slot)?;
+            bpf::clear_counter(self.maps.hits.as_fd(), slots::misplaced(slot))?;
         }
         bpf::update(self.link.as_fd(), program.as_fd())?;
         self.slots = slots;
@@ -122,9 +130,15 @@ impl Steering {
     /// The kernel's error.
     pub(crate) fn hits(&self) -> io::Result<SteerHits> {
         let hits = self.maps.hits.as_fd();
-        let rules = self.slots.rules().map(|(_, slot)| bpf::counter(hits, slot));
+        let (mut rules, mut misplaced) = (Vec::new(), Vec::new());
+        for (_, slot) in self.slots.rules() {
+            let elsewhere = bpf::counter(hits, slots::misplaced(slot))?;
+            rules.push(bpf::counter(hits, slot)?.wrapping_add(elsewhere));
+            misplaced.push(elsewhere);
+        }
         Ok(SteerHits {
-            rules: rules.collect::<io::Result<_>>()?,
+            rules,
+            misplaced,
             unmatched: bpf::counter(hits, slots::UNMATCHED)?,
         })
     }

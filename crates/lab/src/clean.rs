@@ -26,6 +26,8 @@ pub struct CleanReport {
     pub up: Vec<String>,
     /// Indexes of interfaces whose XDP programs killed switches and testers had left.
     pub xdp_interfaces: Vec<u32>,
+    /// Indexes of interfaces with flow rules of their cards that killed switches had left. They are removed.
+    pub flow_rules: Vec<u32>,
     /// Interfaces of veth ports that killed switches and testers had left: their near ends. Each was removed with its other end.
     pub veth_pairs: Vec<String>,
     /// PCI addresses of virtual functions whose settings killed switches and testers had left changed. They are restored.
@@ -41,17 +43,20 @@ impl CleanReport {
     }
 }
 
-/// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs and veth pairs, and
-/// restores settings of virtual functions, that killed switches and testers have left in this network namespace. A running lab is left alone.
+/// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs, flow rules of cards and veth
+/// pairs, and restores settings of virtual functions, that killed switches and testers have left in this network namespace. A running lab
+/// is left alone.
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
 pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
     let xdp_interfaces = quietwire_dpdk::remove_left_xdp_programs();
+    let flow_rules = quietwire_dpdk::remove_left_flow_rules();
     let veth_pairs = quietwire_dpdk::remove_left_veth_pairs();
     let virtual_functions = quietwire_dpdk::restore_left_functions();
     Ok(CleanReport {
         xdp_interfaces,
+        flow_rules,
         veth_pairs,
         virtual_functions,
         ..clean_in(&Disk, state_directory)?

@@ -13,7 +13,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::rules::{Action, Direction, MalformedAction};
-use crate::config::steer::SteerTo;
+use crate::config::steer::{SteerSetting, SteerTo};
 use crate::counters::Step;
 use quietwire_tables::filter::{
     CtStates, Dscp, Element, PacketMatch, RuleMatch, SetName, SetType, in_snake_case,
@@ -533,6 +533,41 @@ impl SteeredBy {
     }
 }
 
+/// Whether a card delivers the frames of a rule where the rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CardState {
+    /// The card has accepted the rule. No frame has shown yet that it obeys.
+    Accepted,
+    /// All frames of the rule came in on its queue.
+    Obeyed,
+    /// Frames of the rule came in elsewhere.
+    Disobeyed,
+}
+
+impl CardState {
+    /// Returns its name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Obeyed => "obeyed",
+            Self::Disobeyed => "disobeyed",
+        }
+    }
+
+    /// Returns the state of a rule by its frames, and by those that came in elsewhere. `None` if the card has no part in the rule.
+    pub(crate) const fn of(rule: &SteerSetting, frames: u64, misplaced: u64) -> Option<Self> {
+        match (rule.queue, rule.virtual_function) {
+            (None, None) => None,
+            _ if misplaced > 0 => Some(Self::Disobeyed),
+            (Some(_), _) if frames > 0 => Some(Self::Obeyed),
+            // The interface sees no frames that a function receives.
+            _ => Some(Self::Accepted),
+        }
+    }
+}
+
 /// A steering rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SteerRuleReport {
@@ -540,6 +575,18 @@ pub struct SteerRuleReport {
     pub name: String,
     /// Destination of matching frames.
     pub to: SteerTo,
+    /// Receive queue that the card selects, if set.
+    #[serde(default)]
+    pub queue: Option<u16>,
+    /// Virtual function that the card selects, if set.
+    #[serde(default)]
+    pub virtual_function: Option<u16>,
+    /// Whether the card delivers the frames there.
+    #[serde(default)]
+    pub card: Option<CardState>,
+    /// Frames that the card should have delivered to another queue or to the function.
+    #[serde(default)]
+    pub misplaced: u64,
     /// Source MAC address to match, if set.
     pub source_mac: Option<MacAddress>,
     /// Destination MAC address to match, if set.

@@ -94,6 +94,11 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
                 "XDP program of a killed process on interface {index}: removed"
             ))?;
         }
+        for index in &report.flow_rules {
+            print(format!(
+                "flow rules of a killed process on the card of interface {index}: removed"
+            ))?;
+        }
         for interface in &report.veth_pairs {
             print(format!(
                 "veth pair of a killed process, interface {interface}: removed"
@@ -107,6 +112,7 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         let is_empty = report.undone.is_empty()
             && report.virtual_functions.is_empty()
             && report.xdp_interfaces.is_empty()
+            && report.flow_rules.is_empty()
             && report.veth_pairs.is_empty();
         if is_empty && report.busy.is_none() && report.up.is_empty() {
             print("nothing was left behind")?;

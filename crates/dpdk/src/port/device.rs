@@ -11,6 +11,7 @@ use std::{mem, ptr};
 use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
+use super::flow_rules::{self, FlowRules};
 use super::function::ConfiguredFunction;
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
@@ -37,6 +38,8 @@ pub(crate) struct Device {
     uri: PortUri,
     // Restored when the driver of the function has ended.
     _function: Option<ConfiguredFunction>,
+    /// Flow rules of the card of an interface. Removed before the program ends. Locked after it.
+    flow_rules: Mutex<FlowRules>,
     /// The program of this port that decides on frames, once it had rules. Ended before the driver.
     steering: Mutex<Option<Steering>>,
     // Removed when the driver has detached the program.
@@ -66,6 +69,7 @@ unsafe impl Sync for Device {}
 impl Drop for Device {
     fn drop(&mut self) {
         let device = self.device_name();
+        *self.flow_rules() = FlowRules::default();
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
         self.take_back_sent();
@@ -217,6 +221,7 @@ impl Device {
     ) -> Result<Self, Error> {
         if let PortUri::AfXdp { interface, .. } = uri {
             xdp_program::remove_left_on(interface);
+            flow_rules::remove_left_on(interface);
         }
         let function = ConfiguredFunction::open(uri, options)?;
         let mut device = probe(eal, uri, options, pool, function.is_some())?;
@@ -249,22 +254,44 @@ impl Device {
         self.steering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the rules about the frames that the port receives. The first rules replace the driver's program by one of this port.
+    fn flow_rules(&self) -> MutexGuard<'_, FlowRules> {
+        self.flow_rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the rules about the frames that the port receives. The first rules replace the driver's program by one of this port. The
+    /// card's rules come first, so that the program counts no frame of before as misplaced.
     pub(crate) fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
         let mut steering = self.steering();
-        match &mut *steering {
+        self.check_rules(rules)?;
+        let mut flow_rules = self.flow_rules();
+        let former = flow_rules
+            .replace(&self.uri, rules)
+            .map_err(|cause| self.steering_error(cause))?;
+        let replaced = match &mut *steering {
             Some(steering) => {
-                self.check_rules(rules)?;
                 let replaced = steering.replace(rules);
                 replaced.map_err(|error| self.steering_error(error.to_string()))
             }
             None if rules.is_empty() => Ok(()),
-            None => {
-                let prepared = self.prepare_steering(rules)?;
-                *steering = Some(self.begin_steering(prepared)?);
-                Ok(())
-            }
-        }
+            None => self
+                .prepare_steering(rules)
+                .and_then(|prepared| self.begin_steering(prepared))
+                .map(|begun| *steering = Some(begun)),
+        };
+        replaced.inspect_err(|_| flow_rules.restore(&former))
+    }
+
+    /// Returns true if the port has flow rules of its card.
+    pub(crate) fn has_flow_rules(&self) -> bool {
+        self.flow_rules().is_used()
+    }
+
+    /// Adds the flow rules again that the driver of the card has lost. Returns their number.
+    pub(crate) fn renew_flow_rules(&self) -> Result<usize, Error> {
+        let renewed = self.flow_rules().renew();
+        renewed.map_err(|cause| self.steering_error(cause))
     }
 
     fn steering_error(&self, cause: String) -> Error {
@@ -866,6 +893,7 @@ fn probe(
             name: options.name.clone(),
             uri: uri.clone(),
             _function: None,
+            flow_rules: Mutex::default(),
             steering: Mutex::default(),
             xdp_program: None,
             xdp_sockets: XdpSockets::default(),

@@ -6,7 +6,7 @@
 //! its number and load time, which no other program of this boot shares, and its process. Only a program with a record of a dead process
 //! is removed.
 
-mod kernel;
+pub(super) mod kernel;
 mod record;
 
 use std::io;

@@ -14,8 +14,8 @@ use super::assembler::{
     Assembler, AssemblerError, Condition, Helper, Instruction, Label, R0, R1, R2, R3, R4, R5, R6,
     R7, R8, R9, R10, Register, Size,
 };
-use super::rule::{SteerMatch, SteerTarget};
-use super::slots::{Slots, UNMATCHED};
+use super::rule::{CardTarget, SteerMatch, SteerRule, SteerTarget};
+use super::slots::{self, Slots, UNMATCHED};
 use Condition::{AnyBit, Equal, Greater, Less, NotEqual};
 use Size::{Half, Octet, Word};
 
@@ -106,13 +106,13 @@ pub(super) fn generate(
     for (rule, slot) in slots.rules() {
         if rule.frames == SteerMatch::default() {
             // It decides on all frames. The verifier refuses instructions that are never reached.
-            program.decide(slot, rule.target);
+            program.decide_by(rule, slot);
             has_default = false;
             break;
         }
         let next = program.code.label();
         program.compare(&rule.frames, next);
-        program.decide(slot, rule.target);
+        program.decide_by(rule, slot);
         program.code.jump(decided);
         program.code.bind(next);
     }
@@ -418,6 +418,24 @@ impl Program {
             self.code.mask(R1, mask);
             let wanted = u32::from_ne_bytes(*word) & mask;
             self.code.jump_if(R1, NotEqual, wanted, otherwise);
+        }
+    }
+
+    /// Sets counter and target of a rule. A frame on another queue than the card's rule selects has another counter.
+    fn decide_by(&mut self, rule: &SteerRule, slot: u32) {
+        let elsewhere = slots::misplaced(slot);
+        match rule.card {
+            None => self.decide(slot, rule.target),
+            // The card should have delivered the frame to the function.
+            Some(CardTarget::Function(_)) => self.decide(elsewhere, rule.target),
+            Some(CardTarget::Queue(queue)) => {
+                let counted = self.code.label();
+                self.decide(slot, rule.target);
+                self.code.load(Word, R1, (R10, QUEUE));
+                self.code.jump_if(R1, Equal, u32::from(queue), counted);
+                self.code.set(R8, elsewhere.cast_signed());
+                self.code.bind(counted);
+            }
         }
     }
 

@@ -38,6 +38,15 @@ pub enum SteerTarget {
     Kernel,
 }
 
+/// Where the network card delivers the frames of a rule, before any program sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardTarget {
+    /// A receive queue of the interface. The target of the rule then decides.
+    Queue(u16),
+    /// A virtual function of the interface. Frames that the card does not deliver there have the target of the rule.
+    Function(u16),
+}
+
 /// A steering rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerRule {
@@ -45,4 +54,6 @@ pub struct SteerRule {
     pub frames: SteerMatch,
     /// Their destination.
     pub target: SteerTarget,
+    /// Queue or function that the card selects. Default: the card delivers the frames as it does without rules.
+    pub card: Option<CardTarget>,
 }

@@ -7,8 +7,15 @@ use super::rule::{STEER_RULES_MAX, SteerRule};
 
 /// Counter of frames that match no rule.
 pub(super) const UNMATCHED: u32 = 0;
-/// Number of counters: those of the running program, and as many for the next one.
+/// First number behind the counters of rules: those of the running program, and as many for the next one.
 pub(super) const COUNT: u32 = 1 + 2 * STEER_RULES_MAX as u32;
+/// Number of all counters: each has another one for frames that the card should have delivered elsewhere.
+pub(super) const COUNT_ALL: u32 = 2 * COUNT;
+
+/// Returns the counter of frames of a rule that the card should have delivered elsewhere.
+pub(super) const fn misplaced(slot: u32) -> u32 {
+    COUNT + slot
+}
 
 /// Rules with their counters, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs run by the kernel on made frames, compared with an obvious matcher. Requires root.
 
+mod flow_specs;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
@@ -27,7 +29,7 @@ impl Runner {
     fn new(rules: &[SteerRule]) -> Self {
         let maps = Maps {
             sockets: bpf::socket_map(1).unwrap(),
-            hits: bpf::counter_map(slots::COUNT).unwrap(),
+            hits: bpf::counter_map(slots::COUNT_ALL).unwrap(),
         };
         let (slots, _) = Slots::default().with(rules);
         let code = program::generate(&slots, &maps.as_fds(), DROP).unwrap();
@@ -42,7 +44,12 @@ impl Runner {
     /// Runs the program. Returns the number of the rule that decided, and its target.
     fn run(&self, frame: &[u8]) -> (Option<usize>, SteerTarget) {
         let counts = |slot| bpf::counter(self.maps.hits.as_fd(), slot).unwrap();
-        let all: Vec<u32> = self.slots.rules().map(|(_, slot)| slot).collect();
+        // Test runs come in on queue 0.
+        let counter = |(rule, slot): (&SteerRule, u32)| match rule.card {
+            None | Some(CardTarget::Queue(0)) => slot,
+            Some(_) => slots::misplaced(slot),
+        };
+        let all: Vec<u32> = self.slots.rules().map(counter).collect();
         let before: Vec<u64> = all.iter().map(|slot| counts(*slot)).collect();
         let unmatched = counts(slots::UNMATCHED);
         let result = bpf::run(self.program.as_fd(), frame).unwrap();
@@ -231,7 +238,12 @@ fn rule() -> impl Strategy<Value = SteerRule> {
         ),
     );
     let target = select(vec![SteerTarget::Switch, SteerTarget::Kernel]);
-    (frames, target).prop_map(|((link, packet), target)| SteerRule {
+    let card = prop_oneof![
+        3 => Just(None),
+        2 => (0_u16..2).prop_map(|queue| Some(CardTarget::Queue(queue))),
+        1 => Just(Some(CardTarget::Function(0))),
+    ];
+    (frames, target, card).prop_map(|((link, packet), target, card)| SteerRule {
         frames: SteerMatch {
             source_mac: link.0,
             destination_mac: link.1,
@@ -244,6 +256,7 @@ fn rule() -> impl Strategy<Value = SteerRule> {
             destination_ports: packet.4,
         },
         target,
+        card,
     })
 }
 
@@ -413,6 +426,7 @@ fn longest(number: u16) -> SteerRule {
             destination_ports: Some((1, number + 1)),
         },
         target: SteerTarget::Switch,
+        card: Some(CardTarget::Queue(1)),
     }
 }
 

@@ -6,7 +6,7 @@ mod change;
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use quietwire_dpdk::{PortUri, STEER_RULES_MAX, SteerMatch, SteerRule, SteerTarget};
+use quietwire_dpdk::{CardTarget, PortUri, STEER_RULES_MAX, SteerMatch, SteerRule, SteerTarget};
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_tables::filter::{PacketMatch, Ports, STEERING_MAX};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,8 @@ pub enum SteerTo {
     Switch,
     /// The network stack of the kernel.
     Kernel,
+    /// A virtual function of the card.
+    VirtualFunction,
 }
 
 impl SteerTo {
@@ -34,6 +36,7 @@ impl SteerTo {
         match self {
             Self::Switch => "switch",
             Self::Kernel => "kernel",
+            Self::VirtualFunction => "virtual-function",
         }
     }
 }
@@ -51,6 +54,12 @@ pub struct SteerSetting {
     /// Port on a tap through which the kernel gets its frames of a port that does not steer, and sends others through it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_port: Option<String>,
+    /// Receive queue of the interface to which the card delivers the frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u16>,
+    /// Number of the virtual function to which the card delivers the frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_function: Option<u16>,
     /// Source MAC address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_mac: Option<MacAddress>,
@@ -86,9 +95,77 @@ impl SteerSetting {
             },
             target: match self.to {
                 SteerTo::Switch => SteerTarget::Switch,
-                SteerTo::Kernel => SteerTarget::Kernel,
+                // The kernel gets what the card does not deliver to the function.
+                SteerTo::Kernel | SteerTo::VirtualFunction => SteerTarget::Kernel,
             },
+            card: self.card(),
         }
+    }
+
+    /// Returns where the card delivers the frames, if the rule selects it.
+    const fn card(&self) -> Option<CardTarget> {
+        match (self.queue, self.virtual_function) {
+            (Some(queue), _) => Some(CardTarget::Queue(queue)),
+            (None, Some(number)) => Some(CardTarget::Function(number)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Largest number of a virtual function (linux/ethtool.h, ETHTOOL_RX_FLOW_SPEC_RING_VF: 8 bits, where 0 is the interface itself).
+const FUNCTION_MAX: u16 = 254;
+
+/// Checks the queue or the virtual function that a rule selects. `rules` are those before it.
+fn check_card(rule: &SteerSetting, rules: &[SteerSetting], uri: &PortUri) -> Result<(), String> {
+    let port = &rule.port;
+    let is_to_function = rule.to == SteerTo::VirtualFunction;
+    if is_to_function != rule.virtual_function.is_some() {
+        return Err(
+            "to = \"virtual-function\" requires virtual-function = N, and the other way round"
+                .to_owned(),
+        );
+    }
+    if is_to_function && rule.queue.is_some() {
+        return Err("a virtual function selects its queues itself (remove queue)".to_owned());
+    }
+    if let Some(number) = rule
+        .virtual_function
+        .filter(|number| *number > FUNCTION_MAX)
+    {
+        return Err(format!(
+            "no such virtual function: {number} (range: 0 to {FUNCTION_MAX})"
+        ));
+    }
+    if rule.card().is_none() {
+        return Ok(());
+    }
+    let PortUri::AfXdp {
+        queues,
+        first_queue,
+        ..
+    } = uri
+    else {
+        return Err(format!(
+            "port '{port}' ({uri}) cannot select queues or virtual functions of the card (use an af-xdp port, or remove queue and virtual-function)"
+        ));
+    };
+    let own = *first_queue..first_queue.saturating_add(*queues);
+    if let (SteerTo::Switch, Some(queue)) = (rule.to, rule.queue)
+        && !own.contains(&queue)
+    {
+        return Err(format!(
+            "queue {queue} is none of port '{port}', which has queues {} to {} of its interface",
+            own.start,
+            own.end.saturating_sub(1)
+        ));
+    }
+    let is_behind = |other: &&SteerSetting| other.port == *port && other.card().is_none();
+    match rules.iter().find(is_behind) {
+        Some(other) if rule.virtual_function.is_some() => Err(format!(
+            "the card would apply it before rule '{}', which is not on the card (move it before that rule)",
+            other.name
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -178,6 +255,9 @@ pub(super) fn plan<'plan>(
             )));
         }
         check_ports(value, &rules, &uri_of).map_err(wrong)?;
+        if let Some(uri) = uri_of(port) {
+            check_card(value, &rules, uri).map_err(wrong)?;
+        }
         if rules.iter().filter(|rule| rule.port == *port).count() == STEER_RULES_MAX {
             return Err(wrong(format!(
                 "too many steering rules of port '{port}' (maximum: {STEER_RULES_MAX})"

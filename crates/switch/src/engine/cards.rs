@@ -8,10 +8,13 @@ use super::{Engine, Slot};
 use crate::report::PortReport;
 
 impl Engine {
-    /// Reads the links of network cards, and logs changes. It polls because several drivers report no event when a link changes.
+    /// Reads the links of network cards, and logs changes. It polls because several drivers report no event when a link changes. A link that
+    /// returns may be that of a card which was reset, and has lost its flow rules.
     pub(crate) fn watch_links(&mut self) {
         for slot in self.slots.iter_mut().flatten() {
-            if slot.is_closing || !matches!(slot.plan.uri, PortUri::Pci { .. }) {
+            let is_card =
+                matches!(slot.plan.uri, PortUri::Pci { .. }) || slot.handle.has_flow_rules();
+            if slot.is_closing || !is_card {
                 continue;
             }
             let is_up = slot.handle.link_is_up();
@@ -23,6 +26,15 @@ impl Engine {
                 _ if !is_up => tracing::warn!("port '{name}': the link is down"),
                 Some(speed) => tracing::info!("port '{name}': the link is up, {speed} Mbit/s"),
                 None => tracing::info!("port '{name}': the link is up"),
+            }
+            match slot.handle.renew_flow_rules() {
+                Ok(0) => {}
+                Ok(count) => {
+                    tracing::warn!(
+                        "port '{name}': the card had lost {count} flow rules, which it has again"
+                    );
+                }
+                Err(error) => tracing::error!("{error}"),
             }
         }
     }

@@ -13,7 +13,7 @@ use super::apply::Tally;
 use super::counted::CountedSteering;
 use crate::config::steer::{SteerSetting, SteerTo};
 use crate::error::SwitchError;
-use crate::report::{SteerReport, SteerRuleReport, SteeredBy};
+use crate::report::{CardState, SteerReport, SteerRuleReport, SteeredBy};
 
 impl Engine {
     /// Gives each port of the plan its steering rules. A port that is removed keeps its rules, so that the kernel keeps its frames.
@@ -98,27 +98,37 @@ impl Engine {
 
     fn steer_report(&self, port: &str) -> Option<SteerReport> {
         let unmatched = self.steering.unmatched.get(port);
-        let (by, frames, unmatched) = match unmatched {
+        let (by, frames, misplaced, unmatched) = match unmatched {
             Some(unmatched) => {
                 let rules = self.steering.rules.iter();
                 let frames = rules.filter(|(rule, _)| rule.port == port);
                 let frames = frames.map(|(_, frames)| frames.load(Ordering::Relaxed));
                 let unmatched = unmatched.load(Ordering::Relaxed);
-                (SteeredBy::Software, frames.collect(), unmatched)
+                (
+                    SteeredBy::Software,
+                    frames.collect::<Vec<_>>(),
+                    Vec::new(),
+                    unmatched,
+                )
             }
             None => {
                 let hits = self.slot(self.number(port)?)?.handle.steered()?;
-                (SteeredBy::Xdp, hits.rules, hits.unmatched)
+                (SteeredBy::Xdp, hits.rules, hits.misplaced, hits.unmatched)
             }
         };
         let settings: Vec<&SteerSetting> = self.plan.steering_of(port).collect();
         if settings.is_empty() {
             return None;
         }
-        let rules = settings.iter().zip(frames);
-        let rules = rules.map(|(setting, frames): (_, u64)| SteerRuleReport {
+        let misplaced = misplaced.into_iter().chain(std::iter::repeat(0));
+        let rules = settings.iter().zip(frames).zip(misplaced);
+        let rules = rules.map(|((setting, frames), misplaced)| SteerRuleReport {
             name: setting.name.clone(),
             to: setting.to,
+            queue: setting.queue,
+            virtual_function: setting.virtual_function,
+            card: CardState::of(setting, frames, misplaced),
+            misplaced,
             source_mac: setting.source_mac,
             destination_mac: setting.destination_mac,
             vlan: setting.vlan,

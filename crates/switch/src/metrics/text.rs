@@ -633,6 +633,10 @@ mod tests {
             rules: vec![SteerRuleReport {
                 name: "dns".to_owned(),
                 to: SteerTo::Switch,
+                queue: None,
+                virtual_function: None,
+                card: None,
+                misplaced: 0,
                 source_mac: None,
                 destination_mac: None,
                 vlan: None,

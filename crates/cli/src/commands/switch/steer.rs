@@ -53,6 +53,12 @@ struct AddArgs {
     /// Name of the rule to insert before. [default: at the end]
     #[arg(long, value_name = "NAME")]
     before: Option<String>,
+    /// Receive queue of the interface that the card selects. [default: the card spreads the flows]
+    #[arg(long, value_name = "N")]
+    queue: Option<u16>,
+    /// Number of the virtual function; required with --to virtual-function.
+    #[arg(long, value_name = "N")]
+    virtual_function: Option<u16>,
     /// Source MAC address. [default: any]
     #[arg(long, value_name = "MAC")]
     source_mac: Option<MacAddress>,
@@ -72,6 +78,8 @@ enum ToArg {
     Switch,
     /// The network stack of the kernel.
     Kernel,
+    /// A virtual function of the card.
+    VirtualFunction,
 }
 
 impl AddArgs {
@@ -83,8 +91,11 @@ impl AddArgs {
                 to: match self.to {
                     ToArg::Switch => SteerTo::Switch,
                     ToArg::Kernel => SteerTo::Kernel,
+                    ToArg::VirtualFunction => SteerTo::VirtualFunction,
                 },
                 kernel_port: self.kernel_port,
+                queue: self.queue,
+                virtual_function: self.virtual_function,
                 source_mac: self.source_mac,
                 destination_mac: self.destination_mac,
                 vlan: self.vlan,

@@ -2,7 +2,7 @@
 //! Table of steering rules.
 
 use quietwire_switch::config::steer::SteerTo;
-use quietwire_switch::report::{SteerReport, SteerRuleReport};
+use quietwire_switch::report::{CardState, SteerReport, SteerRuleReport};
 
 use super::packet::condition_text;
 use super::table::table;
@@ -17,7 +17,7 @@ pub(super) fn render(ports: &[SteerReport]) -> String {
                 port.port.clone(),
                 rule.name.clone(),
                 conditions(rule),
-                rule.to.name().to_owned(),
+                destination(rule),
                 by.clone(),
                 rule.frames.to_string(),
             ]);
@@ -32,6 +32,21 @@ pub(super) fn render(ports: &[SteerReport]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// Returns the destination of a rule, with what the card does.
+fn destination(rule: &SteerRuleReport) -> String {
+    let to = rule.to.name();
+    let place = match (rule.queue, rule.virtual_function) {
+        (Some(queue), _) => format!("{to}, queue {queue}"),
+        (None, Some(number)) => format!("{to} {number}"),
+        (None, None) => return to.to_owned(),
+    };
+    let state = rule.card.map_or("unknown", CardState::name);
+    match rule.misplaced {
+        0 => format!("{place} ({state})"),
+        frames => format!("{place} ({state}: {frames} frames elsewhere)"),
+    }
 }
 
 fn conditions(rule: &SteerRuleReport) -> String {
@@ -64,6 +79,10 @@ mod tests {
         let rule = |name: &str, vlan, protocol: Option<&str>| SteerRuleReport {
             name: name.to_owned(),
             to: SteerTo::Switch,
+            queue: None,
+            virtual_function: None,
+            card: None,
+            misplaced: 0,
             source_mac: None,
             destination_mac: None,
             vlan,
@@ -73,12 +92,26 @@ mod tests {
             },
             frames: 12,
         };
+        let on_card = SteerRuleReport {
+            queue: Some(3),
+            card: Some(CardState::Obeyed),
+            ..rule("voice", None, Some("udp"))
+        };
+        let disobeyed = SteerRuleReport {
+            to: SteerTo::VirtualFunction,
+            virtual_function: Some(1),
+            card: Some(CardState::Disobeyed),
+            misplaced: 12,
+            ..rule("guest", VlanId::new(9).ok(), None)
+        };
         let shown = render(&[SteerReport {
             port: "wan".to_owned(),
             by: SteeredBy::Xdp,
             kernel_port: None,
             rules: vec![
                 rule("dns", VlanId::new(7).ok(), Some("udp")),
+                on_card,
+                disobeyed,
                 rule("rest", None, None),
             ],
             unmatched: 34,
@@ -89,6 +122,8 @@ mod tests {
             .collect();
         for expected in [
             "wan dns vlan 7, protocol udp switch xdp 12",
+            "wan voice protocol udp switch, queue 3 (obeyed) xdp 12",
+            "wan guest vlan 9 virtual-function 1 (disobeyed: 12 frames elsewhere) xdp 12",
             "wan rest all switch xdp 12",
             "wan all others kernel xdp 34",
         ] {

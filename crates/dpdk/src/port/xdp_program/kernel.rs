@@ -14,19 +14,20 @@ use quietwire_base::rtnetlink::{self, attribute, parse_link, push};
 
 /// An interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InterfaceId {
+pub(in crate::port) struct InterfaceId {
     /// Number of its network namespace.
-    pub(super) network: u64,
+    pub(in crate::port) network: u64,
     /// Its index there.
-    pub(super) index: u32,
+    pub(in crate::port) index: u32,
 }
 
 /// Returns the number of the network namespace of the calling thread.
-pub(super) fn network() -> Option<u64> {
+pub(in crate::port) fn network() -> Option<u64> {
     Some(fs::metadata("/proc/thread-self/ns/net").ok()?.ino())
 }
 
-pub(super) fn interface(interface: &str) -> io::Result<InterfaceId> {
+/// Returns the interface with this name in the network namespace of the calling thread.
+pub(in crate::port) fn interface(interface: &str) -> io::Result<InterfaceId> {
     Ok(InterfaceId {
         network: fs::metadata("/proc/thread-self/ns/net")?.ino(),
         index: if_nametoindex(interface)?,

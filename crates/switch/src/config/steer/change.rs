@@ -44,7 +44,7 @@ impl Settings {
 mod tests {
     use std::path::Path;
 
-    use quietwire_dpdk::{STEER_RULES_MAX, SteerMatch, SteerTarget};
+    use quietwire_dpdk::{CardTarget, STEER_RULES_MAX, SteerMatch, SteerTarget};
 
     use super::*;
     use crate::config::{Change, Plan};
@@ -94,6 +94,24 @@ mod tests {
     }
 
     #[test]
+    fn rules_select_queues_and_virtual_functions() {
+        let rules = "[[steer]]\nname = \"guest\"\nport = \"wan\"\nto = \"virtual-function\"\nvirtual-function = 2\nvlan = 7\n[[steer]]\nname = \"dns\"\nport = \"wan\"\nto = \"switch\"\nqueue = 0\nprotocol = \"udp\"\n[[steer]]\nname = \"other\"\nport = \"wan\"\nto = \"kernel\"\nqueue = 5\nprotocol = \"tcp\"\n";
+        let plan = planned(settings(rules).unwrap()).unwrap();
+        let again = Settings::parse(Path::new("again"), &plan.to_toml().unwrap());
+        assert_eq!(planned(again.unwrap()).unwrap(), plan);
+        let rules = plan.device_rules(&plan.ports[0]);
+        let selected: Vec<_> = rules.iter().map(|rule| (rule.target, rule.card)).collect();
+        assert_eq!(
+            selected,
+            [
+                (SteerTarget::Kernel, Some(CardTarget::Function(2))),
+                (SteerTarget::Switch, Some(CardTarget::Queue(0))),
+                (SteerTarget::Kernel, Some(CardTarget::Queue(5))),
+            ]
+        );
+    }
+
+    #[test]
     fn a_port_that_does_not_steer_has_a_tap_for_the_kernel() {
         let rules =
             "[[steer]]\nname = \"dns\"\nport = \"lan\"\nto = \"switch\"\nkernel-port = \"tap\"\n";
@@ -124,7 +142,37 @@ mod tests {
             (rule("name = \"x\"\nto = \"switch\""), "port"),
             (of_wan(""), "to"),
             (of_wan("to = \"nowhere\""), "nowhere"),
-            (of_wan("to = \"switch\"\nqueue = 1"), "queue"),
+            (
+                of_wan("to = \"switch\"\nqueue = 1"),
+                "queue 1 is none of port 'wan', which has queues 0 to 0",
+            ),
+            (
+                of_wan("to = \"virtual-function\""),
+                "requires virtual-function = N",
+            ),
+            (
+                of_wan("to = \"kernel\"\nvirtual-function = 1"),
+                "requires virtual-function = N",
+            ),
+            (
+                of_wan("to = \"virtual-function\"\nvirtual-function = 1\nqueue = 0"),
+                "remove queue",
+            ),
+            (
+                of_wan("to = \"virtual-function\"\nvirtual-function = 255"),
+                "no such virtual function: 255",
+            ),
+            (
+                rule(
+                    "name = \"x\"\nport = \"lan\"\nto = \"switch\"\nkernel-port = \"tap\"\nqueue = 0",
+                ),
+                "port 'lan' (null:) cannot select queues",
+            ),
+            (
+                rule("name = \"first\"\nport = \"wan\"\nto = \"kernel\"\nvlan = 2")
+                    + &of_wan("to = \"virtual-function\"\nvirtual-function = 1"),
+                "before rule 'first', which is not on the card",
+            ),
             (
                 rule("name = \"x\"\nport = \"dmz\"\nto = \"switch\""),
                 "no such port: 'dmz'",

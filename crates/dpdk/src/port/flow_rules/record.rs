@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records of flow rules: a file per process and interface, written before a change. Its first line has the interface and the process; each
+//! further line has the location of a rule, `-` if the driver has not chosen it yet, and the rule.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use quietwire_base::{ProcessId, durable};
+
+use crate::port::xdp_program::kernel::InterfaceId;
+use crate::steer::card_rules::Entry;
+
+/// Flow rules of a process on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) interface: InterfaceId,
+    /// Number and start time of the process that added them ([`ProcessId`]).
+    pub(super) process: (i32, u64),
+    pub(super) rules: Vec<Entry>,
+}
+
+impl Record {
+    fn path(&self, directory: &Path) -> PathBuf {
+        let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
+        directory.join(format!("{network}-{index}-{pid}"))
+    }
+
+    /// Writes the record. Other users can neither write nor read it.
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        let InterfaceId { network, index } = self.interface;
+        let (pid, start) = self.process;
+        let mut text = format!("{network} {index} {pid} {start}\n");
+        for Entry { spec, location } in &self.rules {
+            match location {
+                Some(location) => text += &format!("{location} {spec}\n"),
+                None => text += &format!("- {spec}\n"),
+            }
+        }
+        durable::replace(&self.path(directory), text.as_bytes(), 0o600)
+    }
+
+    /// Removes the record.
+    pub(super) fn remove(&self, directory: &Path) {
+        let path = self.path(directory);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove {}: {error}", path.display());
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut words = lines.next()?.split_whitespace();
+        let record = Self {
+            interface: InterfaceId {
+                network: words.next()?.parse().ok()?,
+                index: words.next()?.parse().ok()?,
+            },
+            process: (words.next()?.parse().ok()?, words.next()?.parse().ok()?),
+            rules: lines.map(entry).collect::<Option<_>>()?,
+        };
+        words.next().is_none().then_some(record)
+    }
+
+    /// Returns all records. A directory or file that does not exist has none.
+    pub(super) fn all(directory: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts.filter_map(|text| Self::parse(&text)).collect()
+    }
+
+    pub(super) fn is_of_a_living_process(&self) -> bool {
+        let (pid, start_time) = self.process;
+        let boot = None;
+        ProcessId {
+            pid,
+            start_time,
+            boot,
+        }
+        .is_alive()
+    }
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    let (location, spec) = line.split_once(' ')?;
+    Some(Entry {
+        spec: spec.parse().ok()?,
+        location: match location {
+            "-" => None,
+            number => Some(number.parse().ok()?),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steer::flow_spec::{FlowSpec, LENGTH};
+
+    fn record(index: u32) -> Record {
+        let spec = FlowSpec::from_octets(std::array::from_fn(|at| at as u8));
+        Record {
+            interface: InterfaceId {
+                network: 4_026_531_840,
+                index,
+            },
+            process: (1, 99),
+            rules: vec![
+                Entry {
+                    spec: spec.clone(),
+                    location: Some(1023),
+                },
+                Entry {
+                    spec,
+                    location: None,
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn records_of_flow_rules_are_read_as_they_were_written_until_they_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = directory.path().join("flow-rules");
+        assert_eq!(Record::all(&records), []);
+        record(1).write(&records).unwrap();
+        record(2).write(&records).unwrap();
+        fs::write(records.join("other"), "1 2 3\n").unwrap();
+        let mut all = Record::all(&records);
+        all.sort_by_key(|record| record.interface.index);
+        assert_eq!(all, [record(1), record(2)]);
+        record(1).remove(&records);
+        record(1).remove(&records);
+        assert_eq!(Record::all(&records), [record(2)]);
+    }
+
+    #[test]
+    fn texts_without_sense_are_no_records_of_flow_rules() {
+        let spec = FlowSpec::from_octets([7; LENGTH]).to_string();
+        assert!(Record::parse(&format!("1 2 3 4\n5 {spec}\n- {spec}\n")).is_some());
+        for text in [
+            String::new(),
+            "1 2 3".to_owned(),
+            "1 2 3 4 5".to_owned(),
+            "1 2 x 4".to_owned(),
+            format!("1 2 3 4\n{spec}"),
+            format!("1 2 3 4\nx {spec}"),
+            format!("1 2 3 4\n5 {spec}0"),
+            format!("1 2 3 4\n5 {}", &spec[2..]),
+            format!("1 2 3 4\n5 {}", spec.replace('7', "g")),
+        ] {
+            assert_eq!(Record::parse(&text), None, "{text}");
+        }
+    }
+}
