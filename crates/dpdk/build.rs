@@ -51,6 +51,7 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 const TYPES: &[&str] = &[
+    "qw_flow",
     "qw_mbuf_offset",
     "rte_eth_dev_info",
     "rte_eth_conf",
@@ -70,10 +71,13 @@ const DPDK_VERSION_MIN: &str = "22.11";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=shim/shim.h");
     println!("cargo:rerun-if-changed=shim/shim.c");
+    println!("cargo:rerun-if-changed=shim/flow.c");
     let flags = dpdk_cflags()?;
 
     let mut shim = cc::Build::new();
-    shim.file("shim/shim.c").opt_level(3).warnings(false);
+    shim.files(["shim/shim.c", "shim/flow.c"])
+        .opt_level(3)
+        .warnings(false);
     for flag in &flags {
         shim.flag(flag);
     }

@@ -119,6 +119,52 @@ int qw_queue_of_hash(uint16_t port, uint16_t entry);
 int qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4,
 	int *is_tcp);
 
+/*
+ * A flow rule of a card: fields of headers with masks, and a destination. Numbers of several octets are in network order, except
+ * the destination.
+ */
+struct qw_flow {
+	uint8_t source_mac[6];
+	uint8_t source_mac_mask[6];
+	uint8_t destination_mac[6];
+	uint8_t destination_mac_mask[6];
+	uint16_t ethertype;
+	uint16_t ethertype_mask;
+	/* Tag control information of the outermost tag; without mask, the rule is also about frames without a tag. */
+	uint16_t vlan;
+	uint16_t vlan_mask;
+	/* Addresses of IPv4 are the first four octets. */
+	uint8_t source[16];
+	uint8_t source_mask[16];
+	uint8_t destination[16];
+	uint8_t destination_mask[16];
+	uint16_t source_port;
+	uint16_t source_port_mask;
+	uint16_t destination_port;
+	uint16_t destination_port_mask;
+	uint8_t protocol;
+	uint8_t protocol_mask;
+	/* 4 or 6, or 0 for a rule about Ethernet headers alone. */
+	uint8_t version;
+	/* Whether the card counts the frames of the rule. */
+	uint8_t is_counted;
+	/* Whether the destination is a virtual function instead of a queue. */
+	uint8_t is_to_function;
+	uint16_t queue;
+	uint32_t function;
+};
+
+/*
+ * Checks whether the driver of a port would accept a rule (rte_flow_validate), creates one, or destroys one. On refusal, they write
+ * the reason, a terminated text of less than length octets. Return 0 or a negative errno, or the rule, which is NULL on refusal.
+ */
+int qw_flow_validate(uint16_t port, const struct qw_flow *flow, char *reason, size_t length);
+void *qw_flow_create(uint16_t port, const struct qw_flow *flow, char *reason, size_t length);
+int qw_flow_destroy(uint16_t port, void *flow, char *reason, size_t length);
+
+/* Writes the frames that a rule with a counter has matched. Returns 0 or a negative errno. */
+int qw_flow_hits(uint16_t port, void *flow, uint64_t *hits);
+
 /* Marks a received frame: its TCP or UDP data must be cut into segments of this number of octets. */
 void qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size);
 

@@ -13,6 +13,7 @@ mod checksum;
 pub(crate) mod counters;
 mod device;
 mod features;
+mod flow_driver;
 mod flow_rules;
 mod function;
 mod in_place;
@@ -396,8 +397,10 @@ impl PortHandle {
     /// Replaces the rules about the frames that an `af-xdp` port receives, in one step. The first rule that matches a frame decides; without
     /// a match, the kernel gets it. Without rules, the port receives all frames. Equal rules keep their counters.
     ///
+    /// The card of a `pci` port gets the rules as flow rules of its driver. They have no order, and each selects a queue or a function.
+    ///
     /// # Errors
-    /// [`Error::Steering`]: another kind of port, too many rules, or the kernel's error. The former rules stay.
+    /// [`Error::Steering`]: another kind of port, too many rules, a rule that the card refuses, or the kernel's error. The former rules stay.
     pub fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
         match &self.inner.backend {
             Backend::Device(device) => device.steer(rules),
@@ -405,8 +408,17 @@ impl PortHandle {
             _ => Err(Error::Steering {
                 port: self.inner.name.clone(),
                 uri: self.inner.uri.to_string(),
-                cause: "only af-xdp ports steer frames".to_owned(),
+                cause: "only af-xdp and pci ports steer frames".to_owned(),
             }),
+        }
+    }
+
+    /// Returns the frames that the card of a `pci` port has counted for each rule of [`Self::steer`]; none for a rule that it does not count.
+    #[must_use]
+    pub fn offloaded(&self) -> Vec<Option<u64>> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.offloaded(),
+            _ => Vec::new(),
         }
     }
 

@@ -508,7 +508,7 @@ pub struct SteerReport {
     pub kernel_port: Option<String>,
     /// The rules; the first that matches decides.
     pub rules: Vec<SteerRuleReport>,
-    /// Frames that matched no rule since the port had the first one. The kernel got them.
+    /// Frames that matched no rule since the port had the first one. The kernel got them. 0 if the card alone steers.
     pub unmatched: u64,
 }
 
@@ -520,6 +520,8 @@ pub enum SteeredBy {
     Xdp,
     /// The forwarding threads of the switch.
     Software,
+    /// Flow rules of the card alone. All frames that it does not deliver elsewhere go to the switch.
+    Card,
 }
 
 impl SteeredBy {
@@ -529,6 +531,7 @@ impl SteeredBy {
         match self {
             Self::Xdp => "xdp",
             Self::Software => "software",
+            Self::Card => "card",
         }
     }
 }
@@ -539,7 +542,7 @@ impl SteeredBy {
 pub enum CardState {
     /// The card has accepted the rule. No frame has shown yet that it obeys.
     Accepted,
-    /// All frames of the rule came in on its queue.
+    /// All frames of the rule came in on its queue, or the card has counted frames of the rule.
     Obeyed,
     /// Frames of the rule came in elsewhere.
     Disobeyed,
@@ -564,6 +567,14 @@ impl CardState {
             (Some(_), _) if frames > 0 => Some(Self::Obeyed),
             // The interface sees no frames that a function receives.
             _ => Some(Self::Accepted),
+        }
+    }
+
+    /// Returns the state of a rule by the frames that the card has counted for it, if it counts them.
+    pub(crate) const fn of_counter(frames: Option<u64>) -> Self {
+        match frames {
+            Some(1..) => Self::Obeyed,
+            _ => Self::Accepted,
         }
     }
 }

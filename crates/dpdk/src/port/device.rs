@@ -11,6 +11,7 @@ use std::{mem, ptr};
 use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
+use super::flow_driver::PortDriver;
 use super::flow_rules::{self, FlowRules};
 use super::function::ConfiguredFunction;
 use super::interrupts::{Interrupts, Watched};
@@ -24,7 +25,8 @@ use crate::error::{self, Error};
 use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
-use crate::steer::{Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
+use crate::steer::offload::OffloadedRules;
+use crate::steer::{CardTarget, Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
 use crate::sys;
 use crate::uri::PortUri;
 
@@ -38,6 +40,8 @@ pub(crate) struct Device {
     uri: PortUri,
     // Restored when the driver of the function has ended.
     _function: Option<ConfiguredFunction>,
+    /// Flow rules of a card with a DPDK driver, once it was started. Removed before its stop.
+    offloaded: Mutex<OffloadedRules<PortDriver>>,
     /// Flow rules of the card of an interface. Removed before the program ends. Locked after it.
     flow_rules: Mutex<FlowRules>,
     /// The program of this port that decides on frames, once it had rules. Ended before the driver.
@@ -70,6 +74,10 @@ impl Drop for Device {
     fn drop(&mut self) {
         let device = self.device_name();
         *self.flow_rules() = FlowRules::default();
+        match self.is_removed() {
+            true => self.offloaded_rules().forget(),
+            false => self.offloaded_rules().clear(),
+        }
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
         self.take_back_sent();
@@ -260,11 +268,45 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn offloaded_rules(&self) -> MutexGuard<'_, OffloadedRules<PortDriver>> {
+        self.offloaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the rules to the card of a started device. Before that, most drivers accept none.
+    fn offload(&self, rules: &[SteerRule]) -> Result<(), String> {
+        if !self.is_started {
+            return Ok(());
+        }
+        let queues = self.rx.len();
+        for (place, rule) in (1..).zip(rules) {
+            if let Some(CardTarget::Queue(queue)) = rule.card
+                && usize::from(queue) >= queues
+            {
+                return Err(format!(
+                    "rule {place}: no such receive queue: {queue} (the port has {queues})"
+                ));
+            }
+        }
+        self.offloaded_rules().replace(rules)
+    }
+
+    /// Returns the frames that the card has counted for each rule; none for a rule that it does not count.
+    pub(crate) fn offloaded(&self) -> Vec<Option<u64>> {
+        self.offloaded_rules().hits()
+    }
+
     /// Replaces the rules about the frames that the port receives. The first rules replace the driver's program by one of this port. The
     /// card's rules come first, so that the program counts no frame of before as misplaced.
     pub(crate) fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
         let mut steering = self.steering();
         self.check_rules(rules)?;
+        if let PortUri::Pci { .. } = self.uri {
+            return self
+                .offload(rules)
+                .map_err(|cause| self.steering_error(cause));
+        }
         let mut flow_rules = self.flow_rules();
         let former = flow_rules
             .replace(&self.uri, rules)
@@ -410,7 +452,11 @@ impl Device {
         if code < 0 && code != -nix::libc::ENOTSUP {
             self.check(code, "spreading flows over the receive queues")?;
         }
-        self.receive_all()
+        self.receive_all()?;
+        match self.uri {
+            PortUri::Pci { .. } => self.steer(&options.steer),
+            _ => Ok(()),
+        }
     }
 
     /// The ends of the receive queues that threads use, their interrupts among those given.
@@ -893,6 +939,7 @@ fn probe(
             name: options.name.clone(),
             uri: uri.clone(),
             _function: None,
+            offloaded: Mutex::new(OffloadedRules::new(PortDriver::new(id))),
             flow_rules: Mutex::default(),
             steering: Mutex::default(),
             xdp_program: None,

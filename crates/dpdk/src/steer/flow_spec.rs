@@ -55,6 +55,27 @@ const VLAN_ID: u16 = 0x0fff;
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct FlowSpec([u8; LENGTH]);
 
+/// Octets of a field and of its mask. A field whose mask is 0 is not compared.
+pub(crate) type Masked<const N: usize> = ([u8; N], [u8; N]);
+
+/// The fields of a flow rule, in network order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FlowFields {
+    pub(crate) source_mac: Masked<6>,
+    pub(crate) destination_mac: Masked<6>,
+    pub(crate) ethertype: Masked<2>,
+    /// Tag control information.
+    pub(crate) vlan: Masked<2>,
+    /// Version of IP, 4 or 6; 0 for a rule about Ethernet headers alone.
+    pub(crate) version: u8,
+    pub(crate) protocol: Masked<1>,
+    /// Addresses of IPv4 are the first four octets.
+    pub(crate) source: Masked<16>,
+    pub(crate) destination: Masked<16>,
+    pub(crate) source_port: Masked<2>,
+    pub(crate) destination_port: Masked<2>,
+}
+
 /// A version of IP, with the places of its fields in struct ethtool_tcpip*_spec and ethtool_usrip*_spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
@@ -264,6 +285,78 @@ impl FlowSpec {
     /// Returns the location of a rule that the kernel wrote.
     pub(crate) fn location(&self) -> u32 {
         self.word(LOCATION)
+    }
+
+    /// Returns the octets of a field and of its mask, the others being 0.
+    fn masked<const N: usize>(&self, at: usize, length: usize) -> Masked<N> {
+        let field = |from: usize| {
+            let mut field = [0; N];
+            let octets = self.0.iter().skip(from + at).take(length);
+            for (to, octet) in field.iter_mut().zip(octets) {
+                *to = *octet;
+            }
+            field
+        };
+        (field(VALUES), field(MASKS))
+    }
+
+    /// Returns the fields of a rule that [`Self::of`] made.
+    pub(crate) fn fields(&self) -> FlowFields {
+        let kind = self.word(0) & !(FLOW_EXT | FLOW_MAC_EXT);
+        let version = [VERSION_4, VERSION_6]
+            .into_iter()
+            .find(|version| version.types.contains(&kind));
+        let none = ([0; 2], [0; 2]);
+        let nowhere = ([0; 16], [0; 16]);
+        let vlan = self.masked(EXTENSION_VLAN, 2);
+        let Some(version) = version else {
+            return FlowFields {
+                source_mac: self.masked(ETHER_SOURCE, 6),
+                destination_mac: self.masked(ETHER_DESTINATION, 6),
+                ethertype: self.masked(ETHER_TYPE, 2),
+                vlan,
+                version: 0,
+                protocol: ([0], [0]),
+                source: nowhere,
+                destination: nowhere,
+                source_port: none,
+                destination_port: none,
+            };
+        };
+        let length = version.address;
+        let [tcp, udp, sctp, _] = version.types;
+        let transport = [(tcp, TCP), (udp, UDP), (sctp, SCTP)];
+        let transport = transport.into_iter().find(|(other, _)| *other == kind);
+        let ports = |at: usize| match transport {
+            Some(_) => self.masked(2 * length + at, 2),
+            None => none,
+        };
+        FlowFields {
+            source_mac: ([0; 6], [0; 6]),
+            destination_mac: self.masked(EXTENSION_MAC, 6),
+            ethertype: none,
+            vlan,
+            version: if version.is_version_4 { 4 } else { 6 },
+            protocol: match transport {
+                Some((_, protocol)) => ([protocol], [0xff]),
+                None => self.masked(version.protocol, 1),
+            },
+            source: self.masked(0, length),
+            destination: self.masked(length, length),
+            source_port: ports(0),
+            destination_port: ports(2),
+        }
+    }
+
+    /// Returns the queue or the function.
+    pub(crate) fn target(&self) -> CardTarget {
+        let octets = self.0.get(COOKIE..).and_then(<[u8]>::first_chunk);
+        let cookie = octets.map_or(0, |octets| u64::from_ne_bytes(*octets));
+        let number = |number: u64| u16::try_from(number & 0xffff).unwrap_or_default();
+        match (cookie >> FUNCTION_SHIFT).checked_sub(1) {
+            None => CardTarget::Queue(number(cookie)),
+            Some(function) => CardTarget::Function(number(function)),
+        }
     }
 
     /// Returns true if both rules do the same with the same frames: drivers report fields without mask, and flags, as they like.

@@ -69,6 +69,12 @@ impl PortPlan {
         matches!(self.uri, PortUri::AfXdp { .. })
     }
 
+    /// Returns true if the port is on a card with a DPDK driver.
+    #[must_use]
+    pub const fn is_card(&self) -> bool {
+        matches!(self.uri, PortUri::Pci { .. })
+    }
+
     /// Returns the CPU that a receive queue is mapped to.
     #[must_use]
     pub fn cpu_of(&self, queue: usize) -> Option<u32> {
@@ -389,9 +395,11 @@ impl Plan {
         self.steer.iter().filter(move |rule| rule.port == port)
     }
 
-    /// Returns the steering rules of a port in the form of its device; none if the device does not steer.
+    /// Returns the steering rules of a port in the form of its device; of a card with a DPDK driver, those that select a queue or a function.
     pub(crate) fn device_rules(&self, port: &PortPlan) -> Vec<SteerRule> {
-        let rules = self.steering_of(&port.name).filter(|_| port.steers());
+        let is_of_device =
+            |rule: &&SteerSetting| port.steers() || port.is_card() && rule.card().is_some();
+        let rules = self.steering_of(&port.name).filter(is_of_device);
         rules.map(SteerSetting::rule).collect()
     }
 

@@ -103,7 +103,7 @@ impl SteerSetting {
     }
 
     /// Returns where the card delivers the frames, if the rule selects it.
-    const fn card(&self) -> Option<CardTarget> {
+    pub(crate) const fn card(&self) -> Option<CardTarget> {
         match (self.queue, self.virtual_function) {
             (Some(queue), _) => Some(CardTarget::Queue(queue)),
             (None, Some(number)) => Some(CardTarget::Function(number)),
@@ -139,15 +139,19 @@ fn check_card(rule: &SteerSetting, rules: &[SteerSetting], uri: &PortUri) -> Res
     if rule.card().is_none() {
         return Ok(());
     }
-    let PortUri::AfXdp {
-        queues,
-        first_queue,
-        ..
-    } = uri
-    else {
-        return Err(format!(
-            "port '{port}' ({uri}) cannot select queues or virtual functions of the card (use an af-xdp port, or remove queue and virtual-function)"
-        ));
+    let (queues, first_queue) = match uri {
+        PortUri::AfXdp {
+            queues,
+            first_queue,
+            ..
+        } => (queues, first_queue),
+        // The port knows its queues, and the card has no order of rules.
+        PortUri::Pci { .. } => return Ok(()),
+        _ => {
+            return Err(format!(
+                "port '{port}' ({uri}) cannot select queues or virtual functions of a card (use a pci or af-xdp port, or remove queue and virtual-function)"
+            ));
+        }
     };
     let own = *first_queue..first_queue.saturating_add(*queues);
     if let (SteerTo::Switch, Some(queue)) = (rule.to, rule.queue)
@@ -183,6 +187,16 @@ fn check_ports<'plan>(
             return Err(format!(
                 "port '{port}' leaves frames to the kernel by itself (remove kernel-port)"
             ));
+        }
+        (PortUri::Pci { .. }, None) if rule.card().is_some() && rule.to != SteerTo::Kernel => {
+            let mut others = rules.iter().filter(|other| other.port == *port);
+            return match others.find(|other| other.kernel_port.is_some()) {
+                Some(other) => Err(format!(
+                    "rule '{}' of port '{port}' has a kernel-port, and this one has none (use the same one)",
+                    other.name
+                )),
+                None => Ok(()),
+            };
         }
         (_, None) => {
             return Err(format!(

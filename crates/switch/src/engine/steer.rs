@@ -11,6 +11,7 @@ use quietwire_tables::filter::{Steering, SteeringRule};
 use super::Engine;
 use super::apply::Tally;
 use super::counted::CountedSteering;
+use crate::config::PortPlan;
 use crate::config::steer::{SteerSetting, SteerTo};
 use crate::error::SwitchError;
 use crate::report::{CardState, SteerReport, SteerRuleReport, SteeredBy};
@@ -21,7 +22,8 @@ impl Engine {
     /// # Errors
     /// The first failure, if no further order is to be given.
     pub(super) fn steer(&self, tally: &mut Tally) -> Result<(), SwitchError> {
-        for port in self.plan.ports.iter().filter(|port| port.steers()) {
+        let ports = self.plan.ports.iter();
+        for port in ports.filter(|port| port.steers() || port.is_card()) {
             let number = self.number(&port.name);
             let slot = number.and_then(|number| self.slot(number));
             if let Some(slot) = slot.filter(|slot| !slot.is_closing) {
@@ -81,7 +83,8 @@ impl Engine {
             destination_mac: rule.destination_mac.map(|mac| mac.0),
             vlan: rule.vlan.map(VlanId::get),
             packet: rule.packet,
-            is_for_kernel: rule.to == SteerTo::Kernel,
+            // Among frames that a card should deliver to a function, the kernel gets the others.
+            is_for_kernel: rule.to != SteerTo::Switch,
             frames: Arc::clone(frames),
         });
         let rules = Steering::new(rules, Arc::clone(unmatched));
@@ -91,12 +94,18 @@ impl Engine {
     /// Returns the reports of ports with steering rules.
     pub(crate) fn steer_reports(&self) -> Vec<SteerReport> {
         let ports = self.plan.ports.iter();
-        ports
-            .filter_map(|port| self.steer_report(&port.name))
-            .collect()
+        ports.filter_map(|port| self.steer_report(port)).collect()
     }
 
-    fn steer_report(&self, port: &str) -> Option<SteerReport> {
+    fn steer_report(&self, plan: &PortPlan) -> Option<SteerReport> {
+        let port = plan.name.as_str();
+        let settings: Vec<&SteerSetting> = self.plan.steering_of(port).collect();
+        if settings.is_empty() {
+            return None;
+        }
+        let slot = self.number(port).and_then(|number| self.slot(number));
+        // Of the rules that select a queue or a function.
+        let offloaded = slot.map(|slot| slot.handle.offloaded()).unwrap_or_default();
         let unmatched = self.steering.unmatched.get(port);
         let (by, frames, misplaced, unmatched) = match unmatched {
             Some(unmatched) => {
@@ -111,15 +120,22 @@ impl Engine {
                     unmatched,
                 )
             }
+            None if plan.is_card() => {
+                let frames = offloaded.iter().map(|hits| hits.unwrap_or_default());
+                (SteeredBy::Card, frames.collect(), Vec::new(), 0)
+            }
             None => {
-                let hits = self.slot(self.number(port)?)?.handle.steered()?;
+                let hits = slot?.handle.steered()?;
                 (SteeredBy::Xdp, hits.rules, hits.misplaced, hits.unmatched)
             }
         };
-        let settings: Vec<&SteerSetting> = self.plan.steering_of(port).collect();
-        if settings.is_empty() {
-            return None;
-        }
+        let mut offloaded = offloaded.into_iter();
+        let mut card = |setting: &SteerSetting, frames, misplaced| match plan.is_card() {
+            true => setting
+                .card()
+                .map(|_| CardState::of_counter(offloaded.next().flatten())),
+            false => CardState::of(setting, frames, misplaced),
+        };
         let misplaced = misplaced.into_iter().chain(std::iter::repeat(0));
         let rules = settings.iter().zip(frames).zip(misplaced);
         let rules = rules.map(|((setting, frames), misplaced)| SteerRuleReport {
@@ -127,7 +143,7 @@ impl Engine {
             to: setting.to,
             queue: setting.queue,
             virtual_function: setting.virtual_function,
-            card: CardState::of(setting, frames, misplaced),
+            card: card(setting, frames, misplaced),
             misplaced,
             source_mac: setting.source_mac,
             destination_mac: setting.destination_mac,

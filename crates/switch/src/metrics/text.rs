@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::report::{
     BackendReport, BridgeCounts, LoadBalancerReport, NatReport, PortReport, QueueReport, Role,
-    RouterCounts, StatsReport, SteerReport, StepCounts, ThreadCounts,
+    RouterCounts, StatsReport, SteerReport, SteeredBy, StepCounts, ThreadCounts,
 };
 
 /// Content type of the text.
@@ -381,7 +381,8 @@ fn of_steering(text: &mut Text, ports: &[SteerReport]) {
         "Frames that a steering rule has decided on.",
         rules.collect::<Vec<_>>(),
     );
-    let unmatched = ports.iter().map(|port| {
+    let others = ports.iter().filter(|port| port.by != SteeredBy::Card);
+    let unmatched = others.map(|port| {
         let labels = vec![("port", port.port.clone())];
         (labels, port.unmatched)
     });
@@ -623,7 +624,7 @@ mod tests {
 
     use super::*;
     use crate::config::steer::SteerTo;
-    use crate::report::{SteerRuleReport, SteeredBy};
+    use crate::report::SteerRuleReport;
 
     fn steering() -> SteerReport {
         SteerReport {

@@ -2,7 +2,7 @@
 //! Table of steering rules.
 
 use quietwire_switch::config::steer::SteerTo;
-use quietwire_switch::report::{CardState, SteerReport, SteerRuleReport};
+use quietwire_switch::report::{CardState, SteerReport, SteerRuleReport, SteeredBy};
 
 use super::packet::condition_text;
 use super::table::table;
@@ -22,13 +22,18 @@ pub(super) fn render(ports: &[SteerReport]) -> String {
                 rule.frames.to_string(),
             ]);
         }
+        // A card alone leaves all other frames to the switch, and does not count them.
+        let (to, unmatched) = match port.by {
+            SteeredBy::Card => (SteerTo::Switch, "-".to_owned()),
+            SteeredBy::Xdp | SteeredBy::Software => (SteerTo::Kernel, port.unmatched.to_string()),
+        };
         table.add_row([
             port.port.clone(),
             String::new(),
             "all others".to_owned(),
-            SteerTo::Kernel.name().to_owned(),
+            to.name().to_owned(),
             by,
-            port.unmatched.to_string(),
+            unmatched,
         ]);
     }
     table.to_string()
@@ -70,7 +75,6 @@ fn conditions(rule: &SteerRuleReport) -> String {
 #[cfg(test)]
 mod tests {
     use quietwire_packet::VlanId;
-    use quietwire_switch::report::SteeredBy;
 
     use super::*;
 

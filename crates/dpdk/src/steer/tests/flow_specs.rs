@@ -97,6 +97,48 @@ fn is_possible(frames: &SteerMatch) -> bool {
         && ranges.into_iter().flatten().all(has_mask)
 }
 
+/// Checks the fields of a flow rule: equal to those of the match, or without mask.
+fn fields_are_those_of(spec: &FlowSpec, frames: &SteerMatch) {
+    let fields = spec.fields();
+    let none = ([0; 2], [0; 2]);
+    let mac = |mac: Option<[u8; 6]>| mac.map_or(([0; 6], [0; 6]), |mac| (mac, [0xff; 6]));
+    assert_eq!(fields.source_mac, mac(frames.source_mac));
+    assert_eq!(fields.destination_mac, mac(frames.destination_mac));
+    let vlan = frames.vlan.map(|vlan| (vlan.to_be_bytes(), [0x0f, 0xff]));
+    assert_eq!(fields.vlan, vlan.unwrap_or(none));
+    let ethertype = frames.ethertype.filter(|_| fields.version == 0);
+    let ethertype = ethertype.map(|number| (number.to_be_bytes(), [0xff; 2]));
+    assert_eq!(fields.ethertype, ethertype.unwrap_or(none));
+    let protocol = frames.protocol.map(|protocol| ([protocol], [0xff]));
+    assert_eq!(fields.protocol, protocol.unwrap_or(([0], [0])));
+    for (prefix, (value, mask)) in [
+        (frames.source, fields.source),
+        (frames.destination, fields.destination),
+    ] {
+        let length = prefix.map_or(0, |(_, length)| u32::from(length));
+        let ones: u32 = mask.iter().map(|octet| octet.count_ones()).sum();
+        assert_eq!(ones, length);
+        assert_eq!(u128::from_be_bytes(mask).leading_ones(), length);
+        if let Some((address, _)) = prefix {
+            let octets = match address {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            };
+            assert_eq!(fields.version, if octets.len() == 4 { 4 } else { 6 });
+            let masked = octets.iter().zip(mask).map(|(octet, mask)| octet & mask);
+            assert!(masked.eq(value.iter().copied().take(octets.len())));
+        }
+    }
+    for (range, (value, mask)) in [
+        (frames.source_ports, fields.source_port),
+        (frames.destination_ports, fields.destination_port),
+    ] {
+        let first = u16::from_be_bytes(value);
+        let last = first | !u16::from_be_bytes(mask);
+        assert_eq!((first, last), range.unwrap_or((0, u16::MAX)));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -120,6 +162,8 @@ proptest! {
                 };
                 prop_assert_eq!(cookie, expected);
                 prop_assert_eq!(spec.to_string().parse::<FlowSpec>(), Ok(spec.clone()));
+                prop_assert_eq!(spec.target(), target);
+                fields_are_those_of(spec, &rule.frames);
             }
             for frame in &frames {
                 prop_assert_eq!(

@@ -126,6 +126,51 @@ mod tests {
     }
 
     #[test]
+    fn a_card_with_a_dpdk_driver_selects_queues_and_virtual_functions() {
+        let port = "[[port]]\nname = \"card\"\nuri = \"pci:0000:17:00.0?queues=2\"\n";
+        let rule = |name: &str, text: &str| {
+            format!("[[steer]]\nname = \"{name}\"\nport = \"card\"\n{text}\n")
+        };
+        let to_queue = "to = \"switch\"\nqueue = 1\nvlan = 7";
+        let to_function = "to = \"virtual-function\"\nvirtual-function = 2\nvlan = 8";
+        let plan_of =
+            |rules: &[String]| settings(&(port.to_owned() + &rules.concat())).and_then(planned);
+        let plan = plan_of(&[rule("a", to_queue), rule("b", to_function)]).unwrap();
+        let cards = |plan: &Plan| -> Vec<_> {
+            let rules = plan.device_rules(&plan.ports[3]);
+            rules.iter().map(|rule| rule.card).collect()
+        };
+        let selected = [Some(CardTarget::Queue(1)), Some(CardTarget::Function(2))];
+        assert_eq!(cards(&plan), selected);
+        // With a tap, forwarding threads apply all rules, and the card only those that select something.
+        let with_tap = |text: &str| format!("{text}\nkernel-port = \"tap\"");
+        let plain = "to = \"switch\"\nprotocol = \"udp\"";
+        let plan = plan_of(&[
+            rule("a", &with_tap(plain)),
+            rule("b", &with_tap(to_queue)),
+            rule("c", &with_tap(to_function)),
+        ]);
+        assert_eq!(cards(&plan.unwrap()), selected);
+        for (rules, printed) in [
+            (
+                vec![rule("a", plain)],
+                "port 'card' (pci:0000:17:00.0?queues=2) receives all frames",
+            ),
+            (
+                vec![rule("a", "to = \"kernel\"\nqueue = 0\nvlan = 7")],
+                "receives all frames of its interface",
+            ),
+            (
+                vec![rule("a", &with_tap(plain)), rule("b", to_queue)],
+                "rule 'a' of port 'card' has a kernel-port, and this one has none",
+            ),
+        ] {
+            let error = plan_of(&rules).unwrap_err().to_string();
+            assert!(error.contains(printed), "{rules:?}: {error}");
+        }
+    }
+
+    #[test]
     fn rules_that_make_no_sense_are_refused() {
         let rule = |text: &str| format!("[[steer]]\n{text}\n");
         let of_lan = |name: &str, tap: &str| {
