@@ -66,7 +66,7 @@ impl Scripted {
         let rules = self.rules.borrow();
         let own = rules
             .iter()
-            .filter(|(at, _)| !self.foreign.contains_key(at));
+            .filter(|(at, _)| !self.foreign.contains_key(*at));
         own.map(|(_, spec)| FlowSpec::from_octets(spec.at(0)))
             .collect()
     }
