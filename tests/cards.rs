@@ -7,6 +7,8 @@
 mod guest;
 #[path = "cards/monitor.rs"]
 mod monitor;
+#[path = "cards/study.rs"]
+mod study;
 #[path = "switch_ports/rig.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod switches;
@@ -409,10 +411,10 @@ fn frames_to_function() -> Vec<Vec<u8>> {
     (0..20).map(frame).collect()
 }
 
-/// Gives the first card to the kernel's driver, which creates functions, and binds the first of them to `vfio-pci`. Returns the interface of
-/// the card and the address of the function.
-fn with_function(guest: &mut CardGuest) -> (String, String) {
-    let device = format!("/sys/bus/pci/devices/{}", guest.addresses[0]);
+/// Gives a card to the kernel's driver, which creates functions, and binds the first of them to `vfio-pci`. Returns the interface of the card
+/// and the address of the function.
+fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
+    let device = format!("/sys/bus/pci/devices/{}", guest.addresses[card]);
     guest.run("modprobe igb");
     let interface = guest.until(&format!("ls {device}/net")).trim().to_owned();
     guest.run(&format!(
@@ -431,7 +433,7 @@ fn a_reset_of_the_physical_function_costs_the_ports_of_its_functions_alone() {
     let mut guest = CardGuest::boot(&[Igb, Igb, Igb, Igb]);
     let others = guest.addresses[1..].to_vec();
     guest.bind(&others);
-    let (interface, function) = with_function(&mut guest);
+    let (interface, function) = with_function(&mut guest, 0);
     let shown = format!("/usr/sbin/ip link show {interface}");
     let before = guest.run(&shown);
     let uri = format!("pci:{function}?mac={FUNCTION_MAC}");
@@ -527,7 +529,7 @@ fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
     let mut guest = CardGuest::boot(&[Igb, Igb]);
     let other = guest.addresses[1].clone();
     guest.bind(std::slice::from_ref(&other));
-    let (interface, function) = with_function(&mut guest);
+    let (interface, function) = with_function(&mut guest, 0);
     let shown = format!("/usr/sbin/ip link show {interface}");
     let before = guest.run(&shown);
     let uri = format!("pci:{function}?mac={FUNCTION_MAC}&vlan={VLAN}&trust=on");

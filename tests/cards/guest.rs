@@ -24,6 +24,8 @@ const FIRST_SLOT: usize = 4;
 const MODULES: [&str; 3] = ["vfio_pci", "vfio_iommu_type1", "igb"];
 /// DPDK's drivers of the cards besides virtio's.
 const DRIVERS: [&str; 2] = ["librte_net_e1000.so", "librte_net_vmxnet3.so"];
+/// Programs besides those of the labs' guests: neighbours of a study.
+const PROGRAMS: [&str; 1] = ["/usr/bin/stress-ng"];
 /// QEMU 10 aborts in about one of thirty boots with an IOMMU, in this function.
 const ABORTS: &str = "iotlb_to_section";
 const ATTEMPTS: u32 = 3;
@@ -89,6 +91,9 @@ fn image() -> &'static Path {
         for driver in DRIVERS {
             command.args(["--driver", driver]);
         }
+        for program in PROGRAMS {
+            command.args(["--with", program]);
+        }
         let output = command.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "images/build: {errors}");
@@ -143,7 +148,21 @@ fn tap(card: usize) -> String {
     format!("qt{card}")
 }
 
-fn start(directory: &Path, namespace: &Namespace, cards: &[Model], wires: &[Wire]) -> Child {
+/// Returns the card at the other end of a card's cable, if that is a card too.
+fn other_end(cables: &[(usize, usize)], card: usize) -> Option<usize> {
+    cables.iter().find_map(|(one, other)| match card {
+        card if card == *one => Some(*other),
+        card if card == *other => Some(*one),
+        _ => None,
+    })
+}
+
+fn start(
+    directory: &Path,
+    namespace: &Namespace,
+    (cards, cables): (&[Model], &[(usize, usize)]),
+    wires: &[Wire],
+) -> Child {
     let path = |name: &str| directory.join(name).display().to_string();
     let program = emulator().join("run-qemu");
     let mut command = namespace.command(program.to_str().unwrap());
@@ -189,12 +208,13 @@ fn start(directory: &Path, namespace: &Namespace, cards: &[Model], wires: &[Wire
             mac(index)
         );
         let id = format!("n{index}");
-        let netdev = match card {
-            Model::VirtioRss => format!(
+        let netdev = match (card, other_end(cables, index)) {
+            (Model::VirtioRss, _) => format!(
                 "tap,id={id},ifname={},script=no,downscript=no,queues=4",
                 tap(index)
             ),
-            _ => wire.netdev(&id),
+            (_, Some(other)) => wire.netdev_to(&id, &wires[other]),
+            (_, None) => wire.netdev(&id),
         };
         command
             .args(["-netdev", &netdev])
@@ -216,16 +236,21 @@ fn mac(card: usize) -> String {
 impl CardGuest {
     /// Boots a guest with these cards. No driver has them yet.
     pub(crate) fn boot(cards: &[Model]) -> Self {
+        Self::boot_connected(cards, &[])
+    }
+
+    /// Boots a guest with these cards, some of which are connected with each other by cables instead of with this process.
+    pub(crate) fn boot_connected(cards: &[Model], cables: &[(usize, usize)]) -> Self {
         for _ in 1..ATTEMPTS {
-            if let Some(guest) = Self::try_boot(cards) {
+            if let Some(guest) = Self::try_boot(cards, cables) {
                 return guest;
             }
         }
-        Self::try_boot(cards).unwrap_or_else(|| panic!("QEMU aborted in {ATTEMPTS} boots"))
+        Self::try_boot(cards, cables).unwrap_or_else(|| panic!("QEMU aborted in {ATTEMPTS} boots"))
     }
 
     /// Returns none if QEMU aborted.
-    fn try_boot(cards: &[Model]) -> Option<Self> {
+    fn try_boot(cards: &[Model], cables: &[(usize, usize)]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let names = (0..cards.len()).map(|index| format!("n{index}"));
@@ -233,7 +258,7 @@ impl CardGuest {
             .map(|name| Wire::new(directory.path(), &name))
             .collect();
         let namespace = Namespace::new("cards");
-        let mut child = start(directory.path(), &namespace, cards, &wires);
+        let mut child = start(directory.path(), &namespace, (cards, cables), &wires);
         let mut agent = None;
         let deadline = Deadline::after(DEADLINE);
         let has_ended = deadline.poll(POLL, || {
@@ -307,8 +332,13 @@ impl CardGuest {
 
     /// Waits until a script in the guest succeeds.
     pub(crate) fn until(&mut self, script: &str) -> String {
+        self.until_within(script, DEADLINE)
+    }
+
+    /// The same, for as long as this.
+    pub(crate) fn until_within(&mut self, script: &str, timeout: Duration) -> String {
         let mut last = String::new();
-        let found = Deadline::after(DEADLINE).poll(POLL, || {
+        let found = Deadline::after(timeout).poll(POLL, || {
             let (code, output) = self.try_run(script);
             last.clone_from(&output);
             (code == Some(0)).then_some(output)

@@ -68,6 +68,15 @@ impl Wire {
         )
     }
 
+    /// Returns QEMU's network device of a cable from this card to another one, without an end here.
+    pub(crate) fn netdev_to(&self, id: &str, other: &Self) -> String {
+        format!(
+            "dgram,id={id},local.type=unix,local.path={},remote.type=unix,remote.path={}",
+            self.far.display(),
+            other.far.display()
+        )
+    }
+
     /// Sends a frame, unless the card accepts none now.
     fn try_send(&self, frame: &[u8]) -> bool {
         match self.socket.send_to(frame, &self.far) {
