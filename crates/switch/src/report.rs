@@ -826,6 +826,33 @@ mod tests {
             &[Origin::Found, Origin::Kernel, Origin::Static],
             Origin::name,
         );
+        check(
+            &[SteeredBy::Xdp, SteeredBy::Software, SteeredBy::Card],
+            SteeredBy::name,
+        );
+        check(
+            &[CardState::Accepted, CardState::Obeyed, CardState::Disobeyed],
+            CardState::name,
+        );
+    }
+
+    #[test]
+    fn a_card_obeys_a_rule_only_once_frames_have_shown_it() {
+        let rule = |more: &str| -> SteerSetting {
+            let text = format!(r#"{{"name":"x","port":"p","to":"switch","vlan":3{more}}}"#);
+            serde_json::from_str(&text).unwrap()
+        };
+        let (plain, queue) = (rule(""), rule(r#","queue":1"#));
+        let function = rule(r#","virtual-function":1"#);
+        assert_eq!(CardState::of(&plain, 5, 0), None);
+        assert_eq!(CardState::of(&queue, 0, 0), Some(CardState::Accepted));
+        assert_eq!(CardState::of(&queue, 5, 0), Some(CardState::Obeyed));
+        assert_eq!(CardState::of(&queue, 5, 1), Some(CardState::Disobeyed));
+        assert_eq!(CardState::of(&function, 0, 0), Some(CardState::Accepted));
+        assert_eq!(CardState::of(&function, 5, 5), Some(CardState::Disobeyed));
+        let counted = [None, Some(0), Some(1)].map(CardState::of_counter);
+        let states = [CardState::Accepted, CardState::Accepted, CardState::Obeyed];
+        assert_eq!(counted, states);
     }
 
     #[test]

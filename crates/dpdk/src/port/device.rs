@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports with a DPDK driver: network cards, AF_XDP, capture files, null.
 
+mod flow_rules;
+
 use std::ffi::CString;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +14,7 @@ use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
 use super::flow_driver::PortDriver;
-use super::flow_rules::{self, FlowRules};
+use super::flow_rules::FlowRules;
 use super::function::ConfiguredFunction;
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
@@ -26,7 +28,7 @@ use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
 use crate::steer::offload::OffloadedRules;
-use crate::steer::{CardTarget, Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
+use crate::steer::{Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
 use crate::sys;
 use crate::uri::PortUri;
 
@@ -229,7 +231,7 @@ impl Device {
     ) -> Result<Self, Error> {
         if let PortUri::AfXdp { interface, .. } = uri {
             xdp_program::remove_left_on(interface);
-            flow_rules::remove_left_on(interface);
+            super::flow_rules::remove_left_on(interface);
         }
         let function = ConfiguredFunction::open(uri, options)?;
         let mut device = probe(eal, uri, options, pool, function.is_some())?;
@@ -262,41 +264,6 @@ impl Device {
         self.steering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn flow_rules(&self) -> MutexGuard<'_, FlowRules> {
-        self.flow_rules
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn offloaded_rules(&self) -> MutexGuard<'_, OffloadedRules<PortDriver>> {
-        self.offloaded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives the rules to the card of a started device. Before that, most drivers accept none.
-    fn offload(&self, rules: &[SteerRule]) -> Result<(), String> {
-        if !self.is_started {
-            return Ok(());
-        }
-        let queues = self.rx.len();
-        for (place, rule) in (1..).zip(rules) {
-            if let Some(CardTarget::Queue(queue)) = rule.card
-                && usize::from(queue) >= queues
-            {
-                return Err(format!(
-                    "rule {place}: no such receive queue: {queue} (the port has {queues})"
-                ));
-            }
-        }
-        self.offloaded_rules().replace(rules)
-    }
-
-    /// Returns the frames that the card has counted for each rule; none for a rule that it does not count.
-    pub(crate) fn offloaded(&self) -> Vec<Option<u64>> {
-        self.offloaded_rules().hits()
-    }
-
     /// Replaces the rules about the frames that the port receives. The first rules replace the driver's program by one of this port. The
     /// card's rules come first, so that the program counts no frame of before as misplaced.
     pub(crate) fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
@@ -323,17 +290,6 @@ impl Device {
                 .map(|begun| *steering = Some(begun)),
         };
         replaced.inspect_err(|_| flow_rules.restore(&former))
-    }
-
-    /// Returns true if the port has flow rules of its card.
-    pub(crate) fn has_flow_rules(&self) -> bool {
-        self.flow_rules().is_used()
-    }
-
-    /// Adds the flow rules again that the driver of the card has lost. Returns their number.
-    pub(crate) fn renew_flow_rules(&self) -> Result<usize, Error> {
-        let renewed = self.flow_rules().renew();
-        renewed.map_err(|cause| self.steering_error(cause))
     }
 
     fn steering_error(&self, cause: String) -> Error {
