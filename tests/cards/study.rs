@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A study of virtual functions: device and tester are in the guest, and cables connect their cards.
+//! Studies with network cards as ports: device and tester are in the guest, and cables connect their cards. Rates are low, and none is judged:
+//! the emulation makes all of them meaningless.
 
+use std::path::Path;
 use std::time::Duration;
 
+use quietwire_study::StudyFile;
 use serde_json::Value;
 
 use crate::guest::CardGuest;
 use crate::guest::Model::Igb;
 use crate::{alone, with_function};
 
-/// Time for a study of two cases in an emulated guest.
+/// Time for a study in an emulated guest.
 const STUDY: Duration = Duration::from_secs(420);
 
-/// Rates are low: the emulation makes all of them meaningless.
-const TEXT: &str = r#"
+/// The end of each study: trials, and one measurement.
+const TRIALS: &str = r#"
+[trials]
+duration-s = 1
+warm-up-s = 0.5
+drain-s = 0.5
+max-rate-pps = 1000
+invalid-repeats = 100
+[latency]
+rate-pps = 200
+duration-s = 1
+repeats = 2
+"#;
+
+const FUNCTIONS: &str = r#"
 name = "functions"
 title = "Virtual functions of emulated cards"
 rounds = 1
@@ -29,16 +45,6 @@ cpu = "0"
 ports = ["TESTER0", "TESTER1"]
 realtime = false
 huge-pages-mib = 128
-[trials]
-duration-s = 1
-warm-up-s = 0.5
-drain-s = 0.5
-max-rate-pps = 1000
-invalid-repeats = 100
-[latency]
-rate-pps = 200
-duration-s = 1
-repeats = 2
 [neighbours]
 kinds = ["cpu"]
 [[case]]
@@ -51,32 +57,58 @@ neighbours = "off-forwarding-cpus"
 isolation = "sr-iov"
 "#;
 
-#[test]
-#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
-fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
-    let _alone = alone();
-    let mut guest = CardGuest::boot_connected(&[Igb; 4], &[(0, 2), (1, 3)]);
-    let testers = guest.addresses[2..].to_vec();
-    guest.bind(&testers);
-    // A function receives frames to its own address only. Those of the tester's first port go to the address of its second one.
-    for (card, mac) in [(0, "02:01:00:00:00:00"), (1, "02:00:00:00:00:00")] {
-        let (interface, _) = with_function(&mut guest, card);
-        guest.run(&format!(
-            "/usr/sbin/ip link set {interface} vf 0 mac {mac} spoofchk off"
-        ));
-    }
+/// The network function runs beside the switch: a guest in the emulated guest would boot for minutes.
+const PHYSICAL: &str = r#"
+name = "physical"
+title = "From emulated cards to a network function and back"
+rounds = 1
+[device]
+switch = "quietwire"
+topology = "vComp3-PHY2VM"
+vnf = "testpmd-io"
+place = "host"
+ports = ["DEVICE0", "DEVICE1"]
+[tester]
+cpu = "0"
+ports = ["TESTER0", "TESTER1"]
+realtime = false
+huge-pages-mib = 128
+[[case]]
+name = "quietwire"
+"#;
+
+/// Boots a guest with four cards: the first two are the device's, and cables connect them with the tester's.
+fn connected() -> CardGuest {
+    CardGuest::boot_connected(&[Igb; 4], &[(0, 2), (1, 3)])
+}
+
+/// Returns a study with the addresses of the cards.
+fn with_addresses(text: &str, addresses: &[String]) -> String {
     let names = ["DEVICE0", "DEVICE1", "TESTER0", "TESTER1"];
-    let text = names
-        .iter()
-        .zip(&guest.addresses)
-        .fold(TEXT.to_owned(), |text, (name, address)| {
-            text.replace(name, address)
-        });
+    let mut text = format!("{text}{TRIALS}");
+    for (name, address) in names.into_iter().zip(addresses) {
+        text = text.replace(name, address);
+    }
+    text
+}
+
+/// Requires no card.
+#[test]
+fn the_studies_of_cards_are_valid() {
+    let addresses: Vec<String> = (1..=4).map(|bus| format!("0000:0{bus}:00.0")).collect();
+    for (text, cases) in [(FUNCTIONS, 2), (PHYSICAL, 1)] {
+        let text = with_addresses(text, &addresses);
+        let file = StudyFile::parse(&text, Path::new("study.toml")).unwrap();
+        assert_eq!(file.cases.len(), cases);
+        assert_eq!(file.device.ports, addresses[..2]);
+        assert_eq!(file.tester.ports, addresses[2..]);
+    }
+}
+
+/// Runs a study from beginning to end, which leaves nothing behind. Returns the names of its cases.
+fn run(guest: &mut CardGuest, text: &str) -> Vec<String> {
+    let text = with_addresses(text, &guest.addresses);
     guest.run(&format!("cat >/tmp/study.toml <<'END'\n{text}\nEND"));
-    // CPU sets of the isolation.
-    guest.run(
-        "grep -q ' /sys/fs/cgroup cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup",
-    );
     guest.run(
         "( cd /tmp && quietwire study run study.toml --json --state-directory /tmp/lab \
          >study.json 2>study.log </dev/null; echo $? >study.done; mv study.done study.code ) >/dev/null 2>&1 &",
@@ -88,12 +120,39 @@ fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
     let reported: Value = serde_json::from_str(&printed).unwrap();
     let summary = &reported["summary"];
     assert_eq!(summary["unavailable"], serde_json::json!([]), "{log}");
-    let cases = summary["sizes"][0]["cases"].as_array().unwrap();
-    let names: Vec<&str> = cases
-        .iter()
-        .map(|case| case["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(names, ["quiet", "noisy"]);
     let cleaned = guest.run("quietwire lab clean --state-directory /tmp/lab");
     assert_eq!(cleaned, "nothing was left behind\n");
+    let cases = summary["sizes"][0]["cases"].as_array().unwrap();
+    let name = |case: &Value| case["name"].as_str().unwrap().to_owned();
+    cases.iter().map(name).collect()
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
+    let _alone = alone();
+    let mut guest = connected();
+    let testers = guest.addresses[2..].to_vec();
+    guest.bind(&testers);
+    // A function receives frames to its own address only. Those of the tester's first port go to the address of its second one.
+    for (card, mac) in [(0, "02:01:00:00:00:00"), (1, "02:00:00:00:00:00")] {
+        let (interface, _) = with_function(&mut guest, card);
+        guest.run(&format!(
+            "/usr/sbin/ip link set {interface} vf 0 mac {mac} spoofchk off"
+        ));
+    }
+    // CPU sets of the isolation.
+    guest.run(
+        "grep -q ' /sys/fs/cgroup cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup",
+    );
+    assert_eq!(run(&mut guest, FUNCTIONS), ["quiet", "noisy"]);
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn a_study_measures_from_cards_to_a_network_function_and_back() {
+    let _alone = alone();
+    let mut guest = connected();
+    guest.bind_all();
+    assert_eq!(run(&mut guest, PHYSICAL), ["quietwire"]);
 }
