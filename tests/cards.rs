@@ -30,8 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(150);
 const FLOWS: u32 = 10_000;
 const SOME_FLOWS: u32 = 2_000;
 const FEW_FLOWS: u32 = 200;
-/// Frames under way in them: a window takes a time that emulation makes long. Rings have 1,024 descriptors, the socket of the relay space for 250
-/// frames.
+/// Frames under way in them: a window takes a time that emulation makes long. Rings have 1,024 descriptors, and the socket of the relay has
+/// space for 250 frames.
 const WINDOW: usize = 128;
 
 /// One guest at a time: emulated guests use all CPUs.
@@ -412,8 +412,8 @@ fn frames_to_function() -> Vec<Vec<u8>> {
     (0..20).map(frame).collect()
 }
 
-/// Gives a card to the kernel's driver, which creates functions, and binds the first of them to `vfio-pci`. Returns the interface of the card
-/// and the address of the function.
+/// Gives a card to the kernel's driver, which creates functions, and binds the first of them to `vfio-pci`. Returns the interface of the
+/// card and the address of the function.
 fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
     let device = format!("/sys/bus/pci/devices/{}", guest.addresses[card]);
     guest.run("modprobe igb");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies with network cards as ports: device and tester are in the guest, and cables connect their cards. Rates are low, and none is judged:
-//! the emulation makes all of them meaningless.
+//! Studies with network cards as ports: device and tester are in the guest, and cables connect their cards. Rates are low, and none is
+//! judged: the emulation makes all of them meaningless.
 
 use std::path::Path;
 use std::time::Duration;

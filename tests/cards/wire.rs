@@ -113,8 +113,8 @@ impl Wire {
     }
 
     /// Sends frames to the card of this cable, and receives what arrives at another, with `window` frames under way at most: rings that
-    /// overflow are no part of these tests. It ends when all frames have arrived, or none for a while: frames that a device drops stay under
-    /// way, so that the window closes.
+    /// overflow are no part of these tests. It ends when all frames have arrived, or none for a while: frames that a device drops stay
+    /// under way, so that the window closes.
     pub(crate) fn carry(&self, to: &Self, frames: &[Vec<u8>], window: usize) -> Carried {
         let began = Instant::now();
         let mut carried = Carried::default();

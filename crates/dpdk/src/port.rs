@@ -400,7 +400,8 @@ impl PortHandle {
     /// The card of a `pci` port gets the rules as flow rules of its driver. They have no order, and each selects a queue or a function.
     ///
     /// # Errors
-    /// [`Error::Steering`]: another kind of port, too many rules, a rule that the card refuses, or the kernel's error. The former rules stay.
+    /// [`Error::Steering`]: another kind of port, too many rules, a rule that the card refuses, or the kernel's error. The former rules
+    /// stay.
     pub fn steer(&self, rules: &[SteerRule]) -> Result<(), Error> {
         match &self.inner.backend {
             Backend::Device(device) => device.steer(rules),
@@ -413,7 +414,8 @@ impl PortHandle {
         }
     }
 
-    /// Returns the frames that the card of a `pci` port has counted for each rule of [`Self::steer`]; none for a rule that it does not count.
+    /// Returns the frames that the card of a `pci` port has counted for each rule of [`Self::steer`]; none for a rule that it does not
+    /// count.
     #[must_use]
     pub fn offloaded(&self) -> Vec<Option<u64>> {
         match &self.inner.backend {

@@ -6,8 +6,8 @@
 //! either all former or all new rules. The program belongs to a BPF link, which the kernel removes with the process.
 //!
 //! A rule can also select a receive queue or a virtual function. The card then delivers the frames there by a flow rule of its driver
-//! (ethtool n-tuple rules: [`flow_spec`], [`card_rules`]), and the program counts frames that come in elsewhere. A card with a DPDK driver gets
-//! flow rules by that driver ([`offload`]).
+//! (ethtool n-tuple rules: [`flow_spec`], [`card_rules`]), and the program counts frames that come in elsewhere. A card with a DPDK driver
+//! gets flow rules by that driver ([`offload`]).
 //!
 //! This module knows rules, programs and maps. It must not know ports.
 

@@ -24,7 +24,8 @@ pub struct PortOptions {
     pub frame_size_max: u16,
     /// Whether threads can wait for frames ([`crate::RxQueue::arm`]); a port without receive interrupts is refused then.
     pub rx_interrupts: bool,
-    /// Rules about the frames that an `af-xdp` or `pci` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all frames.
+    /// Rules about the frames that an `af-xdp` or `pci` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all
+    /// frames.
     pub steer: Vec<SteerRule>,
 }
 

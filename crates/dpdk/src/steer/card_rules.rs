@@ -94,8 +94,8 @@ impl<T: FlowTable> CardRules<T> {
     /// Replaces the rules. Those at the begin that stay are not touched.
     ///
     /// # Errors
-    /// A rule that the card refuses, or the driver's error, as a text for the user. The former rules are in the table then; the text says so
-    /// if the driver refuses them too.
+    /// A rule that the card refuses, or the driver's error, as a text for the user. The former rules are in the table then; the text says
+    /// so if the driver refuses them too.
     pub(crate) fn replace(&mut self, wanted: &[Wanted]) -> Result<(), String> {
         let kept = self.unchanged(wanted);
         if kept == wanted.len() && kept == self.installed.len() {

@@ -395,7 +395,8 @@ impl Plan {
         self.steer.iter().filter(move |rule| rule.port == port)
     }
 
-    /// Returns the steering rules of a port in the form of its device; of a card with a DPDK driver, those that select a queue or a function.
+    /// Returns the steering rules of a port in the form of its device; of a card with a DPDK driver, those that select a queue or a
+    /// function.
     pub(crate) fn device_rules(&self, port: &PortPlan) -> Vec<SteerRule> {
         let is_of_device =
             |rule: &&SteerSetting| port.steers() || port.is_card() && rule.card().is_some();

@@ -8,8 +8,8 @@ use super::{Engine, Slot};
 use crate::report::PortReport;
 
 impl Engine {
-    /// Reads the links of network cards, and logs changes. It polls because several drivers report no event when a link changes. A link that
-    /// returns may be that of a card which was reset, and has lost its flow rules.
+    /// Reads the links of network cards, and logs changes. It polls because several drivers report no event when a link changes. A link
+    /// that returns may be that of a card which was reset, and has lost its flow rules.
     pub(crate) fn watch_links(&mut self) {
         for slot in self.slots.iter_mut().flatten() {
             let is_card =
