@@ -121,6 +121,7 @@ impl Engine {
                 )
             }
             None if plan.is_card() => {
+                slot?;
                 let frames = offloaded.iter().map(|hits| hits.unwrap_or_default());
                 (SteeredBy::Card, frames.collect(), Vec::new(), 0)
             }
