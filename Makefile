@@ -116,6 +116,8 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
+	@if command -v promtool >/dev/null; then promtool check rules packaging/monitoring/alerts.yaml; promtool test rules packaging/monitoring/alerts-test.yaml; \
+	else echo 'promtool: not installed, the alert rules were not tested'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 

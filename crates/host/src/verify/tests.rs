@@ -826,4 +826,12 @@ fn checks_and_counts_are_metrics() {
             "{line}: {text}"
         );
     }
+    let heads = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next());
+    let all = quietwire_base::metrics::Metric::ALL.iter();
+    let own = all
+        .map(|metric| metric.name())
+        .filter(|name| name.starts_with("quietwire_partition_"));
+    assert!(heads.eq(own), "{text}");
 }

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
+use quietwire_base::metrics::CONTENT_TYPE;
 
-use super::text::CONTENT_TYPE;
 use crate::accept::AcceptErrors;
 use crate::error::SwitchError;
 

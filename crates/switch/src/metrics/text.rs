@@ -1,62 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports in Prometheus' text format. Names follow its conventions: base units, `_total` for counters.
+//! Reports as Prometheus metrics.
 
-use std::fmt::Write;
+use quietwire_base::metrics::{Histogram, Labels, Metric, MetricsText};
 
 use crate::report::{
     BackendReport, BridgeCounts, LoadBalancerReport, NatReport, PortReport, QueueReport, Role,
     RouterCounts, StatsReport, SteerReport, SteeredBy, StepCounts, ThreadCounts,
 };
-
-/// Content type of the text.
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-struct Text(String);
-
-/// Adds a metric with its help text and a value per label set.
-impl Text {
-    fn metric<'a>(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = (Vec<(&'a str, String)>, f64)>,
-    ) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP quietwire_switch_{name} {help}");
-        let _ = writeln!(self.0, "# TYPE quietwire_switch_{name} {kind}");
-        for (labels, value) in samples {
-            let _ = write!(self.0, "quietwire_switch_{name}");
-            let mut separator = '{';
-            for (label, value) in &labels {
-                let _ = write!(self.0, "{separator}{label}=\"{}\"", escaped(value));
-                separator = ',';
-            }
-            let end = if labels.is_empty() { "" } else { "}" };
-            let _ = writeln!(self.0, "{end} {value}");
-        }
-    }
-
-    fn counter<'a>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = (Vec<(&'a str, String)>, u64)>,
-    ) {
-        let samples = samples
-            .into_iter()
-            .map(|(labels, value)| (labels, value as f64));
-        self.metric(name, "counter", help, samples);
-    }
-}
-
-/// Escapes a label value: backslash, quote and line feed.
-fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
 
 /// Reports of the engine that metrics are made of.
 pub(crate) struct EngineReports<'a> {
@@ -78,40 +28,26 @@ pub(crate) fn exposition(reports: &EngineReports<'_>, denied_calls: &[(Role, u64
         nats,
         balancers,
     } = *reports;
-    let mut text = Text(String::new());
-    text.metric(
-        "uptime_seconds",
-        "gauge",
-        "Time since the switch started.",
-        [(vec![], stats.uptime_s)],
-    );
+    let mut text = MetricsText::default();
+    text.add(Metric::SwitchUptimeSeconds, [(vec![], stats.uptime_s)]);
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-    text.metric(
-        "info",
-        "gauge",
-        "The version of the switch.",
-        [(version, 1.0)],
-    );
+    text.add(Metric::SwitchInfo, [(version, 1.0)]);
     of_ports(&mut text, ports);
     of_threads(&mut text, &stats.threads);
     let denied_calls = denied_calls
         .iter()
         .map(|(role, calls)| (vec![("role", role.name().to_owned())], *calls));
-    text.counter(
-        "denied_calls_total",
-        "System calls that seccomp filters denied, by role of the thread.",
-        denied_calls,
-    );
+    text.add_counts(Metric::SwitchDeniedCallsTotal, denied_calls);
     of_queues(&mut text, queues);
     of_steering(&mut text, steered);
     of_bridges(&mut text, &stats.bridges);
     of_router(&mut text, &stats.router);
     of_nats(&mut text, nats);
     of_balancers(&mut text, balancers);
-    text.0
+    text.finish()
 }
 
-fn of_ports(text: &mut Text, ports: &[PortReport]) {
+fn of_ports(text: &mut MetricsText, ports: &[PortReport]) {
     let each = |of: fn(&PortReport) -> u64| {
         let labelled =
             move |port: &PortReport| (vec![("port", port.counts.name.clone())], of(port));
@@ -119,48 +55,33 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
     };
     let up = each(|port| u64::from(port.link_up));
     let up = up.into_iter().map(|(labels, value)| (labels, value as f64));
-    text.metric("port_up", "gauge", "1 while the port's link is up.", up);
-    for (name, help, of) in [
+    text.add(Metric::SwitchPortUp, up);
+    for (metric, of) in [
         (
-            "port_receive_frames_total",
-            "Frames received.",
+            Metric::SwitchPortReceiveFramesTotal,
             (|port| port.counts.rx_frames) as fn(&PortReport) -> u64,
         ),
-        (
-            "port_receive_bytes_total",
-            "Octets received, without FCS.",
-            |port| port.counts.rx_octets,
-        ),
-        (
-            "port_link_changes_total",
-            "Changes of the link of a network card, read once a second.",
-            |port| port.link_changes,
-        ),
-        ("port_transmit_frames_total", "Frames sent.", |port| {
+        (Metric::SwitchPortReceiveBytesTotal, |port| {
+            port.counts.rx_octets
+        }),
+        (Metric::SwitchPortLinkChangesTotal, |port| port.link_changes),
+        (Metric::SwitchPortTransmitFramesTotal, |port| {
             port.counts.tx_frames
         }),
-        (
-            "port_transmit_bytes_total",
-            "Octets sent, without FCS.",
-            |port| port.counts.tx_octets,
-        ),
-        (
-            "port_transmit_tso_frames_total",
-            "Frames sent with unsegmented TCP data.",
-            |port| port.counts.tx_tso_frames,
-        ),
-        (
-            "port_segmented_frames_total",
-            "Frames with TCP data that were cut into segments before they were sent.",
-            |port| port.counts.segmented,
-        ),
-        (
-            "port_merged_frames_total",
-            "TCP segments and UDP datagrams that were merged into larger frames before they were sent.",
-            |port| port.counts.merged,
-        ),
+        (Metric::SwitchPortTransmitBytesTotal, |port| {
+            port.counts.tx_octets
+        }),
+        (Metric::SwitchPortTransmitTsoFramesTotal, |port| {
+            port.counts.tx_tso_frames
+        }),
+        (Metric::SwitchPortSegmentedFramesTotal, |port| {
+            port.counts.segmented
+        }),
+        (Metric::SwitchPortMergedFramesTotal, |port| {
+            port.counts.merged
+        }),
     ] {
-        text.counter(name, help, each(of));
+        text.add_counts(metric, each(of));
     }
     let drops = ports.iter().flat_map(|port| {
         let name = port.counts.name.clone();
@@ -170,7 +91,7 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
         })
     });
     let drops: Vec<_> = drops.collect();
-    text.counter("port_drops_total", "Frames dropped, by reason.", drops);
+    text.add_counts(Metric::SwitchPortDropsTotal, drops);
     let effects = ports.iter().flat_map(|port| {
         let name = port.counts.name.clone();
         port.counts.effects.iter().map(move |(effect, count)| {
@@ -179,11 +100,7 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
         })
     });
     let effects: Vec<_> = effects.collect();
-    text.counter(
-        "port_rule_effects_total",
-        "Frames received, by effect of the filter rules.",
-        effects,
-    );
+    text.add_counts(Metric::SwitchPortRuleEffectsTotal, effects);
     let statistics = ports.iter().flat_map(|port| {
         let name = port.counts.name.clone();
         port.driver.iter().map(move |(statistic, value)| {
@@ -193,81 +110,49 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
     });
     let statistics: Vec<_> = statistics.collect();
     // Most are counters, but not all of them.
-    text.metric(
-        "port_driver_statistic",
-        "gauge",
-        "Statistics of the port's driver that are not 0, by the driver's names.",
-        statistics,
-    );
+    text.add(Metric::SwitchPortDriverStatistic, statistics);
 }
 
-fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
+fn of_threads(text: &mut MetricsText, threads: &[ThreadCounts]) {
     let each = |of: fn(&ThreadCounts) -> u64| {
         let labelled =
             move |thread: &ThreadCounts| (vec![("cpu", thread.cpu.to_string())], of(thread));
         threads.iter().map(labelled).collect::<Vec<_>>()
     };
-    for (name, help, of) in [
+    for (metric, of) in [
         (
-            "thread_polls_total",
-            "Polls of receive queues.",
+            Metric::SwitchThreadPollsTotal,
             (|thread| thread.polls) as fn(&ThreadCounts) -> u64,
         ),
-        (
-            "thread_empty_polls_total",
-            "Polls that returned no frame.",
-            |thread| thread.empty_polls,
-        ),
-        (
-            "thread_bursts_total",
-            "Polls that returned frames.",
-            |thread| thread.bursts,
-        ),
-        (
-            "thread_yields_total",
-            "Number of times the thread yielded the CPU or slept.",
-            |thread| thread.yields,
-        ),
-        (
-            "thread_receive_frames_total",
-            "Frames received.",
-            |thread| thread.rx_frames,
-        ),
-        ("thread_transmit_frames_total", "Frames sent.", |thread| {
+        (Metric::SwitchThreadEmptyPollsTotal, |thread| {
+            thread.empty_polls
+        }),
+        (Metric::SwitchThreadBurstsTotal, |thread| thread.bursts),
+        (Metric::SwitchThreadYieldsTotal, |thread| thread.yields),
+        (Metric::SwitchThreadReceiveFramesTotal, |thread| {
+            thread.rx_frames
+        }),
+        (Metric::SwitchThreadTransmitFramesTotal, |thread| {
             thread.tx_frames
         }),
     ] {
-        text.counter(name, help, each(of));
+        text.add_counts(metric, each(of));
     }
     let late = threads
         .iter()
         .map(|thread| (vec![("cpu", thread.cpu.to_string())], thread.late_s));
-    text.metric(
-        "thread_late_seconds",
-        "gauge",
-        "For how long the thread has not replied to the control thread; 0 if it replies.",
-        late,
-    );
+    text.add(Metric::SwitchThreadLateSeconds, late);
     of_steps(text, threads);
 }
 
-fn of_steps(text: &mut Text, threads: &[ThreadCounts]) {
-    for (name, help, of) in [
+fn of_steps(text: &mut MetricsText, threads: &[ThreadCounts]) {
+    for (metric, of) in [
         (
-            "thread_step_cycles_total",
-            "Cycles of the time stamp counter, by step.",
+            Metric::SwitchThreadStepCyclesTotal,
             (|step| step.cycles) as fn(&StepCounts) -> u64,
         ),
-        (
-            "thread_step_bursts_total",
-            "Bursts processed, by step.",
-            |step| step.bursts,
-        ),
-        (
-            "thread_step_frames_total",
-            "Frames processed, by step.",
-            |step| step.frames,
-        ),
+        (Metric::SwitchThreadStepBurstsTotal, |step| step.bursts),
+        (Metric::SwitchThreadStepFramesTotal, |step| step.frames),
     ] {
         let samples = threads.iter().flat_map(|thread| {
             let cpu = thread.cpu.to_string();
@@ -276,94 +161,59 @@ fn of_steps(text: &mut Text, threads: &[ThreadCounts]) {
                 (labels, of(step))
             })
         });
-        text.counter(name, help, samples.collect::<Vec<_>>());
+        text.add_counts(metric, samples.collect::<Vec<_>>());
     }
 }
 
-fn of_queues(text: &mut Text, queues: &[QueueReport]) {
-    // The labels omit the CPU, so that a series continues when its queue moves.
-    let labels = |queue: &QueueReport| {
-        vec![
-            ("port", queue.port.clone()),
-            ("queue", queue.queue.to_string()),
-        ]
-    };
+/// Returns the labels of a queue. They omit the CPU, so that a series continues when its queue moves.
+fn queue_labels(queue: &QueueReport) -> Labels {
+    vec![
+        ("port", queue.port.clone()),
+        ("queue", queue.queue.to_string()),
+    ]
+}
+
+fn of_queues(text: &mut MetricsText, queues: &[QueueReport]) {
     let cpus = queues
         .iter()
-        .filter_map(|queue| Some((labels(queue), f64::from(queue.cpu?))));
-    text.metric(
-        "queue_cpu",
-        "gauge",
-        "CPU of the thread that serves a queue.",
-        cpus.collect::<Vec<_>>(),
-    );
+        .filter_map(|queue| Some((queue_labels(queue), f64::from(queue.cpu?))));
+    text.add(Metric::SwitchQueueCpu, cpus.collect::<Vec<_>>());
     burst_sizes(text, queues);
     let each = |of: fn(&QueueReport) -> u64| {
-        let labelled = move |queue: &QueueReport| (labels(queue), of(queue));
+        let labelled = move |queue: &QueueReport| (queue_labels(queue), of(queue));
         queues.iter().map(labelled).collect::<Vec<_>>()
     };
-    for (name, help, of) in [
+    for (metric, of) in [
         (
-            "queue_bursts_total",
-            "Polls of a receive queue that returned frames.",
+            Metric::SwitchQueueBurstsTotal,
             (|queue| queue.bursts) as fn(&QueueReport) -> u64,
         ),
-        (
-            "queue_frames_total",
-            "Frames received from a queue.",
-            |queue| queue.frames,
-        ),
-        (
-            "queue_cycles_total",
-            "Cycles of the time stamp counter spent on frames of a queue.",
-            |queue| queue.cycles,
-        ),
+        (Metric::SwitchQueueFramesTotal, |queue| queue.frames),
+        (Metric::SwitchQueueCyclesTotal, |queue| queue.cycles),
     ] {
-        text.counter(name, help, each(of));
+        text.add_counts(metric, each(of));
     }
     let loads = queues
         .iter()
-        .filter_map(|queue| Some((labels(queue), queue.load?)));
+        .filter_map(|queue| Some((queue_labels(queue), queue.load?)));
     let loads: Vec<_> = loads.collect();
-    text.metric(
-        "queue_load_ratio",
-        "gauge",
-        "Share of a CPU that a queue costs.",
-        loads,
-    );
+    text.add(Metric::SwitchQueueLoadRatio, loads);
 }
 
 /// Adds the histogram of frames per burst.
-fn burst_sizes(text: &mut Text, queues: &[QueueReport]) {
-    let name = "quietwire_switch_queue_burst_frames";
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text.0,
-        "# HELP {name} Frames per non-empty poll of a queue."
-    );
-    let _ = writeln!(text.0, "# TYPE {name} histogram");
-    for queue in queues {
-        let labels = format!(
-            "port=\"{}\",queue=\"{}\"",
-            escaped(&queue.port),
-            queue.queue
-        );
-        let mut bursts = 0;
-        for (log, count) in queue.burst_sizes.iter().enumerate() {
-            bursts += count;
-            let _ = writeln!(
-                text.0,
-                "{name}_bucket{{{labels},le=\"{}\"}} {bursts}",
-                1 << log
-            );
-        }
-        let _ = writeln!(text.0, "{name}_bucket{{{labels},le=\"+Inf\"}} {bursts}");
-        let _ = writeln!(text.0, "{name}_sum{{{labels}}} {}", queue.frames);
-        let _ = writeln!(text.0, "{name}_count{{{labels}}} {bursts}");
-    }
+fn burst_sizes(text: &mut MetricsText, queues: &[QueueReport]) {
+    let histograms = queues.iter().map(|queue| {
+        let sizes = queue.burst_sizes.iter().enumerate();
+        let histogram = Histogram {
+            buckets: sizes.map(|(log, count)| (1_u64 << log, *count)).collect(),
+            sum: queue.frames,
+        };
+        (queue_labels(queue), histogram)
+    });
+    text.add_histograms(Metric::SwitchQueueBurstFrames, histograms);
 }
 
-fn of_steering(text: &mut Text, ports: &[SteerReport]) {
+fn of_steering(text: &mut MetricsText, ports: &[SteerReport]) {
     let rules = ports.iter().flat_map(|port| {
         let samples = port.rules.iter().map(|rule| {
             let labels = vec![
@@ -376,127 +226,79 @@ fn of_steering(text: &mut Text, ports: &[SteerReport]) {
         });
         samples.collect::<Vec<_>>()
     });
-    text.counter(
-        "steer_frames_total",
-        "Frames that a steering rule has decided on.",
-        rules.collect::<Vec<_>>(),
-    );
+    text.add_counts(Metric::SwitchSteerFramesTotal, rules.collect::<Vec<_>>());
     let others = ports.iter().filter(|port| port.by != SteeredBy::Card);
     let unmatched = others.map(|port| {
         let labels = vec![("port", port.port.clone())];
         (labels, port.unmatched)
     });
-    text.counter(
-        "steer_unmatched_frames_total",
-        "Frames that no steering rule of the port matched. The kernel got them.",
+    text.add_counts(
+        Metric::SwitchSteerUnmatchedFramesTotal,
         unmatched.collect::<Vec<_>>(),
     );
 }
 
-fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
+fn of_bridges(text: &mut MetricsText, bridges: &[BridgeCounts]) {
     let each = |of: fn(&BridgeCounts) -> u64| {
         let labelled =
             move |bridge: &BridgeCounts| (vec![("bridge", bridge.name.clone())], of(bridge));
         bridges.iter().map(labelled).collect::<Vec<_>>()
     };
-    for (name, help, of) in [
+    for (metric, of) in [
         (
-            "bridge_addresses",
-            "Addresses known.",
+            Metric::SwitchBridgeAddresses,
             (|bridge| u64::from(bridge.entries)) as fn(&BridgeCounts) -> u64,
         ),
-        (
-            "bridge_addresses_max",
-            "Maximum number of addresses.",
-            |bridge| u64::from(bridge.max_entries),
-        ),
+        (Metric::SwitchBridgeAddressesMax, |bridge| {
+            u64::from(bridge.max_entries)
+        }),
     ] {
         let samples = each(of)
             .into_iter()
             .map(|(labels, value)| (labels, value as f64));
-        text.metric(name, "gauge", help, samples);
+        text.add(metric, samples);
     }
-    for (name, help, of) in [
+    for (metric, of) in [
         (
-            "bridge_flooded_frames_total",
-            "Frames flooded.",
+            Metric::SwitchBridgeFloodedFramesTotal,
             (|bridge| bridge.flooded) as fn(&BridgeCounts) -> u64,
         ),
-        ("bridge_learned_total", "Addresses learned.", |bridge| {
-            bridge.learned
+        (Metric::SwitchBridgeLearnedTotal, |bridge| bridge.learned),
+        (Metric::SwitchBridgeMovedTotal, |bridge| bridge.moved),
+        (Metric::SwitchBridgeFlappedTotal, |bridge| bridge.flapped),
+        (Metric::SwitchBridgeNotLearnedTotal, |bridge| {
+            bridge.not_learned
         }),
-        (
-            "bridge_moved_total",
-            "Addresses that moved to another port.",
-            |bridge| bridge.moved,
-        ),
-        (
-            "bridge_flapped_total",
-            "Moves of flapping addresses.",
-            |bridge| bridge.flapped,
-        ),
-        (
-            "bridge_not_learned_total",
-            "Addresses that were not learned.",
-            |bridge| bridge.not_learned,
-        ),
-        (
-            "bridge_static_elsewhere_total",
-            "Addresses not learned because of a static entry on another port.",
-            |bridge| bridge.static_elsewhere,
-        ),
-        ("bridge_aged_total", "Addresses aged out.", |bridge| {
-            bridge.aged
+        (Metric::SwitchBridgeStaticElsewhereTotal, |bridge| {
+            bridge.static_elsewhere
         }),
+        (Metric::SwitchBridgeAgedTotal, |bridge| bridge.aged),
     ] {
-        text.counter(name, help, each(of));
+        text.add_counts(metric, each(of));
     }
 }
 
-fn of_router(text: &mut Text, router: &RouterCounts) {
-    for (name, help, count) in [
+fn of_router(text: &mut MetricsText, router: &RouterCounts) {
+    for (metric, count) in [
+        (Metric::SwitchRouterForwardedPacketsTotal, router.forwarded),
         (
-            "router_forwarded_packets_total",
-            "Packets forwarded.",
-            router.forwarded,
-        ),
-        (
-            "router_fragmented_packets_total",
-            "Packets forwarded in fragments.",
+            Metric::SwitchRouterFragmentedPacketsTotal,
             router.fragmented,
         ),
+        (Metric::SwitchRouterUnsentPacketsTotal, router.not_sent),
+        (Metric::SwitchRouterServiceDropsTotal, router.service_full),
+        (Metric::SwitchRouterEchoRepliesTotal, router.echoed),
+        (Metric::SwitchRouterIcmpErrorsTotal, router.errors),
         (
-            "router_unsent_packets_total",
-            "Packets that could not be sent, for lack of buffers or queue space.",
-            router.not_sent,
-        ),
-        (
-            "router_service_drops_total",
-            "Packets lost because the ring to the service thread was full.",
-            router.service_full,
-        ),
-        (
-            "router_echo_replies_total",
-            "Echo requests answered.",
-            router.echoed,
-        ),
-        (
-            "router_icmp_errors_total",
-            "ICMP errors sent.",
-            router.errors,
-        ),
-        (
-            "router_unknown_protocol_packets_total",
-            "Packets to the router itself without a receiver.",
+            Metric::SwitchRouterUnknownProtocolPacketsTotal,
             router.unknown_protocol,
         ),
         (
-            "router_neighbour_requests_total",
-            "Neighbour requests sent (ARP requests and neighbour solicitations).",
+            Metric::SwitchRouterNeighbourRequestsTotal,
             router.neighbour_requests,
         ),
     ] {
-        text.counter(name, help, [(vec![], count)]);
+        text.add_counts(metric, [(vec![], count)]);
     }
     let by_reason = |reasons: &std::collections::BTreeMap<String, u64>| {
         let labelled =
@@ -504,50 +306,36 @@ fn of_router(text: &mut Text, router: &RouterCounts) {
         reasons.iter().map(labelled).collect::<Vec<_>>()
     };
     let dropped = by_reason(&router.dropped);
-    text.counter("router_drops_total", "Packets dropped, by reason.", dropped);
+    text.add_counts(Metric::SwitchRouterDropsTotal, dropped);
     let punted = by_reason(&router.punted);
-    text.counter(
-        "router_punts_total",
-        "Packets for the service thread, by reason.",
-        punted,
-    );
+    text.add_counts(Metric::SwitchRouterPuntsTotal, punted);
 }
 
-fn of_nats(text: &mut Text, nats: &[NatReport]) {
+fn of_nats(text: &mut MetricsText, nats: &[NatReport]) {
     if nats.is_empty() {
         return;
     }
     let label = |nat: &NatReport| vec![("nat", nat.name.clone())];
-    for (name, help, of) in [
+    for (metric, of) in [
         (
-            "nat_mappings",
-            "Mappings of NAT.",
+            Metric::SwitchNatMappings,
             (|nat| nat.mappings) as fn(&NatReport) -> u64,
         ),
-        ("nat_hosts", "Inside hosts with mappings.", |nat| nat.hosts),
+        (Metric::SwitchNatHosts, |nat| nat.hosts),
     ] {
         let samples = nats.iter().map(|nat| (label(nat), of(nat) as f64));
-        text.metric(name, "gauge", help, samples);
+        text.add(metric, samples);
     }
-    for (name, help, of) in [
+    for (metric, of) in [
         (
-            "nat_created_mappings_total",
-            "New mappings of NAT.",
+            Metric::SwitchNatCreatedMappingsTotal,
             (|nat| nat.created) as fn(&NatReport) -> u64,
         ),
-        (
-            "nat_expired_mappings_total",
-            "Expired mappings of NAT.",
-            |nat| nat.expired,
-        ),
-        (
-            "nat_lost_events_total",
-            "Events of port blocks that are not in the log.",
-            |nat| nat.events_lost,
-        ),
+        (Metric::SwitchNatExpiredMappingsTotal, |nat| nat.expired),
+        (Metric::SwitchNatLostEventsTotal, |nat| nat.events_lost),
     ] {
         let samples = nats.iter().map(|nat| (label(nat), of(nat)));
-        text.counter(name, help, samples);
+        text.add_counts(metric, samples);
     }
     let packets = nats.iter().flat_map(|nat| {
         let directions = [
@@ -563,31 +351,23 @@ fn of_nats(text: &mut Text, nats: &[NatReport]) {
             (labels, count)
         })
     });
-    text.counter("nat_packets_total", "Packets translated by NAT.", packets);
+    text.add_counts(Metric::SwitchNatPacketsTotal, packets);
     let refused = nats.iter().flat_map(|nat| {
         nat.refused.iter().map(|(reason, count)| {
             let labels = vec![("nat", nat.name.clone()), ("reason", reason.clone())];
             (labels, *count)
         })
     });
-    text.counter(
-        "nat_refused_packets_total",
-        "Packets that NAT did not translate, by reason.",
-        refused,
-    );
+    text.add_counts(Metric::SwitchNatRefusedPacketsTotal, refused);
 }
 
-fn of_balancers(text: &mut Text, balancers: &[LoadBalancerReport]) {
+fn of_balancers(text: &mut MetricsText, balancers: &[LoadBalancerReport]) {
     if balancers.is_empty() {
         return;
     }
     let label = |one: &LoadBalancerReport| vec![("load_balancer", one.name.clone())];
     let created = balancers.iter().map(|one| (label(one), one.created));
-    text.counter(
-        "load_balancer_connections_total",
-        "New connections of load balancers.",
-        created,
-    );
+    text.add_counts(Metric::SwitchLoadBalancerConnectionsTotal, created);
     let each = |of: fn(&BackendReport) -> u64| {
         let all = balancers.iter().flat_map(move |one| {
             one.backends.iter().map(move |backend| {
@@ -600,31 +380,29 @@ fn of_balancers(text: &mut Text, balancers: &[LoadBalancerReport]) {
     };
     let connections = each(|one| one.connections);
     let connections = connections.into_iter();
-    text.metric(
-        "backend_connections",
-        "gauge",
-        "Connections of a backend.",
+    text.add(
+        Metric::SwitchBackendConnections,
         connections.map(|(labels, count)| (labels, count as f64)),
     );
-    text.counter(
-        "backend_receive_packets_total",
-        "Packets to a backend.",
+    text.add_counts(
+        Metric::SwitchBackendReceivePacketsTotal,
         each(|one| one.packets_in),
     );
-    text.counter(
-        "backend_transmit_packets_total",
-        "Packets from a backend.",
+    text.add_counts(
+        Metric::SwitchBackendTransmitPacketsTotal,
         each(|one| one.packets_out),
     );
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use quietwire_tables::filter::PacketMatch;
 
     use super::*;
     use crate::config::steer::SteerTo;
-    use crate::report::SteerRuleReport;
+    use crate::report::{PortDrop, SteerRuleReport};
 
     fn steering() -> SteerReport {
         SteerReport {
@@ -687,5 +465,90 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
+    }
+
+    fn balancer() -> LoadBalancerReport {
+        let endpoint = "192.0.2.1:80".parse().unwrap();
+        LoadBalancerReport {
+            name: "web".to_owned(),
+            protocol: "tcp".to_owned(),
+            endpoint,
+            connections: 1,
+            max_connections: 2,
+            created: 1,
+            moved: 0,
+            replaced: 0,
+            dropped: BTreeMap::new(),
+            backends: vec![BackendReport {
+                endpoint,
+                weight: 1,
+                state: "up".to_owned(),
+                connections: 1,
+                packets_in: 1,
+                packets_out: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn every_metric_of_the_switch_is_exported() {
+        let mut stats = StatsReport {
+            threads: vec![ThreadCounts {
+                steps: vec![StepCounts::default()],
+                ..ThreadCounts::default()
+            }],
+            bridges: vec![BridgeCounts::default()],
+            ..StatsReport::default()
+        };
+        let reasons = BTreeMap::from([("a".to_owned(), 1)]);
+        stats.router.dropped.clone_from(&reasons);
+        stats.router.punted.clone_from(&reasons);
+        let port = PortReport {
+            driver: reasons.clone(),
+            ..PortReport::default()
+        };
+        let queue = QueueReport {
+            cpu: Some(1),
+            load: Some(0.5),
+            ..QueueReport::default()
+        };
+        let nat = NatReport {
+            refused: reasons,
+            ..NatReport::default()
+        };
+        let reports = EngineReports {
+            stats: &stats,
+            ports: &[port],
+            queues: &[queue],
+            steered: &[steering()],
+            nats: &[nat],
+            balancers: &[balancer()],
+        };
+        let text = exposition(&reports, &[(Role::Control, 0)]);
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let names = samples.filter_map(|line| line.split(['{', ' ']).next());
+        let exported: BTreeSet<&str> = names
+            .map(|name| name.strip_suffix("_bucket").unwrap_or(name))
+            .filter(|name| !name.ends_with("_sum") && !name.ends_with("_count"))
+            .collect();
+        let all = Metric::ALL.iter().map(|metric| metric.name());
+        let own: BTreeSet<&str> = all
+            .filter(|name| name.starts_with("quietwire_switch_"))
+            .collect();
+        assert_eq!(exported, own);
+    }
+
+    #[test]
+    fn the_alert_about_lost_frames_uses_existing_reasons() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../packaging/monitoring/alerts.yaml"
+        );
+        let rules = std::fs::read_to_string(path).unwrap();
+        let (_, after) = rules.split_once("reason=~\"").unwrap();
+        let (reasons, _) = after.split_once('"').unwrap();
+        let known: BTreeSet<&str> = PortDrop::ALL.iter().map(|reason| reason.name()).collect();
+        let named: BTreeSet<&str> = reasons.split('|').collect();
+        assert!(named.is_subset(&known) && named.len() > 1, "{named:?}");
     }
 }
