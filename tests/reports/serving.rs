@@ -59,6 +59,12 @@ fn studies_are_served_to_this_machine_only() {
         (status.as_str(), &results["summary"]["name"]),
         ("200", &Value::from("reported"))
     );
+    let (status, metrics) = own("/metrics");
+    let line = "quietwire_study_info{store=\"one.sqlite\",study=\"reported\",state=\"finished\"} 1";
+    assert!(
+        status == "200" && metrics.lines().any(|one| one == line),
+        "{metrics}"
+    );
     for (path, status) in [
         ("/", "200"),
         ("/index.js", "200"),

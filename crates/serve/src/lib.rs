@@ -10,6 +10,7 @@
 mod access;
 mod http;
 mod index;
+mod metrics;
 mod openapi;
 mod options;
 mod partition;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The OpenAPI document of the server (OpenAPI Specification 3.1.0).
 
+use quietwire_base::metrics::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 /// Responses that every resource has.
@@ -32,6 +33,7 @@ pub(crate) fn document() -> Value {
         "paths": {
             "/": { "get": page("The first page.", &[]) },
             "/index.js": { "get": get("Script of the first page.", "text/javascript; charset=utf-8", json!({ "type": "string" }), &[]) },
+            "/metrics": { "get": get("Metrics of all stores in the text format of Prometheus.", CONTENT_TYPE, json!({ "type": "string" }), &[]) },
             "/openapi.json": { "get": object("This document.", &[]) },
             "/studies/{name}": { "parameters": [name()], "get": page("The page of a study, made from its store.", &[MISSING]) },
             "/api/studies": {

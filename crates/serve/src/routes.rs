@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::access;
 use crate::http::{Request, Response, Status};
 use crate::index;
+use crate::metrics;
 use crate::openapi;
 use crate::options::ServeOptions;
 use crate::partition::PartitionReader;
@@ -74,6 +75,10 @@ impl Views {
         let read: Box<dyn FnOnce() -> Response + 'a> = match *path {
             [""] => Box::new(|| Response::page(index::page())),
             ["index.js"] => Box::new(|| Response::script(index::SCRIPT)),
+            ["metrics"] => Box::new(move || match self.stores.list() {
+                Ok(studies) => Response::metrics(metrics::exposition(&studies)),
+                Err(reason) => Response::error(Status::Busy, &reason),
+            }),
             ["openapi.json"] => Box::new(|| Response::json(Status::Ok, &openapi::document())),
             ["studies", name] => Box::new(move || {
                 found(

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use quietwire_base::is_file_name;
 use quietwire_report::{Baselines, Report};
-use quietwire_study::{RunEnd, StepPlan, Store, StudyResults};
+use quietwire_study::{RunEnd, Store, StudyOverview};
 use serde::Serialize;
 
 /// Ending of the names of stores.
@@ -73,45 +73,32 @@ pub(crate) struct LatestTrial {
 }
 
 impl StoreProgress {
-    fn of(results: &StudyResults) -> Self {
-        let file = &results.file;
-        let available = file
-            .cases
-            .iter()
-            .filter(|case| results.unavailable(&case.name).is_none());
-        let of_cases = available.map(|case| StepPlan::of_case(file, case).len());
-        let sizes = file.traffic.frame_sizes.len();
-        let latest = results
-            .trials()
-            .max_by_key(|(_, trial)| trial.stored_unix_ns);
+    fn of(overview: StudyOverview) -> Self {
         Self {
-            study: file.name.clone(),
-            title: file.title.clone(),
-            started_unix_ns: results.started_unix_ns,
-            state: match results.runs.last().and_then(|run| run.end.as_ref()) {
-                Some((RunEnd::Finished, _)) => "finished",
-                Some((RunEnd::Interrupted, _)) => "interrupted",
-                Some((RunEnd::Failed(_), _)) => "failed",
+            study: overview.file.name,
+            title: overview.file.title,
+            started_unix_ns: overview.started_unix_ns,
+            state: match overview.end {
+                Some(RunEnd::Finished) => "finished",
+                Some(RunEnd::Interrupted) => "interrupted",
+                Some(RunEnd::Failed(_)) => "failed",
                 None => "unfinished",
             },
-            finished_steps: results.steps.iter().filter(|step| step.is_finished).count(),
-            planned_steps: file.rounds as usize * sizes * of_cases.sum::<usize>(),
-            trials: results.trials().count(),
-            invalid_trials: results
-                .trials()
-                .filter(|(_, trial)| !trial.result.is_valid())
-                .count(),
-            latest: latest.map(|(step, trial)| LatestTrial {
-                case: step.case_name.clone(),
-                frame_size: step.frame_size.to_string(),
-                step: step.kind.to_string(),
+            finished_steps: overview.finished_steps,
+            planned_steps: overview.planned_steps,
+            trials: overview.trials,
+            invalid_trials: overview.invalid_trials,
+            latest: overview.latest.map(|latest| LatestTrial {
+                case: latest.case_name,
+                frame_size: latest.frame_size.to_string(),
+                step: latest.kind.to_string(),
                 // A trial without a schedule has no finite rate.
-                offered_rate_pps: Some(trial.request.offered_rate_pps)
+                offered_rate_pps: Some(latest.request.offered_rate_pps)
                     .filter(|rate| rate.is_finite())
-                    .unwrap_or(trial.result.achieved_rate_pps),
-                loss_ratio: trial.result.loss_ratio,
-                is_valid: trial.result.is_valid(),
-                stored_unix_ns: trial.stored_unix_ns,
+                    .unwrap_or(latest.result.achieved_rate_pps),
+                loss_ratio: latest.result.loss_ratio,
+                is_valid: latest.result.is_valid(),
+                stored_unix_ns: latest.stored_unix_ns,
             }),
         }
     }
@@ -199,9 +186,9 @@ impl Stores {
 
     fn entry(&self, name: &str) -> StoreEntry {
         let read =
-            Store::open_to_read(&self.directory.join(name)).and_then(|store| store.results());
+            Store::open_to_read(&self.directory.join(name)).and_then(|store| store.overview());
         let (progress, error) = match read {
-            Ok(results) => (Some(StoreProgress::of(&results)), None),
+            Ok(overview) => (Some(StoreProgress::of(overview)), None),
             Err(error) => (None, Some(error.to_string())),
         };
         StoreEntry {

@@ -79,7 +79,7 @@ pub use results::{
     StepRecord, StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};
-pub use store::{OpenMode, Store, StoreError};
+pub use store::{LatestTrial, OpenMode, Store, StoreError, StudyOverview};
 pub use verdict::{
     Direction, Judgement, RatioEstimate, Rule, Sample, judge, judge_against_baseline, judge_ratio,
     median, median_limits, ratio_of_medians, ratios,

@@ -5,6 +5,7 @@
 mod compact;
 mod error;
 mod migrate;
+mod overview;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 pub use error::StoreError;
 use error::{of_sqlite, of_system};
+pub use overview::{LatestTrial, StudyOverview};
 
 use crate::file::StudyFile;
 use crate::identity::RunIdentity;
@@ -176,6 +178,7 @@ impl Store {
             transaction.execute_batch(schema::CREATE)?;
             transaction.execute_batch(schema::CREATE_MAX_RATE)?;
             transaction.execute_batch(schema::CREATE_EVENTS)?;
+            transaction.execute_batch(schema::CREATE_INDEX)?;
             transaction.execute_batch(schema::CREATE_CONSOLE)?;
             transaction.execute_batch(schema::CREATE_IDENTITY)?;
             transaction.execute(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Responses.
 
+use quietwire_base::metrics::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::json;
 
@@ -76,6 +77,11 @@ impl Response {
     pub(crate) fn script(text: &str) -> Self {
         let kind = "text/javascript; charset=utf-8";
         Self::new(Status::Ok, kind, text.as_bytes().to_vec())
+    }
+
+    /// Returns metrics in the text format of Prometheus.
+    pub(crate) fn metrics(text: String) -> Self {
+        Self::new(Status::Ok, CONTENT_TYPE, text.into_bytes())
     }
 
     /// Returns a document.

@@ -57,6 +57,19 @@ fn large_columns(schema: i64) -> (&'static str, &'static str) {
     }
 }
 
+/// Returns the query for the trials of a step, by the schema of the file.
+pub(super) fn trials_query(schema: i64) -> String {
+    let (large, _) = large_columns(schema);
+    format!(
+        "SELECT sequence, run_id, stored_unix_ns, request_json, result_json, {large} \
+         FROM trial WHERE step_id = ? ORDER BY sequence"
+    )
+}
+
+/// Query for the conditions of the last run that made a trial.
+pub(super) const LAST_IDENTITY: &str = "SELECT identity_json FROM run_identity \
+     WHERE run_id IN (SELECT run_id FROM trial UNION SELECT run_id FROM action) ORDER BY run_id DESC LIMIT 1";
+
 impl Store {
     /// Checks whether a study can be resumed with a store. A missing or empty store is acceptable: the run creates it. Changes
     /// nothing.
@@ -104,12 +117,7 @@ impl Store {
         if self.schema < 7 {
             return Ok(Vec::new());
         }
-        let earlier = self.rows(
-            "SELECT identity_json FROM run_identity \
-             WHERE run_id IN (SELECT run_id FROM trial UNION SELECT run_id FROM action) ORDER BY run_id DESC LIMIT 1",
-            [],
-            |row| row.get::<_, String>(0),
-        )?;
+        let earlier = self.rows(LAST_IDENTITY, [], |row| row.get::<_, String>(0))?;
         let Some(text) = earlier.into_iter().next() else {
             return Ok(Vec::new());
         };
@@ -122,15 +130,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: it is not readable, or its content is invalid.
     pub fn results(&self) -> Result<StudyResults, StoreError> {
-        let (file_text, file_sha256, started): (String, String, i64) = self.ask(|connection| {
-            connection.query_row(
-                "SELECT file_text, file_sha256, started_unix_ns FROM study",
-                (),
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-            )
-        })?;
-        let file = StudyFile::parse_stored(&file_text, self.path())
-            .map_err(|error| self.damaged(format!("invalid study file: {error}")))?;
+        let (file_text, file_sha256, started) = self.study_row()?;
+        let file = self.study_file(&file_text)?;
         let (runs, run_index) = self.runs()?;
         Ok(StudyResults {
             file,
@@ -143,6 +144,28 @@ impl Store {
             consoles: self.consoles()?,
             runs,
         })
+    }
+
+    /// Returns text and SHA-256 of the study file, and the time of the first start.
+    fn study_row(&self) -> Result<(String, String, i64), StoreError> {
+        self.ask(|connection| {
+            connection.query_row(
+                "SELECT file_text, file_sha256, started_unix_ns FROM study",
+                (),
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+        })
+    }
+
+    fn study_file(&self, text: &str) -> Result<StudyFile, StoreError> {
+        StudyFile::parse_stored(text, self.path())
+            .map_err(|error| self.damaged(format!("invalid study file: {error}")))
+    }
+
+    /// Returns the study file, and its first start in nanoseconds since the Unix epoch.
+    pub(super) fn study(&self) -> Result<(StudyFile, u64), StoreError> {
+        let (text, _, started) = self.study_row()?;
+        Ok((self.study_file(&text)?, ns(started)))
     }
 
     /// Returns the trials of one step, in order.
@@ -236,15 +259,7 @@ impl Store {
         step_id: i64,
         run_index: &HashMap<i64, usize>,
     ) -> Result<Vec<TrialRecord>, StoreError> {
-        let (large, _) = large_columns(self.schema);
-        let rows = self.events(
-            &format!(
-                "SELECT sequence, run_id, stored_unix_ns, request_json, result_json, {large} \
-                 FROM trial WHERE step_id = ? ORDER BY sequence"
-            ),
-            step_id,
-            run_index,
-        )?;
+        let rows = self.events(&trials_query(self.schema), step_id, run_index)?;
         rows.into_iter()
             .map(|event| {
                 Ok(TrialRecord {
@@ -404,7 +419,7 @@ impl Store {
     }
 
     /// Returns the runs in order, and the index of each row in that list.
-    fn runs(&self) -> Result<(Vec<RunRecord>, HashMap<i64, usize>), StoreError> {
+    pub(super) fn runs(&self) -> Result<(Vec<RunRecord>, HashMap<i64, usize>), StoreError> {
         let rows = self.rows(
             "SELECT id, started_unix_ns, ended_unix_ns, how_ended, message, machine_json, versions_json \
              FROM run ORDER BY id",
@@ -466,7 +481,7 @@ impl Store {
             .collect()
     }
 
-    fn entries(&self) -> Result<Vec<CaseEntry>, StoreError> {
+    pub(super) fn entries(&self) -> Result<Vec<CaseEntry>, StoreError> {
         let rows = self.rows(
             "SELECT round, case_name, entered_unix_ns, settings_json FROM case_entry ORDER BY id",
             [],
@@ -521,7 +536,7 @@ impl Store {
             .collect()
     }
 
-    fn rows<T, P: rusqlite::Params>(
+    pub(super) fn rows<T, P: rusqlite::Params>(
         &self,
         query: &str,
         params: P,
@@ -535,7 +550,7 @@ impl Store {
         })
     }
 
-    fn frame_size(&self, text: &str) -> Result<FrameSize, StoreError> {
+    pub(super) fn frame_size(&self, text: &str) -> Result<FrameSize, StoreError> {
         let read: Result<FrameSize, serde::de::value::Error> = match text.parse::<u16>() {
             Ok(size) => FrameSize::deserialize(size.into_deserializer()),
             Err(_) => FrameSize::deserialize(text.into_deserializer()),
@@ -543,7 +558,11 @@ impl Store {
         read.map_err(|error| self.damaged(format!("invalid frame size: {error}")))
     }
 
-    fn parsed<T: DeserializeOwned>(&self, what: &str, text: &str) -> Result<T, StoreError> {
+    pub(super) fn parsed<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        text: &str,
+    ) -> Result<T, StoreError> {
         serde_json::from_str(text)
             .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))
     }
@@ -557,6 +576,6 @@ impl Store {
 }
 
 /// Returns the nanoseconds as stored. quietwire writes no negative ones.
-fn ns(stored: i64) -> u64 {
+pub(super) fn ns(stored: i64) -> u64 {
     u64::try_from(stored).unwrap_or_default()
 }

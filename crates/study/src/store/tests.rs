@@ -2,6 +2,7 @@
 mod earlier;
 mod fuzz;
 mod large;
+mod overview;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
