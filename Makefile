@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-cards test-longer test-hardware test-all test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-cards test-longer test-hardware test-all test-api test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ test-hardware: ## Tests that require hardware or a kernel that few machines have
 
 test-cluster: ## Custom resources and rights of the agent against a real Kubernetes API server, built from its Go module (needs Go and etcd)
 	@scripts/test-cluster
+
+test-api: build ## Requests of serve's OpenAPI document by schemathesis, which it installs from PyPI
+	@scripts/test-api
 
 test-all: test ## `make test`, then every test that it leaves out
 	@scripts/build-l3fwd

@@ -19,6 +19,8 @@ mod server;
 mod started;
 mod stores;
 mod switch;
+#[cfg(test)]
+mod tests;
 
 pub use options::{ServeError, ServeOptions};
 pub use server::Server;

@@ -71,6 +71,7 @@ impl PartitionReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::assert_schema;
 
     #[test]
     fn a_machine_without_a_partition_has_no_checks_and_a_damaged_plan_is_an_error() {
@@ -80,5 +81,24 @@ mod tests {
         assert!(!view.is_applied && view.passed == 0 && view.open.is_empty());
         std::fs::write(directory.path().join("plan.json"), "no plan").unwrap();
         assert!(reader().view().is_err());
+    }
+
+    #[test]
+    fn a_view_has_its_documented_members() {
+        let check = |remedy: Option<&str>, commands: &[&str]| Check {
+            name: "governor",
+            verdict: Verdict::Fail,
+            file: "/sys".to_owned(),
+            expected: "performance".to_owned(),
+            actual: "powersave".to_owned(),
+            remedy: remedy.map(str::to_owned),
+            commands: commands.iter().map(|&one| one.to_owned()).collect(),
+        };
+        let view = PartitionView {
+            is_applied: true,
+            passed: 3,
+            open: vec![check(None, &[]), check(Some("apply"), &["quietwire"])],
+        };
+        assert_schema("Partition", &view);
     }
 }

@@ -227,27 +227,9 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::sync::atomic::AtomicBool;
-
-    use quietwire_study::simulated::SimulatedBench;
-    use quietwire_study::{OpenMode, Silent, StudyFile, run_study};
 
     use super::*;
-
-    const STUDY: &str = "name = \"s\"\ntitle = \"T\"\nrounds = 1\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
-         [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 9_000_000\n\
-         [search]\nstart-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\n\
-         goal = [{ name = \"NDR\", loss-ratio = 0.0 }]\n\
-         [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n";
-
-    /// Runs a study on a simulated device.
-    fn study(path: &Path) {
-        let file = StudyFile::parse(STUDY, Path::new("study.toml")).unwrap();
-        let mut store = Store::open(path, &file, STUDY, OpenMode::New).unwrap();
-        let mut bench = SimulatedBench::new(11, 0);
-        let stop = AtomicBool::new(false);
-        run_study(&file, &mut store, &mut bench, &mut Silent, &stop).unwrap();
-    }
+    use crate::tests::{assert_schema, study};
 
     #[test]
     fn stores_are_listed_with_their_progress_and_nothing_else_is_reached() {
@@ -271,6 +253,7 @@ mod tests {
         assert_eq!(progress.finished_steps, progress.planned_steps);
         assert!(progress.trials > 3 && progress.latest.as_ref().unwrap().case == "c");
         assert!(list[1].error.is_some() && list[1].progress.is_none());
+        list.iter().for_each(|one| assert_schema("StoreEntry", one));
         // The second list is the same, from the entries that are known.
         assert_eq!(stores.list().unwrap(), list);
         fs::remove_file(inside.join("b.sqlite")).unwrap();

@@ -218,6 +218,7 @@ mod tests {
     use quietwire_switch::report::{PortCounts, PortDrop, PortDrops, StepCounts};
 
     use super::*;
+    use crate::tests::assert_schema;
 
     fn counters(taken: Instant, uptime_s: f64, frames: u64) -> Counters {
         let counts = PortCounts {
@@ -292,6 +293,8 @@ mod tests {
         // After a restart there are no rates.
         let restarted = counters(start + Duration::from_secs(3), 1.0, 50);
         assert_eq!(view(Some(&now), &restarted).interval_s, None);
+        assert_schema("Switch", &first);
+        assert_schema("Switch", &second);
     }
 
     #[test]
