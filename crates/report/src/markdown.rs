@@ -79,11 +79,10 @@ fn findings(summary: &Summary) -> String {
     let mut text = "\n## Findings\n\n".to_owned();
     for finding in &summary.findings {
         let (case, found) = (escaped(&finding.case), escaped(&finding.text));
-        text.push_str(&format!("- **{case}**: {found}"));
-        if let Some(cure) = &finding.cure {
-            text.push_str(&format!(" Cure: {cure}."));
-        }
-        text.push_str(&format!(" (`{}`)\n", finding.page));
+        text.push_str(&format!(
+            "- **{case}**: {found} Cure: {}. (`{}`)\n",
+            finding.cure, finding.page
+        ));
     }
     text
 }

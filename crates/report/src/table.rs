@@ -27,11 +27,10 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
         text.push_str("\n\n");
     }
     for finding in &summary.findings {
-        text.push_str(&format!("FINDING  {}: {}", finding.case, finding.text));
-        if let Some(cure) = &finding.cure {
-            text.push_str(&format!(" Cure: {cure}"));
-        }
-        text.push_str(&format!(" ({})\n", finding.page));
+        text.push_str(&format!(
+            "FINDING  {}: {} Cure: {} ({})\n",
+            finding.case, finding.text, finding.cure, finding.page
+        ));
     }
     if !summary.findings.is_empty() {
         text.push('\n');

@@ -38,7 +38,7 @@ fn row(finding: &MachineFinding) -> Markup {
         tr {
             th scope="row" { (finding.case) }
             td.wide { (finding.text) }
-            td.wide { (finding.cure.as_deref().unwrap_or("–")) }
+            td.wide { (finding.cure) }
             td { code { (finding.page) } }
         }
     }

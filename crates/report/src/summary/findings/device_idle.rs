@@ -4,10 +4,13 @@
 use super::super::limit::Limiter;
 use super::data::CaseData;
 use super::finding::MachineFinding;
+use super::tester_limit::CURE;
 use crate::format;
 
 /// Idle share of a device that is not the limit.
 const IDLE_MIN: f64 = 0.2;
+/// Cure of losses that the CPUs of the device do not explain.
+const LOSS_CURE: &str = "look for the loss between tester and device: larger rings, fewer interruptions of the forwarding CPU, or a faster link";
 
 /// Reports the goal at whose limit the device had most idle time.
 pub(super) fn device_idle(data: &CaseData<'_>) -> Option<MachineFinding> {
@@ -23,16 +26,15 @@ pub(super) fn device_idle(data: &CaseData<'_>) -> Option<MachineFinding> {
     let bursts = data.frames_per_burst.map_or_else(String::new, |frames| {
         format!(" and {} frames a burst", format::number(frames))
     });
+    // The tester is a limit of its own: see the rule about it.
+    let (at, cure) = match limit.by {
+        Limiter::Tester => ("At the highest rate that was offered for", CURE),
+        _ => ("At the limit of", LOSS_CURE),
+    };
     let text = format!(
-        "At the limit of {goal}, the device had {} idle time{bursts}: its CPUs were not the limit.",
+        "{at} {goal}, the device had {} idle time{bursts}: its CPUs were not the limit.",
         format::percent(ratio * 100.0)
     );
-    let cure = match limit.by {
-        Limiter::Tester => None,
-        _ => Some(
-            "look for the loss between tester and device: larger rings, fewer interruptions of the forwarding CPU, or a faster link",
-        ),
-    };
     Some(MachineFinding::new("device-idle", data.case, text, cure))
 }
 
@@ -57,9 +59,14 @@ mod tests {
             assert_eq!(finding.is_some(), is_found, "{by:?} {idle}");
             if let Some(finding) = finding {
                 let text = finding.text.replace(format::THIN, " ");
-                let wanted = "At the limit of NDR, the device had 60 % idle time and 32.0 frames a burst: its CPUs were not the limit.";
-                assert_eq!(text, wanted);
-                assert_eq!(finding.cure.is_none(), by == Limiter::Tester);
+                let (at, cure) = match by {
+                    Limiter::Tester => ("At the highest rate that was offered for", CURE),
+                    _ => ("At the limit of", LOSS_CURE),
+                };
+                let wanted = format!(
+                    "{at} NDR, the device had 60 % idle time and 32.0 frames a burst: its CPUs were not the limit."
+                );
+                assert_eq!((text, finding.cure.as_str()), (wanted, cure));
             }
         }
     }

@@ -12,20 +12,20 @@ pub struct MachineFinding {
     pub case: String,
     /// The finding and its evidence, one sentence.
     pub text: String,
-    /// What to do, as a clause; none if nothing has to be done.
-    pub cure: Option<String>,
+    /// What to do, as a clause.
+    pub cure: String,
     /// Section of the guide.
     pub page: String,
 }
 
 impl MachineFinding {
     /// Returns a finding of a rule about a case.
-    pub(super) fn new(rule: &'static str, case: &str, text: String, cure: Option<&str>) -> Self {
+    pub(super) fn new(rule: &'static str, case: &str, text: String, cure: &str) -> Self {
         Self {
             rule,
             case: case.to_owned(),
             text,
-            cure: cure.map(str::to_owned),
+            cure: cure.to_owned(),
             page: format!("docs/findings.md#{rule}"),
         }
     }

@@ -40,12 +40,7 @@ pub(super) fn interrupts(data: &CaseData<'_>) -> Option<MachineFinding> {
     let cure = format!(
         "move interrupt {name} to another CPU (`quietwire partition apply`, or /proc/irq/{name}/smp_affinity_list)"
     );
-    Some(MachineFinding::new(
-        "interrupts",
-        data.case,
-        text,
-        Some(&cure),
-    ))
+    Some(MachineFinding::new("interrupts", data.case, text, &cure))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(super) fn migrated(data: &CaseData<'_>) -> Option<MachineFinding> {
         format::number(per_second)
     );
     let cure = "pin the thread (`isolation = \"pinned\"` in the case, or `--forwarding-cpus` of the switch)";
-    Some(MachineFinding::new("migrated", data.case, text, Some(cure)))
+    Some(MachineFinding::new("migrated", data.case, text, cure))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) fn neighbours_starved(data: &CaseData<'_>) -> Option<MachineFinding> 
         "neighbours-starved",
         data.case,
         text,
-        Some(cure),
+        cure,
     ))
 }
 

@@ -40,12 +40,7 @@ pub(super) fn preempted(data: &CaseData<'_>) -> Option<MachineFinding> {
     let cure = format!(
         "keep other threads off CPU {cpu} (`quietwire partition apply`, or `isolation = \"isolated\"` in the case)"
     );
-    Some(MachineFinding::new(
-        "preempted",
-        data.case,
-        text,
-        Some(&cure),
-    ))
+    Some(MachineFinding::new("preempted", data.case, text, &cure))
 }
 
 fn delay_share(thread: &ForwardingThread) -> Option<f64> {
@@ -97,7 +92,7 @@ mod tests {
             "Forwarding thread qw-fwd-3 was preempted 1 204 times on CPU 3 (120 per second), mostly by stress-ng-cpu. \
              It waited for its CPU 25 % of the time."
         );
-        assert!(finding.cure.unwrap().contains("CPU 3"));
+        assert!(finding.cure.contains("CPU 3"));
         assert_eq!(finding.page, "docs/findings.md#preempted");
     }
 

@@ -49,12 +49,7 @@ pub(super) fn remote_memory(data: &CaseData<'_>) -> Option<MachineFinding> {
     let cure = format!(
         "reserve huge pages on node {node} before the start, or forward on CPUs of the other node"
     );
-    Some(MachineFinding::new(
-        "remote-memory",
-        data.case,
-        text,
-        Some(&cure),
-    ))
+    Some(MachineFinding::new("remote-memory", data.case, text, &cure))
 }
 
 #[cfg(test)]

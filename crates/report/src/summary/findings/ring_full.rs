@@ -39,12 +39,7 @@ pub(super) fn ring_full(data: &CaseData<'_>) -> Option<MachineFinding> {
         place.port
     );
     let cure = "keep other threads off the forwarding CPU if it was interrupted, or enlarge the ring (`rx-ring-size` in [device])";
-    Some(MachineFinding::new(
-        "ring-full",
-        data.case,
-        text,
-        Some(cure),
-    ))
+    Some(MachineFinding::new("ring-full", data.case, text, cure))
 }
 
 #[cfg(test)]

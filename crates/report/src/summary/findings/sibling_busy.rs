@@ -28,12 +28,7 @@ pub(super) fn sibling_busy(data: &CaseData<'_>) -> Option<MachineFinding> {
         format::percent(share * 100.0)
     );
     let cure = format!("leave CPU {sibling} idle (`quietwire partition apply`), or switch SMT off");
-    Some(MachineFinding::new(
-        "sibling-busy",
-        data.case,
-        text,
-        Some(&cure),
-    ))
+    Some(MachineFinding::new("sibling-busy", data.case, text, &cure))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(super) fn softirqs(data: &CaseData<'_>) -> Option<MachineFinding> {
         format::percent(share * 100.0)
     );
     let cure = "keep the kernel's network and timer work off this CPU (`quietwire partition apply`; ports that bypass the kernel)";
-    Some(MachineFinding::new("softirqs", data.case, text, Some(cure)))
+    Some(MachineFinding::new("softirqs", data.case, text, cure))
 }
 
 fn most_frequent<'a>(data: &CaseData<'a>, cpu: u32) -> Option<&'a str> {

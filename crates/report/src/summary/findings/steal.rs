@@ -37,7 +37,7 @@ pub(super) fn steal(data: &CaseData<'_>) -> Option<MachineFinding> {
         format::percent(share * 100.0)
     );
     let cure = "give the virtual CPUs physical CPUs of their own on the host, or measure on a physical machine";
-    Some(MachineFinding::new("steal", data.case, text, Some(cure)))
+    Some(MachineFinding::new("steal", data.case, text, cure))
 }
 
 #[cfg(test)]

@@ -44,12 +44,7 @@ pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
             idle.name()
         ),
     };
-    Some(MachineFinding::new(
-        "system-calls",
-        data.case,
-        text,
-        Some(&cure),
-    ))
+    Some(MachineFinding::new("system-calls", data.case, text, &cure))
 }
 
 /// Returns the system call in which threads of this name were observed most, and its share of the samples.
@@ -98,17 +93,11 @@ mod tests {
                       (in clock_nanosleep in 75 % of the samples).";
         assert_eq!(text, wanted);
         assert_eq!(
-            finding.cure.unwrap(),
+            finding.cure,
             "set `idle = \"poll\"` in [device]; it is \"sleep\""
         );
         data.idle = Idle::Poll;
-        assert!(
-            system_calls(&data)
-                .unwrap()
-                .cure
-                .unwrap()
-                .contains("polled")
-        );
+        assert!(system_calls(&data).unwrap().cure.contains("polled"));
     }
 
     #[test]

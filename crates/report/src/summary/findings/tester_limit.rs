@@ -9,16 +9,13 @@ use crate::format;
 /// Share of the trials in which a tester may miss its rate.
 const MISSED_MAX: f64 = 0.1;
 
+/// Cure of a rate that the tester limits.
+pub(super) const CURE: &str = "give the tester more CPUs or real-time priority ([tester]), or raise max-rate-pps if the study limits the rate";
+
 /// Reports goals whose highest rate is the highest that was offered, or else many trials in which the tester missed its rate.
 pub(super) fn tester_limit(data: &CaseData<'_>) -> Option<MachineFinding> {
     let text = at_goals(data).or_else(|| missed(data))?;
-    let cure = "give the tester more CPUs or real-time priority ([tester]), or raise max-rate-pps if the study limits the rate";
-    Some(MachineFinding::new(
-        "tester-limit",
-        data.case,
-        text,
-        Some(cure),
-    ))
+    Some(MachineFinding::new("tester-limit", data.case, text, CURE))
 }
 
 fn at_goals(data: &CaseData<'_>) -> Option<String> {

@@ -13,12 +13,7 @@ pub(super) fn throttled(data: &CaseData<'_>) -> Option<MachineFinding> {
     let cpus: Vec<u32> = data.forwarding().iter().map(|thread| thread.cpu).collect();
     let text = by_temperature(data, &cpus).or_else(|| by_frequency(data, &cpus))?;
     let cure = "set the governor to performance, check the cooling and the power limit, and disable power-saving in the firmware";
-    Some(MachineFinding::new(
-        "throttled",
-        data.case,
-        text,
-        Some(cure),
-    ))
+    Some(MachineFinding::new("throttled", data.case, text, cure))
 }
 
 fn by_temperature(data: &CaseData<'_>, cpus: &[u32]) -> Option<String> {
