@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a frame cost, what limited a rate, and where frames were lost.
+
+use quietwire_study::ElementActivity;
+use quietwire_tester::account::Accounted;
+
+use super::{assert_well_formed, checked, whole};
+use crate::{CaseSummary, Summary, html, json, text_table};
+
+fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
+    quietwire_study::CycleCount {
+        cycles,
+        frames,
+        threads: vec![cycles / 4, cycles - cycles / 4],
+        bursts: frames / 4,
+    }
+}
+
+/// Returns a switch with these counters and half a second of CPU time.
+fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
+    ElementActivity {
+        name: "S".to_owned(),
+        role: quietwire_study::Role::Switch,
+        counted,
+        cpu_time_s: 0.5,
+        is_kernels: false,
+        tsc_hz: 2_000_000_000,
+        own_view: None,
+        own_view_unavailable: None,
+    }
+}
+
+#[test]
+fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
+    let with = |counted: Option<quietwire_study::CycleCount>| {
+        let mut results = whole();
+        let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
+        for trial in trials {
+            trial.activity.elements = vec![element(counted.clone())];
+        }
+        checked(&results)
+    };
+    let (summary, page) = with(Some(count(5000, 20)));
+    let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
+    assert_eq!(
+        (&*cycles.element, cycles.cycle_source),
+        ("S", crate::CycleSource::Counted)
+    );
+    assert_eq!(cycles.cycles.median, 250.0);
+    assert!(page.contains("Cycles per frame") && page.contains(">250<"));
+    assert!(text_table(&summary, None).contains("cycles per frame"));
+
+    let (summary, page) = with(None);
+    let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
+    assert_eq!(cycles.cycle_source, crate::CycleSource::CpuTime);
+    // Half a second of CPU time, while 6.4 Mpps take longer than that.
+    assert!((10.0..1000.0).contains(&cycles.cycles.median), "{cycles:?}");
+    assert!(page.contains("from CPU time"));
+    // An element that polls and loses nothing may have had idle time.
+    let mut results = whole();
+    let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
+    for trial in trials {
+        trial.result.lost_frames = 0;
+        trial.activity.elements = vec![element(None)];
+    }
+    let (summary, page) = checked(&results);
+    let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
+    assert_eq!(cycles.cycle_source, crate::CycleSource::AtMost);
+    assert!(page.contains("≤\u{202f}"));
+    let (summary, page) = checked(&whole());
+    assert_eq!(summary.sizes[0].cases[0].cycles, None);
+    assert!(!page.contains("Cycles per frame"));
+}
+
+#[test]
+fn a_rate_has_a_limit() {
+    use crate::Limiter;
+    // The simulated device loses frames above its rate.
+    let with = |busy: Option<f64>| {
+        let mut results = whole();
+        for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+            let with_traffic_s = trial.request.warm_up_s + trial.result.elapsed_s;
+            let counted = busy.map(|busy| {
+                // The busier of two threads has three quarters.
+                let cycles = with_traffic_s * 2e9 * busy / 0.75;
+                count(cycles as u64, 1000)
+            });
+            trial.activity.elements = vec![element(counted)];
+        }
+        checked(&results)
+    };
+    let limit = |summary: &Summary, case: usize| {
+        let limit = summary.sizes[0].cases[case].limits[0].clone().unwrap();
+        let idle = |ratio: Option<crate::Spread>| ratio.map(|ratio| (ratio.median * 100.0).round());
+        (
+            limit.by,
+            idle(limit.device_idle_ratio),
+            idle(limit.tester_idle_ratio),
+        )
+    };
+    let (summary, page) = with(Some(0.97));
+    assert_eq!(
+        limit(&summary, 0),
+        (Limiter::DeviceCpu, Some(3.0), Some(25.0))
+    );
+    assert!(page.contains("Limited by") && page.contains("device, tester idle 25"));
+    assert!(!page.contains("although its forwarding CPUs"));
+    let (summary, page) = with(Some(0.6));
+    assert_eq!(
+        limit(&summary, 0),
+        (Limiter::NotDeviceCpu, Some(40.0), Some(25.0))
+    );
+    assert!(page.contains("although its forwarding CPUs were idle for 40"));
+    assert!(text_table(&summary, None).contains("not the CPU, device idle 40"));
+    let (summary, page) = with(None);
+    assert_eq!(limit(&summary, 0), (Limiter::Device, None, Some(25.0)));
+    assert!(!page.contains("although its forwarding CPUs"));
+}
+
+#[test]
+fn losses_are_reported_by_their_places() {
+    let results = whole();
+    let summary = Summary::of(&results).unwrap();
+    let lossy = |case: &&CaseSummary| {
+        case.losses
+            .as_ref()
+            .is_some_and(|it| it.account.lost_frames > 0)
+    };
+    let case = summary.sizes[0].cases.iter().find(lossy).unwrap();
+    let losses = case.losses.as_ref().unwrap();
+    let placed: u64 = losses.account.places.iter().map(|place| place.frames).sum();
+    assert_eq!(placed, losses.account.lost_frames);
+    let valid = results.trials().filter(|(step, trial)| {
+        step.case_name == case.name
+            && step.frame_size.to_string() == "64"
+            && trial.result.is_valid()
+    });
+    let lost: u64 = valid.map(|(_, trial)| trial.result.lost_frames).sum();
+    assert_eq!(losses.account.lost_frames, lost);
+    let page = html(&results).unwrap();
+    assert_well_formed(&page);
+    let table = page.split("Lost frames by place").nth(1).unwrap();
+    assert!(table.contains("S p1: tx_full") && table.contains("neither sent nor counted"));
+    let document = json(&results).unwrap();
+    let accounts = document["loss_accounts"].as_array().unwrap();
+    assert!(
+        accounts
+            .iter()
+            .all(|it| it["account"]["lost_frames"].as_u64() > Some(0))
+    );
+    assert!(
+        accounts
+            .iter()
+            .any(|it| it["account"]["places"][0]["reason"] == "tx_full")
+    );
+
+    // Trials without loss data, and trials of stores of earlier versions.
+    let mut silent = whole();
+    for (index, trial) in silent
+        .steps
+        .iter_mut()
+        .flat_map(|step| &mut step.trials)
+        .enumerate()
+    {
+        let why = Accounted::Unavailable("it was busy".to_owned());
+        trial.result.loss_account = (index > 0).then_some(why);
+    }
+    let page = html(&silent).unwrap();
+    assert!(page.contains("have no loss data: it was busy.") && page.contains("<td>unknown</td>"));
+    let trials = silent.steps.iter_mut().flat_map(|step| &mut step.trials);
+    trials.for_each(|trial| trial.result.loss_account = None);
+    assert!(!html(&silent).unwrap().contains("Lost frames by place"));
+    assert_eq!(
+        json(&silent).unwrap()["loss_accounts"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+}
