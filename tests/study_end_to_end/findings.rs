@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use quietwire_base::wait_until;
 use serde_json::Value;
 
@@ -44,7 +46,12 @@ fn findings(study: &str) -> Vec<(String, String)> {
 fn findings_in(place: &Workplace, study: &str) -> Vec<(String, String)> {
     fs::write(place.path("study.toml"), study).unwrap();
     let output = place.study(&["--json"]).output().unwrap();
-    assert!(output.status.success(), "{}", words(&output));
+    found_in(place, &output)
+}
+
+/// Returns rule and text of each finding of a study that has ended.
+fn found_in(place: &Workplace, output: &Output) -> Vec<(String, String)> {
+    assert!(output.status.success(), "{}", words(output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let all = document["summary"]["findings"].as_array().unwrap();
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
@@ -84,19 +91,84 @@ fn a_thread_that_sleeps_and_a_device_that_is_idle_are_found() {
 }
 
 #[test]
-fn a_thread_that_shares_its_cpu_is_found_preempted_by_its_neighbour() {
-    // Elsewhere, the scheduler may give both neighbours to the CPU of the tester.
+fn a_thread_that_shares_its_cpu_with_sockets_is_found_preempted_and_its_cpu_in_softirqs() {
+    // Elsewhere, the scheduler may give the neighbours to the CPU of the tester. Datagrams to the loopback interface are received in
+    // softirqs of the CPU that sends them.
     let case = "[[case]]\nname = \"a\"\nneighbours = \"forwarding-cpus\"\nisolation = \"pinned\"\n";
-    let found = findings(&study("", case));
+    let found = findings(&study("", case).replace("--cpu 2", "--udp 1"));
     let preempted = of_rule(&found, "preempted");
     assert!(
         preempted.contains("qw-fwd-") && preempted.contains("stress-ng"),
         "{preempted}"
     );
+    let softirqs = of_rule(&found, "softirqs");
+    assert!(softirqs.starts_with("Forwarding CPU 1 "), "{softirqs}");
     assert!(
         found.iter().all(|(rule, _)| rule != "system-calls"),
         "{found:?}"
     );
+}
+
+/// Returns the parent in a line of `/proc/PID/stat`: the second field after the name.
+fn parent(process: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Returns whether a process is one of a study, and has a forwarding thread.
+fn is_switch_of(study: i32, process: i32) -> bool {
+    let ancestors = std::iter::successors(Some(process), |process| parent(*process));
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let mut threads = threads.into_iter().flatten().flatten();
+    let is_forwarding = threads.any(|thread| {
+        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        name.starts_with("qw-fwd-")
+    });
+    // The first process has the parent 0, which is none.
+    is_forwarding && ancestors.take(64).any(|ancestor| ancestor == study)
+}
+
+/// Stops the switch of a study for 30 ms of each 100 ms, whatever else runs on its CPU, until the flag is set.
+fn interrupt_switch(study: i32, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let mut processes =
+            entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let switch = processes.find(|process| is_switch_of(study, *process));
+        // It may have ended since.
+        if let Some(switch) = switch.map(Pid::from_raw)
+            && kill(switch, Signal::SIGSTOP).is_ok()
+        {
+            sleep(Duration::from_millis(30));
+            let _ = kill(switch, Signal::SIGCONT);
+        }
+        sleep(Duration::from_millis(70));
+    }
+}
+
+#[test]
+fn a_ring_of_a_switch_that_stops_and_idle_neighbours_are_found() {
+    let place = Workplace::new();
+    let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"pinned\"\n";
+    // The ring holds the frames of 6 ms.
+    let text = study("rx-ring-size = 64", case).replace("--cpu 2", "--cpu 1 --cpu-load 1");
+    fs::write(place.path("study.toml"), text).unwrap();
+    let mut command = place.study(&["--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let study = i32::try_from(child.id()).unwrap();
+    let stop = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        let _end = StopOnDrop(&stop);
+        scope.spawn(|| interrupt_switch(study, &stop));
+        child.wait_with_output().unwrap()
+    });
+    let found = found_in(&place, &output);
+    let full = of_rule(&found, "ring-full");
+    assert!(full.contains("receive ring of S "), "{full}");
+    let starved = of_rule(&found, "neighbours-starved");
+    assert!(starved.contains("got only"), "{starved}");
 }
 
 #[test]
@@ -154,7 +226,7 @@ fn cpu_of_disk() -> u32 {
 
 #[test]
 #[ignore = "requires a disk whose interrupts CPU 0 or 1 serves; make test-all runs it"]
-fn interrupts_of_a_disk_and_idle_neighbours_are_found() {
+fn interrupts_of_a_disk_are_found() {
     // No other study runs beside the writes.
     let place = Workplace::new();
     let stop = AtomicBool::new(false);
@@ -163,8 +235,8 @@ fn interrupts_of_a_disk_and_idle_neighbours_are_found() {
     let (cpu, found) = std::thread::scope(|scope| {
         let _end = StopOnDrop(&stop);
         scope.spawn(|| write_through(directory, &stop));
-        let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"pinned\"\n";
-        let text = study("", case).replace("--cpu 2", "--cpu 1 --cpu-load 1");
+        let case = "[[case]]\nname = \"a\"\nneighbours = \"none\"\nisolation = \"pinned\"\n";
+        let text = study("", case);
         let cpu = cpu_of_disk();
         // The device of studies in tests forwards on CPU 1.
         let text = match cpu {
@@ -181,8 +253,6 @@ fn interrupts_of_a_disk_and_idle_neighbours_are_found() {
         served.starts_with(&format!("Forwarding CPU {cpu} ")),
         "{served}"
     );
-    let starved = of_rule(&found, "neighbours-starved");
-    assert!(starved.contains("got only"), "{starved}");
 }
 
 /// Sets a flag, also if the test fails: a scope waits for its threads.
