@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages of simulated studies: complete, interrupted and empty ones.
 
+mod accessible;
 mod cases;
 mod exports;
 mod figures;

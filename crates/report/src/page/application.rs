@@ -15,7 +15,7 @@ pub(super) fn applications(size: &SizeSummary) -> Markup {
         section {
             h2 { "Application throughput and round trips" }
             p.lead { "TCP throughput by iperf3 in each direction, and round trips of a UDP echo with one request at a time. Medians over the rounds, with their range." }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Application throughput and round trips" {
                 table {
                     thead {
                         tr {

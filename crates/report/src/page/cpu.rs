@@ -33,7 +33,7 @@ fn of_case(file: &StudyFile, case: &CaseSummary) -> Markup {
     html! {
         div {
             h3 { (case.name) }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label={ "CPU usage of " (case.name) } {
                 table.heat {
                     thead {
                         tr {
@@ -63,7 +63,7 @@ fn threads(size: &SizeSummary) -> Markup {
     html! {
         h3 { "Busy threads of switch and tester" }
         p.lead { "A preempted thread does not forward while another thread runs on its CPU. A thread that migrates to another CPU also loses its cache contents." }
-        div.scroll {
+        div.scroll role="region" tabindex="0" aria-label="Busy threads of switch and tester" {
             table {
                 thead {
                     tr {
@@ -116,7 +116,7 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
         section {
             h2 { "Load by neighbours" }
             p.lead { "Share of CPU time that the neighbours got on their CPUs, measured in every trial. If it is near 0, they were starved or mostly waited, and the case shows little about isolation." }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Load by neighbours" {
                 table {
                     thead {
                         tr {

@@ -14,7 +14,7 @@ pub(super) fn findings(summary: &Summary) -> Markup {
         section.findings {
             h2 { "Findings" }
             p.lead { "Causes that the data of the monitors shows, by case. The guide has a section about each." }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Findings" {
                 table {
                     thead {
                         tr {

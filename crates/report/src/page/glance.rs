@@ -13,7 +13,7 @@ pub(super) fn glance(size: &SizeSummary) -> Markup {
     let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
     let has_limits = size.cases.iter().any(CaseSummary::has_limits);
     html! {
-        div.scroll {
+        div.scroll role="region" tabindex="0" aria-label="Results of all cases" {
             table.glance {
                 thead {
                     tr {

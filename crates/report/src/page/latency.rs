@@ -25,7 +25,7 @@ pub(super) fn round_trip(size: &SizeSummary, idle: TesterIdle) -> Markup {
                         (own_part(trip))
                     }
                     figure { (range(&size.cases)) }
-                    div.scroll { (table(size)) }
+                    div.scroll role="region" tabindex="0" aria-label="Round trips" { (table(size)) }
                 }
             }
         }
@@ -132,7 +132,7 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
             }
             (legend(size.cases.iter().map(|case| case.name.as_str())))
             figure { (percentile_chart(&size.cases)) }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Latency percentiles" {
                 table {
                     thead {
                         tr {
@@ -180,7 +180,7 @@ pub(super) fn variation(size: &SizeSummary) -> Markup {
                 "with its sign; it is undefined if either frame was lost. PDV is the latency of a frame minus the minimum of its trial. "
                 "Measured on every frame, and on additional streams of a few frames per second."
             }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Delay variation" {
                 table {
                     thead {
                         tr {

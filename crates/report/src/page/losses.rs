@@ -22,7 +22,7 @@ pub(super) fn losses(size: &SizeSummary) -> Markup {
         section {
             h2 { "Lost frames by place" }
             p.lead { "From the counters of the device before and after each valid trial, compared with those of the tester. The frames of all places add up to the lost frames." }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Lost frames by place" {
                 table {
                     thead {
                         tr {

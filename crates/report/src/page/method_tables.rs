@@ -23,7 +23,7 @@ pub(super) fn method_tables(size: &SizeSummary) -> Markup {
 
 fn rows(table: &ResultTable) -> Markup {
     html! {
-        div.scroll {
+        div.scroll role="region" tabindex="0" aria-label=(table.title) {
             table {
                 thead {
                     tr {

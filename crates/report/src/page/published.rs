@@ -24,7 +24,7 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
         section {
             h2 { "Comparison with published figures" }
             p.lead { "Each configuration in percent of another one, as published and as measured here in the corresponding cases. Compare ratios only: absolute rates depend on the machine." }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Comparison with published figures" {
                 table {
                     thead {
                         tr {

@@ -19,7 +19,7 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                 }
                 @for ranking in &size.rankings {
                     h3 { (title(ranking)) }
-                    div.scroll {
+                    div.scroll role="region" tabindex="0" aria-label=(title(ranking)) {
                         table {
                             thead { (head()) }
                             tbody {

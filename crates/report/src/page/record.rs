@@ -37,7 +37,7 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
             h2 { "Losses and delays of the tester" }
             p.lead { "A trial in which they exceed the limits is invalid and is repeated; it never counts against the device." }
             @for check in words::damage_checks(size) { p.note { (check) } }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Losses and delays of the tester" {
                 table {
                     thead {
                         tr {
@@ -105,7 +105,7 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
             p.lead { "The store of the study contains everything below and the full histograms of every trial." }
             details {
                 summary { "Every trial (" (summary.trials) ")" }
-                div.scroll.tall { (trials(results)) }
+                div.scroll.tall role="region" tabindex="0" aria-label="Every trial" { (trials(results)) }
             }
             details {
                 summary { "The machine and the software" }

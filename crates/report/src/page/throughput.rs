@@ -70,7 +70,7 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             @if !groups.is_empty() {
                 figure { (bars(&groups, "Throughput of each case")) }
             }
-            div.scroll { (table(size, results.file.sweep.is_some())) }
+            div.scroll role="region" tabindex="0" aria-label="Throughput" { (table(size, results.file.sweep.is_some())) }
             @let contradicted = contradictions(size);
             @if contradicted > 0 {
                 p.note {

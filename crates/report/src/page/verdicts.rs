@@ -14,7 +14,7 @@ pub(super) fn verdicts(summary: &Summary) -> Markup {
     html! {
         section.verdicts {
             h2 { "Verdicts" }
-            div.scroll {
+            div.scroll role="region" tabindex="0" aria-label="Verdicts" {
                 table {
                     thead {
                         tr {
