@@ -9,6 +9,7 @@ mod loss;
 mod percentiles;
 mod range;
 mod scale;
+mod timeline;
 
 use maud::{Markup, html};
 
@@ -18,6 +19,7 @@ pub(crate) use history::{History, history};
 pub(crate) use loss::{LossView, loss};
 pub(crate) use percentiles::percentiles;
 pub(crate) use range::range;
+pub(crate) use timeline::cpu_timeline;
 
 /// Number of different colours, markers and dash patterns. After that they repeat.
 const LOOKS: usize = 6;

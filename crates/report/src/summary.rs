@@ -18,6 +18,7 @@ mod spread;
 mod steps;
 mod tenants;
 mod throughput;
+mod timeline;
 mod verdicts;
 
 use std::collections::BTreeMap;
@@ -50,6 +51,9 @@ pub(crate) use spread::percent_of;
 pub(crate) use steps::{Steps, measured};
 pub use tenants::{TenantsAt, TenantsFound, TenantsSummary};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
+#[cfg(test)]
+pub(crate) use timeline::CpuColumn;
+pub(crate) use timeline::{CpuTimeline, timeline};
 pub use verdicts::{Baselines, ObjectiveVerdict};
 pub(crate) use verdicts::{STARVED, value_text};
 

@@ -153,6 +153,8 @@ fn a_whole_study_has_every_section_and_fits() {
         "Loss against offered load",
         "Latency percentiles",
         "CPU usage",
+        "CPU usage over time",
+        "aria-label=\"Use of CPUs over time\"",
         "Comparison with published figures",
         "Losses and delays of the tester",
         "Every trial",

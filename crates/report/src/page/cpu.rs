@@ -5,8 +5,9 @@ use maud::{Markup, html};
 use quietwire_host::cpu::{CpuId, CpuList};
 use quietwire_study::{StudyFile, StudyResults};
 
+use crate::chart::{cpu_timeline, legend};
 use crate::format::{THIN, grouped, mpps, number, percent};
-use crate::summary::{CaseSummary, SizeSummary};
+use crate::summary::{CaseSummary, SizeSummary, timeline};
 
 pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
     let has_any = size.cases.iter().any(|case| !case.cpus.is_empty());
@@ -18,6 +19,7 @@ pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
                 div.heats {
                     @for case in &size.cases { (of_case(&results.file, case)) }
                 }
+                (over_time(results, size))
                 (threads(size))
             } @else {
                 p.none { "The store has no CPU data." }
@@ -52,6 +54,20 @@ fn of_case(file: &StudyFile, case: &CaseSummary) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Renders the use of the CPUs in the order of time.
+fn over_time(results: &StudyResults, size: &SizeSummary) -> Markup {
+    let Some(timeline) = timeline(results, &size.frame_size) else {
+        return html! {};
+    };
+    let place = |name: &str| size.cases.iter().position(|case| case.name == name);
+    html! {
+        h3 { "CPU usage over time" }
+        p.lead { "Trials of all rounds, valid or not. The strip above the CPUs has the colours of the cases; a darker field is a busier CPU." }
+        (legend(size.cases.iter().map(|case| case.name.as_str())))
+        figure { (cpu_timeline(&timeline, place)) }
     }
 }
 

@@ -83,7 +83,8 @@ fn accounts<'a>(trials: &[&'a TrialRecord]) -> Vec<&'a Activity> {
         .collect()
 }
 
-fn states(cpu: &CpuActivity) -> [(&'static str, f64); 10] {
+/// Returns the time of a CPU in each state, seconds.
+pub(super) fn states(cpu: &CpuActivity) -> [(&'static str, f64); 10] {
     [
         ("user", cpu.user_s),
         ("nice", cpu.nice_s),
