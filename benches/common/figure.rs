@@ -38,6 +38,8 @@ pub(crate) enum Figure {
     ThroughputBps,
     /// More than the Linux bridge in the same round.
     BeyondBridgeUs,
+    /// From the command to the finished page.
+    ReportS,
 }
 
 impl Figure {
@@ -69,6 +71,7 @@ impl Figure {
             Self::MaxUs => "longest, µs",
             Self::ThroughputBps => "Gbit/s",
             Self::BeyondBridgeUs => "beyond the Linux bridge, µs",
+            Self::ReportS => "page, s",
         }
     }
 
@@ -81,7 +84,7 @@ impl Figure {
             | Self::CleanPps
             | Self::LoadPps => (1e6, 2),
             Self::NdrPps => (1e6, 3),
-            Self::LoadedS => (1.0, 2),
+            Self::LoadedS | Self::ReportS => (1.0, 2),
             Self::ThroughputBps => (1e9, 2),
             Self::RateError => (0.01, 4),
             Self::GapP999 => (1.0, 3),

@@ -239,6 +239,9 @@ pub(crate) const TESTER: &str = "quietwire's tester";
 /// Cases of the tester alone: its ways to access frames.
 pub(crate) const IN_PLACE: &str = "in place";
 pub(crate) const IN_BUFFERS: &str = "in packet buffers";
+/// Case and side of the benchmark of reports.
+pub(crate) const TEN_THOUSAND: &str = "10,000 trials";
+pub(crate) const PAGE: &str = "study report";
 const TESTPMD: &str = "testpmd io";
 const CROSS_CONNECT: &str = "quietwire, cross-connect";
 const BRIDGE: &str = "quietwire, bridge, 1 MAC address";
@@ -368,6 +371,8 @@ pub(crate) const GOALS: &[Goal] = &[
     streams("guest, TCP from it: throughput", TCP_FROM_GUEST, GUEST, GUEST_BRIDGE, 0.8),
     round_trip_of("guest, ICMP: median round trip", GUEST_ECHO, GUEST, GUEST_BRIDGE),
     rate("kernel_ports", "guest, frames of 64 octets: rate", (SMALL_TO_GUEST, GUEST), (SMALL_TO_GUEST, GUEST_BRIDGE), 0.8),
+
+    goal("reports", "page of 10,000 trials, s", (TEN_THOUSAND, PAGE), Figure::ReportS, Ratio::Itself, AtMost, 2.0),
 
     repeated("simulated, capacity within 2 %"),
     repeated("simulated, capacity within 2 %, a tenth less in every twentieth trial"),
