@@ -48,7 +48,7 @@ pub use summary::{
     LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult, NeighbourShare,
     ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking, RepeatedRates,
     RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
-    TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
+    TenantsFound, TenantsSummary, ThreadShare, TrialProfile, UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;

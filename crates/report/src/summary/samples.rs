@@ -300,14 +300,16 @@ fn of_outcome(round: u32, outcome: SearchOutcome) -> Sample {
     }
 }
 
-fn of_signed(variation: &DelayVariation, point: Point) -> Option<f64> {
+/// Returns a value of the delay variation between consecutive frames; none without samples.
+pub(super) fn of_signed(variation: &DelayVariation, point: Point) -> Option<f64> {
     let times: &SignedSummary = &variation.ipdv;
     let percentiles = times.percentiles().map(|value| value.map(|ns| ns as f64));
     let value_ns = of_point(point, times.mean_ns, times.max_ns as f64, percentiles);
     value_ns.filter(|_| times.samples > 0)
 }
 
-fn of_times(times: &LatencySummary, point: Point) -> Option<f64> {
+/// Returns a value of a distribution of times; none without samples.
+pub(super) fn of_times(times: &LatencySummary, point: Point) -> Option<f64> {
     let percentiles = times.percentiles().map(|value| value.map(|ns| ns as f64));
     let value_ns = of_point(point, times.mean_ns, times.max_ns as f64, percentiles);
     value_ns.filter(|_| times.samples > 0)

@@ -11,6 +11,7 @@ use quietwire_study::{
 use serde::Serialize;
 
 use super::activity::neighbours;
+use super::profile::{TrialProfile, of_worst};
 use super::samples::samples;
 use super::steps::Steps;
 use crate::error::ReportError;
@@ -42,6 +43,9 @@ pub struct ObjectiveVerdict {
     /// Verdict and its grounds.
     #[serde(flatten)]
     pub judgement: Judgement,
+    /// Profile of the worst trial, if the verdict is *fail*. None if no single trial is the worst.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<TrialProfile>,
 }
 
 impl ObjectiveVerdict {
@@ -156,7 +160,13 @@ fn of_objective(
         unit: objective.unit(),
         rule: objective.rule(),
         judgement: judged(results, baselines, objective, size)?,
+        profile: None,
     };
+    if verdict.judgement.verdict == Verdict::Fail {
+        let mut cases = results.file.cases.iter();
+        let case = cases.find(|case| case.name == objective.case);
+        verdict.profile = case.and_then(|case| of_worst(results, size, case, &objective.measure()));
+    }
     verdict.name = objective.name.clone().unwrap_or_else(|| {
         format!(
             "{} of {} {}",

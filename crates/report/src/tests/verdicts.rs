@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use quietwire_study::Verdict;
+use quietwire_study::{StepKind, Verdict};
 
 use super::{SimulatedBench, StudyResults, assert_well_formed, results_of};
 use crate::{Baselines, ObjectiveVerdict, Report, Summary, badge, html, json, junit, text_table};
@@ -114,6 +114,55 @@ percentile = 100
 case = "quiet"
 at-most-us = 1000
 "#;
+
+#[test]
+fn a_failed_verdict_has_the_profile_of_the_worst_trial() {
+    let results = run(5, OBJECTIVES);
+    let found = verdicts(&results);
+    for one in &found {
+        let is_failed = one.judgement.verdict == Verdict::Fail;
+        assert_eq!(one.profile.is_some(), is_failed, "{}", one.name);
+    }
+    let profile = |index: usize| found[index].profile.as_ref().unwrap();
+    for index in [1, 3, 5] {
+        let profile = profile(index);
+        let (step, trial) = results.trials().nth(profile.trial - 1).unwrap();
+        assert_eq!(step.case_name, "noisy");
+        assert_eq!(step.round, profile.round);
+        assert_eq!(trial.result.loss_ratio, profile.loss_ratio);
+        assert!(!profile.cpus.is_empty() && !profile.threads.is_empty());
+    }
+    let of_noisy = || {
+        results
+            .trials()
+            .filter(|(step, trial)| step.case_name == "noisy" && trial.result.is_valid())
+    };
+    // The lowest rate that lost too much for the PDR.
+    let lowest = of_noisy()
+        .filter(|(step, _)| step.kind.searches_for("PDR"))
+        .filter(|(_, trial)| trial.result.loss_ratio > 0.005)
+        .map(|(_, trial)| trial.result.achieved_rate_pps)
+        .reduce(f64::min);
+    assert_eq!(Some(profile(1).achieved_rate_pps), lowest);
+    // The largest loss at the highest load of the sweep.
+    let largest = of_noisy()
+        .filter(|(step, _)| step.kind == StepKind::Sweep)
+        .map(|(_, trial)| trial.result.loss_ratio)
+        .reduce(f64::max);
+    assert_eq!(Some(profile(3).loss_ratio), largest);
+    let page = html(&results).unwrap();
+    assert_well_formed(&page);
+    assert!(page.contains(
+        "<summary>Worst trial: PDR of noisy at least 0.980 of quiet, 64 octets</summary>"
+    ));
+    assert!(page.contains(
+        "<summary>Worst trial: noisy &lt;latency&gt; &amp; &quot;more&quot;, 64 octets</summary>"
+    ));
+    let document = json(&results).unwrap();
+    let listed = document["summary"]["verdicts"][1]["profile"]["trial"].as_u64();
+    assert_eq!(listed, Some(profile(1).trial as u64));
+    assert!(document["summary"]["verdicts"][0].get("profile").is_none());
+}
 
 #[test]
 fn each_quantity_is_judged_from_the_store_alone() {

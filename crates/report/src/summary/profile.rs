@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Profile of the trial that speaks most against an objective that fails: what CPUs, threads and the device did in it.
+
+use std::collections::BTreeMap;
+
+use quietwire_study::{
+    Case, FrameSize, Measure, Quantity, StepKind, StepRecord, StudyResults, TrialRecord,
+};
+use serde::Serialize;
+
+use super::activity::{CpuShare, ThreadShare, cpus, threads};
+use super::samples::{of_signed, of_times};
+
+/// Profile of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrialProfile {
+    /// Its number in the list of all trials, from 1.
+    pub trial: usize,
+    /// Number of the round, from 0.
+    pub round: u32,
+    /// Step.
+    pub step: String,
+    /// Achieved rate, frames per second.
+    pub achieved_rate_pps: f64,
+    /// Share of the frames that were lost, 0 to 1.
+    pub loss_ratio: f64,
+    /// Largest round trip, nanoseconds; none if no frame returned.
+    pub latency_max_ns: Option<u64>,
+    /// CPUs.
+    pub cpus: Vec<CpuShare>,
+    /// Busy threads of device and tester.
+    pub threads: Vec<ThreadShare>,
+    /// What the device counts about its own work, by element and part, such as cycles by step. Empty if it counts nothing.
+    pub counters: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// Returns the profile of the worst valid trial of a quantity; none if no single trial is the worst, as for procedures and named loads.
+pub(super) fn of_worst(
+    results: &StudyResults,
+    size: FrameSize,
+    case: &Case,
+    measure: &Measure,
+) -> Option<TrialProfile> {
+    let is_own = |step: &StepRecord| step.case_name == case.name && step.frame_size == size;
+    let valid = (1..)
+        .zip(results.trials())
+        .filter(|(_, (step, trial))| is_own(step) && trial.result.is_valid());
+    let judged = valid.filter_map(|(number, (step, trial))| {
+        let badness = badness(results, size, case, measure, step, trial)?;
+        Some((badness, number, step, trial))
+    });
+    let worst = judged.max_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    worst.map(|(_, number, step, trial)| profile(number, step, trial))
+}
+
+/// Returns how much a trial speaks against the quantity; none if it does not count for it.
+fn badness(
+    results: &StudyResults,
+    size: FrameSize,
+    case: &Case,
+    measure: &Measure,
+    step: &StepRecord,
+    trial: &TrialRecord,
+) -> Option<f64> {
+    let result = &trial.result;
+    let is_latency = step.kind == StepKind::Latency && measure.load.is_none();
+    match &measure.quantity {
+        // The lowest rate that lost too much bounds the rate that is found.
+        Quantity::Rate(name) if step.kind.searches_for(name) => {
+            let mut goals = results.file.search.iter().flat_map(|search| &search.goals);
+            let goal = goals.find(|goal| goal.name == *name)?;
+            (result.loss_ratio > goal.loss_ratio).then_some(-result.achieved_rate_pps)
+        }
+        Quantity::Loss if step.kind == StepKind::Sweep => {
+            let load_pps = measure.load_percent?.of(results.max_rate_pps(case, size)?);
+            let is_at_load = (trial.request.offered_rate_pps / load_pps - 1.0).abs() < 1e-6;
+            is_at_load.then_some(result.loss_ratio)
+        }
+        Quantity::Latency if is_latency => of_times(&result.latency, measure.point),
+        Quantity::Pdv if is_latency => of_times(&result.variation.pdv, measure.point),
+        Quantity::Ipdv if is_latency => of_signed(&result.variation, measure.point),
+        _ => None,
+    }
+}
+
+fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfile {
+    let result = &trial.result;
+    let mut counters = BTreeMap::new();
+    for element in &trial.activity.elements {
+        let parts = element.own_view.iter().flat_map(|view| &view.parts);
+        for (part, view) in parts.filter(|(_, view)| !view.counters.is_empty()) {
+            counters.insert(format!("{} {part}", element.name), view.counters.clone());
+        }
+    }
+    TrialProfile {
+        trial: number,
+        round: step.round,
+        step: step.kind.to_string(),
+        achieved_rate_pps: result.achieved_rate_pps,
+        loss_ratio: result.loss_ratio,
+        latency_max_ns: (result.latency.samples > 0).then_some(result.latency.max_ns),
+        cpus: cpus(&[trial]),
+        threads: threads(&[trial]),
+        counters,
+    }
+}
