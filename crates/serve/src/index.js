@@ -69,6 +69,15 @@ async function studies() {
   ]));
 }
 
+function connections(all) {
+  const table = all.connections;
+  if (table === null) {
+    return `Connections: ${all.connections_unavailable}`;
+  }
+  const refused = Object.entries(table.refused).filter(([, count]) => count > 0).map(([reason, count]) => `, ${number(count)} refused (${reason})`);
+  return `Connections: ${number(table.total)} of ${number(table.max_entries)}, ${number(table.created_per_s)} new/s${refused.join("")}`;
+}
+
 async function view() {
   const all = await get("/api/switch");
   note("switch-note", `Running for ${number(all.uptime_s)} s`);
@@ -76,6 +85,7 @@ async function view() {
     port.name, port.state, number(port.rx_pps), number(port.tx_pps),
     Object.entries(port.drops).map(([reason, drop]) => `${reason}: ${number(drop.frames)} (${number(drop.pps)}/s)`).join(", "),
   ]));
+  note("connections-note", connections(all));
   fill("threads-rows", all.threads.map((thread) => [
     String(thread.cpu), percent(thread.load), number(thread.rx_pps),
     thread.steps.filter((step) => step.share > 0).map((step) => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The first page: stores, the switch and the partition. A script of its own refreshes it.
 
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Style of the page.
 const STYLE: &str = include_str!("index.css");
@@ -28,32 +28,28 @@ pub(crate) fn page() -> String {
                         h2 #studies { "Studies" }
                         p #studies-note role="status" { "Loading" }
                         table {
-                            thead {
-                                tr {
-                                    th { "store" } th { "study" } th { "state" } th { "steps" } th { "trials" } th { "invalid" }
-                                    th { "latest trial" }
-                                }
-                            }
+                            (head(&["store", "study", "state", "steps", "trials", "invalid", "latest trial"]))
                             tbody #studies-rows {}
                         }
                     }
                     section aria-labelledby="switch" {
                         h2 #switch { "Switch" }
-                        p #switch-note role="status" { "Loading" }
+                        p #switch-note { "Loading" }
                         table {
-                            thead { tr { th { "port" } th { "state" } th { "received, frames/s" } th { "sent, frames/s" } th { "drops" } } }
+                            (head(&["port", "state", "received, frames/s", "sent, frames/s", "drops"]))
                             tbody #ports-rows {}
                         }
                         table {
-                            thead { tr { th { "forwarding CPU" } th { "load" } th { "received, frames/s" } th { "steps" } } }
+                            (head(&["forwarding CPU", "load", "received, frames/s", "steps"]))
                             tbody #threads-rows {}
                         }
+                        p #connections-note {}
                     }
                     section aria-labelledby="partition" {
                         h2 #partition { "Partition" }
                         p #partition-note role="status" { "Loading" }
                         table {
-                            thead { tr { th { "check" } th { "verdict" } th { "expected" } th { "actual" } th { "remedy" } } }
+                            (head(&["check", "verdict", "expected", "actual", "remedy"]))
                             tbody #checks-rows {}
                         }
                     }
@@ -62,4 +58,11 @@ pub(crate) fn page() -> String {
         }
     }
     .into_string()
+}
+
+/// Renders the head of a table.
+fn head(labels: &[&str]) -> Markup {
+    html! {
+        thead { tr { @for label in labels { th scope="col" { (label) } } } }
+    }
 }

@@ -50,7 +50,7 @@ pub(crate) fn document() -> Value {
             },
             "/api/ready-made": { "get": data("The ready-made studies.", ready_made(), &[]) },
             "/api/started": { "get": data("The study that a client has started last.", started(), &[]) },
-            "/api/switch": { "get": data("A running switch: ports, load, cycles by step, drops by reason.", reference("Switch"), &[]) },
+            "/api/switch": { "get": data("A running switch: ports, load, cycles by step, drops by reason, connections.", reference("Switch"), &[]) },
             "/api/partition": { "get": data("The partition of the machine, with the checks that did not pass.", reference("Partition"), &[]) },
         },
         "components": {
@@ -197,6 +197,10 @@ fn schemas() -> Value {
             "remedy": { "type": ["string", "null"] }, "commands": { "type": "array", "items": text() },
         },
     });
+    let connections = of_members(json!({
+        "total": count(), "max_entries": count(), "created_per_s": rate(), "dropped_early": count(),
+        "refused": { "type": "object", "additionalProperties": count() },
+    }));
     json!({
         "Error": of_members(json!({ "error": text() })),
         "StoreEntry": {
@@ -225,6 +229,8 @@ fn schemas() -> Value {
         "Switch": of_members(json!({
             "uptime_s": { "type": "number", "minimum": 0 }, "interval_s": rate(),
             "ports": { "type": "array", "items": port }, "threads": { "type": "array", "items": thread },
+            "connections": { "anyOf": [{ "type": "null" }, connections] },
+            "connections_unavailable": { "type": ["string", "null"] },
         })),
         "Partition": of_members(json!({
             "is_applied": flag(), "passed": count(), "open": { "type": "array", "items": check },

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running switch, through its control socket: ports, load of forwarding CPUs, cycles by step, drops by reason. Rates are those since the
-//! sample before, which is at least a second older.
+//! A running switch, through its control socket: ports, load of forwarding CPUs, cycles by step, drops by reason, connections. Rates are
+//! those since the sample before, which is at least a second older.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use quietwire_switch::config::connections::ConnectionSelection;
 use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::{PortReport, StatsReport, ThreadCounts};
+use quietwire_switch::report::{ConnectionsReport, PortReport, StatsReport, ThreadCounts};
 use serde::Serialize;
 
 /// Shortest time between two samples.
@@ -30,6 +31,24 @@ pub(crate) struct SwitchView {
     pub(crate) ports: Vec<PortView>,
     /// Forwarding threads.
     pub(crate) threads: Vec<ThreadView>,
+    /// Tracked connections; none if they are unavailable.
+    pub(crate) connections: Option<ConnectionsView>,
+    /// Why connections are unavailable: for example, the switch tracks none.
+    pub(crate) connections_unavailable: Option<String>,
+}
+
+/// View of the connection table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ConnectionsView {
+    /// Connections, including expired ones that are not yet removed.
+    pub(crate) total: u64,
+    pub(crate) max_entries: u64,
+    /// New connections per second.
+    pub(crate) created_per_s: Option<f64>,
+    /// Refused connections by reason.
+    pub(crate) refused: BTreeMap<String, u64>,
+    /// Connections dropped early, in favour of new ones.
+    pub(crate) dropped_early: u64,
 }
 
 /// View of a port.
@@ -82,6 +101,8 @@ struct Counters {
     taken: Instant,
     ports: Vec<PortReport>,
     stats: StatsReport,
+    /// The connection table, or why it is unavailable.
+    connections: Result<ConnectionsReport, String>,
 }
 
 /// Samples a switch.
@@ -120,11 +141,21 @@ impl SwitchSampler {
         let now = Counters {
             stats: ask(&self.socket, &show(Subject::Stats)).map_err(failed)?,
             ports: ask(&self.socket, &show(Subject::Ports)).map_err(failed)?,
+            connections: ask(&self.socket, &connections()).map_err(failed),
             taken: Instant::now(),
         };
         let view = view(before.as_ref().map(|(counters, _)| counters), &now);
         *latest = Some((now, view.clone()));
         Ok(view)
+    }
+}
+
+/// Returns the request for the totals of the connection table.
+fn connections() -> Request {
+    Request::ShowConnections {
+        selection: ConnectionSelection::default(),
+        limit: 1,
+        from: 0,
     }
 }
 
@@ -178,11 +209,27 @@ fn view(before: Option<&Counters>, now: &Counters) -> SwitchView {
             steps: steps.unwrap_or_default(),
         }
     });
+    let of_table = |counters: &Counters| counters.connections.clone().ok();
+    let tracked = of_table(now).map(|table| {
+        let then = before.and_then(of_table);
+        ConnectionsView {
+            total: table.total,
+            max_entries: table.max_entries,
+            created_per_s: rate(
+                then.map(|then| then.counters.created),
+                table.counters.created,
+            ),
+            refused: table.counters.refused,
+            dropped_early: table.counters.dropped_early,
+        }
+    });
     SwitchView {
         uptime_s: now.stats.uptime_s,
         interval_s,
         ports: ports.collect(),
         threads: threads.collect(),
+        connections: tracked,
+        connections_unavailable: now.connections.as_ref().err().cloned(),
     }
 }
 
@@ -215,7 +262,9 @@ fn steps(then: &ThreadCounts, now: &ThreadCounts) -> Vec<StepView> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_switch::report::{PortCounts, PortDrop, PortDrops, StepCounts};
+    use quietwire_switch::report::{
+        ConnectionCounters, PortCounts, PortDrop, PortDrops, StepCounts,
+    };
 
     use super::*;
     use crate::tests::assert_schema;
@@ -259,6 +308,17 @@ mod tests {
                 threads: vec![thread],
                 ..StatsReport::default()
             },
+            connections: Ok(ConnectionsReport {
+                connections: Vec::new(),
+                next: None,
+                total: frames / 2,
+                max_entries: 1000,
+                octets: 4096,
+                counters: ConnectionCounters {
+                    created: frames,
+                    ..ConnectionCounters::default()
+                },
+            }),
         }
     }
 
@@ -290,6 +350,16 @@ mod tests {
         assert_eq!((thread.cpu, thread.load), (3, Some(0.75)));
         assert_eq!(thread.steps[1].cycles_per_frame, Some(300.0));
         assert_eq!(thread.steps[0].cycles_per_frame, None);
+        let tracked = second.connections.as_ref().unwrap();
+        assert_eq!((tracked.total, tracked.created_per_s), (150, Some(100.0)));
+        // A switch that tracks no connections.
+        let none = Counters {
+            connections: Err("no connections are tracked".to_owned()),
+            ..now.clone()
+        };
+        let without = view(Some(&before), &none);
+        assert!(without.connections.is_none() && without.connections_unavailable.is_some());
+        assert_schema("Switch", &without);
         // After a restart there are no rates.
         let restarted = counters(start + Duration::from_secs(3), 1.0, 50);
         assert_eq!(view(Some(&now), &restarted).interval_s, None);
