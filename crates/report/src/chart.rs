@@ -5,6 +5,7 @@
 mod bars;
 mod distribution;
 mod history;
+mod load;
 mod loss;
 mod percentiles;
 mod range;
@@ -16,6 +17,7 @@ use maud::{Markup, html};
 pub(crate) use bars::{Bar, BarGroup, bars};
 pub(crate) use distribution::distribution;
 pub(crate) use history::{History, history};
+pub(crate) use load::{LoadView, load};
 pub(crate) use loss::{LossView, loss};
 pub(crate) use percentiles::percentiles;
 pub(crate) use range::range;

@@ -6,6 +6,7 @@ mod cpu;
 mod findings;
 mod glance;
 mod latency;
+mod load;
 mod losses;
 mod method_tables;
 pub(crate) mod published;
@@ -131,6 +132,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         @if throughput::is_wanted(results) {
             (throughput::loss(size))
         }
+        (load::load(size))
         (latency::percentiles(size))
         (latency::variation(size))
         (method_tables::method_tables(size))

@@ -10,6 +10,7 @@ use quietwire_study::{Goal, StepKind, StepRecord, TrialRecord};
 use quietwire_tester::TrialResult;
 
 use super::case::CaseSummary;
+use super::cycles::element_of;
 use super::spread::Spread;
 use super::steps::{Steps, of_kind};
 
@@ -263,14 +264,14 @@ fn of_rate(
     }
 }
 
-/// Returns the loads of the sweep with the results at each, in ascending order.
-fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a TrialResult>)> {
+/// Returns the loads of the sweep with the trials at each, in ascending order.
+fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a TrialRecord>)> {
     let mut loads: Vec<(f64, Vec<_>)> = Vec::new();
     for trial in of_kind(steps, &StepKind::Sweep).flat_map(|step| &step.trials) {
         let load = trial.request.offered_rate_pps;
         match loads.iter_mut().find(|(known, _)| *known == load) {
-            Some((_, results)) => results.push(&trial.result),
-            None => loads.push((load, vec![&trial.result])),
+            Some((_, trials)) => trials.push(trial),
+            None => loads.push((load, vec![trial])),
         }
     }
     loads.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -278,23 +279,36 @@ fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a TrialResult>)> {
 }
 
 pub(super) fn sweep(steps: &Steps<'_>) -> Vec<SweepPoint> {
-    let of_load = |(load_pps, all): (f64, Vec<&TrialResult>)| {
-        let valid = || all.iter().filter(|result| result.is_valid());
-        let spread =
-            |figure: fn(&TrialResult) -> f64| Spread::of(valid().map(|it| figure(it)).collect());
+    let of_load = |(load_pps, all): (f64, Vec<&TrialRecord>)| {
+        let valid = || all.iter().filter(|trial| trial.result.is_valid());
+        let known = |figure: fn(&TrialRecord) -> Option<f64>| {
+            Spread::of(valid().filter_map(|trial| figure(trial)).collect())
+        };
+        let spread = |figure: fn(&TrialResult) -> f64| {
+            Spread::of(valid().map(|trial| figure(&trial.result)).collect())
+        };
         SweepPoint {
             load_pps,
             offered_pps: spread(|result| result.achieved_rate_pps)
                 .map_or(load_pps, |achieved| achieved.median),
             loss_ratio: spread(|result| result.loss_ratio),
             forwarding_pps: spread(|result| result.forwarding_rate_pps),
-            lost_frames: valid().map(|result| result.lost_frames).sum(),
-            offered_frames: valid().map(|result| result.offered_frames).sum(),
+            latency_p99_ns: known(|trial| trial.result.latency.p99_ns.map(|ns| ns as f64)),
+            device_cpus: known(device_cpus),
+            lost_frames: valid().map(|trial| trial.result.lost_frames).sum(),
+            offered_frames: valid().map(|trial| trial.result.offered_frames).sum(),
             trials: all.len(),
             valid_trials: valid().count(),
         }
     };
     loads(steps).into_iter().map(of_load).collect()
+}
+
+/// Returns the CPU time of the device per second.
+fn device_cpus(trial: &TrialRecord) -> Option<f64> {
+    let elapsed_s = trial.activity.machine.as_ref()?.elapsed_s;
+    let element = element_of(trial)?;
+    (elapsed_s > 0.0).then(|| element.cpu_time_s / elapsed_s)
 }
 
 /// Sets the highest load of each case: the highest at which all cases with the same 100 % had a valid trial. Cases at different loads
@@ -361,6 +375,8 @@ mod tests {
                     offered_pps: *load_pps,
                     loss_ratio: Spread::of(vec![0.0]),
                     forwarding_pps: Spread::of(vec![*forwarded]),
+                    latency_p99_ns: None,
+                    device_cpus: None,
                     lost_frames: 0,
                     offered_frames: 1_000_000,
                     trials: 1,
@@ -372,6 +388,8 @@ mod tests {
                 offered_pps: *load_pps,
                 loss_ratio: None,
                 forwarding_pps: None,
+                latency_p99_ns: None,
+                device_cpus: None,
                 lost_frames: 0,
                 offered_frames: 0,
                 trials: 1,

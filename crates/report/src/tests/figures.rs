@@ -98,6 +98,15 @@ fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
                 .collect();
             let median = point.loss_ratio.as_ref().unwrap().median;
             assert_eq!(median, median_of(losses));
+            let latencies: Vec<f64> = sweep()
+                .filter(|(_, trial)| trial.request.offered_rate_pps == point.load_pps)
+                .filter_map(|(_, trial)| Some(trial.result.latency.p99_ns? as f64))
+                .collect();
+            let median = point.latency_p99_ns.as_ref().map(|p99| p99.median);
+            assert_eq!(
+                median,
+                (!latencies.is_empty()).then(|| median_of(latencies))
+            );
         }
     }
 }

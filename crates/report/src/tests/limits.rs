@@ -47,6 +47,11 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
         ("S", crate::CycleSource::Counted)
     );
     assert_eq!(cycles.cycles.median, 250.0);
+    // Half a second of CPU time in 1.3 seconds.
+    let used = summary.sizes[0].cases[0].sweep[0].device_cpus.as_ref();
+    assert_eq!(used.unwrap().median, 0.5 / 1.3);
+    let chart = "aria-label=\"CPUs of the device against offered load\"";
+    assert!(page.contains(chart));
     assert!(page.contains("Cycles per frame") && page.contains(">250<"));
     assert!(text_table(&summary, None).contains("cycles per frame"));
 
@@ -69,7 +74,8 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
     assert!(page.contains("≤\u{202f}"));
     let (summary, page) = checked(&whole());
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
-    assert!(!page.contains("Cycles per frame"));
+    assert!(!page.contains("Cycles per frame") && !page.contains(chart));
+    assert!(page.contains("aria-label=\"99 % of round trips against offered load\""));
 }
 
 #[test]

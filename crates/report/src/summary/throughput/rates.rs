@@ -49,6 +49,10 @@ pub struct SweepPoint {
     pub loss_ratio: Option<Spread>,
     /// Forwarding rate over the rounds, frames per second. None without valid trials.
     pub forwarding_pps: Option<Spread>,
+    /// 99th percentile of the round trips over the rounds, nanoseconds. None if no valid trial has enough frames.
+    pub latency_p99_ns: Option<Spread>,
+    /// CPUs that the device used over the rounds: its CPU time per second. None if it is unknown.
+    pub device_cpus: Option<Spread>,
     /// Frames lost in all valid trials.
     pub lost_frames: u64,
     /// Frames offered in all valid trials.
