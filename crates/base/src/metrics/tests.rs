@@ -14,7 +14,7 @@ const PARTS: [&str; 3] = ["switch", "partition", "study"];
 /// Labels that Prometheus adds to all samples of a target.
 const OF_TARGET: [&str; 2] = ["instance", "job"];
 /// Keywords of PromQL before a list of labels.
-const GROUPINGS: [&str; 4] = ["by (", "without (", "on (", "group_left ("];
+const GROUPINGS: [&str; 4] = [" by (", " without (", " on (", " group_left ("];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -31,12 +31,9 @@ fn names_follow_the_conventions() {
     assert_eq!(names.len(), Metric::ALL.len());
     for metric in Metric::ALL {
         let name = metric.name();
-        let is_of_part = |part: &&str| name.starts_with(&format!("quietwire_{part}_"));
-        assert_eq!(
-            PARTS.iter().filter(|part| is_of_part(part)).count(),
-            1,
-            "{name}"
-        );
+        let parts = PARTS.iter();
+        let own = parts.filter(|part| name.starts_with(&format!("quietwire_{part}_")));
+        assert_eq!(own.count(), 1, "{name}");
         let is_counter = metric.kind() == MetricKind::Counter;
         assert_eq!(name.ends_with("_total"), is_counter, "{name}");
         for word in metric.labels().iter().chain([&name]) {
@@ -95,11 +92,10 @@ fn named(name: &str) -> Option<(Metric, bool)> {
     bucket.or(whole.map(|metric| (metric, false)))
 }
 
-/// Returns the words of a list between commas, without what follows an operator or a blank in each: labels in `{a="b", c=~"d"}`.
+/// Returns the words of a list between commas, each without what follows an operator or a blank: the labels in `{a="b", c=~"d"}`.
 fn words(list: &str) -> impl Iterator<Item = &str> {
-    let word = |part: &str| part.trim().split(['=', '!', ' ']).next().map(str::len);
     list.split(',')
-        .filter_map(move |part| Some(&part.trim()[..word(part)?]))
+        .filter_map(|part| part.trim().split(['=', '!', ' ']).next())
         .filter(|word| !word.is_empty())
 }
 
