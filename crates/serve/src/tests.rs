@@ -122,7 +122,7 @@ impl Documented {
         let all = paths.flat_map(|(path, methods)| {
             let methods = methods.as_object().unwrap().keys();
             let methods = methods.filter(|method| *method != "parameters");
-            methods.map(|method| (method.clone(), path.clone()))
+            methods.map(move |method| (method.clone(), path.clone()))
         });
         all.collect()
     }
