@@ -10,6 +10,7 @@ mod loss;
 mod percentiles;
 mod range;
 mod scale;
+mod search;
 mod timeline;
 
 use maud::{Markup, html};
@@ -21,6 +22,7 @@ pub(crate) use load::{LoadView, load};
 pub(crate) use loss::{LossView, loss};
 pub(crate) use percentiles::percentiles;
 pub(crate) use range::range;
+pub(crate) use search::{SearchTrial, search};
 pub(crate) use timeline::cpu_timeline;
 
 /// Number of different colours, markers and dash patterns. After that they repeat.

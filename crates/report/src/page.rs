@@ -12,6 +12,7 @@ mod method_tables;
 pub(crate) mod published;
 pub(crate) mod ranking;
 mod record;
+mod searches;
 mod throughput;
 mod verdicts;
 pub(crate) mod words;
@@ -131,6 +132,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         }
         @if throughput::is_wanted(results) {
             (throughput::loss(size))
+            (searches::searches(results, size))
         }
         (load::load(size))
         (latency::percentiles(size))
