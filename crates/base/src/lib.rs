@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, processes and the formats of `/proc` that describe them, lock files,
 //! storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations in
-//! TOML files, network namespaces and requests to rtnetlink, rate limits, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters,
-//! the list of Prometheus metrics and their text format, a fuzzer and failing storage for tests.
+//! TOML files, network namespaces and requests to rtnetlink, rate limits, the size of a burst, idle behaviour of forwarding threads, use of
+//! seccomp filters, the list of Prometheus metrics and their text format, a fuzzer and failing storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
