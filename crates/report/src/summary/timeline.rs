@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Use of the CPUs over the time of a study. If there are many trials, a column has several.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quietwire_monitor::CpuActivity;
 use quietwire_study::StudyResults;
@@ -78,17 +78,20 @@ fn column(trials: &[Observed<'_>], cpus: &[u32]) -> CpuColumn {
             cases.push(trial.case.to_owned());
         }
     }
-    let busy = cpus.iter().map(|cpu| {
-        let all = trials.iter().flat_map(|trial| trial.cpus);
-        let own = all.filter(|one| one.cpu == *cpu);
-        let (mut busy_s, mut whole_s) = (0.0, 0.0);
-        for (state, seconds) in own.flat_map(states) {
-            whole_s += seconds;
+    // Time in which each CPU was not idle, and the whole time, seconds.
+    let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for cpu in trials.iter().flat_map(|trial| trial.cpus) {
+        let (busy_s, whole_s) = sums.entry(cpu.cpu).or_default();
+        for (state, seconds) in states(cpu) {
+            *whole_s += seconds;
             if !matches!(state, "idle" | "iowait") {
-                busy_s += seconds;
+                *busy_s += seconds;
             }
         }
-        (whole_s > 0.0).then(|| busy_s / whole_s)
+    }
+    let busy = cpus.iter().map(|cpu| {
+        let (busy_s, whole_s) = sums.get(cpu)?;
+        (*whole_s > 0.0).then(|| busy_s / whole_s)
     });
     CpuColumn {
         busy: busy.collect(),
