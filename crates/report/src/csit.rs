@@ -12,12 +12,10 @@ use serde_json::{Map, Value, json};
 
 use crate::error::ReportError;
 use crate::format;
-use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, Summary};
+use crate::summary::{AROUND_FRAME, CaseSummary, GoalSummary, SearchOutcome, Summary};
 
 /// Version of CSIT's test model.
 const MODEL: &str = "1.5.0";
-/// Octets of each frame on the wire beside the frame: preamble, start delimiter and gap (IEEE 802.3).
-const AROUND_FRAME: f64 = 20.0;
 const BITS: f64 = 8.0;
 
 /// One test of CSIT.

@@ -146,6 +146,20 @@ pub struct SizeSummary {
     pub published: Vec<PublishedRow>,
 }
 
+/// Octets of each frame on the wire beside the frame: preamble, start delimiter and gap (IEEE 802.3, clauses 3.1.1 and 4.4.2).
+pub(crate) const AROUND_FRAME: f64 = 20.0;
+
+impl SizeSummary {
+    /// Returns the bits of a frame on the wire, of a mix their mean; none if the size is unknown.
+    pub(crate) fn wire_bits(&self) -> Option<f64> {
+        let octets = match &self.mix {
+            Some(mix) => mix.mean_octets(),
+            None => self.frame_size.parse().ok()?,
+        };
+        Some((octets + AROUND_FRAME) * 8.0)
+    }
+}
+
 /// Composition of a mix of frame sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MixSummary {
@@ -171,6 +185,18 @@ impl MixSummary {
             genome: sizes.genome()?.to_owned(),
             shares: SizeShare::of_composition(sizes.composition()),
         })
+    }
+
+    /// Returns the mean size, octets with FCS.
+    fn mean_octets(&self) -> f64 {
+        let sums = self.shares.iter().map(|share| {
+            let frames = f64::from(share.frames);
+            (f64::from(share.octets) * frames, frames)
+        });
+        let (octets, frames) = sums.fold((0.0, 0.0), |(octets, frames), (more, number)| {
+            (octets + more, frames + number)
+        });
+        octets / f64::max(frames, 1.0)
     }
 }
 

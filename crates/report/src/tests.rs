@@ -255,6 +255,10 @@ fn several_frame_sizes_have_a_part_each() {
     assert_eq!(json["mix"]["shares"][1]["octets"], 594);
     assert_eq!(json["mix"]["shares"][1]["frames"], 4);
     assert_eq!(summary.sizes[0].mix, None);
+    let wire_bits: Vec<_> = summary.sizes.iter().map(|size| size.wire_bits()).collect();
+    let of_mix = ((7.0 * 64.0 + 4.0 * 594.0 + 1518.0) / 12.0 + 20.0) * 8.0;
+    assert_eq!(wire_bits, [Some(672.0), Some(12304.0), Some(of_mix)]);
+    assert!(page.contains("Gbit/s on the wire"));
     let ids: Vec<_> = page
         .match_indices("clipPath id=\"")
         .map(|(at, lead)| page[at + lead.len()..].split('"').next().unwrap())

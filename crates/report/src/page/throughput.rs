@@ -164,15 +164,16 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
     let goals = size.cases.first().map(|case| &case.goals);
     let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
     let has_limits = size.cases.iter().any(CaseSummary::has_limits);
+    let wire_bits = size.wire_bits();
     html! {
         table {
             thead {
                 tr {
                     th rowspan="2" scope="col" { "Case" }
                     @for goal in goals.into_iter().flatten() {
-                        th.num colspan="3" scope="colgroup" { (goal.name) ", " (format::allows(goal.loss_ratio)) }
+                        th.num colspan="4" scope="colgroup" { (goal.name) ", " (format::allows(goal.loss_ratio)) }
                     }
-                    @if has_sweep { th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" } }
+                    @if has_sweep { th.num colspan="4" scope="colgroup" { "Forwarded at the highest load" } }
                     @if has_cycles { th.num rowspan="2" scope="col" { "Cycles per frame" } }
                     @if has_limits { th rowspan="2" scope="col" { "Limited by" } }
                 }
@@ -187,8 +188,8 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
                 @for case in &size.cases {
                     tr {
                         th scope="row" { (case.name) }
-                        @for goal in &case.goals { (goal_cells(goal)) }
-                        @if has_sweep { (top_cells(case)) }
+                        @for goal in &case.goals { (goal_cells(goal, wire_bits)) }
+                        @if has_sweep { (top_cells(case, wire_bits)) }
                         @if has_cycles { td.num { (words::cycles(case.cycles.as_ref())) } }
                         @if has_limits { td { (words::limit(case)) } }
                     }
@@ -201,12 +202,13 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
 fn column_heads(baseline: &str) -> Markup {
     html! {
         th.num.first scope="col" { "Mpps" }
+        th.num scope="col" { "Gbit/s on the wire" }
         th.num scope="col" { "rounds" }
         th.num scope="col" { "% of " (baseline) }
     }
 }
 
-fn goal_cells(goal: &GoalSummary) -> Markup {
+fn goal_cells(goal: &GoalSummary, wire_bits: Option<f64>) -> Markup {
     let (rate, rounds) = match &goal.rate_pps {
         Some(rate) if rate.median > 0.0 => {
             let at_least = if goal.is_lower_limit_only {
@@ -224,6 +226,7 @@ fn goal_cells(goal: &GoalSummary) -> Markup {
     };
     html! {
         td.num.first { (rate) }
+        td.num { (on_wire(goal.rate_pps.as_ref().map(|rate| rate.median), wire_bits)) }
         td.num.dim { (rounds) }
         td.num { (goal_percent(goal)) }
     }
@@ -241,15 +244,23 @@ fn goal_percent(goal: &GoalSummary) -> String {
     }
 }
 
-fn top_cells(case: &CaseSummary) -> Markup {
+/// Formats a rate as Gbit/s on the wire.
+fn on_wire(rate_pps: Option<f64>, wire_bits: Option<f64>) -> String {
+    let bps = rate_pps.zip(wire_bits).map(|(rate, bits)| rate * bits);
+    let bps = bps.filter(|bps| *bps > 0.0);
+    bps.map_or_else(|| "–".to_owned(), |bps| format::number(bps / 1e9))
+}
+
+fn top_cells(case: &CaseSummary, wire_bits: Option<f64>) -> Markup {
     html! {
         @match &case.highest_load {
             Some(top) => {
                 td.num.first title={ "offered: " (format::rate(top.offered_pps)) } { (format::mpps(top.forwarding_pps.median)) }
+                td.num { (on_wire(Some(top.forwarding_pps.median), wire_bits)) }
                 td.num.dim { (words::range_mpps(&top.forwarding_pps)) }
                 td.num { (top.percent_of_baseline.map_or_else(|| "–".to_owned(), format::percent)) }
             }
-            None => { td.num.first { "not measured" } td {} td.num { "–" } }
+            None => { td.num.first { "not measured" } td {} td {} td.num { "–" } }
         }
     }
 }
@@ -284,5 +295,19 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
                 p.none { "No trial of a search or sweep is valid." }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_on_the_wire_has_preambles_and_gaps() {
+        // 14.88 Mpps of 64 octets are 10 Gbit/s.
+        assert_eq!(on_wire(Some(1e10 / 672.0), Some(672.0)), "10.0");
+        assert_eq!(on_wire(Some(0.0), Some(672.0)), "–");
+        assert_eq!(on_wire(Some(1e6), None), "–");
+        assert_eq!(on_wire(None, Some(672.0)), "–");
     }
 }
