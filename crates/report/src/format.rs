@@ -120,6 +120,16 @@ pub(crate) fn time_ns(time_ns: f64) -> String {
     format!("{}{THIN}{unit}", number(value))
 }
 
+/// Formats a time in nanoseconds with its sign.
+pub(crate) fn signed_time_ns(ns: i64) -> String {
+    let time = time_ns(ns.unsigned_abs() as f64);
+    match ns.signum() {
+        -1 => format!("−{time}"),
+        1 => format!("+{time}"),
+        _ => time,
+    }
+}
+
 /// Formats a time, from nanoseconds, marked as an upper bound if too much of it may be latency of the tester.
 pub(crate) fn latency_ns(latency_ns: f64, own_ns: Option<f64>) -> String {
     let time = time_ns(latency_ns);

@@ -22,6 +22,7 @@ const ALL: &[MethodTable] = &[
     loss_distribution::TABLE,
     forwarding_rate::TABLE,
     latency_plan::TABLE,
+    latency_plan::VARIATION,
     soak::TABLE,
     procedure::TABLE,
     connections::TABLE,

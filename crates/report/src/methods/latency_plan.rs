@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Latency at the rates that the search found.
+//! Latency and delay variation at the rates that the search found.
 
-use super::table::{MethodTable, NONE, by_round};
+use super::table::{MethodTable, NONE, by_round, or_none};
 use crate::format;
 use crate::summary::{LatencyAtLoad, MethodFigures, RoundTrip};
 
@@ -39,4 +39,42 @@ fn row(load: &LatencyAtLoad) -> Vec<String> {
     cells.extend(PERCENTILES.map(percentile));
     cells.push(of(RoundTrip::max_text));
     cells
+}
+
+pub(super) const VARIATION: MethodTable = MethodTable {
+    title: "Delay variation at the rates found",
+    lead: "Of the same round trips (RFC 5481): IPDV is the difference to the frame sent before in the same flow, PDV that to the minimum of the trial. A percentile is missing if there are too few frames for it.",
+    labels: &["case", "round", "load"],
+    head: &[
+        "Mpps", "IPDV p50", "IPDV p90", "IPDV max", "PDV p50", "PDV p90", "PDV max",
+    ],
+    rows: |case| {
+        by_round(case, |figures| match figures {
+            MethodFigures::LatencyPlan { loads } => {
+                loads.iter().filter_map(variation_row).collect()
+            }
+            _ => Vec::new(),
+        })
+    },
+};
+
+/// Returns the cells of a load; none if its trial has no delay variation.
+fn variation_row(load: &LatencyAtLoad) -> Option<Vec<String>> {
+    let variation = &load.round_trip.as_ref()?.variation;
+    let (ipdv, pdv) = (&variation.ipdv, &variation.pdv);
+    if pdv.samples == 0 {
+        return None;
+    }
+    let signed = |ns: Option<i64>| ns.map_or_else(|| NONE.to_owned(), format::signed_time_ns);
+    let plain = |ns: Option<u64>| or_none(ns.map(|ns| ns as f64), format::time_ns);
+    Some(vec![
+        load.stands_for.join(", "),
+        format::mpps(load.rate_pps),
+        signed(ipdv.p50_ns),
+        signed(ipdv.p90_ns),
+        signed((ipdv.samples > 0).then_some(ipdv.max_ns)),
+        plain(pdv.p50_ns),
+        plain(pdv.p90_ns),
+        plain(Some(pdv.max_ns)),
+    ])
 }

@@ -211,7 +211,7 @@ fn variation_rows(case: &str, frames: &str, variation: &DelayVariation) -> Marku
     if pdv.samples == 0 {
         return html! {};
     }
-    let signed = |ns: Option<i64>| ns.map_or_else(|| "–".to_owned(), signed_time);
+    let signed = |ns: Option<i64>| ns.map_or_else(|| "–".to_owned(), format::signed_time_ns);
     let plain = |ns: u64| format::time_ns(ns as f64);
     html! {
         tr {
@@ -234,16 +234,6 @@ fn variation_rows(case: &str, frames: &str, variation: &DelayVariation) -> Marku
             td.num { (grouped(pdv.samples)) }
             td.num { "–" }
         }
-    }
-}
-
-/// Formats a time with its sign.
-fn signed_time(ns: i64) -> String {
-    let time = format::time_ns(ns.unsigned_abs() as f64);
-    match ns.signum() {
-        -1 => format!("−{time}"),
-        1 => format!("+{time}"),
-        _ => time,
     }
 }
 

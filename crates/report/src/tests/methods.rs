@@ -82,12 +82,28 @@ fn further_methods_have_a_table_each_and_figures_for_programs() {
         "Loss distribution",
         "Forwarding rate at maximum load",
         "Latency at the rates found",
+        "Delay variation at the rates found",
         "Soak",
     ] {
         assert!(page.contains(&format!("<h2>{title}</h2>")), "{title}");
         assert!(text.contains(title), "{title}");
     }
     assert!(page.contains("Loss by percentile of trials"));
+    let plan = &summary.sizes[0].cases[0].methods[2].figures;
+    let crate::MethodFigures::LatencyPlan { loads } = plan else {
+        panic!("{plan:?}");
+    };
+    let trips = loads.iter().filter_map(|load| load.round_trip.as_ref());
+    assert!(trips.clone().count() > 1);
+    for trip in trips {
+        let (ipdv, pdv) = (trip.variation.ipdv.max_ns, trip.variation.pdv.max_ns);
+        for shown in [
+            crate::format::signed_time_ns(ipdv),
+            crate::format::time_ns(pdv as f64),
+        ] {
+            assert!(page.contains(&format!(">{shown}<")), "{shown}");
+        }
+    }
     let document = json(&results).unwrap();
     let methods = &document["summary"]["sizes"][0]["cases"][0]["methods"];
     let names: Vec<&str> = methods
