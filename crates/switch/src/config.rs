@@ -28,7 +28,7 @@ pub use ports::AddPort;
 pub use quietwire_base::{Idle, Seccomp};
 pub use quietwire_tables::filter::{
     DescribedPacket, Dscp, EtherType, FlagList, OrSet, PacketMatch, Ports, Protocol, RuleMatch,
-    TcpFlags,
+    TcpFlags, parse_prefix,
 };
 pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,

@@ -32,13 +32,14 @@ pub use effects::{RuleEffect, RuleEffects};
 pub use element::{Element, SetField, SetType};
 pub use guard::{GUARD_MAX, SourceGuard};
 pub use malformed::Malformation;
-pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
+pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case, parse_prefix};
 pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern, describe_frame};
 pub use reject::Rejection;
 pub use rewrite::{clamp_mss, set_dscp};
 pub use rule_match::{
-    Dscp, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags, rule_in_snake_case,
+    Dscp, FieldValue, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags,
+    rule_in_snake_case,
 };
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};

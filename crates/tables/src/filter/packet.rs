@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Known EtherType names; others are numbers.
 const ETHERTYPES: [(&str, u16); 4] = [
@@ -32,6 +33,25 @@ const PROTOCOLS: [(&str, u8); 14] = [
     ("sctp", 132),
     ("udplite", 136),
 ];
+
+/// Parses a prefix of a rule. An address alone is a prefix of its full length.
+///
+/// # Errors
+/// The text is neither a prefix nor an address.
+pub fn parse_prefix(text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| {
+            format!("'{text}' is not a prefix (examples: 10.0.0.0/8, 192.0.2.7, 2001:db8::/32)")
+        })
+}
+
+/// Deserialises a prefix, as [`parse_prefix`] reads it.
+fn optional_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNet>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let prefix = text.as_deref().map(parse_prefix).transpose();
+    prefix.map_err(D::Error::custom)
+}
 
 /// EtherType: a name like `lldp`, or a number like `0x88cc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,10 +211,18 @@ pub struct PacketMatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
     /// Source prefix.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_prefix",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub source: Option<IpNet>,
     /// Destination prefix.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_prefix",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub destination: Option<IpNet>,
     /// Source port.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,6 +332,33 @@ impl PacketMatch {
                 "frames of ethertype {ethertype} carry no IP (set either the ethertype, or protocol and prefixes)"
             )),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_without_a_length_is_a_single_address() {
+        for (text, written) in [
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("2001:db8::1", "2001:db8::1/128"),
+            ("fd00::/8", "fd00::/8"),
+        ] {
+            assert_eq!(parse_prefix(text).unwrap().to_string(), written);
+            let json = format!(r#"{{"source":"{text}","destination":"{text}"}}"#);
+            let packet: PacketMatch = serde_json::from_str(&json).unwrap();
+            assert_eq!(packet.source.unwrap().to_string(), written);
+            assert_eq!(packet.source, packet.destination);
+            let again = serde_json::to_string(&packet).unwrap();
+            assert_eq!(serde_json::from_str::<PacketMatch>(&again).unwrap(), packet);
+        }
+        for wrong in ["", "10.0.0", "10.0.0.0/33", "::/129", "10.0.0.1/"] {
+            let error = parse_prefix(wrong).unwrap_err();
+            assert!(error.contains("is not a prefix"), "{error}");
         }
     }
 }

@@ -9,7 +9,7 @@ use quietwire_packet::MacAddress;
 use serde::{Deserialize, Serialize};
 
 use super::element::{SetField, SetType};
-use super::packet::{EtherType, PacketMatch, Ports, Protocol, as_text};
+use super::packet::{EtherType, PacketMatch, Ports, Protocol, as_text, parse_prefix};
 
 /// TCP flags and their bits (RFC 9293, section 3.1), in the words of nftables.
 const FLAGS: [(&str, u8); 8] = [
@@ -75,15 +75,40 @@ pub struct Dscp(pub u8);
 #[serde(try_from = "String", into = "String")]
 pub struct SetName(pub String);
 
+/// A value of a field that rules compare with a value or a set.
+pub trait FieldValue: Sized {
+    /// Parses the value.
+    ///
+    /// # Errors
+    /// The text is no value of the field.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+impl FieldValue for IpNet {
+    fn read(text: &str) -> Result<Self, String> {
+        parse_prefix(text)
+    }
+}
+
+impl FieldValue for Ports {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FieldValue for MacAddress {
+    fn read(text: &str) -> Result<Self, String> {
+        let read = text.parse::<Self>();
+        read.map_err(|error| error.to_string())
+    }
+}
+
 /// A value, or a set of values: `@name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     try_from = "String",
     into = "String",
-    bound(
-        serialize = "T: Clone + fmt::Display",
-        deserialize = "T: FromStr, T::Err: fmt::Display"
-    )
+    bound(serialize = "T: Clone + fmt::Display", deserialize = "T: FieldValue")
 )]
 pub enum OrSet<T> {
     /// A value.
@@ -213,21 +238,18 @@ impl fmt::Display for SetName {
     }
 }
 
-impl<T: FromStr<Err: fmt::Display>> FromStr for OrSet<T> {
+impl<T: FieldValue> FromStr for OrSet<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix('@') {
             Some(name) => name.parse().map(Self::Set),
-            None => match text.parse() {
-                Ok(value) => Ok(Self::Value(value)),
-                Err(error) => Err(error.to_string()),
-            },
+            None => T::read(text).map(Self::Value),
         }
     }
 }
 
-impl<T: FromStr<Err: fmt::Display>> TryFrom<String> for OrSet<T> {
+impl<T: FieldValue> TryFrom<String> for OrSet<T> {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -583,7 +605,9 @@ mod tests {
             (value.set(), value.to_string()),
             (None, "10.0.0.0/8".to_owned())
         );
-        for wrong in ["@", "@a b", "10.0.0.0", ""] {
+        let address: OrSet<IpNet> = "10.0.0.1".parse().unwrap();
+        assert_eq!(address.to_string(), "10.0.0.1/32");
+        for wrong in ["@", "@a b", "10.0.0", ""] {
             assert!(wrong.parse::<OrSet<IpNet>>().is_err(), "{wrong}");
         }
     }

@@ -13,6 +13,7 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{ConnectionReport, ConnectionsReport};
 
 use super::change::ControlArgs;
+use super::packet::parse_prefix;
 use super::table::table;
 use crate::text::print;
 
@@ -29,7 +30,7 @@ pub(super) struct SelectionArgs {
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// Only connections of an address in this prefix (connections only).
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     address: Option<IpNet>,
     /// Only connections of this port (connections only).
     #[arg(long, value_name = "PORT")]

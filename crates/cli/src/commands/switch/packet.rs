@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packet conditions of rules, captures and traces: options of the commands, and their text in tables.
 
-use std::net::IpAddr;
-
 use clap::Args;
 use ipnet::IpNet;
 use quietwire_packet::MacAddress;
+pub(super) use quietwire_switch::config::parse_prefix;
 use quietwire_switch::config::{
     Dscp, EtherType, OrSet, PacketMatch, Ports, Protocol, RuleMatch, TcpFlags,
 };
@@ -141,22 +140,31 @@ pub(super) fn condition_text(options: impl Iterator<Item = (&'static str, String
     options.join(", ")
 }
 
-/// Parses a prefix. An address alone is a prefix of its full length.
-pub(super) fn parse_prefix(text: &str) -> Result<IpNet, String> {
-    text.parse::<IpNet>()
-        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| {
-            format!("'{text}' is not a prefix (examples: 10.0.0.0/8, 192.0.2.7, 2001:db8::/32)")
-        })
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
-    fn prefixes_are_read() {
-        assert_eq!(parse_prefix("10.0.0.1"), parse_prefix("10.0.0.1/32"));
-        assert!(parse_prefix("fd00::/8").is_ok() && parse_prefix("10.0.0.0/33").is_err());
+    fn prefixes_of_rules_and_captures_may_be_addresses() {
+        #[derive(Debug, clap::Parser)]
+        struct Command<A: Args> {
+            #[command(flatten)]
+            packet: A,
+        }
+        let words = ["x", "--source", "10.0.0.1", "--destination", "2001:db8::1"];
+        let rule = Command::<RuleMatchArgs>::try_parse_from(words).unwrap();
+        let rule = RuleMatch::from(rule.packet).packet();
+        let capture = Command::<MatchArgs>::try_parse_from(words).unwrap();
+        let capture = PacketMatch::from(capture.packet);
+        assert_eq!(rule, capture);
+        let prefixes = [rule.source, rule.destination].map(|one| one.unwrap().to_string());
+        assert_eq!(prefixes, ["10.0.0.1/32", "2001:db8::1/128"]);
+        let set = Command::<RuleMatchArgs>::try_parse_from(["x", "--source", "@inside"]).unwrap();
+        assert!(set.packet.source.unwrap().set().is_some());
+        for wrong in ["10.0.0.0/33", "10.0.0", "inside"] {
+            Command::<RuleMatchArgs>::try_parse_from(["x", "--source", wrong]).unwrap_err();
+        }
     }
 }
