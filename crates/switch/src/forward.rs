@@ -159,6 +159,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             Some(Stage::Filtered(filtered)) => {
                 let resources = FilterContext {
                     connections: worker.connections.as_deref_mut(),
+                    names: worker.name_flows.as_deref_mut(),
                     inside: context.routing.inside(),
                     now_s: context.now_s,
                     kept: &mut worker.kept,

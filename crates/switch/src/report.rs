@@ -16,8 +16,8 @@ use crate::config::rules::{Action, Direction, MalformedAction};
 use crate::config::steer::{SteerSetting, SteerTo};
 use crate::counters::Step;
 use quietwire_tables::filter::{
-    CtStates, Dscp, Element, PacketMatch, RuleMatch, SetName, SetType, in_snake_case,
-    rule_in_snake_case,
+    CtStates, Dscp, Element, NameFail, NamePattern, PacketMatch, RuleMatch, SetName, SetType,
+    in_snake_case, rule_in_snake_case,
 };
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
@@ -671,6 +671,18 @@ pub struct RuleReport {
     /// States of connections to match, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ct_state: Option<CtStates>,
+    /// Server names of TLS to match, if set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tls_name: Vec<NamePattern>,
+    /// Hosts of HTTP/1 to match, if set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub http_host: Vec<NamePattern>,
+    /// Names of DNS queries to match, if set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_name: Vec<NamePattern>,
+    /// What the rule does with packets whose name cannot be decided on, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_fail: Option<NameFail>,
     /// Logs one of this many frames, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<u32>,

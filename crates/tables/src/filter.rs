@@ -10,6 +10,7 @@ mod element;
 mod further;
 mod guard;
 mod malformed;
+mod names;
 mod output;
 mod packet;
 mod pattern;
@@ -32,6 +33,10 @@ pub use effects::{RuleEffect, RuleEffects};
 pub use element::{Element, SetField, SetType};
 pub use guard::{GUARD_MAX, SourceGuard};
 pub use malformed::Malformation;
+pub use names::{
+    NAME_DATA_MAX, NAME_FLOWS, NAMES_A_RULE_MAX, NameFail, NameFlows, NameKind, NameMatch,
+    NamePattern, NoNameFlows,
+};
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case, parse_prefix};
 pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern, describe_frame};

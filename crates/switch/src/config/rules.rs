@@ -24,7 +24,8 @@ pub use import::{Hook, IMPORT_MAX, Imported, Missing};
 pub(super) use plan::plan;
 pub use quietwire_tables::connections::CtState;
 pub use quietwire_tables::filter::{
-    Action, CtStates, Element, Malformation, MalformedAction, RULES_MAX, SetName, SetType,
+    Action, CtStates, Element, Malformation, MalformedAction, NameFail, NameMatch, NamePattern,
+    RULES_MAX, SetName, SetType,
 };
 pub use sets::SetSetting;
 pub use statement::{MSS_MIN, StatementSetting};
@@ -98,6 +99,9 @@ pub struct RuleSetting {
     /// Packets to match.
     #[serde(flatten)]
     pub packet: RuleMatch,
+    /// Names in the first packets of connections to match.
+    #[serde(flatten)]
+    pub names: NameMatch,
     /// Statements beside the action.
     #[serde(flatten)]
     pub statements: StatementSetting,

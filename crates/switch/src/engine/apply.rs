@@ -376,7 +376,9 @@ impl Engine {
         self.show_balancers(&mut tally)?;
         self.show_router(&mut tally)?;
         self.send_output_rules(&mut tally)?;
+        self.give_name_flows(&mut tally)?;
         self.set_stages(&mut tally)?;
+        self.free_name_flows(&mut tally)?;
         for (id, cpu) in places {
             tally.note(self.place_queue(id, cpu))?;
         }

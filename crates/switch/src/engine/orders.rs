@@ -116,6 +116,7 @@ impl Engine {
             | Reply::Input(None)
             | Reply::Domain { .. }
             | Reply::OutputRules { .. }
+            | Reply::NameFlows { .. }
             | Reply::Injected { .. }
             | Reply::Capture { .. }
             | Reply::Trace { .. }

@@ -10,6 +10,7 @@ use quietwire_packet::VlanId;
 use super::Engine;
 use super::apply::Tally;
 use super::counted::{CompiledRules, CountedRules, RulePlace};
+use super::threads::Forwarder;
 use crate::config::Group;
 use crate::config::rules::{
     Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, StatementSetting,
@@ -19,7 +20,8 @@ use crate::error::SwitchError;
 use crate::forward::{OutputRules, WorkerCommand};
 use crate::report::{RuleReport, RulesReport};
 use quietwire_tables::filter::{
-    Fallback, FurtherMatch, OutMatch, PortRule, PortRules, RuleLog, RuleTable, SetField, Statements,
+    Fallback, FurtherMatch, NameFlows, NameMatch, OutMatch, PortRule, PortRules, RuleLog,
+    RuleTable, SetField, Statements,
 };
 
 /// Maximum number of rules in a page.
@@ -225,6 +227,51 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives all threads memory for names in connections, if some rule compares them.
+    pub(super) fn give_name_flows(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
+        match self.compares_names() {
+            true => self.send_name_flows(true, tally),
+            false => Ok(()),
+        }
+    }
+
+    /// Frees the memory for names in connections, if no rule compares them. The threads must not have other rules.
+    pub(super) fn free_name_flows(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
+        match self.compares_names() {
+            true => Ok(()),
+            false => self.send_name_flows(false, tally),
+        }
+    }
+
+    fn compares_names(&self) -> bool {
+        let mut rules = self.rules.rules.iter();
+        rules.any(|(rule, _)| rule.names.names().is_some())
+    }
+
+    fn send_name_flows(&mut self, wanted: bool, tally: &mut Tally) -> Result<(), SwitchError> {
+        for cpu in self.cpus() {
+            let is_as_wanted = |one: &Forwarder| one.cpu == cpu && one.has_name_flows == wanted;
+            if !self.forwarders.iter().any(is_as_wanted) {
+                tally.note(self.order_name_flows(cpu, wanted))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn order_name_flows(&mut self, cpu: u32, wanted: bool) -> Result<(), SwitchError> {
+        let flows = wanted.then(NameFlows::new).transpose();
+        let flows = flows.map_err(|error| SwitchError::Config {
+            location: "rules".to_owned(),
+            what: error.to_string(),
+        })?;
+        self.send_command(cpu, WorkerCommand::NameFlows(flows.map(Box::new)))?;
+        let mut forwarders = self.forwarders.iter_mut();
+        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+            forwarder.has_name_flows = wanted;
+        }
+        Ok(())
+    }
+
     /// Returns the names of rules, by their numbers.
     pub(crate) fn rule_names(&self) -> Vec<String> {
         let rules = self.rules.rules.iter();
@@ -263,6 +310,10 @@ impl Engine {
             vlan: rule.vlan,
             packet: rule.packet.clone(),
             ct_state: rule.ct_state,
+            tls_name: rule.names.tls_name.clone(),
+            http_host: rule.names.http_host.clone(),
+            dns_name: rule.names.dns_name.clone(),
+            name_fail: rule.names.name_fail,
             log: rule.statements.log,
             log_prefix: rule.statements.log_prefix.clone(),
             dup: rule.statements.dup.clone(),
@@ -344,6 +395,8 @@ fn table_of(
         .clone()
         .map(|((rule, _), place)| statements_of(rule, place.dup));
     let statements = statements.collect();
+    let names = rules.clone().map(|((rule, _), _)| rule.names.clone());
+    let names: Vec<NameMatch> = names.collect();
     let rules = rules.map(|((rule, frames), place)| PortRule {
         port: place.port,
         group: place.group,
@@ -359,7 +412,8 @@ fn table_of(
         action: rule.action,
         frames: Arc::clone(frames),
     });
-    RuleTable::with_sets(rules, &elements(sets), fallback.clone()).with_statements(statements)
+    let table = RuleTable::with_names(rules, &names, &elements(sets), fallback.clone());
+    table.with_statements(statements)
 }
 
 /// Returns the fields that a rule compares with sets, and the numbers of the sets. All sets exist: the plan has checked it.

@@ -98,6 +98,8 @@ pub(crate) struct Forwarder {
     pub(super) has_segmenter: bool,
     /// True if the thread has had rules of frames that leave.
     pub(super) has_output_rules: bool,
+    /// True if the thread has memory for names in connections.
+    pub(super) has_name_flows: bool,
     /// Instances of NAT that the thread has.
     pub(super) nat: Vec<NatBinding>,
     /// Load balancers that the thread has.
@@ -122,6 +124,7 @@ impl Forwarder {
             thread,
             has_segmenter: false,
             has_output_rules: false,
+            has_name_flows: false,
             nat: Vec::new(),
             balancers: Vec::new(),
             has_capture: false,

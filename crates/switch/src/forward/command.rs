@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
+use quietwire_tables::filter::NameFlows;
 
 use super::balance::{BalanceQuery, BalanceStage};
 use super::connections::ConnectionQuery;
@@ -84,6 +85,8 @@ pub(crate) enum WorkerCommand {
     Domain(Option<Arc<Domain>>),
     /// Apply these rules to frames that leave.
     OutputRules(Option<Arc<OutputRules>>),
+    /// Use this memory for names in connections, or none.
+    NameFlows(Option<Box<NameFlows>>),
     /// Read frames of the service thread from this ring, or stop reading.
     Inject(Option<Box<FrameReceiver>>),
     /// Start or stop copying frames for a capture.
@@ -144,6 +147,11 @@ pub(crate) enum Reply {
     OutputRules {
         /// To be dropped.
         _former: Option<Arc<OutputRules>>,
+    },
+    /// The previous memory for names in connections.
+    NameFlows {
+        /// To be dropped.
+        _former: Option<Box<NameFlows>>,
     },
     /// The previous ring of the service thread.
     Injected {

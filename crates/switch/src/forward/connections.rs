@@ -11,7 +11,7 @@ use quietwire_tables::connections::{
     Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Endpoint, Packet, Tracked,
     Tracker,
 };
-use quietwire_tables::filter::{Dropped, PortRules, Verdict, Verdicts};
+use quietwire_tables::filter::{Dropped, NameFlows, PortRules, Verdict, Verdicts};
 
 use super::nat::{NatCopy, NatStage};
 use super::translate::TranslatorsView;
@@ -70,12 +70,13 @@ impl ConnectionStage {
         }
     }
 
-    /// Judges a burst by rules that match on states of connections. Accepted new connections that have no space are dropped.
+    /// Judges a burst by rules that match on states of connections, and on their names if there is memory for them. Accepted new
+    /// connections that have no space are dropped.
     pub(super) fn judge(
         &mut self,
         burst: &Burst,
         rules: &PortRules,
-        (inside, now_s): (TranslatorsView<'_>, u32),
+        (inside, now_s, names): (TranslatorsView<'_>, u32, Option<&mut NameFlows>),
         verdicts: &mut Verdicts,
     ) -> Dropped {
         self.tracker.expire(now_s, EXPIRY_STEPS);
@@ -90,7 +91,10 @@ impl ConnectionStage {
         let packets = self.packets.get(..count).unwrap_or_default();
         self.tracker.track(packets, now_s, &mut self.tracked);
         let received = burst.frames().zip(burst.lengths());
-        let mut dropped = rules.judge_tracked(received, &self.tracked, verdicts);
+        let mut dropped = match names {
+            Some(names) => rules.judge_named(received, &self.tracked, names, verdicts),
+            None => rules.judge_tracked(received, &self.tracked, verdicts),
+        };
         for ((packet, tracked), verdict) in packets.iter().zip(&self.tracked).zip(verdicts) {
             let is_first = tracked.state == CtState::New && tracked.connection.is_none();
             if is_first && verdict.accepts() {

@@ -12,12 +12,14 @@ use super::translate::TranslatorsView;
 use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
-use quietwire_tables::filter::{PortRules, SourceGuard, Verdict, Verdicts};
+use quietwire_tables::filter::{NameFlows, PortRules, RuleEffect, SourceGuard, Verdict, Verdicts};
 
 /// Resources for filtering the frames of one queue.
 pub(super) struct FilterContext<'worker> {
     /// Connection tracking, if it is configured.
     pub(super) connections: Option<&'worker mut ConnectionStage>,
+    /// Memory for names in connections, if rules compare them.
+    pub(super) names: Option<&'worker mut NameFlows>,
     /// What translates destinations of received packets.
     pub(super) inside: TranslatorsView<'worker>,
     pub(super) now_s: u32,
@@ -99,6 +101,7 @@ impl Path<'_> {
     fn filter(&mut self, input: usize, rules: &PortRules, context: FilterContext<'_>) -> bool {
         let FilterContext {
             connections,
+            names,
             inside,
             now_s,
             kept,
@@ -107,13 +110,24 @@ impl Path<'_> {
         } = context;
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
-        let reasons = match connections {
-            Some(stage) => stage.judge(self.received, rules, (inside, now_s), &mut verdicts),
-            None => {
-                let received = self.received.frames().zip(self.received.lengths());
-                rules.judge(received, &mut verdicts)
+        let mut names = names.filter(|_| rules.has_names());
+        let received = self.received.frames().zip(self.received.lengths());
+        let reasons = match (connections, names.as_deref_mut()) {
+            (Some(stage), names) => {
+                let context = (inside, now_s, names);
+                stage.judge(self.received, rules, context, &mut verdicts)
             }
+            (None, Some(names)) => rules.judge_named(received, &[], names, &mut verdicts),
+            (None, None) => rules.judge(received, &mut verdicts),
         };
+        if let Some(names) = names
+            && let Some(counters) = self.counters.get(input)
+        {
+            let undecidable = names.take_undecidable();
+            counters
+                .effect(RuleEffect::NameUndecidable)
+                .add(undecidable);
+        }
         let dropped = reasons.sum();
         if self.telemetry.is_watched() {
             self.telemetry.filtered(self.received, &verdicts);

@@ -22,6 +22,7 @@ use super::telemetry::Telemetry;
 use crate::config::Idle;
 use crate::counters::{PORTS_MAX, Step, ThreadCounters};
 use quietwire_tables::bridge::Decisions;
+use quietwire_tables::filter::NameFlows;
 
 /// Maximum number of receive queues of a thread.
 const INPUTS_MAX: usize = 1024;
@@ -48,6 +49,8 @@ pub(crate) struct Worker {
     pub(super) spare: Burst,
     /// Rules of frames that leave, if there are any.
     pub(super) output_rules: Option<Arc<OutputRules>>,
+    /// Memory for names in connections, if rules compare them.
+    pub(super) name_flows: Option<Box<NameFlows>>,
     pub(super) decisions: Decisions,
     /// Pool for copies of frames.
     pub(super) copies: Mempool,
@@ -83,6 +86,7 @@ impl Worker {
             kept: Burst::new(eal),
             spare: Burst::new(eal),
             output_rules: None,
+            name_flows: None,
             decisions: Decisions::default(),
             copies,
             routing,
@@ -230,6 +234,9 @@ impl Worker {
             },
             WorkerCommand::OutputRules(rules) => Reply::OutputRules {
                 _former: std::mem::replace(&mut self.output_rules, rules),
+            },
+            WorkerCommand::NameFlows(flows) => Reply::NameFlows {
+                _former: std::mem::replace(&mut self.name_flows, flows),
             },
             WorkerCommand::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),

@@ -118,6 +118,13 @@ impl Key {
         self.words[field.word] |= field.place(value);
     }
 
+    /// Returns the value of a field.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, field: Field) -> u32 {
+        (self.words[field.word] & field.mask()) >> field.shift
+    }
+
     /// Makes a field 0.
     pub fn clear(&mut self, field: Field) {
         self.words[field.word] &= !field.mask();
@@ -195,7 +202,7 @@ impl Key {
 
     /// Returns source and destination port, or ICMP type and code.
     #[inline(always)]
-    pub(super) const fn ports(&self) -> (u16, u16) {
+    pub(crate) const fn ports(&self) -> (u16, u16) {
         let word = self.words[PORTS];
         ((word >> 16) as u16, word as u16)
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ct_states::set_state;
 use super::element::{Element, SetField};
+use super::names::{NameKind, NamePattern};
 use super::packet::{EtherType, Protocol};
 use super::rule_match::{Dscp, FlagList, OrSet, RuleMatch, SetName, TcpFlags};
 use crate::classifier::{Field, Key};
@@ -50,6 +51,12 @@ pub struct DescribedPacket {
     pub dscp: Option<Dscp>,
     /// State of its connection.
     pub ct_state: Option<CtState>,
+    /// Server name of its TLS connection. Without a name of any kind, the packet precedes the name of its connection.
+    pub tls_name: Option<NamePattern>,
+    /// Host of its HTTP connection.
+    pub http_host: Option<NamePattern>,
+    /// Name that it, or the first query of its connection, asks for.
+    pub dns_name: Option<NamePattern>,
 }
 
 /// A field in which a packet differs from a rule.
@@ -121,7 +128,42 @@ impl DescribedPacket {
                     .to_owned(),
             );
         }
-        Ok(())
+        self.check_name()
+    }
+
+    /// Returns the names that are set.
+    fn names(&self) -> impl Iterator<Item = (NameKind, &NamePattern)> {
+        let all = [
+            (NameKind::Tls, &self.tls_name),
+            (NameKind::Http, &self.http_host),
+            (NameKind::Dns, &self.dns_name),
+        ];
+        all.into_iter()
+            .filter_map(|(kind, name)| Some((kind, name.as_ref()?)))
+    }
+
+    fn check_name(&self) -> Result<(), String> {
+        let Some((kind, name)) = self.names().next() else {
+            return Ok(());
+        };
+        let key = kind.key();
+        if self.names().count() > 1 {
+            return Err("tls-name, http-host and dns-name exclude each other (set one)".to_owned());
+        }
+        if name.is_wildcard() {
+            return Err(format!("{key} '{name}' is not a single name (remove '*.')"));
+        }
+        match self.destination_port {
+            Some(_) => Ok(()),
+            None => Err(format!("{key} requires protocol and ports (set them)")),
+        }
+    }
+
+    /// Returns the name of its connection.
+    #[must_use]
+    pub fn name(&self) -> Option<(NameKind, &str)> {
+        let mut names = self.names();
+        names.next().map(|(kind, name)| (kind, name.name()))
     }
 
     /// Returns the ICMP of its version of IP.
@@ -346,6 +388,15 @@ mod tests {
             ),
             (r#"{"dscp":"ef"}"#, "dscp requires"),
             (r#"{"ct-state":"new"}"#, "ct-state requires"),
+            (
+                r#"{"tls-name":"example.org"}"#,
+                "requires protocol and ports",
+            ),
+            (r#"{"dns-name":"*.example.org"}"#, "not a single name"),
+            (
+                r#"{"http-host":"a.example","dns-name":"a.example"}"#,
+                "exclude each other",
+            ),
         ] {
             let error = check(wrong).unwrap_err();
             assert!(error.contains(reason), "{wrong}: {error}");

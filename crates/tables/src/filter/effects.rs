@@ -31,6 +31,8 @@ named! {
         MssClamped = "mss_clamped", "MSS lowered";
         /// The frame is not changed, because it is in a buffer that cannot be copied.
         NotChanged = "not_changed", "not changed: no buffer";
+        /// Rules compare names in its connection, and the name cannot be decided on.
+        NameUndecidable = "name_undecidable", "name not decidable";
         /// A copy was sent to another port.
         Duplicated = "duplicated", "duplicated to a port";
         /// No copy was sent, because there was no buffer, no such port or no space in its queue.

@@ -15,6 +15,7 @@ use super::described::DescribedPacket;
 use super::element::{Element, SetField};
 use super::further::Compared;
 use super::malformed::{Malformation, malformation};
+use super::names::{NameFlows, NameMatch, NameTable, NamedRule};
 use super::packet::PacketMatch;
 use super::pattern::{Headers, after_tags};
 use super::rule_match::FurtherMatch;
@@ -108,6 +109,16 @@ impl PortRule {
         let each = (0..u32::BITS).filter(move |port| ports >> port & 1 == 1);
         one.into_iter()
             .chain(each.map(move |port| rule.with(Field::INGRESS_PORT, port)))
+    }
+
+    /// Returns the rule with its names, if it has some.
+    fn named<'rules>(&self, names: &'rules NameMatch) -> Option<NamedRule<'rules>> {
+        names.names().map(|_| NamedRule {
+            names,
+            action: self.action,
+            protocol: self.packet.protocol,
+            destination_port: self.packet.destination_port,
+        })
     }
 
     /// Returns the fields that only some rules compare.
@@ -230,6 +241,8 @@ struct Compiled {
     uses: Vec<(SetField, u32)>,
     /// Fields that only some rules compare.
     compared: Compared,
+    /// Names in connections, if some rule compares them.
+    names: Option<NameTable>,
 }
 
 impl RuleTable {
@@ -243,6 +256,17 @@ impl RuleTable {
     /// [`SET_USES_MAX`](super::SET_USES_MAX) pairs of field and set match no frame.
     pub fn with_sets(
         rules: impl IntoIterator<Item = PortRule>,
+        sets: &[Vec<Element>],
+        fallback: Fallback,
+    ) -> Self {
+        Self::with_names(rules, &[], sets, fallback)
+    }
+
+    /// Compiles rules, the names of each in their order, and the elements of their sets. Names that differ count as pairs of field and set.
+    /// Rules with names match received frames only ([`PortRules::judge_named`]).
+    pub fn with_names(
+        rules: impl IntoIterator<Item = PortRule>,
+        names: &[NameMatch],
         sets: &[Vec<Element>],
         fallback: Fallback,
     ) -> Self {
@@ -260,10 +284,17 @@ impl RuleTable {
             }
         }
         let has_out = rules.iter().any(|rule| rule.further.out.is_some());
+        let named = rules.iter().zip(names);
+        let (marks, names) =
+            NameTable::new(named.map(|(rule, names)| rule.named(names)), uses.len());
         let (mut list, mut origins) = (Vec::with_capacity(rules.len()), Vec::new());
         for (number, rule) in (0u32..).zip(&rules) {
             let before = list.len();
-            list.extend(rule.for_each_port(rule.compiled(&uses, has_out)));
+            let mut compiled = rule.compiled(&uses, has_out);
+            if let Some(mark) = marks.get(number as usize) {
+                compiled = compiled.with_bits(Field::METADATA, *mark, *mark);
+            }
+            list.extend(rule.for_each_port(compiled));
             origins.extend(std::iter::repeat_n(number, list.len() - before));
         }
         if origins.iter().copied().eq(0..rules.len() as u32) {
@@ -277,6 +308,7 @@ impl RuleTable {
             rules,
             uses,
             compared,
+            names,
         };
         let rejects = |(action, _): &(Action, _)| *action == Action::Reject;
         Self {
@@ -388,7 +420,7 @@ impl PortRules {
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         verdicts: &mut Verdicts,
     ) -> Dropped {
-        self.judge_all(frames, |_, _| {}, verdicts)
+        self.judge_all(frames, |_, _, _| {}, verdicts)
     }
 
     /// As [`Self::judge`], for frames with these states of their connections.
@@ -398,11 +430,38 @@ impl PortRules {
         tracked: &[Tracked],
         verdicts: &mut Verdicts,
     ) -> Dropped {
-        let set = |key: &mut Key, number: usize| {
-            let state = tracked
-                .get(number)
-                .map_or(CtState::Untracked, |one| one.state);
+        let set = |key: &mut Key, number: usize, _: &[u8]| {
+            set_state(key, state_of(tracked, number));
+        };
+        self.judge_all(frames, set, verdicts)
+    }
+
+    /// Returns true if some rule compares names. Such rules match no frame but by [`Self::judge_named`].
+    #[inline(always)]
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        self.table.compiled.names.is_some()
+    }
+
+    /// As [`Self::judge_tracked`], with the names of connections. A frame without a state is not tracked. `flows` has the earlier packets of
+    /// connections.
+    pub fn judge_named<'frame>(
+        &self,
+        frames: impl Iterator<Item = (&'frame [u8], u32)>,
+        tracked: &[Tracked],
+        flows: &mut NameFlows,
+        verdicts: &mut Verdicts,
+    ) -> Dropped {
+        let names = self.table.compiled.names.as_ref();
+        let set = |key: &mut Key, number: usize, frame: &[u8]| {
+            let state = state_of(tracked, number);
             set_state(key, state);
+            if let Some(names) = names {
+                // The tracker knows which SYN begins a connection.
+                let restarts = matches!(state, CtState::New | CtState::Untracked);
+                let marks = flows.marks(names, key, frame, restarts);
+                key.set(Field::METADATA, marks);
+            }
         };
         self.judge_all(frames, set, verdicts)
     }
@@ -412,7 +471,7 @@ impl PortRules {
     fn judge_all<'frame>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
-        complete: impl Fn(&mut Key, usize),
+        mut complete: impl FnMut(&mut Key, usize, &[u8]),
         verdicts: &mut Verdicts,
     ) -> Dropped {
         let table = &*self.table;
@@ -426,7 +485,7 @@ impl PortRules {
             *verdict = match self.read(octets, length) {
                 Ok(read) => {
                     *key = read;
-                    complete(key, count);
+                    complete(key, count, octets);
                     Verdict::Default(default)
                 }
                 Err(verdict) => verdict,
@@ -493,7 +552,12 @@ impl PortRules {
 
     /// Returns the key of a packet, with the port.
     pub(super) fn described_key(&self, packet: &DescribedPacket) -> Key {
-        packet.key().with_ingress_of(&self.ingress)
+        let mut key = packet.key().with_ingress_of(&self.ingress);
+        if let Some(names) = &self.table.compiled.names {
+            let marks = names.marks_of_described(&key, packet.name());
+            key.set(Field::METADATA, marks);
+        }
+        key
     }
 
     /// Finds the rules of keys, of which there are at most as many as there is space for.
@@ -546,6 +610,13 @@ impl PortRules {
         }
         Ok(self.read_key(octets, (vlan, rest)))
     }
+}
+
+/// Returns the state of the connection of a frame, by its number.
+#[inline(always)]
+fn state_of(tracked: &[Tracked], number: usize) -> CtState {
+    let tracked = tracked.get(number);
+    tracked.map_or(CtState::Untracked, |one| one.state)
 }
 
 /// No group has this number.

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
-    Action, CtStates, Direction, Element, MSS_MIN, MalformedAction, RuleFile, RuleSetting, SetName,
-    SetSetting, SetType, StatementSetting,
+    Action, CtStates, Direction, Element, MSS_MIN, MalformedAction, NameFail, NameMatch,
+    NamePattern, RuleFile, RuleSetting, SetName, SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -25,6 +25,8 @@ use crate::units::parse_path;
 
 /// Rules in one request. A request has space for rules with all conditions and long names.
 const RULES_A_REQUEST: usize = 40;
+/// Octets of names that count as a rule.
+const OCTETS_OF_A_RULE: usize = 512;
 /// Elements of sets in one request: the longest has 79 octets.
 const ELEMENTS_A_REQUEST: usize = 500;
 
@@ -97,7 +99,60 @@ pub(super) struct RuleArgs {
     #[command(flatten)]
     packet: RuleMatchArgs,
     #[command(flatten)]
+    names: NameArgs,
+    #[command(flatten)]
     statements: StatementArgs,
+}
+
+/// Names in the first packets of connections.
+#[derive(Debug, Args)]
+struct NameArgs {
+    /// Server names of TLS, such as www.example.org,*.example.net. [default: any]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tls_name: Vec<NamePattern>,
+    /// Hosts of HTTP/1. [default: any]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    http_host: Vec<NamePattern>,
+    /// Names that DNS queries ask for. [default: any]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    dns_name: Vec<NamePattern>,
+    /// Block or pass packets whose name cannot be decided on. [default: closed]
+    #[arg(long, value_enum)]
+    name_fail: Option<NameFailArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum NameFailArg {
+    /// An accepting rule does not match, and others do.
+    Closed,
+    /// An accepting rule matches, and others do not.
+    Open,
+}
+
+impl From<NameFailArg> for NameFail {
+    fn from(fail: NameFailArg) -> Self {
+        match fail {
+            NameFailArg::Closed => Self::Closed,
+            NameFailArg::Open => Self::Open,
+        }
+    }
+}
+
+impl From<NameArgs> for NameMatch {
+    fn from(args: NameArgs) -> Self {
+        let NameArgs {
+            tls_name,
+            http_host,
+            dns_name,
+            name_fail,
+        } = args;
+        Self {
+            tls_name,
+            http_host,
+            dns_name,
+            name_fail: name_fail.map(NameFail::from),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -193,6 +248,7 @@ impl RuleArgs {
             vlan: self.vlan,
             ct_state: self.ct_state,
             packet: self.packet.into(),
+            names: self.names.into(),
             statements: self.statements.into(),
         }
     }
@@ -235,6 +291,24 @@ impl SetRulesArgs {
     }
 }
 
+/// Distributes rules over requests. Rules with many names count as several.
+fn requests(rules: Vec<RuleSetting>) -> Vec<Vec<RuleSetting>> {
+    let weight = |rule: &RuleSetting| 1 + rule.names.list().len().div_ceil(OCTETS_OF_A_RULE);
+    let (mut requests, mut sum): (Vec<Vec<RuleSetting>>, usize) = (Vec::new(), 0);
+    for rule in rules {
+        let own = weight(&rule);
+        sum += own;
+        match requests.last_mut() {
+            Some(last) if sum <= RULES_A_REQUEST => last.push(rule),
+            _ => {
+                requests.push(vec![rule]);
+                sum = own;
+            }
+        }
+    }
+    requests
+}
+
 /// Stages the rules and sets of a file in as many requests as they require. Returns their numbers.
 pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
     let rules: Vec<RuleSetting> = file.rules.into_iter().map(|rule| rule.value).collect();
@@ -243,13 +317,10 @@ pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
     // The first request of each kind replaces what another client has staged, even if there is nothing to stage.
     let none = Vec::new();
     ask::<IgnoredAny>(socket, &Request::StageRules { at: 0, rules: none })?;
-    for rules in rules.chunks(RULES_A_REQUEST) {
-        let request = Request::StageRules {
-            at: staged.rules,
-            rules: rules.to_vec(),
-        };
-        ask::<IgnoredAny>(socket, &request)?;
+    for rules in requests(rules) {
+        let at = staged.rules;
         staged.rules += rules.len();
+        ask::<IgnoredAny>(socket, &Request::StageRules { at, rules })?;
     }
     let none = Vec::new();
     ask::<IgnoredAny>(socket, &Request::StageSets { at: 0, sets: none })?;
@@ -360,7 +431,8 @@ pub(super) fn conditions(rule: &RuleSetting) -> String {
     let location = location
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)));
-    let conditions = condition_text(location.chain(rule.packet.words()));
+    let names = rule.names.words();
+    let conditions = condition_text(location.chain(rule.packet.words()).chain(names));
     match conditions.is_empty() {
         true => "any".to_owned(),
         false => conditions,
@@ -400,6 +472,12 @@ fn rules(report: RulesReport) -> TerminalTable {
             vlan: report.vlan,
             ct_state: report.ct_state,
             packet: report.packet,
+            names: NameMatch {
+                tls_name: report.tls_name,
+                http_host: report.http_host,
+                dns_name: report.dns_name,
+                name_fail: report.name_fail,
+            },
             statements: StatementSetting {
                 log: report.log,
                 log_prefix: report.log_prefix,
@@ -425,4 +503,35 @@ fn rules(report: RulesReport) -> TerminalTable {
         &report.malformed_frames.to_string(),
     ]);
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_switch::control::REQUEST_MAX;
+
+    use super::*;
+
+    #[test]
+    fn requests_with_many_rules_and_names_are_short_enough() {
+        let name = format!("{}.example", "a".repeat(60));
+        let rule = |number: usize| -> RuleSetting {
+            let names = vec![name.as_str(); if number % 3 == 0 { 64 } else { 0 }];
+            serde_json::from_value(serde_json::json!({
+                "name": format!("rule-{number}"), "action": "drop", "protocol": "tcp",
+                "destination-port": "443", "tls-name": names,
+            }))
+            .unwrap()
+        };
+        let rules: Vec<RuleSetting> = (0..200).map(rule).collect();
+        let requests = requests(rules.clone());
+        assert!(requests.len() > 5);
+        for rules in &requests {
+            let request = Request::StageRules {
+                at: 100_000,
+                rules: rules.clone(),
+            };
+            assert!(serde_json::to_vec(&request).unwrap().len() < REQUEST_MAX);
+        }
+        assert_eq!(requests.concat(), rules);
+    }
 }

@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::rules::{
-    CtState, Hook, IMPORT_MAX, Imported, ReceivedPacket, RuleCheck, RuleDiff, RuleFile, RuleSetting,
+    CtState, Hook, IMPORT_MAX, Imported, NamePattern, ReceivedPacket, RuleCheck, RuleDiff,
+    RuleFile, RuleSetting,
 };
 use quietwire_switch::config::{
     Change, DescribedPacket, Dscp, EtherType, FlagList, Protocol, Settings,
@@ -104,6 +105,15 @@ struct CheckArgs {
     /// [default: untracked]
     #[arg(long, value_name = "STATE")]
     ct_state: Option<CtState>,
+    /// Server name of the TLS connection. [default: not known yet]
+    #[arg(long, value_name = "NAME")]
+    tls_name: Option<NamePattern>,
+    /// Host of the HTTP connection. [default: not known yet]
+    #[arg(long, value_name = "NAME")]
+    http_host: Option<NamePattern>,
+    /// Name that the DNS query asks for. [default: not known yet]
+    #[arg(long, value_name = "NAME")]
+    dns_name: Option<NamePattern>,
 }
 
 /// Compare the rules of a file with those of the running switch. Exit code 1: they differ.
@@ -220,6 +230,9 @@ fn received(args: CheckArgs) -> ReceivedPacket {
             icmp_code: args.icmp_code,
             dscp: args.dscp,
             ct_state: args.ct_state,
+            tls_name: args.tls_name,
+            http_host: args.http_host,
+            dns_name: args.dns_name,
         },
     }
 }

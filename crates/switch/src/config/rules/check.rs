@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use quietwire_tables::filter::{DescribedPacket, Difference};
+use quietwire_tables::filter::{DescribedPacket, Difference, NameMatch};
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Direction, Element, RuleSetting, Rules, SetName};
@@ -232,9 +232,31 @@ fn differences(
             packet: Some(state.name().to_owned()),
         });
     }
+    found.extend(name_difference(&rule.names, rule.action, &received.packet));
     let elements = |name: &SetName| sets.get(name).copied().unwrap_or_default();
     found.extend(received.packet.differences(&rule.packet, elements));
     found
+}
+
+/// Returns the difference between the names of a rule and that of a packet. Before the name, a rule that accepts has none.
+fn name_difference(
+    names: &NameMatch,
+    action: Action,
+    packet: &DescribedPacket,
+) -> Option<Difference> {
+    let (kind, _) = names.names()?;
+    let has = packet.name();
+    let is_same = match has {
+        Some((is, name)) => is == kind && names.contains(name),
+        None => action == Action::Accept,
+    };
+    (!is_same).then(|| Difference {
+        field: kind.key().to_owned(),
+        required: names.list(),
+        packet: has
+            .filter(|(is, _)| *is == kind)
+            .map(|(_, name)| name.to_owned()),
+    })
 }
 
 #[cfg(test)]
@@ -356,6 +378,42 @@ destination-port = "80-443"
             .map(|near| near.difference.field)
             .collect();
         assert_eq!(near, direction);
+    }
+
+    #[test]
+    fn names_are_compared_and_packets_before_the_name_are_accepted_only() {
+        let file = "rule-default = \"drop\"\n\
+            [[rule]]\nname = \"bad\"\naction = \"drop\"\nprotocol = \"tcp\"\n\
+            destination-port = \"443\"\ntls-name = [\"bad.example.org\", \"x.example\"]\n\
+            [[rule]]\nname = \"good\"\naction = \"accept\"\nprotocol = \"tcp\"\n\
+            destination-port = \"443\"\ntls-name = [\"*.example.org\"]\n";
+        let check = |name: &str| {
+            let found = check_with(
+                file,
+                &format!(
+                    r#"{{"port":"x","packet":{{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"tcp","source-port":9,"destination-port":443{name}}}}}"#
+                ),
+            )
+            .unwrap();
+            (found.rule, found.near)
+        };
+        let (rule, near) = check("");
+        assert_eq!(rule.as_deref(), Some("good"));
+        let difference = &near[0].difference;
+        assert_eq!(
+            (difference.field.as_str(), difference.required.as_str()),
+            ("tls-name", "bad.example.org,x.example")
+        );
+        assert_eq!(difference.packet, None);
+        let (rule, _) = check(r#","tls-name":"BAD.example.org""#);
+        assert_eq!(rule.as_deref(), Some("bad"));
+        let (rule, near) = check(r#","tls-name":"www.example.org""#);
+        assert_eq!((rule.as_deref(), near.len()), (Some("good"), 1));
+        let (rule, near) = check(r#","tls-name":"example.org""#);
+        assert_eq!((rule, near.len()), (None, 2));
+        assert_eq!(near[1].difference.packet.as_deref(), Some("example.org"));
+        let (rule, _) = check(r#","http-host":"www.example.org""#);
+        assert_eq!(rule, None);
     }
 
     #[test]

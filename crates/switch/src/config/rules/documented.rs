@@ -28,7 +28,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn rules_of_the_guide_decide_as_it_says() {
     let examples = examples();
-    let [guest, management] = &examples[..] else {
+    let [guest, management, names] = &examples[..] else {
         panic!("{examples:?}");
     };
     for (example, port, packet, expected) in [
@@ -84,6 +84,36 @@ fn rules_of_the_guide_decide_as_it_says() {
             management,
             "x",
             r#""protocol":"udp","source-port":9,"destination-port":22"#,
+            (None, Action::Accept),
+        ),
+        (
+            names,
+            "vm",
+            r#""protocol":"tcp","source-port":9,"destination-port":443,"tcp-flags":"syn""#,
+            (Some("our-names"), Action::Accept),
+        ),
+        (
+            names,
+            "vm",
+            r#""protocol":"tcp","source-port":9,"destination-port":443,"tls-name":"www.example.org""#,
+            (Some("our-names"), Action::Accept),
+        ),
+        (
+            names,
+            "vm",
+            r#""protocol":"tcp","source-port":9,"destination-port":443,"tls-name":"example.net""#,
+            (Some("no-other-tls"), Action::Drop),
+        ),
+        (
+            names,
+            "vm",
+            r#""protocol":"udp","source-port":9,"destination-port":53,"dns-name":"www.ads.example""#,
+            (Some("no-ads"), Action::Drop),
+        ),
+        (
+            names,
+            "vm",
+            r#""protocol":"udp","source-port":9,"destination-port":53,"dns-name":"example.org""#,
             (None, Action::Accept),
         ),
     ] {

@@ -7,7 +7,7 @@ use super::{Action, RuleSetting, Rules, SetName, SetType, sets};
 use crate::config::location::Located;
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
-use quietwire_tables::filter::{RULES_MAX, SET_USES_MAX};
+use quietwire_tables::filter::{NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX};
 
 /// Plans rules and sets, given the names of ports and bridges.
 ///
@@ -43,6 +43,14 @@ pub(in crate::config) fn plan(
         check_position(value, ports, bridges)
             .and_then(|()| value.packet.check(|name| kinds.get(name).copied()))
             .and_then(|()| {
+                let RuleMatch {
+                    protocol,
+                    destination_port,
+                    ..
+                } = &value.packet;
+                value.names.check(*protocol, destination_port.as_ref())
+            })
+            .and_then(|()| {
                 let is_port = |name: &str| ports.contains(name);
                 value.statements.check(value.action, is_port)
             })
@@ -55,7 +63,7 @@ pub(in crate::config) fn plan(
             located.clone().find(|one| one.value.name == rule.name)
     {
         return Err(location.wrong(format!(
-            "rule '{}': the rules use too many pairs of a field and a set (maximum: {SET_USES_MAX}; use fewer sets)",
+            "rule '{}': the rules use too many pairs of a field and a set, and lists of names (maximum: {SET_USES_MAX} in sum; use fewer sets and lists)",
             rule.name
         )));
     }
@@ -119,18 +127,28 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
     if rule.action == Action::Reject || !rule.statements.is_empty() {
         return Err("rules with direction = \"out\" accept or drop only (reject, log, copy and change received frames)".to_owned());
     }
+    if rule.names != NameMatch::default() {
+        return Err("tls-name, http-host and dns-name require direction = \"in\" (names are read when frames are received)".to_owned());
+    }
     match rule.ct_state {
         Some(_) => Err("ct-state requires direction = \"in\" (connections are tracked when frames are received)".to_owned()),
         None => Ok(()),
     }
 }
 
-/// Checks that rules refer to few enough pairs of a field and a set. Returns the first rule that refers to one more.
+/// Checks that rules refer to few enough pairs of a field and a set, and lists of names. Returns the first rule that refers to one more.
 fn excess<'rules>(rules: impl Iterator<Item = &'rules RuleSetting>) -> Option<&'rules RuleSetting> {
     let mut uses = HashSet::new();
+    let mut names = HashSet::new();
     for rule in rules {
         uses.extend(rule.packet.sets());
-        if uses.len() > SET_USES_MAX {
+        let is_accepting = rule.action == Action::Accept;
+        names.extend(
+            rule.names
+                .names()
+                .map(|list| (list, is_accepting, rule.names.fail())),
+        );
+        if uses.len().saturating_add(names.len()) > SET_USES_MAX {
             return Some(rule);
         }
     }
@@ -163,6 +181,7 @@ mod tests {
             "name = \"no\"\naction = \"reject\"\nprotocol = \"tcp\"\nlog = 10\nlog-prefix = \"no:\"\ndup = \"b\"\n",
             "name = \"some\"\naction = \"drop\"\nports = [\"a\", \"b\"]\nvlan = 7\n",
             "name = \"leave\"\naction = \"drop\"\ndirection = \"out\"\nport = \"a\"\nfrom = \"b\"\n",
+            "name = \"tls\"\naction = \"accept\"\nprotocol = \"tcp\"\ndestination-port = \"443\"\ntls-name = [\"example.org\", \"*.example.org\"]\nname-fail = \"open\"\n",
             "name = \"voice\"\naction = \"accept\"\nprotocol = \"udp\"\nset-dscp = \"ef\"\nset-mss = 1400\n",
         ] {
             let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
@@ -242,6 +261,24 @@ mod tests {
         );
         let error = planned(&many(SET_USES_MAX + 1)).unwrap_err();
         assert!(error.contains("too many pairs"), "{error}");
+        let named = |name: &str, action: &str, names: &str| {
+            format!(
+                "[[rule]]\nname = \"{name}\"\naction = \"{action}\"\nprotocol = \"udp\"\ndestination-port = \"53\"\ndns-name = [{names}]\n"
+            )
+        };
+        // Lists of names count as sets do, the same list only once for each action.
+        let names = named("a", "drop", "\"a.example\"")
+            + &named("b", "drop", "\"a.example\"")
+            + &named("c", "reject", "\"a.example\"");
+        planned(&(many(SET_USES_MAX - 1) + &names)).unwrap();
+        for one_more in [
+            named("d", "accept", "\"a.example\""),
+            named("d", "drop", "\"b.example\""),
+        ] {
+            let text = many(SET_USES_MAX - 1) + &names + &one_more;
+            let error = planned(&text).unwrap_err();
+            assert!(error.contains("too many pairs"), "{error}");
+        }
     }
 
     #[test]
@@ -280,6 +317,17 @@ mod tests {
                 "direction = \"out\"\nct-state = \"new\"",
                 "ct-state requires",
             ),
+            (
+                "direction = \"out\"\nprotocol = \"tcp\"\ndestination-port = \"443\"\ntls-name = [\"a.example\"]",
+                "require direction",
+            ),
+            (
+                "protocol = \"tcp\"\ntls-name = [\"a.example\"]",
+                "tls-name requires destination-port",
+            ),
+            ("tls-name = [\"a b\"]", "'a b' is not a name"),
+            ("name-fail = \"open\"", "name-fail requires"),
+            ("name-fail = \"shut\"", "shut"),
             ("direction = \"up\"", "up"),
             ("log = 0", "log is 0"),
             ("log-prefix = \"x\"", "requires log"),

@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use quietwire_tables::filter::{Action, EtherType, OrSet, RULES_MAX, RuleMatch, SetName};
+use quietwire_tables::filter::{
+    Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
+};
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
@@ -110,6 +112,7 @@ fn empty(name: &str, action: Action) -> RuleSetting {
         vlan: None,
         ct_state: None,
         packet: RuleMatch::default(),
+        names: NameMatch::default(),
         statements: StatementSetting::default(),
     }
 }
