@@ -13,6 +13,8 @@ pub(crate) enum Figure {
     CyclesAFrame,
     /// Receiving and sending only.
     PortCyclesAFrame,
+    /// Filter rules only.
+    FilterCyclesAFrame,
     LoadedS,
     /// MAC addresses that the peer had learned.
     Learned,
@@ -36,6 +38,8 @@ pub(crate) enum Figure {
     P99Us,
     MaxUs,
     ThroughputBps,
+    /// Memory of compiled filter rules.
+    OctetsARule,
     /// More than the Linux bridge in the same round.
     BeyondBridgeUs,
     /// From the command to the finished page.
@@ -51,6 +55,7 @@ impl Figure {
             Self::ReceivedPps => "received, Mpps",
             Self::CyclesAFrame => "cycles a frame",
             Self::PortCyclesAFrame => "of those, ports",
+            Self::FilterCyclesAFrame => "of those, filter",
             Self::LoadedS => "loaded in, s",
             Self::Learned => "addresses learned",
             Self::Flows => "flows",
@@ -70,6 +75,7 @@ impl Figure {
             Self::P99Us => "99 %, µs",
             Self::MaxUs => "longest, µs",
             Self::ThroughputBps => "Gbit/s",
+            Self::OctetsARule => "octets a rule",
             Self::BeyondBridgeUs => "beyond the Linux bridge, µs",
             Self::ReportS => "page, s",
         }

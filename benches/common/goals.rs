@@ -257,6 +257,35 @@ const ONE_ROUTE: &str = "quietwire, 1 route";
 const LPM: &str = "dpdk-l3fwd, lpm";
 const FIB: &str = "dpdk-l3fwd, fib";
 
+/// Returns the goal that the filter itself uses at most this number of cycles per frame.
+const fn filter_cycles(name: &'static str, case: &'static str, wanted: f64) -> Goal {
+    let of = (case, ROUTER);
+    let figure = Figure::FilterCyclesAFrame;
+    goal(
+        "filter_scale",
+        name,
+        of,
+        figure,
+        Ratio::Itself,
+        AtMost,
+        wanted,
+    )
+}
+
+/// Returns the goal that a change of a set is in force within 10 ms.
+const fn set_change(name: &'static str, case: &'static str) -> Goal {
+    let of = (case, ROUTER);
+    goal(
+        "filter_scale",
+        name,
+        of,
+        Figure::P99Us,
+        Ratio::Itself,
+        AtMost,
+        10_000.0,
+    )
+}
+
 /// Every goal of every benchmark.
 #[rustfmt::skip]
 pub(crate) const GOALS: &[Goal] = &[
@@ -311,6 +340,20 @@ pub(crate) const GOALS: &[Goal] = &[
 
     rate("ports_scale", "32 ports, two of them busy: rate", ("32 ports, two busy", ROUTER), ("2 ports, two busy", ROUTER), 0.9),
     rate("ports_scale", "32 ports, all busy: rate", ("32 ports, all busy", ROUTER), ("2 ports, all busy", ROUTER), 0.5),
+
+    filter_cycles("10 rules: cycles of the filter a frame", "10 rules, another rule for each frame", 40.0),
+    filter_cycles("1,000 rules: cycles of the filter a frame", "1,000 rules, another rule for each frame", 80.0),
+    filter_cycles("10,000 rules: cycles of the filter a frame", "10,000 rules, another rule for each frame", 100.0),
+    filter_cycles("100,000 rules: cycles of the filter a frame", "100,000 rules, another rule for each frame", 150.0),
+    rate("filter_scale", "scan behind 100,000 rules: rate", ("100,000 rules, scan", ROUTER), ("100,000 rules, one flow", ROUTER), 0.5),
+    rate("filter_scale", "scan behind 100,000 rules and tracking: rate",
+        ("100,000 rules and connection tracking, scan", ROUTER), ("100,000 rules and connection tracking, one flow", ROUTER), 0.5),
+    set_change("an element of 10,000: µs until it is in force", "an element of 10,000, 0 other rules"),
+    set_change("an element of 10,000, beside 100,000 rules: µs until it is in force", "an element of 10,000, 100,000 other rules"),
+    goal("filter_scale", "10 rules: cycles of the filter, ratio", ("10 rules, another rule for each frame", ROUTER),
+        Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 1.0),
+    goal("filter_scale", "1,000 rules: cycles of the filter, ratio", ("1,000 rules, another rule for each frame", ROUTER),
+        Figure::FilterCyclesAFrame, Ratio::Of(("1,000 rules, another rule for each frame", VPP)), AtMost, 1.0),
 
     of_builds("memif, cross-connect"),
     of_builds("memif with 4 queues, cross-connect"),

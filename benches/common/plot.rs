@@ -10,7 +10,7 @@ use super::record::{Figure, Run};
 use super::spread::Spread;
 
 /// Figures of a run's cases by size: bench, file, group of cases, title, horizontal axis.
-const BY_SIZE: [[&str; 5]; 4] = [
+const BY_SIZE: [[&str; 5]; 5] = [
     [
         "bridge_scale",
         "bridge-scale",
@@ -39,6 +39,13 @@ const BY_SIZE: [[&str; 5]; 4] = [
         "Bridge: 64-byte frames, one forwarding CPU, memif",
         "ports",
     ],
+    [
+        "filter_scale",
+        "filter-scale",
+        "rules, ",
+        "Cross-connect behind filter rules: 64-byte frames, one forwarding CPU, memif",
+        "rules",
+    ],
 ];
 
 /// Draws the figures that show a run's rates by the size of its cases.
@@ -56,7 +63,7 @@ pub(crate) fn draw_run(directory: &Path, run: &Run) {
                 continue;
             };
             let name = match bench {
-                "ports_scale" => &point.group,
+                "ports_scale" | "filter_scale" => &point.group,
                 _ => &point.side,
             };
             let at = lines.iter().position(|line| line.name == *name);

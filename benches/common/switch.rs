@@ -205,6 +205,11 @@ impl Switch {
         self.cycles_of(|step| ["receive", "send"].contains(&step))
     }
 
+    /// Returns the same for filter rules only.
+    pub(crate) fn filter_cycles_a_frame(&self) -> Option<f64> {
+        self.cycles_of(|step| step == "filter")
+    }
+
     fn cycles_of(&self, is_wanted: fn(&str) -> bool) -> Option<f64> {
         let mut command = Command::new(QUIETWIRE);
         command.args(["switch", "show", "cycles", "--json", "--control-socket"]);

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Cost of the packet filter by the number of its rules, and the time of its changes.
+//!
+//! `cargo bench -p quietwire --bench filter_scale` prints, for no rule to 100,000 rules, the forwarding rate of a
+//! cross-connect with the smallest frames and the cycles of the filter alone: frames of one flow, which no rule matches,
+//! frames that different rules decide on, and a scan of a million addresses. With the most rules, it also prints the same
+//! with connection tracking, where every frame of the scan begins a connection. Changes of rules and of a set of 10,000
+//! elements are timed from the request to the answer, which the switch sends once the change is in force in the forwarding
+//! thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use common::record::{Figure, Point, Run};
+use common::switch::{self, Kind, Switch};
+use common::words::grouped;
+use common::{Load, Machine, Options};
+use quietwire_switch::config::Change;
+use quietwire_switch::config::rules::{Element, RuleSetting, SetName};
+use quietwire_switch::control::{Request, ask};
+use serde::de::IgnoredAny;
+
+const RULES: [u32; 5] = [0, 10, 1000, 10_000, 100_000];
+const RULES_QUICK: [u32; 2] = [0, 1000];
+const ROUNDS: u32 = 5;
+/// Addresses of a scan.
+const SCANNED: u32 = 1_000_000;
+/// Elements of the set that changes, and changes of a round.
+const ELEMENTS: u32 = 10_000;
+const CHANGES: u32 = 50;
+/// Changes of a rule in a round: each compiles all rules.
+const RULE_CHANGES: u32 = 3;
+/// First network of the tester's destinations, and of the elements.
+const NETWORKS: u32 = 0x1000_0000;
+const INSIDE: u32 = 0x0a00_0000;
+const QUIETWIRE: &str = "quietwire";
+
+/// Frames that are offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traffic {
+    OneFlow,
+    EachRule,
+    Scan,
+}
+
+impl Traffic {
+    const ALL: [Self; 3] = [Self::OneFlow, Self::EachRule, Self::Scan];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::OneFlow => "one flow",
+            Self::EachRule => "another rule for each frame",
+            Self::Scan => "scan",
+        }
+    }
+
+    /// Returns the number of the tester's destinations.
+    fn destinations(self, rules: u32) -> u32 {
+        match self {
+            Self::OneFlow => 1,
+            Self::EachRule => (rules / 2).max(2),
+            Self::Scan => SCANNED,
+        }
+    }
+}
+
+/// A filter and its traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Filter {
+    rules: u32,
+    traffic: Traffic,
+    is_tracked: bool,
+}
+
+/// What a turn measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Filter(Filter),
+    /// Changes with this number of rules beside the one that changes.
+    Changes(u32),
+}
+
+const FILTER_FIGURES: [Figure; 5] = [
+    Figure::ForwardedPps,
+    Figure::CyclesAFrame,
+    Figure::FilterCyclesAFrame,
+    Figure::LoadedS,
+    Figure::OctetsARule,
+];
+const CHANGE_FIGURES: [Figure; 3] = [Figure::P50Us, Figure::P99Us, Figure::MaxUs];
+
+impl Filter {
+    fn point(self) -> Point {
+        let tracking = if self.is_tracked {
+            " and connection tracking"
+        } else {
+            ""
+        };
+        Point {
+            group: format!("rules{tracking}, {}", self.traffic.name()),
+            case: format!(
+                "{} rules{tracking}, {}",
+                grouped(u64::from(self.rules)),
+                self.traffic.name()
+            ),
+            size: (self.rules > 0).then_some(u64::from(self.rules)),
+            side: QUIETWIRE.to_owned(),
+        }
+    }
+
+    fn measure(self, directory: &Path, options: &Options, run: &mut Run) {
+        let config = directory.with_extension("toml");
+        let mut more = vec!["--cross-connect", "p0,p1"];
+        if self.is_tracked {
+            fs::write(&config, "[connections]\nmax-entries = 500000\n").unwrap();
+            more.extend(["--config", config.to_str().unwrap()]);
+        }
+        let switch = Switch::start(directory, Kind::Memif, 2, &more);
+        let loaded_s = replace(&switch, directory, &rules(self.rules));
+        let destinations = self.traffic.destinations(self.rules).to_string();
+        let load = Load {
+            ports: [0, 1].map(|port| switch.tester_uri(port)),
+            seconds: options.seconds(),
+            more: &["--destinations", &destinations],
+            connect: None,
+        };
+        let point = self.point();
+        run.add(&point, Figure::ForwardedPps, Some(load.rate()));
+        run.add(&point, Figure::CyclesAFrame, switch.cycles_a_frame());
+        let filter = switch.filter_cycles_a_frame();
+        run.add(&point, Figure::FilterCyclesAFrame, filter);
+        run.add(&point, Figure::LoadedS, Some(loaded_s));
+        let octets = (self.rules > 0).then(|| octets(&switch) / f64::from(self.rules));
+        run.add(&point, Figure::OctetsARule, octets);
+    }
+}
+
+/// Returns the rules as a file: in turns one that accepts the UDP packets to a network, and one that drops TCP packets to a port there. The
+/// networks are those of the tester, in its order.
+fn rules(count: u32) -> String {
+    let mut text = String::new();
+    for number in 0..count {
+        let network = Ipv4Addr::from_bits(NETWORKS + ((number / 2) << 8));
+        let port = 1024 + number % 50_000;
+        let (action, rest) = match number % 2 {
+            0 => ("accept", "protocol = \"udp\"".to_owned()),
+            _ => (
+                "drop",
+                format!("protocol = \"tcp\"\ndestination-port = \"{port}\""),
+            ),
+        };
+        write!(
+            text,
+            "[[rule]]\nname = \"r{number}\"\naction = \"{action}\"\ndestination = \"{network}/24\"\n{rest}\n"
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Replaces the rules. Returns the time that the command took, seconds.
+fn replace(switch: &Switch, directory: &Path, rules: &str) -> f64 {
+    let file = directory.join("rules.toml");
+    fs::write(&file, rules).unwrap();
+    let began = Instant::now();
+    assert!(switch.command(&["rules", "replace", file.to_str().unwrap()]));
+    began.elapsed().as_secs_f64()
+}
+
+/// Returns the memory of the compiled rules, octets.
+fn octets(switch: &Switch) -> f64 {
+    let mut command = Command::new(common::QUIETWIRE);
+    command.args(["switch", "show", "rules", "--json", "--control-socket"]);
+    let output = command.arg(switch.control_socket()).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["octets"].as_f64().expect("the memory of the rules")
+}
+
+fn change_point(others: u32, what: &str) -> Point {
+    let others = grouped(u64::from(others));
+    Point {
+        group: format!("from the request to the answer, {CHANGES} changes of elements a round"),
+        case: format!("{what}, {others} other rules"),
+        size: None,
+        side: QUIETWIRE.to_owned(),
+    }
+}
+
+const ELEMENT: &str = "an element of 10,000";
+const RULE: &str = "a rule";
+
+/// Times changes of a set and of a rule.
+fn measure_changes(others: u32, directory: &Path, run: &mut Run) {
+    let switch = Switch::start(directory, Kind::Memif, 2, &["--cross-connect", "p0,p1"]);
+    let address = |number: u32| Ipv4Addr::from_bits(INSIDE + 7 * number).to_string();
+    let elements: Vec<String> = (0..ELEMENTS)
+        .map(|number| format!("\"{}\"", address(number)))
+        .collect();
+    let set = format!(
+        "[[set]]\nname = \"inside\"\ntype = \"ipv4_addr\"\nelements = [{}]\n\
+         [[rule]]\nname = \"inside\"\naction = \"drop\"\nsource = \"@inside\"\n{}",
+        elements.join(", "),
+        rules(others)
+    );
+    replace(&switch, directory, &set);
+    let socket = switch.control_socket();
+    let request = |change: Change| {
+        let began = Instant::now();
+        ask::<IgnoredAny>(&socket, &Request::Change(Box::new(change))).unwrap();
+        began.elapsed().as_secs_f64() * 1e6
+    };
+    let name = || -> SetName { "inside".parse().unwrap() };
+    let mut times = Vec::new();
+    for number in 0..CHANGES / 2 {
+        let elements = || -> Vec<Element> { vec![address(ELEMENTS + number).parse().unwrap()] };
+        times.push(request(Change::AddElements {
+            set: name(),
+            elements: elements(),
+        }));
+        times.push(request(Change::DelElements {
+            set: name(),
+            elements: elements(),
+        }));
+    }
+    record(run, &change_point(others, ELEMENT), times);
+    let rule = |number: u32| -> RuleSetting {
+        let rule = serde_json::json!({
+            "name": "inside", "action": "drop", "protocol": "udp", "source": "@inside",
+            "destination-port": (number + 1).to_string(),
+        });
+        serde_json::from_value(rule).unwrap()
+    };
+    let times = (0..RULE_CHANGES).map(|number| request(Change::SetRule(rule(number))));
+    record(run, &change_point(others, RULE), times.collect());
+}
+
+/// Adds the percentiles of a round's times.
+fn record(run: &mut Run, point: &Point, mut times: Vec<f64>) {
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() as f64 * share).ceil() as usize).max(1) - 1];
+    for (figure, share) in CHANGE_FIGURES.into_iter().zip([0.5, 0.99, 1.0]) {
+        run.add(point, figure, Some(at(share)));
+    }
+}
+
+fn cases(options: &Options) -> Vec<Case> {
+    let sizes = if options.quick {
+        &RULES_QUICK[..]
+    } else {
+        &RULES
+    };
+    let most = sizes.last().copied().unwrap_or(0);
+    let filter = |rules: u32, traffic: Traffic, is_tracked: bool| {
+        Case::Filter(Filter {
+            rules,
+            traffic,
+            is_tracked,
+        })
+    };
+    let mut cases = Vec::new();
+    for traffic in Traffic::ALL {
+        cases.extend(sizes.iter().map(|rules| filter(*rules, traffic, false)));
+    }
+    cases.extend([Traffic::OneFlow, Traffic::Scan].map(|traffic| filter(most, traffic, true)));
+    cases.extend([0, most].map(Case::Changes));
+    cases.retain(|case| match case {
+        Case::Filter(filter) => options.wants(&filter.point().case),
+        Case::Changes(_) => options.wants("changes"),
+    });
+    cases
+}
+
+fn main() {
+    let options = Options::read();
+    let _machine = Machine::prepare(&options);
+    let directory = tempfile::tempdir().unwrap();
+    let rounds = options.rounds(ROUNDS);
+    let mut run = common::begin(&options, "filter_scale", rounds, options.seconds());
+    run.sides.push(switch::side(QUIETWIRE));
+    run.absent.push(common::without_vpp());
+    let cases = cases(&options);
+    for case in &cases {
+        match case {
+            Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
+            Case::Changes(others) => {
+                for what in [ELEMENT, RULE] {
+                    run.expect(&change_point(*others, what), &CHANGE_FIGURES);
+                }
+            }
+        }
+    }
+    let mut turns = options.turns();
+    for round in 0..rounds {
+        for index in turns.order(cases.len()) {
+            let own = directory.path().join(format!("{round}-{index}"));
+            match cases[index] {
+                Case::Filter(filter) => filter.measure(&own, &options, &mut run),
+                Case::Changes(others) => measure_changes(others, &own, &mut run),
+            }
+            fs::remove_dir_all(&own).unwrap();
+        }
+    }
+    common::finish(&options, run);
+}
