@@ -29,6 +29,8 @@ mod load_balancer;
 mod malformed;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
+#[path = "switch_memif/names.rs"]
+mod names;
 #[path = "switch_memif/nat.rs"]
 mod nat;
 #[path = "switch_memif/requirements.rs"]
