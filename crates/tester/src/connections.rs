@@ -20,6 +20,8 @@ mod description;
 mod drive;
 mod end;
 mod expected_nat;
+mod flood;
+mod flooding;
 #[cfg(test)]
 mod kernel_tests;
 mod methods;
@@ -43,6 +45,7 @@ pub use description::{
     ServerSide, Size, TransportProtocol,
 };
 pub use expected_nat::{ExpectedNat, NatCheckReport, NatFault, NatViolation, PoolRange};
+pub use flood::{Flood, FloodResult};
 pub use methods::{ConversationLoad, ConversationOutcome, ConversationRun};
 pub use nat::{PoolAddress, TranslationReport};
 pub use outcome::{ConversationEnd, FailureCause};

@@ -260,6 +260,10 @@ impl TrafficGenerator for SimulatedDevice {
 
     fn converse(&mut self, run: &ConversationRun) -> Result<ConversationOutcome, TesterError> {
         run.validate().map_err(TesterError::BadTrial)?;
+        if run.description.flood.is_some() {
+            let text = "simulated devices have no flood (remove [connections.flood])";
+            return Err(TesterError::BadTrial(text.to_owned()));
+        }
         if self.abort.load(Ordering::Relaxed) {
             return Err(TesterError::Aborted);
         }

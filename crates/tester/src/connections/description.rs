@@ -9,6 +9,7 @@ use quietwire_packet::MacAddress;
 use serde::{Deserialize, Serialize};
 
 use super::expected_nat::{ExpectedNat, PoolRange};
+use super::flood::Flood;
 use super::request::HEAD;
 use super::tcp::{STREAM_MAX, WINDOW_MAX};
 
@@ -67,6 +68,9 @@ pub struct Connections {
     /// Translation of the clients' addresses and ports that is expected at the server. Default: translations are reported and not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat: Option<ExpectedNat>,
+    /// SYNs of other clients beside the conversations. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flood: Option<Flood>,
     /// Kinds of conversations. Default: one request of 64 octets and one answer of 128 octets over TCP.
     pub mix: Vec<Conversation>,
 }
@@ -238,6 +242,7 @@ impl Default for Connections {
             client: ClientSide::default(),
             server: ServerSide::default(),
             nat: None,
+            flood: None,
             mix: vec![Conversation {
                 name: "request".to_owned(),
                 protocol: TransportProtocol::Tcp,
@@ -334,6 +339,7 @@ impl Connections {
             .or_else(|| self.fault_of_ends())
             .or_else(|| self.fault_of_nat())
             .or_else(|| self.fault_of_mix())
+            .or_else(|| self.fault_of_flood())
     }
 
     fn fault_of_load(&self) -> Option<LocatedFault> {
@@ -416,6 +422,61 @@ impl Connections {
         let mut fault = expected.first_fault()?;
         fault.path.insert(0, At::Key("nat"));
         Some(fault)
+    }
+
+    fn fault_of_flood(&self) -> Option<LocatedFault> {
+        let flood = self.flood.as_ref()?;
+        let at = |key| [At::Key("flood"), At::Key(key)];
+        if !(flood.rate > 0.0 && flood.rate <= RATE_MAX) {
+            return fault(
+                &at("rate"),
+                format!(
+                    "rate is {} (must be above 0 and at most {RATE_MAX})",
+                    flood.rate
+                ),
+            );
+        }
+        if let Some(mut fault) = outside("count", flood.count, (1, ADDRESSES_MAX)) {
+            fault.path.insert(0, At::Key("flood"));
+            return Some(fault);
+        }
+        let first = flood.first_address(self.server.address.is_ipv4());
+        if first.is_ipv4() != self.server.address.is_ipv4() {
+            return fault(
+                &at("address"),
+                "flood and server have addresses of different versions",
+            );
+        }
+        let Some(last) = last_address(first, flood.count) else {
+            return fault(
+                &at("address"),
+                format!(
+                    "{} addresses from {first} on exceed the address space",
+                    flood.count
+                ),
+            );
+        };
+        let ends = [
+            ("client", self.client.address, self.client.count),
+            ("server", self.server.address, self.server.count),
+        ];
+        for (end, address, count) in ends {
+            let overlaps = |end_of: IpAddr| end_of >= first && last >= address;
+            if last_address(address, count).is_some_and(overlaps) {
+                return fault(
+                    &at("address"),
+                    format!("the sources {first} to {last} include addresses of the {end}"),
+                );
+            }
+        }
+        let mut mix = self.mix.iter();
+        match mix.any(|entry| entry.protocol == TransportProtocol::Tcp) {
+            true => None,
+            false => fault(
+                &[At::Key("flood")],
+                "a flood of SYNs requires an entry of the mix over TCP",
+            ),
+        }
     }
 
     fn fault_of_mix(&self) -> Option<LocatedFault> {
@@ -648,6 +709,30 @@ interval-ms = 20.0
             (
                 "[connections]\nmss = 100\n".to_owned(),
                 "c.toml:2:7: connections.mss: ",
+            ),
+            (
+                "[connections.flood]\nrate = 0.0\n".to_owned(),
+                "c.toml:2:8: connections.flood.rate: rate is 0",
+            ),
+            ("[connections.flood]\ncount = 5\n".to_owned(), "rate"),
+            (
+                "[connections.flood]\nrate = 1.0\ncount = 0\n".to_owned(),
+                "c.toml:3:9: connections.flood.count: count is 0",
+            ),
+            (
+                "[connections.flood]\nrate = 1.0\naddress = \"2001:db8::1\"\n".to_owned(),
+                "c.toml:3:11: connections.flood.address: flood and server",
+            ),
+            (
+                "[connections.flood]\nrate = 1.0\naddress = \"198.18.0.0\"\ncount = 9\n".to_owned(),
+                "connections.flood.address: the sources 198.18.0.0 to 198.18.0.8 include addresses of the client",
+            ),
+            (
+                format!(
+                    "[connections.flood]\nrate = 1.0\n{}protocol = \"udp\"\n",
+                    entry.replace("answer = 1\n", "answer = 52\n")
+                ),
+                "connections.flood: a flood of SYNs requires",
             ),
             (
                 "[connections.client]\naddress = \"::1\"\n".to_owned(),

@@ -37,6 +37,12 @@ impl AddressRange {
         Ipv6Addr::from_bits(self.first.wrapping_add(u128::from(number)))
     }
 
+    /// Returns the address that a random number selects.
+    pub(crate) fn one_of(&self, random: u64) -> Ipv6Addr {
+        let number = random % u64::from(self.count);
+        self.address(u16::try_from(number).unwrap_or(0))
+    }
+
     /// Returns the number of an address; `None` if it is not in the range.
     pub(crate) fn number(&self, address: Ipv6Addr) -> Option<u16> {
         let number = address.to_bits().checked_sub(self.first)?;
@@ -70,6 +76,14 @@ pub(crate) struct Task {
     pub(crate) answer: u32,
 }
 
+/// A prepared flood.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FloodPlan {
+    /// SYNs per second.
+    pub(crate) rate: f64,
+    pub(crate) sources: AddressRange,
+}
+
 /// A prepared description.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -80,6 +94,8 @@ pub(crate) struct Plan {
     pub(crate) servers: AddressRange,
     /// Translation that is expected at the server.
     pub(crate) expected_nat: Option<ExpectedNat>,
+    /// Flood beside the conversations.
+    pub(crate) flood: Option<FloodPlan>,
     first_port: u16,
     /// Ports of an address.
     ports: u32,
@@ -158,6 +174,13 @@ impl Plan {
             clients: AddressRange::new(description.client.address, description.client.count),
             servers: AddressRange::new(description.server.address, description.server.count),
             expected_nat: description.nat.clone(),
+            flood: description.flood.as_ref().map(|flood| {
+                let is_ipv4 = description.server.address.is_ipv4();
+                FloodPlan {
+                    rate: flood.rate,
+                    sources: AddressRange::new(flood.first_address(is_ipv4), flood.count),
+                }
+            }),
             first_port,
             ports: u32::from(last_port - first_port) + 1,
             classes,
@@ -180,6 +203,19 @@ impl Plan {
         classes.any(|class| class.protocol == protocol && class.port == port)
     }
 
+    /// Returns true if an address is a source of the flood.
+    pub(crate) fn is_of_flood(&self, address: Ipv6Addr) -> bool {
+        let flood = self.flood.as_ref();
+        flood.is_some_and(|flood| flood.sources.number(address).is_some())
+    }
+
+    /// Returns the port of the servers that the flood is for: that of the first class over TCP.
+    pub(crate) fn flooded_port(&self) -> Option<u16> {
+        let mut classes = self.classes.iter();
+        let first = classes.find(|class| class.protocol == TransportProtocol::Tcp);
+        first.map(|class| class.port)
+    }
+
     /// Returns the number of the client's address, and the port, of the `turn`-th endpoint. Addresses take turns, then ports.
     pub(crate) fn client_endpoint(&self, turn: u64) -> (u16, u16) {
         let addresses = u64::from(self.clients.count);
@@ -198,10 +234,9 @@ impl Plan {
         let (request, answer) = self.class(index).map_or((0, 0), |class| {
             (drawn(class.request, sizes.0), drawn(class.answer, sizes.1))
         });
-        let server = mix(random ^ 3) % u64::from(self.servers.count);
         Task {
             class: index,
-            server: self.servers.address(u16::try_from(server).unwrap_or(0)),
+            server: self.servers.one_of(mix(random ^ 3)),
             request,
             answer,
         }

@@ -11,6 +11,7 @@ use crate::validity::{InvalidCause, InvalidReason, Validity};
 use super::client::Client;
 use super::description::{Connections, TransportProtocol};
 use super::expected_nat::NatCheckReport;
+use super::flood::FloodResult;
 use super::nat::TranslationReport;
 use super::outcome::{ConversationEnd, FailureCause};
 use super::server::Server;
@@ -34,6 +35,9 @@ pub struct ConnectionResult {
     pub client: Option<ClientResult>,
     /// The server's end; `None` if the tester had none.
     pub server: Option<ServerResult>,
+    /// The flood beside the conversations; `None` if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flood: Option<FloodResult>,
     /// Health of the tester.
     pub health: ConnectionHealth,
     /// Whether the result describes the device.
@@ -305,6 +309,7 @@ pub(crate) fn assemble(
         elapsed_s,
         client,
         server: session.server.as_mut().map(server_result),
+        flood: session.end_flood(),
         health: ConnectionHealth {
             missed,
             delayed_requests,
@@ -343,6 +348,17 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
         .is_some_and(|client| client.opened == 0)
     {
         reasons.push(cause(InvalidCause::RateMissed).because("no conversation was opened"));
+    }
+    if let Some(flood) = &result.flood
+        && flood.scheduled.saturating_sub(flood.sent) as f64
+            > MISSED_RATIO_MAX * flood.scheduled as f64
+    {
+        reasons.push(cause(InvalidCause::RateMissed).because(format!(
+            "the tester sent {} of {} SYNs of the flood (limit: {:.0} % missing; use a lower rate)",
+            flood.sent,
+            flood.scheduled,
+            MISSED_RATIO_MAX * 100.0
+        )));
     }
     let own_timeouts = result.tcp_timeouts();
     if health.longest_gap_ns as f64 > description.rto_min_ms * 1e6 / 2.0 && own_timeouts > 0 {

@@ -28,6 +28,8 @@ pub(crate) struct ServerRecord {
     pub(crate) refused: u64,
     /// Datagrams that were answered.
     pub(crate) datagrams: u64,
+    /// Segments of the flood, which have no answer.
+    pub(crate) flooded: u64,
     /// Octets of payload received and checked.
     pub(crate) received_octets: u64,
 }
@@ -169,6 +171,9 @@ impl Server {
         };
         match arrived.content {
             Content::Udp(data) => self.receive_datagram(&arrived.addresses, data),
+            Content::Tcp(..) if self.plan.is_of_flood(arrived.addresses.source) => {
+                self.record.flooded += 1;
+            }
             Content::Tcp(segment, data) => {
                 let key = Key {
                     remote: arrived.addresses.source,

@@ -5,6 +5,8 @@ use crate::pacer::{Pace, Pacer};
 
 use super::client::Client;
 use super::description::{Connections, Role};
+use super::flood::FloodResult;
+use super::flooding::Flooding;
 use super::plan::Plan;
 use super::server::Server;
 
@@ -38,6 +40,7 @@ pub(crate) struct Session {
     pub(crate) client: Option<Client>,
     pub(crate) server: Option<Server>,
     schedule: Schedule,
+    flood: Option<Flooding>,
     /// Conversations that were due and not opened, because the table was full or no endpoint was free.
     unopened: u64,
     /// Part of the run whose rates are reported, nanoseconds.
@@ -84,7 +87,9 @@ impl Session {
             Role::Client => (true, false),
             Role::Server => (false, true),
         };
+        let flood = Flooding::new(&plan, duration_ns).filter(|_| has_client);
         Self {
+            flood,
             client: has_client.then(|| Client::new(plan.clone())),
             server: has_server.then(|| Server::new(plan)),
             schedule,
@@ -141,6 +146,9 @@ impl Session {
             self.unopened += unopened;
             client.expire(now, TIMERS_A_TURN);
             client.resume(now);
+            if let Some(flood) = &mut self.flood {
+                flood.send_due(client.shared(), now);
+            }
         }
         if let Some(server) = &mut self.server {
             server.expire(now, TIMERS_A_TURN);
@@ -156,6 +164,16 @@ impl Session {
         };
         let client = self.client.as_ref();
         is_opened && client.is_some_and(|client| client.open_count() == 0)
+    }
+
+    /// Ends the flood. Returns its counters; `None` if there is none.
+    pub(crate) fn end_flood(&mut self) -> Option<FloodResult> {
+        let result = self.flood.as_mut()?.end();
+        let server = self.server.as_ref();
+        Some(FloodResult {
+            arrived: server.map(|server| server.record().flooded),
+            ..result
+        })
     }
 
     /// Ends the schedule. Returns the number of conversations in it, and of those that were not opened in time. Without a rate, both

@@ -294,3 +294,65 @@ fn an_end_is_small() {
     let octets = Client::octets_per_conversation();
     assert!(octets <= 200, "{octets}");
 }
+
+const FLOOD: &str = "\n[connections.flood]\nrate = 5000.0\ncount = 300\n";
+
+#[test]
+fn a_flood_goes_beside_the_conversations_and_has_no_answer() {
+    let text = of_mix("rate = 200.0") + FLOOD;
+    let result = run(&text, &mut Network::new(1, Faults::default()));
+    let flood = result.flood.unwrap();
+    assert_eq!((flood.scheduled, flood.sent), (5000, 5000));
+    assert_eq!(flood.arrived, Some(5000));
+    let (client, server) = (result.client.unwrap(), result.server.unwrap());
+    assert_eq!((client.completed, client.opened), (200, 200));
+    assert_eq!(server.accepted, client.mix[0].opened);
+    assert_eq!(client.tcp, TcpResult::default());
+    assert_eq!(server.tcp, TcpResult::default());
+    assert_eq!(result.validity, Validity::Valid);
+    let lossy = Faults {
+        lost: 1000,
+        ..Faults::default()
+    };
+    let result = run(&text, &mut Network::new(2, lossy));
+    let flood = result.flood.unwrap();
+    assert_eq!(flood.sent, 5000);
+    assert!(
+        flood
+            .arrived
+            .is_some_and(|arrived| (4300..4700).contains(&arrived))
+    );
+}
+
+/// Runs connections through a device that keeps at most a hundred half-open connections. Returns the number of completed ones.
+fn completed_beside(flood: &str) -> u64 {
+    const FLAGS: usize = 14 + 20 + 13;
+    let description = description(&format!(
+        "[connections]\nrate = 100.0\nsyn-retries = 0\n{flood}"
+    ));
+    let mut half_open = std::collections::HashSet::new();
+    let result = run_through(&description, 0.5, move |frame| {
+        let endpoint = (frame[26..30].to_vec(), frame[34..36].to_vec());
+        match frame[FLAGS] & 0x12 {
+            0x02 if half_open.len() >= 100 => return Delivery::Drop,
+            0x02 => {
+                half_open.insert(endpoint);
+            }
+            0x10 => {
+                half_open.remove(&endpoint);
+            }
+            _ => {}
+        }
+        Delivery::Forward
+    });
+    let client = result.client.unwrap();
+    assert_eq!(client.opened, 50);
+    client.completed
+}
+
+#[test]
+fn a_device_that_a_flood_exhausts_fails_beside_it_only() {
+    assert_eq!(completed_beside(""), 50);
+    let beside = completed_beside(FLOOD);
+    assert!(beside < 15, "{beside}");
+}

@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::connections::{ClientSide, Connections, ConversationLoad};
+use crate::connections::{ClientSide, Connections, ConversationLoad, Flood};
 use crate::trial::FrameSizes;
 
 fn trial(rate_pps: f64) -> Trial {
@@ -135,6 +135,21 @@ fn conversations(load: ConversationLoad) -> ConversationRun {
         pause_s: 0.0,
         answer: None,
     }
+}
+
+#[test]
+fn a_flood_through_a_simulated_device_is_refused() {
+    let mut run = conversations(ConversationLoad::Connections { per_s: 100.0 });
+    run.description.flood = Some(Flood {
+        rate: 1000.0,
+        address: None,
+        count: 100,
+    });
+    let error = device("capacity=2M")
+        .converse(&run)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("have no flood"), "{error}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use clap::Args;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::IsolationRecord;
 use quietwire_tester::connections::{
-    ClientResult, ConnectionResult, Connections, ExpectedNat, NatCheckReport, ServerResult,
-    TranslationReport,
+    ClientResult, ConnectionResult, Connections, ExpectedNat, FloodResult, NatCheckReport,
+    ServerResult, TranslationReport,
 };
 use quietwire_tester::{LatencySummary, Preparation, Validity};
 use serde::Serialize;
@@ -296,6 +296,17 @@ fn nat_check_line(checked: &NatCheckReport) -> String {
     )
 }
 
+/// Describes the flood beside the conversations.
+fn flood_line(flood: &FloodResult) -> String {
+    let arrived = flood.arrived.map_or_else(String::new, |arrived| {
+        format!(", {arrived} arrived at the server")
+    });
+    format!(
+        "{:INDENT$}{} of {} SYNs sent{arrived}",
+        "flood", flood.sent, flood.scheduled
+    )
+}
+
 /// Describes what a NAT has changed; nothing if there is none.
 fn translation_line(observed: &TranslationReport, width: usize) -> Option<String> {
     let (first, last) = (observed.pool.first()?, observed.pool.last()?);
@@ -335,6 +346,8 @@ fn result_text(result: &ConnectionResult, width: usize) -> String {
     lines.extend(client.into_iter().flat_map(|it| client_lines(it, width)));
     let server = result.server.as_ref();
     lines.extend(server.into_iter().flat_map(|it| server_lines(it, width)));
+    let flood = result.flood.as_ref();
+    lines.extend(flood.map(|flood| fold(&flood_line(flood), width, INDENT)));
     let ends = [client.map(|it| &it.tcp), server.map(|it| &it.tcp)];
     let sum = |of: fn(&quietwire_tester::connections::TcpResult) -> u64| -> u64 {
         ends.iter().flatten().map(|tcp| of(tcp)).sum()
@@ -433,6 +446,13 @@ mod tests {
         let expected = "NAT        10 of 10 sources changed to 2 addresses from 203.0.113.1 to 203.0.113.2, ports 1001 to 2002; repeated \
                         sources: 6 with the same mapping, 0 with another port, 0 with another address";
         assert_eq!(line, expected);
+        let flood = FloodResult {
+            scheduled: 10,
+            sent: 9,
+            arrived: Some(7),
+        };
+        let expected = "flood      9 of 10 SYNs sent, 7 arrived at the server";
+        assert_eq!(flood_line(&flood), expected);
     }
 
     #[test]
