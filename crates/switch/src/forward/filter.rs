@@ -111,14 +111,19 @@ impl Path<'_> {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let mut names = names.filter(|_| rules.has_names());
-        let received = self.received.frames().zip(self.received.lengths());
         let reasons = match (connections, names.as_deref_mut()) {
             (Some(stage), names) => {
                 let context = (inside, now_s, names);
                 stage.judge(self.received, rules, context, &mut verdicts)
             }
-            (None, Some(names)) => rules.judge_named(received, &[], names, &mut verdicts),
-            (None, None) => rules.judge(received, &mut verdicts),
+            (None, Some(names)) => {
+                let received = self.received.frames().zip(self.received.lengths());
+                rules.judge_named(received, &[], names, &mut verdicts)
+            }
+            (None, None) => {
+                let received = self.received.frames().zip(self.received.lengths());
+                rules.judge(received, &mut verdicts)
+            }
         };
         if let Some(names) = names
             && let Some(counters) = self.counters.get(input)

@@ -131,8 +131,8 @@ fn packets_before_the_name_pass_and_later_ones_follow_it() {
         ("example.net", false, true),
     ] {
         for (rules, expected) in [
-            (allow_list("closed"), allowed),
-            (deny_list("closed"), denied),
+            (allow_list("closed"), passes_allow_list),
+            (deny_list("closed"), passes_deny_list),
         ] {
             assert!(rules.has_names());
             let mut flows = NameFlows::new().unwrap();
