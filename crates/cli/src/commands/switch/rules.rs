@@ -515,7 +515,7 @@ mod tests {
     fn requests_with_many_rules_and_names_are_short_enough() {
         let name = format!("{}.example", "a".repeat(60));
         let rule = |number: usize| -> RuleSetting {
-            let names = vec![name.as_str(); if number % 3 == 0 { 64 } else { 0 }];
+            let names = vec![name.as_str(); if number.is_multiple_of(3) { 64 } else { 0 }];
             serde_json::from_value(serde_json::json!({
                 "name": format!("rule-{number}"), "action": "drop", "protocol": "tcp",
                 "destination-port": "443", "tls-name": names,
