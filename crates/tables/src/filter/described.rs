@@ -51,7 +51,8 @@ pub struct DescribedPacket {
     pub dscp: Option<Dscp>,
     /// State of its connection.
     pub ct_state: Option<CtState>,
-    /// Server name of its TLS connection. Without a name of any kind, the packet precedes the name of its connection.
+    /// Server name of its TLS connection. Without a name of any kind, a segment precedes the name of its connection, and a datagram has
+    /// none.
     pub tls_name: Option<NamePattern>,
     /// Host of its HTTP connection.
     pub http_host: Option<NamePattern>,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use quietwire_tables::filter::{DescribedPacket, Difference, NameMatch};
+use quietwire_tables::filter::{DescribedPacket, Difference, NameMatch, Protocol};
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Direction, Element, RuleSetting, Rules, SetName};
@@ -12,6 +12,7 @@ use crate::error::SwitchError;
 
 /// Maximum number of rules in [`RuleCheck::near`].
 const NEAR_MAX: usize = 32;
+const TCP: Protocol = Protocol(6);
 
 /// A packet and the port that receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,7 +239,7 @@ fn differences(
     found
 }
 
-/// Returns the difference between the names of a rule and that of a packet. Before the name, a rule that accepts has none.
+/// Returns the difference between the names of a rule and that of a packet. Before the name of a connection, a rule that accepts has none.
 fn name_difference(
     names: &NameMatch,
     action: Action,
@@ -248,7 +249,7 @@ fn name_difference(
     let has = packet.name();
     let is_same = match has {
         Some((is, name)) => is == kind && names.contains(name),
-        None => action == Action::Accept,
+        None => action == Action::Accept && packet.protocol == Some(TCP),
     };
     (!is_same).then(|| Difference {
         field: kind.key().to_owned(),
@@ -414,6 +415,16 @@ destination-port = "80-443"
         assert_eq!(near[1].difference.packet.as_deref(), Some("example.org"));
         let (rule, _) = check(r#","http-host":"www.example.org""#);
         assert_eq!(rule, None);
+        let file = "rule-default = \"drop\"\n\
+            [[rule]]\nname = \"ours\"\naction = \"accept\"\nprotocol = \"udp\"\n\
+            destination-port = \"53\"\ndns-name = [\"a.example\"]\n";
+        for (name, expected) in [("", None), (r#","dns-name":"a.example""#, Some("ours"))] {
+            let packet = format!(
+                r#"{{"port":"x","packet":{{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"udp","source-port":9,"destination-port":53{name}}}}}"#
+            );
+            let found = check_with(file, &packet).unwrap();
+            assert_eq!(found.rule.as_deref(), expected);
+        }
     }
 
     #[test]

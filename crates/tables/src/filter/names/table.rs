@@ -225,7 +225,8 @@ impl NameTable {
         marks | find(hash, name).map_or(0, |entry| entry.exact)
     }
 
-    /// Returns the marks of a packet with this key and this name; without a name, it precedes the name of its connection.
+    /// Returns the marks of a packet with this key and this name. Without a name, a segment precedes the name of its connection, and a
+    /// datagram has none.
     pub(in super::super) fn marks_of_described(
         &self,
         key: &Key,
@@ -234,6 +235,7 @@ impl NameTable {
         match name {
             _ if self.kinds_of(key).is_empty() => 0,
             Some((kind, name)) => self.marks_of(kind, name.as_bytes()),
+            None if key.get(Field::PROTOCOL) == u32::from(UDP) => 0,
             None => self.pending,
         }
     }

@@ -300,6 +300,34 @@ fn rules_without_names_and_packets_to_other_ports_are_not_concerned() {
     assert_eq!(flows.take_undecidable(), 0);
 }
 
+#[test]
+fn described_packets_are_found_by_their_names() {
+    let found = |rules: &PortRules, protocol: &str, port: u16, name: &str| {
+        let packet = format!(
+            r#"{{"source":"10.0.0.1","destination":"192.0.2.1","protocol":"{protocol}","source-port":9,"destination-port":{port}{name}}}"#
+        );
+        rules.find(&serde_json::from_str(&packet).unwrap())
+    };
+    let allow = allow_list("closed");
+    assert_eq!(found(&allow, "tcp", 443, ""), Some(0));
+    assert_eq!(found(&allow, "tcp", 444, ""), None);
+    let tls = |name: &str| format!(r#","tls-name":"{name}""#);
+    assert_eq!(found(&allow, "tcp", 443, &tls("a.example.org")), Some(0));
+    assert_eq!(found(&allow, "tcp", 443, &tls("example.net")), None);
+    let deny = deny_list("closed");
+    assert_eq!(found(&deny, "tcp", 443, ""), None);
+    assert_eq!(found(&deny, "tcp", 443, &tls("example.org")), Some(0));
+    let dns = rules(
+        &[(Action::Accept, r#"{"dns-name":["a.example"]}"#)],
+        Action::Drop,
+    );
+    assert_eq!(found(&dns, "udp", 53, ""), None);
+    assert_eq!(
+        found(&dns, "udp", 53, r#","dns-name":"A.example""#),
+        Some(0)
+    );
+}
+
 fn pattern() -> impl Strategy<Value = String> {
     "(\\*\\.)?[ab](\\.[ab]){0,3}"
 }
