@@ -18,6 +18,8 @@ pub mod icmp;
 mod named;
 pub mod nat;
 pub mod neighbour;
+pub mod owner;
 pub mod route;
 #[cfg(test)]
 mod scapy;
+pub mod share;

@@ -5,12 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
 
 use super::backend::{BackendSet, BackendUse};
-use super::maglev::mixed;
 use crate::arena::{NoMemory, zeroed};
 use crate::drops::RouterDrop;
 use crate::hash_index::Index;
 use crate::named;
 use crate::nat::NatProtocol;
+use crate::share::mixed;
 
 /// Maximum number of connections of a virtual endpoint.
 pub const BALANCED_MAX: u32 = 1 << 24;

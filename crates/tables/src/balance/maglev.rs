@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Consistent hashing with a table of choices, as described for the load balancer Maglev (Eisenbud et al., NSDI 2016, section 3.4).
 
+use crate::share::mixed;
+
 /// Number of choices: a prime, and far more than backends, so that shares differ little from the weights.
 pub const CHOICES: usize = 65_537;
-
-/// Mixes the bits of a number (the finalizer of SplitMix64). All switches agree on it, so that they choose the same backends.
-pub(super) const fn mixed(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
-}
 
 /// A backend that fills its share of the table in the order of its own permutation of the choices.
 struct Filler {

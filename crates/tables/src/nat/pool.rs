@@ -9,9 +9,13 @@ use super::packet::End;
 use super::settings::{HOST_BLOCKS_MAX, PortPool};
 use crate::arena::{NoMemory, zeroed};
 use crate::hash_index::Index;
+use crate::share::{Share, mixed};
 
 const PORTS: usize = 1 << 16;
 const PROTOCOLS: usize = NatProtocol::ALL.len();
+
+/// Number in place of a mapping for an external port whose mapping is a static forward on another forwarding CPU. No mapping has it.
+pub(super) const ELSEWHERE: u32 = u32::MAX - 1;
 
 /// A block was given to a host, or taken from it: what a log needs to name the host of an external endpoint (RFC 6888, REQ-12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub(super) struct Pool {
     used: Box<[[u16; PROTOCOLS]]>,
     /// Number of static forwards in each block.
     reserved: Box<[u16]>,
+    /// Blocks that hosts here can have.
+    share: Share,
     /// Free blocks of each address.
     free: Vec<Vec<u16>>,
     hosts: Box<[Host]>,
@@ -74,7 +80,7 @@ pub(super) struct Port {
 }
 
 impl Pool {
-    pub(super) fn new(pool: &PortPool, hosts_max: u32) -> Result<Self, NoMemory> {
+    pub(super) fn new(pool: &PortPool, hosts_max: u32, share: Share) -> Result<Self, NoMemory> {
         let mut externals: Vec<u32> = pool.addresses.iter().map(|one| one.to_bits()).collect();
         externals.sort_unstable();
         let (count, blocks) = (externals.len(), pool.blocks());
@@ -82,7 +88,10 @@ impl Pool {
         ports.fill(0);
         let mut hosts = zeroed::<Host>(hosts_max as usize)?;
         hosts.fill(Host::default());
-        let all = (0..blocks).filter_map(|block| u16::try_from(block).ok());
+        let own = |external: usize| -> Vec<u16> {
+            let own = (0..blocks).filter(|block| share.has_block(external * blocks + block));
+            own.filter_map(|block| u16::try_from(block).ok()).collect()
+        };
         Ok(Self {
             first_port: pool.first_port,
             block_size: pool.block_size,
@@ -91,8 +100,9 @@ impl Pool {
             ports,
             used: zeroed(count * blocks)?,
             reserved: zeroed(count * blocks)?,
-            // A clone of a list has room for its own elements at least, which are all blocks.
-            free: vec![all.collect(); count],
+            share,
+            // A list has room for its elements at least, and never gets others.
+            free: (0..count).map(own).collect(),
             externals,
             hosts,
             host_index: Index::new(hosts_max)?,
@@ -148,9 +158,10 @@ impl Pool {
             .is_some_and(|used| *used != [0; PROTOCOLS]);
         if *count == 0
             && !is_of_host
+            && self.share.has_block(at)
             && let Some(free) = self.free.get_mut(usize::from(external))
         {
-            // Has room for all blocks.
+            // Has room for all blocks of the share.
             free.push(block);
         }
     }
@@ -241,7 +252,11 @@ impl Pool {
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<u32, NatDrop> {
         let count = self.externals.len();
-        let start = self.draw(count);
+        // A host that has state on several CPUs has one external address nevertheless.
+        let start = match self.share.is_whole() {
+            true => self.draw(count),
+            false => mixed(u64::from(address)) as usize % count.max(1),
+        };
         let external = (0..count)
             .map(|step| (start + step) % count)
             .find(|external| {

@@ -113,6 +113,16 @@ pub enum NatSettingsError {
         /// Ports of a block.
         block: u16,
     },
+    /// Fewer blocks than forwarding CPUs.
+    #[error(
+        "{blocks} port blocks are too few for {cpus} forwarding CPUs, which share them (lower the size of blocks)"
+    )]
+    Shares {
+        /// Blocks of all addresses.
+        blocks: usize,
+        /// Forwarding CPUs.
+        cpus: usize,
+    },
     /// Blocks of a host out of range.
     #[error("{0} port blocks per host are out of range (allowed: 1 to {HOST_BLOCKS_MAX})")]
     HostBlocks(u8),
@@ -162,7 +172,7 @@ pub enum NatSettingsError {
 
 impl PortPool {
     /// Returns the number of blocks of an address.
-    pub(super) fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         let ports = (usize::from(self.last_port) + 1).saturating_sub(usize::from(self.first_port));
         ports / usize::from(self.block_size.max(1))
     }
@@ -228,6 +238,18 @@ impl NatSettings {
             if !internals.insert((protocol, internal)) || !is_new {
                 return Err(NatSettingsError::ForwardTwice { external, internal });
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that each of several forwarding CPUs gets a port block.
+    ///
+    /// # Errors
+    /// [`NatSettingsError::Shares`].
+    pub fn check_shares(&self, cpus: usize) -> Result<(), NatSettingsError> {
+        let blocks = self.pool.addresses.len() * self.pool.blocks();
+        if blocks < cpus {
+            return Err(NatSettingsError::Shares { blocks, cpus });
         }
         Ok(())
     }

@@ -8,10 +8,11 @@ use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol};
 use super::packet::{End, Kind, View, read};
 use super::pairs::{Pairs, translate_pair};
-use super::pool::{BlockEvent, Pool, Port};
+use super::pool::{BlockEvent, ELSEWHERE, Pool, Port};
 use super::rewrite::{Which, translate, translate_address, translate_inner};
 use super::settings::{FORWARDS_MAX, Forward, NatSettings, NatSettingsError, NatTimeouts};
 use crate::arena::NoMemory;
+use crate::share::Share;
 
 /// TCP control bits (RFC 9293, section 3.1).
 const FIN: u8 = 0x01;
@@ -64,6 +65,9 @@ pub struct Nat {
     mappings_max: usize,
     /// Static forwards in force, in ascending order.
     forwards: Vec<Forward>,
+    /// Number of those that have a mapping here.
+    own_forwards: usize,
+    share: Share,
     pairs: Pairs,
     timeouts: NatTimeouts,
     now: u32,
@@ -126,14 +130,25 @@ impl Nat {
     /// # Errors
     /// [`NatSettingsError`].
     pub fn new(settings: &NatSettings) -> Result<Self, NatSettingsError> {
+        Self::with_share(settings, Share::WHOLE)
+    }
+
+    /// Creates the tables of one of several forwarding CPUs: hosts get blocks of its share, and it has the forwards to hosts of its share.
+    /// Other ports that are forwarded are reserved. [`crate::owner::Owners`] tells which CPU a packet belongs to.
+    ///
+    /// # Errors
+    /// [`NatSettingsError`].
+    pub fn with_share(settings: &NatSettings, share: Share) -> Result<Self, NatSettingsError> {
         settings.check()?;
         // At most 2^24 + 2^10.
         let capacity = settings.mappings_max + FORWARDS_MAX as u32;
         let mut nat = Self {
-            pool: Pool::new(&settings.pool, settings.hosts_max)?,
+            pool: Pool::new(&settings.pool, settings.hosts_max, share)?,
             mappings: Mappings::new(capacity)?,
             mappings_max: settings.mappings_max as usize,
             forwards: Vec::with_capacity(FORWARDS_MAX),
+            own_forwards: 0,
+            share,
             pairs: Pairs::new(&settings.pairs),
             timeouts: settings.timeouts,
             now: 0,
@@ -177,7 +192,14 @@ impl Nat {
                 without_space += 1;
             }
         }
+        let own = self.forwards.iter().filter(|one| self.is_own(one));
+        self.own_forwards = own.count();
         without_space
+    }
+
+    /// Returns true if the mapping of a forward is here.
+    fn is_own(&self, forward: &Forward) -> bool {
+        self.share.has_host(forward.internal.ip().to_bits())
     }
 
     /// Adds the mapping of a forward. `None` if there is no space, or its external address is not of the pool.
@@ -200,6 +222,11 @@ impl Nat {
         if let Some(former) = self.mappings.find(end(internal), *protocol) {
             self.remove(former);
         }
+        if !self.is_own(forward) {
+            self.pool
+                .set_mapping(number, *protocol, external.port(), Some(ELSEWHERE));
+            return Some(());
+        }
         let port = Port {
             external: number,
             end: end(external),
@@ -220,8 +247,10 @@ impl Nat {
             return;
         };
         let port = forward.external.port();
-        if let Some(mapping) = self.pool.mapping(number, forward.protocol, port) {
-            self.remove(mapping);
+        match self.pool.mapping(number, forward.protocol, port) {
+            None => {}
+            Some(ELSEWHERE) => self.pool.set_mapping(number, forward.protocol, port, None),
+            Some(mapping) => self.remove(mapping),
         }
         self.pool.unreserve(number, port);
     }
@@ -551,7 +580,7 @@ impl Nat {
     }
 
     fn create(&mut self, internal: End, protocol: NatProtocol) -> Result<u32, NatDrop> {
-        if self.mappings.len() >= self.mappings_max + self.forwards.len() {
+        if self.mappings.len() >= self.mappings_max + self.own_forwards {
             return Err(NatDrop::TableFull);
         }
         let events = &mut self.events;
@@ -679,10 +708,10 @@ impl Nat {
         self.mappings_max
     }
 
-    /// Returns the number of static forwards.
+    /// Returns the number of static forwards that have a mapping here.
     #[must_use]
     pub const fn forwards(&self) -> usize {
-        self.forwards.len()
+        self.own_forwards
     }
 }
 

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Owners of packets: the forwarding CPU that has the state of a packet's connection, out of several. Tracker, NAT and load balancers of a
+//! CPU see all packets of their connections, in both directions, if each packet is processed by its owner.
+//!
+//! | packet | owner |
+//! |---|---|
+//! | to or from the endpoint of a load balancer | that of the client's address |
+//! | to an external port of NAT | that of the port block; of a forwarded port, that of the inside host |
+//! | to the external address of a one-to-one translation | that of the inside host; from inside, that of the sender |
+//! | between an inside host of NAT and another address | that of the inside host |
+//! | between two other addresses | that of the pair, whatever the ports |
+//! | ICMP error | that of an answer to the packet that it is about |
+//!
+//! [`Nat::with_share`](crate::nat::Nat::with_share) gives a host port blocks of its own CPU, so answers have the owner of the packets that they
+//! answer. Fragments have no ports and belong to their addresses. Frames to group addresses have no owner, nor have those without an IP packet:
+//! the CPU that receives them processes them.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddrV4;
+
+use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
+
+use crate::filter::after_tags;
+use crate::nat::packet::{ICMP_LENGTH, header};
+use crate::nat::{Forward, NatProtocol, NatSettings};
+use crate::share::{owner_of_block, owner_of_host, owner_of_pair};
+
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+/// Offsets in an IPv6 header.
+const NEXT_HEADER_AT: usize = 6;
+const ADDRESSES_AT: usize = 8;
+
+/// Address, port, and number of the protocol.
+type ProtocolEndpoint = (u32, u16, u8);
+
+/// Endpoints of an IPv4 packet.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    source: u32,
+    destination: u32,
+    /// Protocol, source port and destination port; `None` for other protocols and fragments. Both ports of an ICMP echo are its identifier.
+    ports: Option<(NatProtocol, u16, u16)>,
+}
+
+/// External addresses of an instance of NAT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Externals {
+    /// In ascending order.
+    addresses: Vec<u32>,
+    first_port: u16,
+    block_size: u16,
+    /// Blocks of an address.
+    blocks: usize,
+    /// External endpoints and inside hosts of static forwards, in ascending order.
+    forwards: Vec<(ProtocolEndpoint, u32)>,
+    /// External and inside addresses of one-to-one translations, in ascending order.
+    pairs: Vec<(u32, u32)>,
+}
+
+/// What determines the owner of each packet. The same on all forwarding CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owners {
+    /// Number of forwarding CPUs.
+    count: u16,
+    nats: Vec<Externals>,
+    /// Prefixes of inside hosts, as address and mask.
+    sources: Vec<(u32, u32)>,
+    /// Inside hosts of static forwards, in ascending order.
+    servers: Vec<u32>,
+    /// Inside hosts of one-to-one translations, in ascending order.
+    paired: Vec<u32>,
+    /// Virtual endpoints, and endpoints of backends, in ascending order.
+    balanced: Vec<ProtocolEndpoint>,
+}
+
+impl Owners {
+    /// Creates those of this number of forwarding CPUs, without NAT and load balancers.
+    #[must_use]
+    pub const fn new(count: u16) -> Self {
+        Self {
+            count,
+            nats: Vec::new(),
+            sources: Vec::new(),
+            servers: Vec::new(),
+            paired: Vec::new(),
+            balanced: Vec::new(),
+        }
+    }
+
+    /// Adds an instance of NAT with its forwards. `sources` are the prefixes of its inside hosts, as address and mask.
+    pub fn add_nat(
+        &mut self,
+        settings: &NatSettings,
+        forwards: &[Forward],
+        sources: &[(u32, u32)],
+    ) {
+        let pool = &settings.pool;
+        let mut addresses: Vec<u32> = pool.addresses.iter().map(|one| one.to_bits()).collect();
+        addresses.sort_unstable();
+        let forward = |one: &Forward| {
+            let place = place_of(one.external, one.protocol);
+            (place, one.internal.ip().to_bits())
+        };
+        let mut forwards: Vec<(ProtocolEndpoint, u32)> = forwards.iter().map(forward).collect();
+        forwards.sort_unstable();
+        let pairs = settings.pairs.iter();
+        let mut pairs: Vec<(u32, u32)> = pairs
+            .map(|one| (one.external.to_bits(), one.internal.to_bits()))
+            .collect();
+        pairs.sort_unstable();
+        self.servers.extend(forwards.iter().map(|(_, host)| *host));
+        self.servers.sort_unstable();
+        self.paired.extend(pairs.iter().map(|(_, host)| *host));
+        self.paired.sort_unstable();
+        self.sources.extend(sources);
+        self.nats.push(Externals {
+            addresses,
+            first_port: pool.first_port,
+            block_size: pool.block_size,
+            blocks: pool.blocks(),
+            forwards,
+            pairs,
+        });
+    }
+
+    /// Adds endpoints of a load balancer: the virtual one, and those of its backends.
+    pub fn add_balancer(
+        &mut self,
+        protocol: NatProtocol,
+        endpoints: impl IntoIterator<Item = SocketAddrV4>,
+    ) {
+        let places = endpoints.into_iter().map(|one| place_of(one, protocol));
+        self.balanced.extend(places);
+        self.balanced.sort_unstable();
+        self.balanced.dedup();
+    }
+
+    /// Returns the number of forwarding CPUs.
+    #[must_use]
+    pub const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Returns the number of the owner of a frame, below [`Owners::count`]. `octets` are those of the first buffer. `None` if any CPU may
+    /// process the frame.
+    #[inline]
+    #[must_use]
+    pub fn of_frame(&self, octets: &[u8]) -> Option<u16> {
+        let is_group = octets.first()? & 1 != 0;
+        if is_group {
+            return None;
+        }
+        let (_, rest) = after_tags(octets)?;
+        let (ethertype, packet) = rest.split_first_chunk::<2>()?;
+        match *ethertype {
+            IPV4 => self.of_ipv4(packet),
+            IPV6 => self.of_ipv6(packet),
+            _ => None,
+        }
+    }
+
+    /// Returns the owner of an IPv4 packet. `None` if its header is truncated.
+    #[inline]
+    #[must_use]
+    pub fn of_ipv4(&self, packet: &[u8]) -> Option<u16> {
+        let flow = flow_of(packet)?;
+        let owner = match flow.ports {
+            Some(ports) => self.of_balanced(&flow, ports),
+            None => None,
+        };
+        let owner = owner.or_else(|| {
+            self.nats
+                .iter()
+                .find_map(|nat| self.of_external(nat, &flow))
+        });
+        Some(owner.unwrap_or_else(|| self.of_addresses(&flow)))
+    }
+
+    /// Returns the owner of an IPv6 packet. `None` if its header is truncated.
+    #[inline]
+    #[must_use]
+    pub fn of_ipv6(&self, packet: &[u8]) -> Option<u16> {
+        let (source, destination) = addresses_of(packet)?;
+        let (source, destination) = inner_ipv6(packet).unwrap_or((source, destination));
+        Some(owner_of_pair(source, destination, self.count))
+    }
+
+    /// Returns the owner of a packet to or from the endpoint of a load balancer.
+    #[inline]
+    fn of_balanced(
+        &self,
+        flow: &Flow,
+        (protocol, from, to): (NatProtocol, u16, u16),
+    ) -> Option<u16> {
+        if self.balanced.is_empty() {
+            return None;
+        }
+        let is_balanced = |place: ProtocolEndpoint| self.balanced.binary_search(&place).is_ok();
+        let is_to = is_balanced((flow.destination, to, protocol as u8));
+        let is_from = is_balanced((flow.source, from, protocol as u8));
+        match (is_from, is_to) {
+            (false, true) => Some(owner_of_host(flow.source, self.count)),
+            (true, false) => Some(owner_of_host(flow.destination, self.count)),
+            _ => None,
+        }
+    }
+
+    /// Returns the owner of a packet to an external address of an instance of NAT.
+    #[inline]
+    fn of_external(&self, nat: &Externals, flow: &Flow) -> Option<u16> {
+        if let Ok(at) = nat
+            .pairs
+            .binary_search_by_key(&flow.destination, |pair| pair.0)
+        {
+            let (_, internal) = *nat.pairs.get(at)?;
+            // The translation has no state, but the sender's has.
+            return Some(if self.paired.binary_search(&flow.source).is_ok() {
+                owner_of_pair(flow.source.into(), internal.into(), self.count)
+            } else if self.is_inside(flow.source) {
+                owner_of_host(flow.source, self.count)
+            } else {
+                owner_of_host(internal, self.count)
+            });
+        }
+        let external = nat.addresses.binary_search(&flow.destination).ok()?;
+        let (protocol, _, port) = flow.ports?;
+        let place = (flow.destination, port, protocol as u8);
+        if let Ok(at) = nat.forwards.binary_search_by_key(&place, |one| one.0) {
+            let (_, host) = nat.forwards.get(at)?;
+            return Some(owner_of_host(*host, self.count));
+        }
+        let block = usize::from(port.checked_sub(nat.first_port)? / nat.block_size.max(1));
+        let is_block = block < nat.blocks;
+        is_block.then(|| owner_of_block(external * nat.blocks + block, self.count))
+    }
+
+    #[inline]
+    fn is_inside(&self, address: u32) -> bool {
+        let mut sources = self.sources.iter();
+        sources.any(|(prefix, mask)| address & mask == *prefix)
+            || self.servers.binary_search(&address).is_ok()
+            || self.paired.binary_search(&address).is_ok()
+    }
+
+    /// Returns the owner of a packet by its addresses.
+    #[inline]
+    fn of_addresses(&self, flow: &Flow) -> u16 {
+        let Flow {
+            source,
+            destination,
+            ..
+        } = *flow;
+        match (self.is_inside(source), self.is_inside(destination)) {
+            (true, false) => owner_of_host(source, self.count),
+            (false, true) => owner_of_host(destination, self.count),
+            _ => owner_of_pair(source.into(), destination.into(), self.count),
+        }
+    }
+}
+
+fn place_of(endpoint: SocketAddrV4, protocol: NatProtocol) -> ProtocolEndpoint {
+    (endpoint.ip().to_bits(), endpoint.port(), protocol as u8)
+}
+
+#[inline]
+fn be16(octets: &[u8], at: usize) -> Option<u16> {
+    let two = octets.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*two))
+}
+
+/// Returns the endpoints of an IPv4 packet. An ICMP error has those of an answer to the packet that it is about.
+#[inline]
+fn flow_of(packet: &[u8]) -> Option<Flow> {
+    let (flow, protocol, transport) = plain_flow(packet, 0)?;
+    let is_error = protocol == Some(IpProtocol::ICMP.0)
+        && packet
+            .get(transport)
+            .is_some_and(|kind| matches!(kind, 3 | 11 | 12));
+    if !is_error {
+        return Some(flow);
+    }
+    let Some((inner, ..)) = plain_flow(packet, transport + ICMP_LENGTH) else {
+        return Some(flow);
+    };
+    Some(Flow {
+        source: inner.destination,
+        destination: inner.source,
+        ports: inner.ports.map(|(protocol, from, to)| (protocol, to, from)),
+    })
+}
+
+/// Returns the endpoints of the IPv4 packet at an offset, its protocol unless it is a fragment, and the offset of its transport header.
+#[inline]
+fn plain_flow(packet: &[u8], at: usize) -> Option<(Flow, Option<u8>, usize)> {
+    let header = header(packet, at)?;
+    let transport = at + header.length;
+    let flow = Flow {
+        source: header.source,
+        destination: header.destination,
+        ports: None,
+    };
+    if header.is_fragment {
+        return Some((flow, None, transport));
+    }
+    let ports = match header.protocol {
+        1 if packet
+            .get(transport)
+            .is_some_and(|kind| matches!(kind, 0 | 8)) =>
+        {
+            let identifier = be16(packet, transport + 4);
+            identifier.map(|identifier| (NatProtocol::Icmp, identifier, identifier))
+        }
+        6 => both_ports(packet, transport).map(|(from, to)| (NatProtocol::Tcp, from, to)),
+        17 => both_ports(packet, transport).map(|(from, to)| (NatProtocol::Udp, from, to)),
+        _ => None,
+    };
+    let flow = Flow { ports, ..flow };
+    Some((flow, Some(header.protocol), transport))
+}
+
+#[inline]
+fn both_ports(packet: &[u8], transport: usize) -> Option<(u16, u16)> {
+    Some((be16(packet, transport)?, be16(packet, transport + 2)?))
+}
+
+/// Returns source and destination of an IPv6 packet.
+#[inline]
+fn addresses_of(packet: &[u8]) -> Option<(u128, u128)> {
+    let header = packet.first_chunk::<IPV6_HEADER_LENGTH>()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let address = |at: usize| {
+        let octets = header.get(at..)?.first_chunk()?;
+        Some(u128::from_be_bytes(*octets))
+    };
+    Some((address(ADDRESSES_AT)?, address(ADDRESSES_AT + 16)?))
+}
+
+/// Returns the addresses of the packet that an ICMPv6 error is about. `None` for other packets.
+#[inline]
+fn inner_ipv6(packet: &[u8]) -> Option<(u128, u128)> {
+    let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
+    let walked = walk_ipv6_extensions(IpProtocol(header[NEXT_HEADER_AT]), rest).ok()?;
+    if walked.protocol != IpProtocol::ICMPV6 || walked.fragment != Fragment::Whole {
+        return None;
+    }
+    let message = rest.get(walked.length..)?;
+    match message.first()? {
+        1..=4 => addresses_of(message.get(ICMP_LENGTH..)?),
+        _ => None,
+    }
+}
