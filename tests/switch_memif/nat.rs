@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT as seen from the wire: every frame that leaves is compared, octet by octet, with one that is built from the translated addresses.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use etherparse::{Icmpv4Type, Ipv4Header, PacketBuilder, icmpv4};
 use quietwire_switch::report::{
-    ConnectionsReport, MappingReport, NatReport, RouterCounts, StatsReport,
+    ConnectionsReport, LoadBalancerReport, MappingReport, NatReport, PortDrop, PortReport,
+    RouterCounts, StatsReport,
 };
 
 use crate::bench::{Bench, Peer, output, until};
+use crate::changes::TWO_THREADS;
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, change, refused};
 use crate::watch::command;
 
@@ -48,7 +51,12 @@ const NEIGHBOURS: [(&str, &str, &str); 3] = [
 
 /// Starts a router with NAT. `keys` are further ones of the instance.
 fn start(keys: &str) -> (Bench, Peer, Peer) {
-    let bench = Bench::new(&["a", "b"], &[]);
+    start_with(&[], keys)
+}
+
+/// The same with these arguments.
+fn start_with(arguments: &[&str], keys: &str) -> (Bench, Peer, Peer) {
+    let bench = Bench::new(&["a", "b"], arguments);
     let mut config = CONFIG.replace("NATLOG", bench.path("nat.jsonl").to_str().unwrap()) + keys;
     for (interface, address, mac) in NEIGHBOURS {
         config += &format!(
@@ -315,4 +323,119 @@ outside = \"203.0.113.7\"
     let (mappings, most) = (nats[0].mappings, nats[0].max_mappings);
     assert_eq!((mappings, most, nats[0].one_to_one), (24, 65_536, 1));
     assert_eq!(nats[0].refused["no_ports"], 1);
+}
+
+/// A published server and a backend, and rules that accept nothing from outside but answers and segments to these.
+const SHARED: &str = r#"
+sources = ["10.0.0.0/24"]
+
+[[nat.publish]]
+protocol = "tcp"
+port = 443
+to = "10.0.0.6:8443"
+
+[[load-balancer]]
+name = "web"
+address = "198.51.100.1"
+port = 80
+
+[[load-balancer.backend]]
+to = "10.0.0.6:8080"
+
+[[rule]]
+name = "answers"
+action = "accept"
+ct-state = "established,related"
+
+[[rule]]
+name = "out"
+action = "accept"
+port = "a"
+ct-state = "new"
+
+[[rule]]
+name = "published"
+action = "accept"
+port = "b"
+protocol = "tcp"
+ct-state = "new"
+
+[[rule]]
+name = "rest"
+action = "drop"
+port = "b"
+"#;
+
+#[test]
+fn two_threads_share_connections_mappings_and_balanced_connections() {
+    let hosts: Vec<String> = (10..22).map(|host| format!("10.0.0.{host}")).collect();
+    let clients: Vec<String> = (20..26).map(|host| format!("198.51.100.{host}")).collect();
+    let mut keys = SHARED.to_owned();
+    for (interface, addresses, mac) in [("inside", &hosts, "01"), ("outside", &clients, "02")] {
+        for address in addresses {
+            keys += &format!(
+                "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"02:00:00:00:00:{mac}\"\n"
+            );
+        }
+    }
+    // One thread receives from inside, the other from outside. Each owns some of the hosts and some of the clients.
+    let (bench, mut a, mut b) = start_with(&TWO_THREADS, &keys);
+    let mut externals = BTreeSet::new();
+    for host in hosts.iter().map(String::as_str) {
+        let sent = pass(&mut a, &mut b, udp(TO_A, (host, 4000), (REMOTE, 53), 64));
+        let external = source_port(&sent);
+        assert_eq!(sent, udp(FROM_B, (OWN, external), (REMOTE, 53), 63));
+        assert!(externals.insert(external), "two hosts have port {external}");
+        let back = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 53), (OWN, external), 64));
+        assert_eq!(back, udp(FROM_A, (REMOTE, 53), (host, 4000), 63));
+        // Errors of a router outside, and of this one.
+        let arrived = pass(&mut b, &mut a, error(TO_B, REMOTE, OWN, 64, &sent));
+        let mine = udp(FROM_A, (host, 4000), (REMOTE, 53), 63);
+        assert_eq!(arrived, error(FROM_A, REMOTE, host, 63, &mine));
+        let expiring = udp(TO_B, (REMOTE, 53), (OWN, external), 1);
+        b.send(std::slice::from_ref(&expiring));
+        let answer = b.receive(1).remove(0);
+        assert_eq!((answer[34], answer[35]), (11, 0));
+        assert_eq!(answer[42..][16..28], expiring[14..][16..28]);
+    }
+    let published = tcp(TO_B, (REMOTE, 900), (OWN, 443), 64, false);
+    let received = pass(&mut b, &mut a, published);
+    let expected = tcp(FROM_A, (REMOTE, 900), (SERVER, 8443), 63, false);
+    assert_eq!(trimmed(&received), expected);
+    let answer = tcp(TO_A, (SERVER, 8443), (REMOTE, 900), 64, true);
+    let answer = pass(&mut a, &mut b, answer);
+    let expected = tcp(FROM_B, (OWN, 443), (REMOTE, 900), 63, true);
+    assert_eq!(trimmed(&answer), expected);
+    for client in clients.iter().map(String::as_str) {
+        let sent = tcp(TO_B, (client, 901), (OWN, 80), 64, false);
+        let received = pass(&mut b, &mut a, sent);
+        let expected = tcp(FROM_A, (client, 901), (SERVER, 8080), 63, false);
+        assert_eq!(trimmed(&received), expected);
+        let answer = tcp(TO_A, (SERVER, 8080), (client, 901), 64, true);
+        let answer = pass(&mut a, &mut b, answer);
+        let expected = tcp(FROM_B, (OWN, 80), (client, 901), 63, true);
+        assert_eq!(trimmed(&answer), expected);
+    }
+    // From outside, nothing else begins.
+    b.send(&[udp(TO_B, (REMOTE, 54), (OWN, 9), 64)]);
+    until("it is dropped", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        (ports[1].counts.drops[PortDrop::Denied] == 1).then_some(())
+    });
+    // Reports are about both threads.
+    let connections: ConnectionsReport = bench.show("connections");
+    let all = (hosts.len() + 1 + clients.len()) as u64;
+    assert_eq!((connections.total, connections.next), (all, None));
+    assert_eq!(connections.connections.len() as u64, all);
+    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let of_hosts = mappings.iter().filter(|one| one.protocol == "udp");
+    assert_eq!(of_hosts.count(), hosts.len());
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!((nats[0].mappings, nats[0].published), (12, 1));
+    let balancers: Vec<LoadBalancerReport> = bench.show("load-balancers");
+    assert_eq!(balancers[0].connections, clients.len() as u64);
+    assert_eq!(balancers[0].backends[0].packets_out, clients.len() as u64);
+    let flush = ["connections", "flush", "--protocol", "udp"];
+    let flushed = output(&mut command(&bench, &flush));
+    assert_eq!(flushed.trim(), "12");
 }

@@ -20,16 +20,19 @@ mod maker;
 mod moves;
 mod nat;
 mod orders;
+mod pages;
 mod port_counts;
 mod queues;
 mod removed;
 mod router;
 mod rules;
+mod share;
 mod slot;
 mod steer;
 mod threads;
 mod tx_paths;
 mod undo;
+mod wiring;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,6 +62,7 @@ use quietwire_tables::fdb::{Fdb, Key, Selection};
 use quietwire_tables::filter::SourceGuard;
 use quietwire_tables::route::{Interfaces, Router};
 use removed::RemovedPorts;
+use wiring::Wiring;
 
 pub(crate) use slot::Slot;
 pub(crate) use threads::Forwarder;
@@ -96,6 +100,8 @@ pub(crate) struct Engine {
     former_stages: Vec<Arc<Stage>>,
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
+    /// Rings between threads that share the state of connections.
+    wiring: Wiring,
     /// Log of NAT.
     nat_log: NatLog,
     loads: Loads,
@@ -151,6 +157,7 @@ impl Engine {
             domain,
             former_stages: Vec::new(),
             injects: None,
+            wiring: Wiring::default(),
             nat_log: NatLog::default(),
             loads: Loads::default(),
             watches: Watches::default(),

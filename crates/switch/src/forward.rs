@@ -22,6 +22,7 @@ mod output;
 mod path;
 mod route;
 mod segment;
+mod share;
 mod stage;
 mod steer;
 mod sync;
@@ -32,7 +33,9 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use quietwire_dpdk::BURST_MAX;
+use quietwire_dpdk::{BURST_MAX, Burst};
+use quietwire_tables::bridge::{Decisions, Storm};
+use quietwire_tables::filter::NameFlows;
 
 use crate::config::Idle;
 use crate::counters::Step;
@@ -46,7 +49,7 @@ pub(crate) use connections::{ConnectionQuery, ConnectionStage, ConnectionTotals}
 pub(crate) use doze::Doze;
 pub(crate) use effects::Effects;
 use filter::FilterContext;
-pub(crate) use input::Input;
+pub(crate) use input::{Input, PortStages};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
     NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
@@ -56,6 +59,7 @@ use path::{Leaving, Path};
 use route::RouteContext;
 pub(crate) use route::{BridgeContext, Domain, RouteStage, Routing};
 pub(crate) use segment::{Segmenter, SegmentingQueue};
+pub(crate) use share::ShareStage;
 pub(crate) use stage::{FilteredStage, Stage, SteeredStage};
 pub(crate) use worker::Worker;
 
@@ -80,6 +84,9 @@ impl Shared {
 /// Empty polls of all queues before yielding the CPU.
 const TURNS_BEFORE_YIELD: u32 = 32;
 
+/// Bursts of a full ring between two threads.
+const BURSTS_OF_RING: usize = 1024 / BURST_MAX;
+
 /// Forwards until the stop flag is set.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     // An earlier thread on this CPU may have counted.
@@ -90,6 +97,9 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     let mut idle_turns = 0;
     while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
         let (empty, has_relayed) = turn(worker, shared);
+        if worker.share.is_some() && worker.commands.has_order() {
+            drain_handed(worker, shared);
+        }
         worker.run_commands(shared.now_s.load(Ordering::Relaxed));
         let inputs = worker.inputs.len() as u64;
         turns += 1;
@@ -131,6 +141,15 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                 .received(input.port, input.queue, &worker.received);
         }
         let began = worker.telemetry.last();
+        let has_own = match worker.share.as_deref_mut() {
+            None => true,
+            Some(share) => share.hand_over(
+                input.port,
+                (&mut worker.received, &mut worker.kept),
+                &worker.counters.ports,
+                &mut worker.telemetry,
+            ),
+        };
         let mut path = Path {
             received: &mut worker.received,
             outputs: &mut worker.outputs,
@@ -149,43 +168,16 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             pool: &worker.copies,
             now_s: shared.now_s.load(Ordering::Relaxed),
         };
-        let stage = match &*input.stage {
-            Stage::Steered(steered) => path
-                .steer(port, steered, &mut worker.kept)
-                .then_some(&steered.then),
-            stage => Some(stage),
+        let resources = Resources {
+            connections: worker.connections.as_deref_mut(),
+            names: worker.name_flows.as_deref_mut(),
+            kept: &mut worker.kept,
+            effects: &mut worker.effects,
+            decisions: &mut worker.decisions,
         };
-        let stage = match stage {
-            Some(Stage::Filtered(filtered)) => {
-                let resources = FilterContext {
-                    connections: worker.connections.as_deref_mut(),
-                    names: worker.name_flows.as_deref_mut(),
-                    inside: context.routing.inside(),
-                    now_s: context.now_s,
-                    kept: &mut worker.kept,
-                    effects: &mut worker.effects,
-                    pool: context.pool,
-                };
-                let has_more = path.pass_filter(port, filtered, resources);
-                has_more.then_some(&filtered.then)
-            }
-            stage => stage,
-        };
-        match stage {
-            None => {}
-            Some(Stage::CrossConnect { output }) => path.cross_connect(port, *output),
-            Some(Stage::Bridge(stage)) => {
-                let bridging = Bridging {
-                    stage,
-                    storm: &mut input.storm,
-                    decisions: &mut worker.decisions,
-                    context: &mut context,
-                };
-                path.bridge(port, bridging);
-            }
-            Some(Stage::Route(stage)) => path.route_port(port, stage, &mut context),
-            // The inner stage of accepted frames is never filtered or steered.
-            Some(Stage::Drop | Stage::Filtered(_) | Stage::Steered(_)) => path.drop_all(port),
+        if has_own {
+            let of_port = (port, &*input.stage, &mut input.storm);
+            process(&mut path, &mut context, resources, of_port);
         }
         // Frames left by a stage would be sent twice.
         worker.received.free();
@@ -197,13 +189,177 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         let ended = worker.telemetry.last();
         input.counters.cycles.add(ended.wrapping_sub(began));
     }
-    let relayed = relay(worker, shared);
+    let handed = worker.share.is_some() && process_handed(worker, shared);
+    let relayed = relay(worker, shared) || handed;
     if relayed {
         worker.telemetry.lap(Step::Relay);
     } else if empty == worker.inputs.len() as u64 {
         worker.telemetry.lap(Step::Idle);
     }
     (empty, relayed)
+}
+
+/// What the stages of a port use, beside the path of the burst.
+struct Resources<'worker> {
+    /// Connection tracking, if it is configured.
+    connections: Option<&'worker mut ConnectionStage>,
+    /// Names of connections, if rules look at them.
+    names: Option<&'worker mut NameFlows>,
+    /// Empty before and after.
+    kept: &'worker mut Burst,
+    effects: &'worker mut Effects,
+    decisions: &'worker mut Decisions,
+}
+
+/// Processes the received burst of a port by its stage.
+#[inline(always)]
+fn process(
+    path: &mut Path<'_>,
+    context: &mut RouteContext<'_>,
+    resources: Resources<'_>,
+    (port, stage, storm): (usize, &Stage, &mut Storm),
+) {
+    let Resources {
+        connections,
+        names,
+        kept,
+        effects,
+        decisions,
+    } = resources;
+    let stage = match stage {
+        Stage::Steered(steered) => path.steer(port, steered, kept).then_some(&steered.then),
+        stage => Some(stage),
+    };
+    let stage = match stage {
+        Some(Stage::Filtered(filtered)) => {
+            let filter = FilterContext {
+                connections,
+                names,
+                inside: context.routing.inside(),
+                now_s: context.now_s,
+                kept,
+                effects,
+                pool: context.pool,
+            };
+            let has_more = path.pass_filter(port, filtered, filter);
+            has_more.then_some(&filtered.then)
+        }
+        stage => stage,
+    };
+    match stage {
+        None => {}
+        Some(Stage::CrossConnect { output }) => path.cross_connect(port, *output),
+        Some(Stage::Bridge(stage)) => {
+            let bridging = Bridging {
+                stage,
+                storm,
+                decisions,
+                context,
+            };
+            path.bridge(port, bridging);
+        }
+        Some(Stage::Route(stage)) => path.route_port(port, stage, context),
+        // The inner stage of accepted frames is never filtered or steered.
+        Some(Stage::Drop | Stage::Filtered(_) | Stage::Steered(_)) => path.drop_all(port),
+    }
+}
+
+/// Processes the frames that other threads have handed over until now, before an order. So no frame overtakes one that another thread received
+/// before it released a queue, and none is lost with a ring.
+#[cold]
+fn drain_handed(worker: &mut Worker, shared: &Shared) {
+    for _ in 0..BURSTS_OF_RING {
+        if !process_handed(worker, shared) {
+            return;
+        }
+    }
+}
+
+/// Processes frames that other threads received and this one owns: at most a burst of each ring. Returns false if there were none.
+#[inline(never)]
+fn process_handed(worker: &mut Worker, shared: &Shared) -> bool {
+    let mut has_found = false;
+    for ring in 0.. {
+        let Some(share) = worker.share.as_deref_mut() else {
+            break;
+        };
+        match share.receive(ring) {
+            None => break,
+            Some(0) => continue,
+            Some(frames) => {
+                has_found = true;
+                worker.telemetry.lap_of(Step::Relay, frames);
+            }
+        }
+        // A burst has at most as many marks as frames.
+        for _ in 0..BURST_MAX {
+            if !process_part(worker, shared) {
+                break;
+            }
+        }
+    }
+    has_found
+}
+
+/// Processes the received frames of other threads that have one mark. Returns false if there are none.
+fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
+    let Some(share) = worker.share.as_deref_mut() else {
+        return false;
+    };
+    let Some(mark) = share.next_part(&mut worker.received) else {
+        return false;
+    };
+    let mark = Mark::of_number(mark);
+    let port = match mark {
+        Some(Mark::Relayed(port)) => Some(port),
+        _ => None,
+    };
+    if worker.telemetry.is_watched() {
+        worker.telemetry.adopt(&worker.received);
+    }
+    let mut path = Path {
+        received: &mut worker.received,
+        outputs: &mut worker.outputs,
+        counters: &worker.counters.ports,
+        telemetry: &mut worker.telemetry,
+        leaving: Leaving {
+            rules: worker.output_rules.as_deref(),
+            from: port,
+            spare: &mut worker.spare,
+        },
+    };
+    let mut context = RouteContext {
+        routing: &mut worker.routing,
+        counters: &worker.counters.router,
+        pool: &worker.copies,
+        now_s: shared.now_s.load(Ordering::Relaxed),
+    };
+    match port {
+        None => path.send_marked(&mut context, None),
+        Some(port) => {
+            let resources = Resources {
+                connections: worker.connections.as_deref_mut(),
+                names: worker.name_flows.as_deref_mut(),
+                kept: &mut worker.kept,
+                effects: &mut worker.effects,
+                decisions: &mut worker.decisions,
+            };
+            match worker.stages.of(port) {
+                Some((stage, storm)) => {
+                    let of_port = (usize::from(port), stage, storm);
+                    process(&mut path, &mut context, resources, of_port);
+                }
+                None => path.drop_all(usize::from(port)),
+            }
+        }
+    }
+    // Frames left by a stage would be sent twice.
+    worker.received.free();
+    if worker.telemetry.is_watched() {
+        worker.telemetry.finish();
+    }
+    worker.telemetry.lap(Step::Send);
+    true
 }
 
 /// Sends for the service thread and for other forwarding threads. Returns false if there was nothing to send.
@@ -222,12 +378,13 @@ fn relay(worker: &mut Worker, shared: &Shared) -> bool {
                 spare: &mut worker.spare,
             },
         };
-        relayed = path.send_injected(&mut RouteContext {
+        let mut context = RouteContext {
             routing: &mut worker.routing,
             counters: &worker.counters.router,
             pool: &worker.copies,
             now_s: shared.now_s.load(Ordering::Relaxed),
-        });
+        };
+        relayed = path.send_injected(&mut context, worker.share.as_deref_mut());
     }
     for relay in &mut worker.relays {
         let frames = relay.frames.receive(&mut worker.received, BURST_MAX);

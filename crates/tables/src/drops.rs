@@ -68,6 +68,8 @@ named! {
         OverLimit = "over_limit", "over the learning limit";
         /// The TCP data could not be segmented: not a TCP frame, too many segments, or no buffers.
         NotSegmented = "not_segmented", "TCP data could not be segmented";
+        /// The ring to the forwarding thread that has the connection of the frame is full.
+        OwnerBusy = "owner_busy", "thread of the connection busy";
         /// The driver had no buffer for the received frame.
         NoBuffers = "no_buffers", "no buffers";
         /// The receive queue was full, as reported by the driver. Shared-memory ports cannot detect it.

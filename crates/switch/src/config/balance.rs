@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 use quietwire_tables::balance::{BALANCED_MAX, Backend, BackendState, BalanceSettings};
 use quietwire_tables::nat::NatProtocol;
+use quietwire_tables::share::Share;
 use serde::{Deserialize, Serialize};
 
 use super::location::Located;
@@ -129,6 +130,15 @@ impl LoadBalancerSetting {
         self.backends.iter().map(backend).collect()
     }
 
+    /// Returns the settings of a forwarding thread, whose table has its share of connections.
+    pub(crate) fn with_share(&self, share: Share) -> Self {
+        let connections = share.part(self.table().connections_max);
+        Self {
+            max_connections: Some(connections),
+            ..self.clone()
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let [first, ..] = self.address.octets();
         if matches!(first, 0 | 127 | 224..) || self.port == 0 {
@@ -169,13 +179,12 @@ impl LoadBalancerSetting {
     }
 }
 
-/// Checks the load balancers and the number of forwarding threads. Returns them.
+/// Checks the load balancers. Returns them.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
 pub(super) fn check(
     settings: &[Located<LoadBalancerSetting>],
-    threads: usize,
 ) -> Result<Vec<LoadBalancerSetting>, SwitchError> {
     let mut names = BTreeSet::new();
     let mut endpoints: BTreeMap<(Ipv4Addr, u16, bool), &str> = BTreeMap::new();
@@ -202,15 +211,6 @@ pub(super) fn check(
                 "load balancer '{other}' has this virtual endpoint too (use another port)"
             )));
         }
-    }
-    if let Some(Located { value, location }) = settings.first()
-        && threads > 1
-    {
-        return Err(location.wrong(format!(
-            "load-balancer '{}': load balancing requires one forwarding CPU, and there are {threads} (both directions of a connection must \
-             reach one thread; use one CPU in forwarding-cpus)",
-            value.name
-        )));
     }
     Ok(settings.iter().map(|one| one.value.clone()).collect())
 }

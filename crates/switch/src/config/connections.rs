@@ -87,13 +87,12 @@ impl ConnectionsSetting {
     }
 }
 
-/// Checks the settings, the number of forwarding threads, and that no rule requires connections without them.
+/// Checks the settings, and that no rule requires connections without them.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
 pub(super) fn check(
     setting: Option<&ConnectionsSetting>,
-    threads: usize,
     rules: &[RuleSetting],
 ) -> Result<(), SwitchError> {
     let wrong = |location: String, what: String| Err(SwitchError::Config { location, what });
@@ -109,15 +108,6 @@ pub(super) fn check(
     if let Err(what) = setting.check() {
         return wrong("connections".to_owned(), what);
     }
-    if threads > 1 {
-        return wrong(
-            "connections".to_owned(),
-            format!(
-                "connection tracking requires one forwarding CPU, and there are {threads} (both directions of a connection must reach \
-                 one thread; use one CPU in forwarding-cpus)"
-            ),
-        );
-    }
     Ok(())
 }
 
@@ -128,7 +118,7 @@ mod tests {
     fn parsed(text: &str) -> Result<ConnectionsSetting, String> {
         let setting: ConnectionsSetting =
             toml::from_str(text).map_err(|error| error.to_string())?;
-        check(Some(&setting), 1, &[]).map_err(|error| error.to_string())?;
+        check(Some(&setting), &[]).map_err(|error| error.to_string())?;
         Ok(setting)
     }
 
@@ -156,10 +146,5 @@ mod tests {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(printed), "{error}");
         }
-        let several = check(Some(&ConnectionsSetting::default()), 2, &[]).unwrap_err();
-        assert!(
-            several.to_string().contains("one forwarding CPU"),
-            "{several}"
-        );
     }
 }

@@ -300,10 +300,10 @@ impl Settings {
             &names.keys().copied().collect(),
         )?;
         let threads = cpus.forwarding.iter().count();
-        connections::check(self.connections.as_ref(), threads, &rules.rules)?;
+        connections::check(self.connections.as_ref(), &rules.rules)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
-        let load_balancers = balance::check(load_balancers, threads)?;
+        let load_balancers = balance::check(load_balancers)?;
         Ok(Plan {
             ports,
             groups,

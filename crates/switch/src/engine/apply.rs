@@ -18,6 +18,7 @@ use super::maker::step;
 use super::slot::Slot;
 use super::threads::{Forwarder, ThreadStart};
 use super::tx_paths::RING_FRAMES;
+use super::wiring::share_of;
 use crate::config::{Group, Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
@@ -171,7 +172,9 @@ impl Engine {
                 let (sender, frames) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
                 let counters = self.ended.get(&cpu.0).cloned();
                 let counters = counters.unwrap_or_else(|| Arc::new(ThreadCounters::new()));
-                let connections = step(&*maker, "connection table", || connection_stage(next))?;
+                let connections = step(&*maker, "connection table", || {
+                    connection_stage(next, share_of(next, cpu.0))
+                })?;
                 let start = ThreadStart {
                     eal: &self.eal,
                     plan: next,
@@ -374,6 +377,7 @@ impl Engine {
         // Before the router knows an outside interface, so that no packet leaves by it without translation.
         self.show_nat(&mut tally)?;
         self.show_balancers(&mut tally)?;
+        self.show_shares(&mut tally)?;
         self.show_router(&mut tally)?;
         self.send_output_rules(&mut tally)?;
         self.give_name_flows(&mut tally)?;
@@ -424,12 +428,14 @@ impl Engine {
         self.former_stages
             .retain(|stage| Arc::strong_count(stage) > 1);
         let numbers: Vec<u16> = self.ports().map(|(number, _)| number).collect();
+        let sharing = self.sharing_cpus();
         for port in numbers {
             let stage = Arc::new(self.stage_of(port));
             let Some(slot) = self.slot_mut(port) else {
                 continue;
             };
-            let cpus: BTreeSet<u32> = slot.queues.iter().filter_map(|queue| queue.cpu).collect();
+            let serving = slot.queues.iter().filter_map(|queue| queue.cpu);
+            let cpus: BTreeSet<u32> = serving.chain(sharing.iter().copied()).collect();
             let former = std::mem::replace(&mut slot.stage, Arc::clone(&stage));
             self.former_stages.push(former);
             for cpu in cpus {

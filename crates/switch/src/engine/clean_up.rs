@@ -76,6 +76,7 @@ impl Engine {
                 one.cpu = None;
             }
         }
+        self.forget_stage(port)?;
         let slot = self.slot(port);
         let guests = slot.map_or_else(Vec::new, |slot| slot.guests.clone());
         let homes = slot.map_or_else(Vec::new, |slot| slot.homes.clone());

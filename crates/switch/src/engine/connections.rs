@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connection tracking: the table of the forwarding thread, its list, and removal of connections by request.
+//! Connection tracking: tables of forwarding threads, their list, and removal of connections by request.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,12 @@ use quietwire_tables::connections::{
     ConnectionFilter, ConnectionInfo, CtState, InvalidReason, Refusal, State, Tracker,
 };
 use quietwire_tables::filter::Protocol;
+use quietwire_tables::share::Share;
 
 use super::Engine;
+use super::pages::{from_position, paged};
 use crate::config::Plan;
-use crate::config::connections::ConnectionSelection;
+use crate::config::connections::{ConnectionSelection, ConnectionsSetting};
 use crate::error::SwitchError;
 use crate::forward::{ConnectionQuery, ConnectionStage, ConnectionTotals, Reply, WorkerCommand};
 use crate::report::{ConnectionCounters, ConnectionReport, ConnectionsReport};
@@ -22,10 +24,17 @@ const ENTRIES_AN_ORDER: usize = 4096;
 /// Orders of one request. A client continues where the request ended.
 const ORDERS_MAX: usize = 256;
 
-/// Creates the connection table of a thread, if the plan has one.
-pub(super) fn connection_stage(plan: &Plan) -> Result<Option<Box<ConnectionStage>>, SwitchError> {
+/// Creates the connection table of a thread with this share, if the plan has tables.
+pub(super) fn connection_stage(
+    plan: &Plan,
+    share: Option<Share>,
+) -> Result<Option<Box<ConnectionStage>>, SwitchError> {
     let Some(setting) = &plan.connections else {
         return Ok(None);
+    };
+    let setting = ConnectionsSetting {
+        max_entries: share.unwrap_or(Share::WHOLE).part(setting.max_entries),
+        ..setting.clone()
     };
     let tracker = Tracker::new(&setting.tracker()).map_err(|error| SwitchError::Config {
         location: "connections".to_owned(),
@@ -67,29 +76,71 @@ impl Engine {
         limit: usize,
         from: u32,
     ) -> Result<ConnectionsReport, SwitchError> {
-        let query = Box::new(ConnectionQuery {
-            filter: filter_of(selection)?,
-            is_flush: false,
-            from: Some(from),
-            budget: ENTRIES_AN_ORDER,
-            list: Vec::with_capacity(limit.clamp(1, PAGE_MAX)),
-            external: Vec::with_capacity(limit.clamp(1, PAGE_MAX)),
-            removed: 0,
-            totals: ConnectionTotals::default(),
-        });
-        let query = self.query_connections(query)?;
-        let totals = &query.totals;
-        let listed = query.list.iter().zip(&query.external);
+        let filter = filter_of(selection)?;
+        let each = self.connection_totals()?;
+        let mut totals = ConnectionTotals::default();
+        for (_, one) in &each {
+            totals.add(one);
+        }
+        let tables = paged(each.iter().map(|(cpu, one)| (*cpu, one.max_entries)));
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (mut connections, mut next) = (Vec::new(), None);
+        let mut left = from_position(&tables, from).peekable();
+        while let Some((table, start)) = left.next() {
+            let space = limit - connections.len();
+            let query = ConnectionQuery {
+                filter,
+                is_flush: false,
+                from: Some(start),
+                budget: ENTRIES_AN_ORDER,
+                list: Vec::with_capacity(space),
+                external: Vec::with_capacity(space),
+                removed: 0,
+                totals: ConnectionTotals::default(),
+            };
+            let query = self.query_connections(table.cpu, Box::new(query))?;
+            let listed = query.list.iter().zip(&query.external);
+            connections.extend(listed.map(|(info, external)| report_of(info, external)));
+            if let Some(position) = query.from {
+                next = table.base.checked_add(position);
+                break;
+            }
+            if connections.len() >= limit {
+                next = left.peek().map(|(table, _)| table.base);
+                break;
+            }
+        }
         Ok(ConnectionsReport {
-            connections: listed
-                .map(|(info, external)| report_of(info, external))
-                .collect(),
-            next: query.from,
+            connections,
+            next,
             total: totals.connections,
             max_entries: totals.max_entries,
             octets: totals.octets,
-            counters: counters_of(totals),
+            counters: counters_of(&totals),
         })
+    }
+
+    /// Returns the numbers of each thread.
+    fn connection_totals(&mut self) -> Result<Vec<(u32, ConnectionTotals)>, SwitchError> {
+        let mut all = Vec::new();
+        for cpu in self.cpus() {
+            let query = Box::new(ConnectionQuery {
+                filter: ConnectionFilter::default(),
+                is_flush: false,
+                from: None,
+                budget: 0,
+                list: Vec::new(),
+                external: Vec::new(),
+                removed: 0,
+                totals: ConnectionTotals::default(),
+            });
+            let query = self.query_connections(cpu, query)?;
+            all.push((cpu, query.totals));
+        }
+        if all.is_empty() {
+            return Err(without("no forwarding thread runs (add a forwarding CPU)"));
+        }
+        Ok(all)
     }
 
     /// Removes connections. Returns their number.
@@ -100,39 +151,40 @@ impl Engine {
         &mut self,
         selection: &ConnectionSelection,
     ) -> Result<u64, SwitchError> {
-        let mut query = Box::new(ConnectionQuery {
-            filter: filter_of(selection)?,
-            is_flush: true,
-            from: Some(0),
-            budget: ENTRIES_AN_ORDER,
-            list: Vec::new(),
-            external: Vec::new(),
-            removed: 0,
-            totals: ConnectionTotals::default(),
-        });
-        // At most as many rounds as the largest table requires.
-        while query.from.is_some() {
-            query = self.query_connections(query)?;
+        let filter = filter_of(selection)?;
+        let mut removed = 0;
+        // Without connection tracking, this is an error.
+        for (cpu, _) in self.connection_totals()? {
+            let mut query = Box::new(ConnectionQuery {
+                filter,
+                is_flush: true,
+                from: Some(0),
+                budget: ENTRIES_AN_ORDER,
+                list: Vec::new(),
+                external: Vec::new(),
+                removed: 0,
+                totals: ConnectionTotals::default(),
+            });
+            // At most as many rounds as the largest table requires.
+            while query.from.is_some() {
+                query = self.query_connections(cpu, query)?;
+            }
+            removed += query.removed;
         }
-        Ok(query.removed)
+        Ok(removed)
     }
 
-    /// Sends parts of a request to the forwarding thread, until it is answered, its list is full, or the maximum of orders is reached.
+    /// Sends parts of a request to a forwarding thread, until it is answered, its list is full, or the maximum of orders is reached.
     fn query_connections(
         &mut self,
+        cpu: u32,
         mut query: Box<ConnectionQuery>,
     ) -> Result<Box<ConnectionQuery>, SwitchError> {
-        let without = |what: &str| SwitchError::Config {
-            location: "connections".to_owned(),
-            what: what.to_owned(),
-        };
         if self.plan.connections.is_none() {
             return Err(without(
                 "connection tracking is not configured (add a section [connections])",
             ));
         }
-        let cpu = self.cpus().first().copied();
-        let cpu = cpu.ok_or_else(|| without("no forwarding thread runs (add a forwarding CPU)"))?;
         for _ in 0..ORDERS_MAX {
             query = match self.send_command(cpu, WorkerCommand::Connections(query))? {
                 Reply::Connections(query) => query,
@@ -144,6 +196,13 @@ impl Engine {
             }
         }
         Ok(query)
+    }
+}
+
+fn without(what: &str) -> SwitchError {
+    SwitchError::Config {
+        location: "connections".to_owned(),
+        what: what.to_owned(),
     }
 }
 

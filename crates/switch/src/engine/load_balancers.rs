@@ -39,8 +39,13 @@ fn balancer(
 impl Engine {
     /// Gives all threads the load balancers of the plan. Established connections stay with their backends.
     pub(super) fn show_balancers(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
-        let wanted = self.plan.load_balancers.clone();
         for cpu in self.cpus() {
+            // A thread that is about to end keeps its tables.
+            let Some(share) = self.share_of_thread(cpu) else {
+                continue;
+            };
+            let wanted = self.plan.load_balancers.iter();
+            let wanted: Vec<_> = wanted.map(|one| one.with_share(share)).collect();
             let mut forwarders = self.forwarders.iter();
             let known = forwarders.find(|one| one.cpu == cpu);
             let known = known.map(|one| one.balancers.clone()).unwrap_or_default();
@@ -91,22 +96,37 @@ impl Engine {
         if settings.is_empty() {
             return Ok(Vec::new());
         }
-        let cpu = self.cpus().first().copied();
-        let cpu = cpu.ok_or_else(|| wrong("no forwarding thread runs (add a forwarding CPU)"))?;
-        let totals = |_: &LoadBalancerSetting| BalancerTotals {
+        let mut sums: Vec<BalancerTotals> = Vec::new();
+        for cpu in self.cpus() {
+            let each = self.balancer_totals(cpu, settings.len())?;
+            for (sum, one) in sums.iter_mut().zip(&each) {
+                sum.add(one);
+            }
+            if sums.is_empty() {
+                sums = each;
+            }
+        }
+        let both = settings.iter().zip(&sums);
+        Ok(both
+            .map(|(setting, totals)| report_of(setting, totals))
+            .collect())
+    }
+
+    /// Returns the numbers of all load balancers on a thread.
+    fn balancer_totals(
+        &mut self,
+        cpu: u32,
+        count: usize,
+    ) -> Result<Vec<BalancerTotals>, SwitchError> {
+        let totals = || BalancerTotals {
             backends: Vec::with_capacity(BACKENDS_MAX),
             ..BalancerTotals::default()
         };
         let query = Box::new(BalanceQuery {
-            balancers: settings.iter().map(totals).collect(),
+            balancers: std::iter::repeat_with(totals).take(count).collect(),
         });
         match self.send_command(cpu, WorkerCommand::BalanceQuery(query))? {
-            Reply::BalanceQuery(query) => {
-                let both = settings.iter().zip(&query.balancers);
-                Ok(both
-                    .map(|(setting, totals)| report_of(setting, totals))
-                    .collect())
-            }
+            Reply::BalanceQuery(query) => Ok(query.balancers),
             _ => Err(wrong("the thread gave another reply (this is a bug)")),
         }
     }

@@ -4,12 +4,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use quietwire_tables::nat::{MappingInfo, Nat, NatDrop, NatSettings};
+use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings};
+use quietwire_tables::share::Share;
 use rtrb::RingBuffer;
 
 use super::Engine;
 use super::apply::Tally;
 use super::maker::step;
+use super::pages::{from_position, paged};
 use crate::config::layer3::InterfacePlan;
 use crate::config::nat::NatSetting;
 use crate::error::SwitchError;
@@ -60,17 +62,23 @@ impl Engine {
     }
 
     /// Returns the instances of the plan in the form of forwarding threads, without tables.
-    fn nat_places(&self) -> Vec<NatBinding> {
+    /// The tables of each thread have the thread's share of entries.
+    pub(super) fn nat_places(&self, share: Option<Share>) -> Vec<NatBinding> {
         let place = |setting: &NatSetting| {
             let outside = self.outside_of(setting)?;
             let name = self.plan.layer3.vrfs.get(outside.vrf)?;
             let mut settings = setting.tables(outside);
             let forwards = std::mem::take(&mut settings.forwards);
+            if let Some(share) = share {
+                settings.mappings_max = share.part(settings.mappings_max);
+                settings.hosts_max = share.part(settings.hosts_max);
+            }
             Some(NatBinding {
                 own: self.own_addresses(&settings, outside.vrf),
                 identity: Arc::new(NatIdentity {
                     name: setting.name.clone(),
                     settings,
+                    share,
                 }),
                 interface: self.interface_number(&setting.interface)?,
                 vrf: self.layer3.lock().vrf(name)?,
@@ -110,11 +118,14 @@ impl Engine {
 
     /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change.
     pub(super) fn show_nat(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
-        let wanted = self.nat_places();
         for cpu in self.cpus() {
+            let share = self.share_of_thread(cpu);
+            let wanted = self.nat_places(share);
             let mut forwarders = self.forwarders.iter();
             let known = forwarders.find(|one| one.cpu == cpu).map(|one| &one.nat);
-            if known.is_some_and(|known| *known == wanted) {
+            // A thread that is about to end keeps its tables.
+            let stays = |known: &Vec<NatBinding>| share.is_none() && !known.is_empty();
+            if known.is_some_and(|known| *known == wanted || stays(known)) {
                 continue;
             }
             tally.note(self.order_nat(cpu, &wanted))?;
@@ -134,7 +145,8 @@ impl Engine {
         let maker = Arc::clone(&self.maker);
         let mut stage = NatStage::default();
         for place in wanted {
-            let tables = if known.contains(&place.identity) {
+            // A thread without share translates nothing, and drops what has to be translated.
+            let tables = if known.contains(&place.identity) || place.identity.share.is_none() {
                 None
             } else {
                 let tables = step(&*maker, "tables of NAT", || self.nat_tables(place))?;
@@ -167,8 +179,13 @@ impl Engine {
     }
 
     fn nat_tables(&mut self, place: &NatBinding) -> Result<NatTables, SwitchError> {
-        let NatIdentity { name, settings } = &*place.identity;
-        let nat = Nat::new(settings).map_err(|error| wrong(name, error.to_string()))?;
+        let NatIdentity {
+            name,
+            settings,
+            share,
+        } = &*place.identity;
+        let nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
+            .map_err(|error| wrong(name, error.to_string()))?;
         let events = self.plan.nat_log.as_ref().map(|_| {
             let (sender, receiver) = RingBuffer::new(EVENTS);
             self.nat_log.add(name, receiver);
@@ -188,14 +205,10 @@ impl Engine {
     pub(crate) fn nat_reports(&mut self) -> Result<Vec<NatReport>, SwitchError> {
         let mut reports = Vec::new();
         for number in 0..self.plan.nats.len() {
-            let query = Box::new(NatQuery {
-                instance: number,
-                from: None,
-                budget: 0,
-                list: Vec::new(),
-                totals: None,
-            });
-            let totals = self.query_nat(query)?.totals.unwrap_or_default();
+            let mut totals = NatTotals::default();
+            for (_, one) in self.nat_totals(number)? {
+                totals.add(&one);
+            }
             let setting = self.plan.nats.get(number);
             reports.extend(setting.map(|setting| self.nat_report(setting, &totals)));
         }
@@ -243,31 +256,68 @@ impl Engine {
         let mut nats = self.plan.nats.iter();
         let number = nats.position(|one| one.name == nat);
         let instance = number.ok_or_else(|| wrong(nat, "no such NAT (see `switch show nat`)"))?;
-        let mut query = Box::new(NatQuery {
-            instance,
-            from: Some(from),
-            budget: ENTRIES_AN_ORDER,
-            list: Vec::with_capacity(limit.clamp(1, PAGE_MAX)),
-            totals: None,
-        });
+        let sizes = self.nat_totals(instance)?.into_iter();
+        // Published ports have entries of their own.
+        let sizes = sizes.map(|(cpu, one)| (cpu, one.mappings_max + FORWARDS_MAX as u64));
+        let tables = paged(sizes);
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (mut mappings, mut next) = (Vec::new(), None);
+        let mut left = from_position(&tables, from).peekable();
+        while let Some((table, start)) = left.next() {
+            let query = NatQuery {
+                instance,
+                from: Some(start),
+                budget: ENTRIES_AN_ORDER,
+                list: Vec::with_capacity(limit - mappings.len()),
+                totals: None,
+            };
+            let query = self.list_mappings(table.cpu, Box::new(query))?;
+            mappings.extend(query.list.iter().map(|one| report_of(nat, one)));
+            if let Some(position) = query.from {
+                next = table.base.checked_add(position);
+                break;
+            }
+            if mappings.len() >= limit {
+                next = left.peek().map(|(table, _)| table.base);
+                break;
+            }
+        }
+        Ok(MappingsReport { mappings, next })
+    }
+
+    /// Sends parts of a list to a thread, until it is answered, its list is full, or the maximum of orders is reached.
+    fn list_mappings(
+        &mut self,
+        cpu: u32,
+        mut query: Box<NatQuery>,
+    ) -> Result<Box<NatQuery>, SwitchError> {
         for _ in 0..ORDERS_MAX {
-            query = self.query_nat(query)?;
+            query = self.query_nat(cpu, query)?;
             if query.from.is_none() || query.list.len() >= query.list.capacity() {
                 break;
             }
         }
-        Ok(MappingsReport {
-            mappings: query.list.iter().map(|one| report_of(nat, one)).collect(),
-            next: query.from,
-        })
+        Ok(query)
     }
 
-    fn query_nat(&mut self, query: Box<NatQuery>) -> Result<Box<NatQuery>, SwitchError> {
-        let cpu = self.cpus().first().copied();
-        let cpu = cpu.ok_or_else(|| SwitchError::Config {
-            location: "nat".to_owned(),
-            what: "no forwarding thread runs (add a forwarding CPU)".to_owned(),
-        })?;
+    /// Returns the numbers of an instance on each thread that has it.
+    fn nat_totals(&mut self, instance: usize) -> Result<Vec<(u32, NatTotals)>, SwitchError> {
+        let mut all = Vec::new();
+        for cpu in self.cpus() {
+            let query = Box::new(NatQuery {
+                instance,
+                from: None,
+                budget: 0,
+                list: Vec::new(),
+                totals: None,
+            });
+            let totals = self.query_nat(cpu, query)?.totals;
+            all.extend(totals.map(|totals| (cpu, totals)));
+        }
+        Ok(all)
+    }
+
+    fn query_nat(&mut self, cpu: u32, query: Box<NatQuery>) -> Result<Box<NatQuery>, SwitchError> {
         match self.send_command(cpu, WorkerCommand::NatQuery(query))? {
             Reply::NatQuery(query) => Ok(query),
             _ => Err(another_reply()),

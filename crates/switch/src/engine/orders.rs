@@ -124,7 +124,9 @@ impl Engine {
             | Reply::Nat { .. }
             | Reply::NatQuery(_)
             | Reply::Balance { .. }
-            | Reply::BalanceQuery(_) => {}
+            | Reply::BalanceQuery(_)
+            | Reply::Share { .. }
+            | Reply::Owners { .. } => {}
         }
     }
 

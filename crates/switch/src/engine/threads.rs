@@ -11,6 +11,7 @@ use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_dpdk::{Registered, thread};
 
+use super::wiring::ThreadShare;
 use crate::config::balance::LoadBalancerSetting;
 use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
@@ -104,6 +105,8 @@ pub(crate) struct Forwarder {
     pub(super) nat: Vec<NatBinding>,
     /// Load balancers that the thread has.
     pub(super) balancers: Vec<LoadBalancerSetting>,
+    /// Its part in the state of connections that several threads share.
+    pub(super) share: ThreadShare,
     /// True if the thread copies frames for a capture.
     pub(crate) has_capture: bool,
     /// True if the thread traces frames.
@@ -127,6 +130,7 @@ impl Forwarder {
             has_name_flows: false,
             nat: Vec::new(),
             balancers: Vec::new(),
+            share: ThreadShare::default(),
             has_capture: false,
             has_trace: false,
         }

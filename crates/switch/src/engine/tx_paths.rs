@@ -21,8 +21,13 @@ impl Engine {
     /// queue of the port's group, because these send to the port most often.
     pub(super) fn needed_tx_paths(&self, places: &BTreeMap<QueueId, u32>) -> Vec<(u16, u32)> {
         let mut needed: BTreeSet<(u16, u32)> = BTreeSet::new();
+        // Owners send what other threads receive.
+        let owners = self.owner_cpus();
         for ((from, _), cpu) in places {
-            needed.extend(self.reach(*from).into_iter().map(|to| (to, *cpu)));
+            let reach = self.reach(*from);
+            for cpu in owners.iter().chain([cpu]) {
+                needed.extend(reach.iter().map(|to| (*to, *cpu)));
+            }
         }
         // The thread that sends for the service thread.
         if let Some(cpu) = self.plan.forwarding_cpus.iter().next() {

@@ -35,6 +35,25 @@ pub(crate) struct BalancerTotals {
     pub(crate) backends: Vec<BackendUse>,
 }
 
+impl BalancerTotals {
+    /// Adds the numbers of the same load balancer on another thread.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.counters.add(&other.counters);
+        for other in &other.backends {
+            let mut backends = self.backends.iter_mut();
+            match backends.find(|one| one.backend.endpoint == other.backend.endpoint) {
+                Some(one) => {
+                    one.connections += other.connections;
+                    one.packets_in += other.packets_in;
+                    one.packets_out += other.packets_out;
+                }
+                None => self.backends.push(*other),
+            }
+        }
+    }
+}
+
 impl BalanceStage {
     /// Returns true if an untagged frame of a VRF is to a virtual address.
     #[inline(always)]

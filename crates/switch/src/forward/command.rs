@@ -13,15 +13,17 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
 use quietwire_tables::filter::NameFlows;
+use quietwire_tables::owner::Owners;
 
 use super::balance::{BalanceQuery, BalanceStage};
 use super::connections::ConnectionQuery;
-use super::input::Input;
+use super::input::{Input, PortStages};
 use super::line::{GivenUp, OrderReceiver, OrderSender};
 use super::nat::{NatQuery, NatStage};
 use super::output::{Output, OutputRules, Relay};
 use super::route::Domain;
 use super::segment::Segmenter;
+use super::share::ShareStage;
 use super::stage::Stage;
 use super::sync::PAUSE;
 use crate::error::SwitchError;
@@ -105,6 +107,15 @@ pub(crate) enum WorkerCommand {
     Balance(Option<Box<BalanceStage>>),
     /// Return the numbers of load balancers.
     BalanceQuery(Box<BalanceQuery>),
+    /// Share the state of connections with other threads.
+    Share {
+        /// The part of this thread.
+        share: Box<ShareStage>,
+        /// Stages of all ports.
+        stages: PortStages,
+    },
+    /// Hand frames over to these owners.
+    Owners(Arc<Owners>),
     /// No operation. The reply confirms that all earlier work is complete.
     Nothing,
     /// End. The thread returns its resources by ending.
@@ -186,6 +197,18 @@ pub(crate) enum Reply {
     },
     /// The answered request about load balancers.
     BalanceQuery(Box<BalanceQuery>),
+    /// The previous part in the sharing.
+    Share {
+        /// To be dropped.
+        _former: Option<Box<ShareStage>>,
+        /// To be dropped.
+        _stages: PortStages,
+    },
+    /// The previous owners.
+    Owners {
+        /// To be dropped.
+        _former: Option<Arc<Owners>>,
+    },
     /// The order failed for lack of space and is returned.
     Full(WorkerCommand),
 }

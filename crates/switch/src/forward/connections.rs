@@ -60,6 +60,16 @@ pub(crate) struct ConnectionTotals {
     pub(crate) counters: Counters,
 }
 
+impl ConnectionTotals {
+    /// Adds the numbers of another thread.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.max_entries += other.max_entries;
+        self.octets += other.octets;
+        self.counters.add(&other.counters);
+    }
+}
+
 impl ConnectionStage {
     pub(crate) fn new(tracker: Tracker) -> Self {
         Self {
@@ -116,9 +126,19 @@ impl ConnectionStage {
         now_s: u32,
     ) {
         self.tracker.expire(now_s, EXPIRY_STEPS);
-        let Some(from) = query.from else {
-            return;
+        if let Some(from) = query.from {
+            self.answer_from(from, query, nat);
+        }
+        query.totals = ConnectionTotals {
+            connections: self.tracker.len() as u64,
+            max_entries: self.tracker.capacity() as u64,
+            octets: self.tracker.octets() as u64,
+            counters: *self.tracker.counters(),
         };
+    }
+
+    /// Lists or removes connections from a position on.
+    fn answer_from(&mut self, from: u32, query: &mut ConnectionQuery, nat: Option<&NatStage>) {
         if query.is_flush {
             let (removed, next) = self.tracker.flush(&query.filter, from, query.budget);
             query.removed += removed as u64;
@@ -139,11 +159,5 @@ impl ConnectionStage {
                     .push([external(info.source), external(info.destination)]);
             }
         }
-        query.totals = ConnectionTotals {
-            connections: self.tracker.len() as u64,
-            max_entries: self.tracker.capacity() as u64,
-            octets: self.tracker.octets() as u64,
-            counters: *self.tracker.counters(),
-        };
     }
 }

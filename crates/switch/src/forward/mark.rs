@@ -12,10 +12,13 @@ pub(crate) enum Mark {
     Send(u16),
     /// From the service thread: route the frame as if received on this interface.
     Route(u16),
+    /// From another forwarding thread, which received the frame on this port.
+    Relayed(u16),
 }
 
 const SEND: u32 = 0x100;
 const ROUTE: u32 = 0x101;
+const RELAYED: u32 = 0x102;
 
 impl Mark {
     #[inline]
@@ -24,6 +27,7 @@ impl Mark {
             Self::Punt(punt, interface) => (punt as u32) << 16 | interface as u32,
             Self::Send(interface) => SEND << 16 | interface as u32,
             Self::Route(interface) => ROUTE << 16 | interface as u32,
+            Self::Relayed(port) => RELAYED << 16 | port as u32,
         }
     }
 
@@ -33,6 +37,7 @@ impl Mark {
         match number >> 16 {
             SEND => Some(Self::Send(interface)),
             ROUTE => Some(Self::Route(interface)),
+            RELAYED => Some(Self::Relayed(interface)),
             punt => {
                 let punt = Punt::ALL.get(punt as usize)?;
                 Some(Self::Punt(*punt, interface))

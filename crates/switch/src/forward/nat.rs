@@ -13,6 +13,7 @@ use quietwire_tables::nat::{
     BlockEvent, Forward, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome, NatProtocol,
     NatSettings,
 };
+use quietwire_tables::share::Share;
 use rtrb::Producer;
 
 /// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect, which is every other
@@ -35,8 +36,10 @@ pub(crate) type StampedEvent = (u64, BlockEvent);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NatIdentity {
     pub(crate) name: String,
-    /// Without forwards.
+    /// Without forwards, and with the thread's share of entries.
     pub(crate) settings: NatSettings,
+    /// Share of the thread; `None` for one that is about to end.
+    pub(crate) share: Option<Share>,
 }
 
 /// Tables of an instance.
@@ -109,6 +112,19 @@ pub(crate) struct NatTotals {
     pub(crate) counters: NatCounters,
     /// Events that did not fit into the ring to the log.
     pub(crate) events_lost: u64,
+}
+
+impl NatTotals {
+    /// Adds the numbers of another thread.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.mappings += other.mappings;
+        self.forwards += other.forwards;
+        self.mappings_max += other.mappings_max;
+        self.hosts += other.hosts;
+        self.octets += other.octets;
+        self.counters.add(&other.counters);
+        self.events_lost += other.events_lost;
+    }
 }
 
 /// Returns the IPv4 packet in an untagged frame.

@@ -14,6 +14,7 @@ use super::nat::NatStage;
 use super::output::Output;
 use super::path::Path;
 use super::segment::Segmenter;
+use super::share::ShareStage;
 use super::telemetry::Telemetry;
 use super::translate::{Translators, TranslatorsView, exclusive};
 use crate::counters::{RouterCounters, Step};
@@ -515,10 +516,14 @@ impl Path<'_> {
 
     /// Sends frames of the service thread. Returns false if there were none.
     #[inline(never)]
-    pub(super) fn send_injected(&mut self, context: &mut RouteContext<'_>) -> bool {
-        let Some(domain) = context.routing.domain.clone() else {
+    pub(super) fn send_injected(
+        &mut self,
+        context: &mut RouteContext<'_>,
+        share: Option<&mut ShareStage>,
+    ) -> bool {
+        if context.routing.domain.is_none() {
             return false;
-        };
+        }
         let Some(injected) = &mut context.routing.injected else {
             return false;
         };
@@ -527,8 +532,29 @@ impl Path<'_> {
             return false;
         }
         self.telemetry.count(Step::Relay, frames);
+        self.send_marked(context, share);
+        true
+    }
+
+    /// Sends the waiting frames of the service thread, each by its mark. Frames that another thread owns, out of those that share the state of
+    /// connections, are handed over to it.
+    pub(super) fn send_marked(
+        &mut self,
+        context: &mut RouteContext<'_>,
+        mut share: Option<&mut ShareStage>,
+    ) {
+        let Some(domain) = context.routing.domain.clone() else {
+            context.counters.not_sent.add(self.received.len() as u64);
+            return self.received.free();
+        };
         let mut ends = Ends::default();
         for mut frame in self.received.drain() {
+            if let Some(share) = share.as_deref_mut()
+                && let Some(owner) = share.other_owner(frame.octets())
+            {
+                share.put(owner, frame);
+                continue;
+            }
             match Mark::of_number(frame.mark()) {
                 Some(Mark::Route(interface)) => {
                     frame.set_mark(u32::from(interface));
@@ -545,10 +571,12 @@ impl Path<'_> {
                 _ => ends.lost += 1,
             }
         }
+        if let Some(share) = share {
+            ends.lost += share.flush(self.telemetry).0;
+        }
         context.counters.not_sent.add(ends.lost);
         self.finish(&domain, ends.touched, context);
         self.route_local(&domain, context);
-        true
     }
 
     fn finish(&mut self, domain: &Domain, touched: Touched, context: &mut RouteContext<'_>) {

@@ -161,6 +161,24 @@ impl Telemetry {
         }
     }
 
+    /// A burst is to be handed over to the thread that owns its connections.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hand_over(&mut self, burst: &Burst) {
+        if let Some(trace) = &mut self.trace {
+            trace.hand_over(burst);
+        }
+    }
+
+    /// The ring to that thread had no space for these frames.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn not_handed_over(&mut self, burst: &Burst) {
+        if let Some(trace) = &mut self.trace {
+            trace.not_handed_over(burst);
+        }
+    }
+
     /// A burst of another thread is to be sent.
     #[cold]
     #[inline(never)]

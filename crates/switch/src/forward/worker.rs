@@ -12,11 +12,12 @@ use super::command::{CommandReceiver, Reply, WorkerCommand};
 use super::connections::ConnectionStage;
 use super::doze::Doze;
 use super::effects::Effects;
-use super::input::Input;
+use super::input::{Input, PortStages};
 use super::output::{Output, OutputRules, Relay, TxPath};
 use super::path::send_relayed;
 use super::route::Routing;
 use super::segment::{Segmenter, SegmentingQueue};
+use super::share::ShareStage;
 use super::stage::Stage;
 use super::telemetry::Telemetry;
 use crate::config::Idle;
@@ -57,6 +58,10 @@ pub(crate) struct Worker {
     pub(super) routing: Routing,
     /// Connection tracking, if it is configured.
     pub(super) connections: Option<Box<ConnectionStage>>,
+    /// Part in the state of connections that several threads share, if they do.
+    pub(super) share: Option<Box<ShareStage>>,
+    /// Stages of all ports, if threads share the state of connections.
+    pub(super) stages: PortStages,
     /// Resources for effects of filter rules.
     pub(super) effects: Effects,
     pub(super) idle: Idle,
@@ -91,6 +96,8 @@ impl Worker {
             copies,
             routing,
             connections,
+            share: None,
+            stages: PortStages::default(),
             effects,
             idle,
             doze,
@@ -281,6 +288,16 @@ impl Worker {
                 }
                 Reply::NatQuery(query)
             }
+            WorkerCommand::Share { share, stages } => Reply::Share {
+                _former: self.replace_share(share),
+                _stages: std::mem::replace(&mut self.stages, stages),
+            },
+            WorkerCommand::Owners(owners) => {
+                let share = self.share.as_mut();
+                Reply::Owners {
+                    _former: share.map(|share| share.replace_owners(owners)),
+                }
+            }
             WorkerCommand::Nothing => {
                 if let Some(nat) = &mut self.routing.nat {
                     nat.rest(now_s);
@@ -315,6 +332,17 @@ impl Worker {
             input.stage = Arc::clone(stage);
             input.storm = stage.storm();
         }
+        self.stages.set(port, stage);
+    }
+
+    /// Continues to read the rings of the former part.
+    fn replace_share(&mut self, mut share: Box<ShareStage>) -> Option<Box<ShareStage>> {
+        let mut former = self.share.take();
+        if let Some(former) = &mut former {
+            share.inherit(former);
+        }
+        self.share = Some(share);
+        former
     }
 
     fn set_output(&mut self, port: u16, output: Option<Box<Output>>) -> Option<Box<Output>> {

@@ -82,6 +82,13 @@ impl Names {
                     port(number)
                 ),
             ),
+            EventKind::HandedToOwner => {
+                ("relay", "to the thread that has the connection".to_owned())
+            }
+            EventKind::OwnerBusy => (
+                "drop",
+                "ring to the thread that has the connection full".to_owned(),
+            ),
             EventKind::Handled(served) => ("service", service(served).to_owned()),
             EventKind::Lost => (
                 "drop",

@@ -44,6 +44,10 @@ pub(crate) enum EventKind {
     QueueFull(u16),
     /// Handed to the thread that owns a transmit queue of this port.
     HandedOver(u16),
+    /// Handed to the thread that owns the connection.
+    HandedToOwner,
+    /// The ring to that thread had no space.
+    OwnerBusy,
     /// Result of the service thread.
     Handled(ServiceOutcome),
     /// Lost: no buffer for a copy, or no output to its port.
@@ -348,6 +352,26 @@ impl Tracer {
             self.settle(event.packet);
         }
         self.offered.clear();
+    }
+
+    /// A burst is to be handed over to the thread that owns its connections.
+    pub(crate) fn hand_over(&mut self, burst: &Burst) {
+        for ((octets, length), buffer) in burst.frames().zip(burst.lengths()).zip(burst.buffers()) {
+            if let Some(packet) = self.packet_in(buffer) {
+                self.in_flight.put(buffer, packet);
+                self.record(event(packet, EventKind::HandedToOwner, length, octets));
+                self.settle(packet);
+            }
+        }
+    }
+
+    /// The ring to that thread had no space for these frames.
+    pub(crate) fn not_handed_over(&mut self, burst: &Burst) {
+        for buffer in burst.buffers() {
+            if let Some(packet) = self.in_flight.take(buffer) {
+                self.record(event(packet, EventKind::OwnerBusy, 0, &[]));
+            }
+        }
     }
 
     /// Continues the trace of frames that this thread sends for another thread.

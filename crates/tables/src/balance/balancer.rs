@@ -85,6 +85,18 @@ pub struct BalanceCounters {
     pub dropped: [u64; BalanceDrop::ALL.len()],
 }
 
+impl BalanceCounters {
+    /// Adds the counts of another table.
+    pub fn add(&mut self, other: &Self) {
+        self.created += other.created;
+        self.moved += other.moved;
+        self.replaced += other.replaced;
+        for (count, more) in self.dropped.iter_mut().zip(other.dropped) {
+            *count += more;
+        }
+    }
+}
+
 /// State of a connection, from its packets.
 const UNUSED: u8 = 0;
 /// The backend has not answered, or the client has not sent a further packet then: spoofed packets come no further.

@@ -76,6 +76,24 @@ pub struct Counters {
     pub flushed: u64,
 }
 
+impl Counters {
+    /// Adds the counts of another tracker.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |counts: &mut [u64], others: &[u64]| {
+            for (count, more) in counts.iter_mut().zip(others) {
+                *count += more;
+            }
+        };
+        sum(&mut self.packets, &other.packets);
+        sum(&mut self.invalid, &other.invalid);
+        sum(&mut self.refused, &other.refused);
+        self.created += other.created;
+        self.expired += other.expired;
+        self.dropped_early += other.dropped_early;
+        self.flushed += other.flushed;
+    }
+}
+
 /// Connection tracker of one forwarding thread. [`Tracker::new`] makes all allocations.
 #[derive(Debug)]
 pub struct Tracker {

@@ -56,6 +56,21 @@ pub struct NatCounters {
     pub events_lost: u64,
 }
 
+impl NatCounters {
+    /// Adds the counts of other tables.
+    pub fn add(&mut self, other: &Self) {
+        self.outbound += other.outbound;
+        self.inbound += other.inbound;
+        self.hairpinned += other.hairpinned;
+        for (count, more) in self.dropped.iter_mut().zip(other.dropped) {
+            *count += more;
+        }
+        self.created += other.created;
+        self.expired += other.expired;
+        self.events_lost += other.events_lost;
+    }
+}
+
 /// NAT of one forwarding thread. [`Nat::new`] makes all allocations.
 #[derive(Debug)]
 pub struct Nat {

@@ -60,15 +60,7 @@ pub(in crate::config) fn check(
                 )));
             }
         }
-    }
-    if let Some(Located { value, location }) = settings.first()
-        && threads > 1
-    {
-        return Err(location.wrong(format!(
-            "nat '{}': NAT requires one forwarding CPU, and there are {threads} (both directions of a connection must reach one thread; \
-             use one CPU in forwarding-cpus)",
-            value.name
-        )));
+        check_threads(value, interface, threads).map_err(wrong)?;
     }
     Ok(settings.iter().map(|one| one.value.clone()).collect())
 }
@@ -87,6 +79,28 @@ fn interface_of<'plan>(
                 setting.name, setting.interface
             ))
         })
+}
+
+/// Checks that several forwarding threads can share an instance: an inside host has its mappings on one of them, and each has port blocks.
+fn check_threads(
+    setting: &NatSetting,
+    interface: &InterfacePlan,
+    threads: usize,
+) -> Result<(), String> {
+    if threads <= 1 {
+        return Ok(());
+    }
+    let sources = &setting.sources;
+    if sources.is_empty() || sources.iter().any(|net| net.prefix_len() == 0) {
+        return Err(format!(
+            "{threads} forwarding CPUs require `sources`, the prefixes of the inside hosts, because each host belongs to one CPU (list them, \
+             without 0.0.0.0/0, or use one CPU in forwarding-cpus)"
+        ));
+    }
+    let tables = setting.tables(interface);
+    tables
+        .check_shares(threads)
+        .map_err(|error| error.to_string())
 }
 
 /// Checks one instance. Returns its external addresses.

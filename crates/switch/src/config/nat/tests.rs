@@ -137,9 +137,24 @@ fn what_makes_no_sense_is_refused_with_the_cure() {
         assert!(error.contains(printed), "{error}");
     }
     let several = FILE.replace("forwarding-cpus = \"1\"", "forwarding-cpus = \"1-2\"");
-    let several = Settings::parse(Path::new("switch.toml"), &format!("{several}{NAT}")).unwrap();
-    let error = several.plan(&"0-3".parse().unwrap()).unwrap_err();
-    assert!(error.to_string().contains("one forwarding CPU"), "{error}");
+    let planned = |keys: &str| {
+        let text = format!("{several}{NAT}{keys}");
+        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+        let plan = settings.plan(&"0-3".parse().unwrap());
+        plan.map_err(|error| error.to_string())
+    };
+    for (keys, printed) in [
+        ("", "2 forwarding CPUs require `sources`"),
+        ("sources = [\"0.0.0.0/0\"]", "without 0.0.0.0/0"),
+        (
+            "sources = [\"10.0.0.0/24\"]\nports = \"1024-2047\"\nblock-size = 1024",
+            "1 port blocks are too few for 2 forwarding CPUs",
+        ),
+    ] {
+        let error = planned(keys).unwrap_err();
+        assert!(error.contains(printed), "{error}");
+    }
+    assert!(planned("sources = [\"10.0.0.0/24\"]").is_ok());
 }
 
 #[test]

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Forwarding threads that share the state of connections: the owner of each packet, and rings between all threads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quietwire_dpdk::ring::{self, FrameReceiver, FrameSender};
+use quietwire_tables::owner::Owners;
+use quietwire_tables::share::Share;
+
+use super::Engine;
+use super::apply::Tally;
+use super::tx_paths::RING_FRAMES;
+use super::wiring::{ThreadShare, share_of};
+use crate::error::SwitchError;
+use crate::forward::{PortStages, ShareStage, Stage, WorkerCommand};
+
+impl Engine {
+    /// Returns the CPUs that share the state of connections, in ascending order: those of the plan, if there are several and state to share.
+    pub(super) fn owner_cpus(&self) -> Vec<u32> {
+        let plan = &self.plan;
+        let has_state =
+            plan.connections.is_some() || !plan.nats.is_empty() || !plan.load_balancers.is_empty();
+        let cpus = plan.forwarding_cpus.iter().map(|cpu| cpu.0);
+        if has_state && plan.forwarding_cpus.len() > 1 {
+            cpus.collect()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Returns the share of a thread. `None` for one that is about to end.
+    pub(super) fn share_of_thread(&self, cpu: u32) -> Option<Share> {
+        share_of(&self.plan, cpu)
+    }
+
+    /// Returns the CPUs of threads that have a part in the sharing.
+    pub(super) fn sharing_cpus(&self) -> Vec<u32> {
+        let sharing = self.forwarders.iter();
+        let sharing = sharing.filter(|one| one.share.owners.is_some());
+        sharing.map(|one| one.cpu).collect()
+    }
+
+    /// Returns what determines the owner of each packet.
+    fn owners(&self) -> Owners {
+        let count = u16::try_from(self.owner_cpus().len()).unwrap_or(u16::MAX);
+        let mut owners = Owners::new(count.max(1));
+        for place in self.nat_places(None) {
+            let settings = &place.identity.settings;
+            owners.add_nat(settings, &place.forwards, &place.sources);
+        }
+        for setting in &self.plan.load_balancers {
+            let table = setting.table();
+            let backends = setting.backends.iter().map(|one| one.to);
+            owners.add_balancer(table.protocol, backends.chain([table.endpoint]));
+        }
+        owners
+    }
+
+    /// Gives all threads their part in the sharing.
+    pub(super) fn show_shares(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
+        let owner_cpus = self.owner_cpus();
+        if owner_cpus.is_empty() && self.sharing_cpus().is_empty() {
+            return Ok(());
+        }
+        let owners = Arc::new(self.owners());
+        let number = self.wiring.number;
+        let is_wired = self.wiring.owners == owner_cpus
+            && self.forwarders.iter().all(|one| one.share.wiring == number);
+        if is_wired {
+            self.show_owners(&owners, tally)
+        } else {
+            self.wire(owner_cpus, &owners, tally)
+        }
+    }
+
+    /// Tells all threads the owners of packets, as far as these have changed.
+    fn show_owners(&mut self, owners: &Arc<Owners>, tally: &mut Tally) -> Result<(), SwitchError> {
+        for cpu in self.cpus() {
+            let mut forwarders = self.forwarders.iter();
+            let known = forwarders.find(|one| one.cpu == cpu);
+            let known = known.and_then(|one| one.share.owners.as_deref());
+            if known == Some(&**owners) {
+                continue;
+            }
+            let (order, number) = (
+                WorkerCommand::Owners(Arc::clone(owners)),
+                self.wiring.number,
+            );
+            tally.note(self.order_share(cpu, order, (owners, number)))?;
+        }
+        Ok(())
+    }
+
+    /// Connects all threads to the owners by new rings. Threads still read the former ones.
+    fn wire(
+        &mut self,
+        owner_cpus: Vec<u32>,
+        owners: &Arc<Owners>,
+        tally: &mut Tally,
+    ) -> Result<(), SwitchError> {
+        let threads = self.cpus();
+        let mut senders: BTreeMap<u32, Vec<Option<FrameSender>>> = BTreeMap::new();
+        let mut receivers: BTreeMap<u32, Vec<FrameReceiver>> = BTreeMap::new();
+        for from in &threads {
+            for to in &owner_cpus {
+                let mut sender = None;
+                if from != to {
+                    let bell = self.bell(*to);
+                    let (writer, reader) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
+                    receivers.entry(*to).or_default().push(reader);
+                    sender = Some(writer);
+                }
+                senders.entry(*from).or_default().push(sender);
+            }
+        }
+        let stages: Vec<(u16, Arc<Stage>)> = self
+            .ports()
+            .map(|(port, slot)| (port, Arc::clone(&slot.stage)))
+            .collect();
+        self.wiring.number += 1;
+        let wiring = self.wiring.number;
+        for cpu in threads {
+            let number = owner_cpus.iter().position(|one| *one == cpu);
+            let number = number.and_then(|number| u16::try_from(number).ok());
+            let share = ShareStage::new(
+                &self.eal,
+                (Arc::clone(owners), number),
+                senders.remove(&cpu).unwrap_or_default(),
+                receivers.remove(&cpu).unwrap_or_default(),
+            );
+            let order = WorkerCommand::Share {
+                share: Box::new(share),
+                stages: PortStages::new(stages.iter().cloned()),
+            };
+            tally.note(self.order_share(cpu, order, (owners, wiring)))?;
+        }
+        self.wiring.owners = owner_cpus;
+        Ok(())
+    }
+
+    /// Sends an order about the sharing, and records what the thread has then.
+    fn order_share(
+        &mut self,
+        cpu: u32,
+        order: WorkerCommand,
+        (owners, wiring): (&Arc<Owners>, u64),
+    ) -> Result<(), SwitchError> {
+        let reply = self.order(cpu, order);
+        let takes_effect = reply.as_ref().err().is_none_or(|one| one.takes_effect);
+        let mut forwarders = self.forwarders.iter_mut();
+        if takes_effect && let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+            forwarder.share = ThreadShare {
+                wiring,
+                owners: Some(Arc::clone(owners)),
+            };
+        }
+        // The former part is dropped here.
+        reply.map(drop).map_err(SwitchError::from)
+    }
+
+    /// Makes all threads forget the stage of a port that is removed.
+    pub(super) fn forget_stage(&mut self, port: u16) -> Result<(), SwitchError> {
+        let sharing = self.sharing_cpus();
+        if sharing.is_empty() {
+            return Ok(());
+        }
+        let stage = Arc::new(Stage::Drop);
+        for cpu in sharing {
+            let stage = Arc::clone(&stage);
+            drop(self.send_command(cpu, WorkerCommand::Stage { port, stage })?);
+        }
+        let slot = self.slot(port).map(|slot| Arc::clone(&slot.stage));
+        self.former_stages.extend(slot);
+        self.former_stages.push(stage);
+        Ok(())
+    }
+}
