@@ -13,6 +13,7 @@ pub mod drops;
 pub mod fdb;
 pub mod fib;
 pub mod filter;
+mod fragments;
 mod hash_index;
 pub mod icmp;
 mod named;

@@ -96,6 +96,9 @@ impl ConnectionStage {
             let length = length as usize;
             let copy = inside.copy_of(octets, length, &mut self.copy);
             *packet = Packet::of_frame(copy.unwrap_or(octets), length, ZONE);
+            if packet.is_fragment() {
+                self.tracker.join(packet, octets, ZONE, now_s);
+            }
             count += 1;
         }
         let packets = self.packets.get(..count).unwrap_or_default();

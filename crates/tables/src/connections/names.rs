@@ -40,7 +40,7 @@ named! {
     pub enum InvalidReason {
         /// Headers are truncated, or their lengths are inconsistent.
         Malformed = "malformed", "malformed headers";
-        /// A fragment without transport header. The tracker does not reassemble.
+        /// A later fragment of a datagram whose first one is not known.
         Fragment = "fragment", "fragment without transport header";
         /// Source and destination have the same address and port.
         SameEndpoint = "same_endpoint", "source equals destination";

@@ -41,6 +41,19 @@ pub(super) enum Kind {
     Other,
     /// An ICMP error. The key is that of the packet that it is about, with the TCP sequence number of that packet.
     Error(Option<u32>),
+    /// A later fragment of a datagram whose first one is known. Of TCP, with the sequence number behind it.
+    Later(Option<u32>),
+}
+
+/// Part of a datagram that a packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The whole datagram.
+    Whole,
+    /// The first fragment.
+    First,
+    /// A later fragment.
+    Later,
 }
 
 /// A packet as the tracker uses it.
@@ -49,6 +62,7 @@ pub struct Packet {
     pub(super) key: Key,
     pub(super) kind: Kind,
     pub(super) is_from_higher: bool,
+    pub(super) part: Part,
     /// Octets of the IP packet.
     pub(super) octets: u32,
 }
@@ -60,6 +74,7 @@ struct Payload<'a> {
     protocol: u8,
     octets: &'a [u8],
     length: usize,
+    is_first_fragment: bool,
 }
 
 impl Packet {
@@ -68,6 +83,7 @@ impl Packet {
         key: Key::NONE,
         kind: Kind::Untracked,
         is_from_higher: false,
+        part: Part::Whole,
         octets: 0,
     };
 
@@ -96,6 +112,11 @@ impl Packet {
             IPV6 => read_ipv6(octets, length),
             _ => return Self::UNTRACKED,
         };
+        let part = match &read {
+            Ok(payload) if payload.is_first_fragment => Part::First,
+            Err(InvalidReason::Fragment) => Part::Later,
+            _ => Part::Whole,
+        };
         let (sorted, kind) = match read.and_then(|payload| payload.classify(zone)) {
             Ok(classified) => classified,
             Err(reason) => (Sorted::NONE, Kind::Invalid(reason)),
@@ -110,8 +131,16 @@ impl Packet {
             key: sorted.key,
             kind,
             is_from_higher: sorted.is_from_higher,
+            part,
             octets: u32::try_from(length).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Returns true for a fragment of a datagram, which requires [`super::Tracker::join`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_fragment(&self) -> bool {
+        !matches!(self.part, Part::Whole)
     }
 }
 
@@ -143,7 +172,8 @@ fn read_ipv4(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
     {
         return Err(InvalidReason::Malformed);
     }
-    if u16::from_be_bytes([c, d]) & 0x1fff != 0 {
+    let fragment = u16::from_be_bytes([c, d]);
+    if fragment & 0x1fff != 0 {
         return Err(InvalidReason::Fragment);
     }
     let [.., e, f, g, h, i, j, k, l] = *header;
@@ -155,6 +185,7 @@ fn read_ipv4(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
         protocol,
         octets: limited(octets.get(header_length..), total - header_length)?,
         length: total - header_length,
+        is_first_fragment: fragment & 0x2000 != 0,
     })
 }
 
@@ -188,6 +219,7 @@ fn read_ipv6(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
         protocol: walked.protocol.0,
         octets: rest.get(walked.length..).unwrap_or_default(),
         length: payload.saturating_sub(walked.length),
+        is_first_fragment: walked.fragment == Fragment::First,
     })
 }
 

@@ -156,6 +156,14 @@ impl Side {
             )
     }
 
+    /// Notes that later fragments of a segment end at this number, if the side may send so much and has not closed.
+    pub(super) fn extend(&mut self, end: u32) {
+        let is_allowed = !is_before(self.limit, end) && !self.has(HAS_FIN);
+        if is_allowed && is_before(self.end, end) {
+            self.end = end;
+        }
+    }
+
     /// Returns a window in units of the scale of this side. The window of a SYN has no scale (RFC 7323, section 2.2).
     fn units(&self, segment: &Segment) -> u16 {
         if !segment.has(SYN) {

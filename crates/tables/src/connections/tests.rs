@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod attacks;
+mod fragments;
 mod fuzz;
 mod packets;
 mod sequences;

@@ -5,6 +5,7 @@ use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
 use super::entry::{Entry, NONE};
+use super::joined::Joined;
 use super::key::Secret;
 use super::names::{CtState, Direction, InvalidReason, Refusal, State};
 use super::packet::{Kind, Packet};
@@ -105,6 +106,8 @@ pub struct Tracker {
     timeouts: Timeouts,
     /// Unused entries.
     free: Vec<u32>,
+    /// Datagrams whose first fragment has arrived.
+    joined: Joined,
     now: Seconds,
     counters: Counters,
 }
@@ -127,6 +130,7 @@ impl Tracker {
             zones: Zones::new(&settings.zone_limits),
             timeouts: settings.timeouts,
             free: (0..settings.entries_max).rev().collect(),
+            joined: Joined::new(),
             now: 0,
             counters: Counters::default(),
         })
@@ -156,6 +160,7 @@ impl Tracker {
         size_of_val(&self.entries[..])
             + self.index.octets()
             + self.free.capacity() * size_of::<u32>()
+            + self.joined.octets()
     }
 
     /// Returns the number of connections of a zone and its limit; `None` if there is no such zone.
@@ -194,6 +199,13 @@ impl Tracker {
         }
     }
 
+    /// Notes the connection of a first fragment, and gives a later one that of the first. `frame` is the frame as it was received, even if
+    /// `packet` has been read from a copy with other addresses. Packets that are no fragments, and later fragments of unknown datagrams, stay
+    /// as they are.
+    pub fn join(&mut self, packet: &mut Packet, frame: &[u8], zone: u16, now: Seconds) {
+        self.joined.join(packet, frame, zone, now);
+    }
+
     fn count(&mut self, tracked: &Tracked) {
         self.counters.packets[tracked.state as usize] += 1;
         if let Some(reason) = tracked.reason {
@@ -207,6 +219,11 @@ impl Tracker {
             Kind::Untracked => Tracked::UNTRACKED,
             Kind::Invalid(reason) => Tracked::invalid(reason),
             Kind::Error(sequence) => self.track_error(packet, hash, sequence),
+            // The first fragment may have to be committed.
+            Kind::Later(_) => match self.live(packet, hash) {
+                Some(index) => self.update(packet, index),
+                None => Tracked::NEW,
+            },
             _ => match self.live(packet, hash) {
                 Some(index) => self.update(packet, index),
                 None => match opening_state(packet) {
@@ -241,6 +258,9 @@ impl Tracker {
             return Tracked::invalid(InvalidReason::NoConnection);
         };
         let direction = entry.direction(packet.is_from_higher);
+        if let Kind::Later(end) = packet.kind {
+            return follow(entry, index, direction, (end, packet.octets));
+        }
         let step = match next_state(entry, state, direction, packet) {
             Ok(step) => step,
             Err(reason) => return Tracked::invalid(reason),
@@ -508,9 +528,37 @@ fn opening_state(packet: &Packet) -> Result<State, InvalidReason> {
         Kind::EchoRequest => Ok(State::IcmpUnreplied),
         Kind::Other => Ok(State::OtherUnreplied),
         Kind::Invalid(reason) => Err(reason),
-        Kind::Tcp(_) | Kind::EchoReply | Kind::Error(_) | Kind::Untracked => {
+        Kind::Tcp(_) | Kind::EchoReply | Kind::Error(_) | Kind::Later(_) | Kind::Untracked => {
             Err(InvalidReason::NoConnection)
         }
+    }
+}
+
+/// Applies a later fragment to the connection of the first one. It changes no state, and extends no time-out.
+#[cold]
+fn follow(
+    entry: &mut Entry,
+    index: u32,
+    direction: Direction,
+    (end, octets): (Option<u32>, u32),
+) -> Tracked {
+    entry.count(direction, octets);
+    if let Some(end) = end {
+        entry.sides_from(direction).0.extend(end);
+    }
+    Tracked {
+        state: if entry.is_replied() {
+            CtState::Established
+        } else {
+            CtState::New
+        },
+        reason: None,
+        direction,
+        connection: Some(Connection {
+            index,
+            generation: entry.generation,
+        }),
+        mark: entry.mark,
     }
 }
 
