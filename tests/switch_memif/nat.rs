@@ -309,10 +309,10 @@ outside = \"203.0.113.7\"
     assert_eq!(pair, udp(FROM_B, ("203.0.113.7", 9), (REMOTE, 53), 63));
     let public = pass(&mut a, &mut b, udp(TO_A, ("10.0.0.8", 9), (REMOTE, 53), 64));
     assert_eq!(public, udp(FROM_B, ("10.0.0.8", 9), (REMOTE, 53), 63));
-    // A fragment has no ports.
+    // A later fragment has no ports, and its first one has not arrived.
     let mut fragment = udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
+    fragment[20..22].copy_from_slice(&[0x20, 8]);
     let (mut header, _) = Ipv4Header::from_slice(&fragment[14..34]).unwrap();
-    (header.dont_fragment, header.more_fragments) = (false, true);
     header.header_checksum = header.calc_header_checksum();
     fragment[14..34].copy_from_slice(&header.to_bytes());
     a.send(&[fragment]);
@@ -438,4 +438,54 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
     let flush = ["connections", "flush", "--protocol", "udp"];
     let flushed = output(&mut command(&bench, &flush));
     assert_eq!(flushed.trim(), "12");
+}
+
+/// Returns a datagram in fragments of 24 octets of payload.
+fn fragments(frame: &[u8], identification: u16) -> Vec<Vec<u8>> {
+    let (headers, payload) = frame.split_at(34);
+    let count = payload.chunks(24).count();
+    let fragment = |(number, part): (usize, &[u8])| {
+        let mut fragment = [headers, part].concat();
+        let more = u16::from(number + 1 < count);
+        fragment[16..18].copy_from_slice(&(part.len() as u16 + 20).to_be_bytes());
+        fragment[18..20].copy_from_slice(&identification.to_be_bytes());
+        fragment[20..22].copy_from_slice(&(number as u16 * 3 | more << 13).to_be_bytes());
+        let (mut header, _) = Ipv4Header::from_slice(&fragment[14..34]).unwrap();
+        header.header_checksum = header.calc_header_checksum();
+        fragment[14..34].copy_from_slice(&header.to_bytes());
+        fragment
+    };
+    payload.chunks(24).enumerate().map(fragment).collect()
+}
+
+#[test]
+fn fragments_pass_in_both_directions_behind_the_first_one() {
+    let rules = SHARED.replace("sources = [\"10.0.0.0/24\"]\n", "");
+    let (bench, mut a, mut b) = start(&rules);
+    let whole = udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
+    let sent = fragments(&whole, 7);
+    assert_eq!(sent.len(), 2);
+    // A later fragment that arrives first is of no connection, and NAT drops it.
+    a.send(&[sent[1].clone()]);
+    until("it is judged", || {
+        let connections: ConnectionsReport = bench.show("connections");
+        (connections.counters.invalid["fragment"] == 1).then_some(())
+    });
+    a.send(&sent);
+    let received = b.receive(2);
+    let external = source_port(&received[0]);
+    let expected = udp(FROM_B, (OWN, external), (REMOTE, 53), 63);
+    let identification = u16::from_be_bytes([received[0][18], received[0][19]]);
+    let expected = fragments(&expected, identification);
+    for (received, expected) in received.iter().zip(&expected) {
+        assert_eq!(trimmed(received), expected);
+    }
+    let answer = fragments(&udp(TO_B, (REMOTE, 53), (OWN, external), 64), 9);
+    b.send(&answer);
+    let expected = fragments(&udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63), 9);
+    for (received, expected) in a.receive(2).iter().zip(&expected) {
+        assert_eq!(trimmed(received), expected);
+    }
+    let connections: ConnectionsReport = bench.show("connections");
+    assert_eq!(connections.connections[0].packets, [2, 2]);
 }

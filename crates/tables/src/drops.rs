@@ -108,7 +108,7 @@ named! {
         FragmentOffset = "fragment-offset";
         /// NAT: truncated headers, or inconsistent lengths.
         NatMalformed = "nat-malformed";
-        /// NAT: a fragment, because later ones have no ports.
+        /// NAT: a later fragment of a datagram whose first one is not known.
         NatFragment = "nat-fragment";
         /// NAT: a protocol without ports.
         NatProtocol = "nat-protocol";

@@ -28,8 +28,10 @@
 //! | RFC 5382, REQ-2: all sequences of TCP, simultaneous open included | yes |
 //! | RFC 5382, REQ-4: no answer to unsolicited SYNs | none is sent |
 //! | RFC 5382, REQ-9; RFC 5508, REQ-3, REQ-4, REQ-5: errors are translated | yes, with the packets in them |
-//! | RFC 4787, REQ-14: fragments | no: fragments are dropped ([`NatDrop::Fragment`]), except those of one-to-one translations |
+//! | RFC 4787, REQ-14: fragments | those behind the first one of their datagram; others are dropped ([`NatDrop::Fragment`]) |
+//! | RFC 6864, section 5.3.1: identifications of an external address | fragmented datagrams get one of the translator |
 
+mod joined;
 mod mapping;
 mod names;
 pub(crate) mod packet;

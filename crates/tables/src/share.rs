@@ -45,6 +45,13 @@ impl Share {
         if part == 0 { 1 } else { part }
     }
 
+    /// Returns a number for each counter that no other share returns.
+    #[must_use]
+    pub const fn distinct(self, counter: u16) -> u16 {
+        let numbers = (1 << 16) / self.of as u32;
+        ((counter as u32 % numbers) * self.of as u32 + self.number as u32) as u16
+    }
+
     /// Returns true if the state of a host is on this CPU.
     #[must_use]
     pub const fn has_host(self, address: u32) -> bool {
@@ -102,6 +109,9 @@ mod tests {
         let parts = [0, 1, 3, 4, u32::MAX].map(|total| second.part(total));
         assert_eq!(parts, [1, 1, 1, 2, 1_431_655_765]);
         assert_eq!(Share::WHOLE.part(7), 7);
+        assert_eq!(Share::WHOLE.distinct(u16::MAX), u16::MAX);
+        let numbers = |share: Share| (0..=u16::MAX).map(move |counter| share.distinct(counter));
+        assert!(numbers(second).all(|number| number % 3 == 1));
     }
 
     #[test]

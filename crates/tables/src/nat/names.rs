@@ -9,8 +9,8 @@ named! {
     pub enum NatDrop {
         /// Headers are truncated, or their lengths are inconsistent.
         Malformed = "malformed", "malformed headers";
-        /// A fragment: ports are in the first fragment only.
-        Fragment = "fragment", "fragment";
+        /// A later fragment of a datagram whose first one, which has the ports, is not known.
+        Fragment = "fragment", "fragment without the first one";
         /// Neither TCP nor UDP nor ICMP.
         Protocol = "protocol", "protocol without ports";
         /// ICMP message other than an echo or an error.

@@ -94,13 +94,31 @@ pub(crate) fn header(packet: &[u8], at: usize) -> Option<Header> {
 /// Parses an IPv4 packet from its IP header on. `length` is the number of octets in the frame, padding included; `packet` may end before
 /// (further buffers). ICMP errors must be complete.
 pub(crate) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
-    let header = header(packet, 0).ok_or(NatDrop::Malformed)?;
-    if header.total > length {
-        return Err(NatDrop::Malformed);
-    }
+    let header = checked_header(packet, length)?;
     if header.is_fragment {
         return Err(NatDrop::Fragment);
     }
+    read_behind(&header, packet)
+}
+
+/// The same for a whole datagram or its first fragment, which has the ports. A fragment of an ICMP error is not read.
+pub(super) fn read_first(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
+    let header = checked_header(packet, length)?;
+    if header.is_later_fragment {
+        return Err(NatDrop::Fragment);
+    }
+    read_behind(&header, packet)
+}
+
+#[inline(always)]
+fn checked_header(packet: &[u8], length: usize) -> Result<Header, NatDrop> {
+    let header = header(packet, 0).filter(|header| header.total <= length);
+    header.ok_or(NatDrop::Malformed)
+}
+
+/// Parses what is behind the IP header.
+#[inline]
+fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> {
     let payload = header.total - header.length;
     let transport = header.length;
     let view = |protocol, ports: (u16, u16), flags| View {
@@ -142,6 +160,7 @@ pub(crate) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop
             let kind = match (packet.get(transport), packet.get(transport + 1)) {
                 (Some(8), Some(0)) => Kind::Plain,
                 (Some(0), Some(0)) => Kind::Reply,
+                (Some(3 | 11 | 12), _) if header.is_fragment => return Err(NatDrop::Fragment),
                 (Some(3 | 11 | 12), _) => Kind::Error(inner(packet, transport, header.total)?),
                 _ => return Err(NatDrop::IcmpType),
             };

@@ -10,6 +10,7 @@ use super::names::NatProtocol;
 use super::packet::{End, View};
 
 /// Offsets in an IPv4 header.
+const IP_IDENTIFICATION_AT: usize = 4;
 const CHECKSUM_AT: usize = 10;
 const SOURCE_AT: usize = 12;
 const DESTINATION_AT: usize = 16;
@@ -148,6 +149,22 @@ pub(crate) fn translate_address(packet: &mut [u8], which: Which, address: u32) {
     if let (Some(former), Some(sum)) = (editor.long(at), editor.word(CHECKSUM_AT)) {
         editor.put_long(at, address);
         editor.put(CHECKSUM_AT, update_checksum_u32(sum, former, address));
+    }
+}
+
+/// Replaces the identification of a packet.
+pub(super) fn translate_identification(packet: &mut [u8], identification: u16) {
+    let mut editor = Editor {
+        packet,
+        outer_sum_at: None,
+    };
+    if let (Some(former), Some(sum)) = (editor.word(IP_IDENTIFICATION_AT), editor.word(CHECKSUM_AT))
+    {
+        editor.put(IP_IDENTIFICATION_AT, identification);
+        editor.put(
+            CHECKSUM_AT,
+            update_checksum_u16(sum, former, identification),
+        );
     }
 }
 

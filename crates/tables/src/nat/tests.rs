@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod fragments;
 mod model;
 mod pairs;
 mod requirements;

@@ -4,14 +4,16 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 
+use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol};
-use super::packet::{End, Kind, View, read};
+use super::packet::{End, Kind, View, read, read_first};
 use super::pairs::{Pairs, translate_pair};
 use super::pool::{BlockEvent, ELSEWHERE, Pool, Port};
 use super::rewrite::{Which, translate, translate_address, translate_inner};
 use super::settings::{FORWARDS_MAX, Forward, NatSettings, NatSettingsError, NatTimeouts};
 use crate::arena::NoMemory;
+use crate::fragments::FragmentPart;
 use crate::share::Share;
 
 /// TCP control bits (RFC 9293, section 3.1).
@@ -84,6 +86,8 @@ pub struct Nat {
     own_forwards: usize,
     share: Share,
     pairs: Pairs,
+    /// Datagrams whose first fragment has been translated.
+    joined: Joined,
     timeouts: NatTimeouts,
     now: u32,
     /// Next mapping that [`Nat::expire`] reads.
@@ -93,6 +97,7 @@ pub struct Nat {
 }
 
 /// Offsets in an IPv4 header.
+const FRAGMENT_AT: usize = 6;
 const SOURCE_AT: usize = 12;
 const DESTINATION_AT: usize = 16;
 
@@ -165,6 +170,7 @@ impl Nat {
             own_forwards: 0,
             share,
             pairs: Pairs::new(&settings.pairs),
+            joined: Joined::new(share),
             timeouts: settings.timeouts,
             now: 0,
             hand: 0,
@@ -291,7 +297,7 @@ impl Nat {
     /// Returns the memory of all tables, octets.
     #[must_use]
     pub fn octets(&self) -> usize {
-        self.pool.octets() + self.mappings.octets()
+        self.pool.octets() + self.mappings.octets() + self.joined.octets()
     }
 
     /// Returns the counters.
@@ -358,10 +364,7 @@ impl Nat {
     /// frame; the packet may end in further buffers, except that of an ICMP error.
     pub fn outbound(&mut self, packet: &mut [u8], length: usize, now: u32) -> NatOutcome {
         self.now = self.now.max(now);
-        let outcome = match self.try_outbound(packet, length) {
-            Ok(outcome) => outcome,
-            Err(reason) => NatOutcome::Dropped(reason),
-        };
+        let outcome = self.translated(packet, length, Self::try_outbound);
         self.count(outcome, true);
         outcome
     }
@@ -369,10 +372,7 @@ impl Nat {
     /// Translates an IPv4 packet from the outside to the inside, in place; parameters as in [`Nat::outbound`].
     pub fn inbound(&mut self, packet: &mut [u8], length: usize, now: u32) -> NatOutcome {
         self.now = self.now.max(now);
-        let outcome = match self.try_inbound(packet, length) {
-            Ok(outcome) => outcome,
-            Err(reason) => NatOutcome::Dropped(reason),
-        };
+        let outcome = self.translated(packet, length, Self::try_inbound);
         self.count(outcome, false);
         outcome
     }
@@ -381,16 +381,75 @@ impl Nat {
     /// destination, the packet stays as it is, and its sender gets no mapping. Parameters as in [`Nat::outbound`].
     pub fn hairpin(&mut self, packet: &mut [u8], length: usize, now: u32) -> NatOutcome {
         self.now = self.now.max(now);
-        let outcome = match self.target(packet, length) {
-            Ok(Some(_)) => match self.try_outbound(packet, length) {
-                Ok(outcome) => outcome,
-                Err(reason) => NatOutcome::Dropped(reason),
-            },
-            Ok(None) => NatOutcome::Untouched,
-            Err(reason) => NatOutcome::Dropped(reason),
-        };
+        let outcome = self.translated(packet, length, Self::try_hairpin);
         self.count(outcome, true);
         outcome
+    }
+
+    /// Translates a packet; a later fragment like the first one of its datagram.
+    #[inline]
+    fn translated(
+        &mut self,
+        packet: &mut [u8],
+        length: usize,
+        translate: fn(&mut Self, &mut [u8], usize) -> Result<NatOutcome, NatDrop>,
+    ) -> NatOutcome {
+        let outcome = match self.part_of(packet) {
+            None => translate(self, packet, length),
+            Some(part) => self.translate_part(packet, length, &part, translate),
+        };
+        outcome.unwrap_or_else(NatOutcome::Dropped)
+    }
+
+    /// Returns the fragment in a packet. `None` for whole datagrams, and for those of one-to-one translations, which have no state.
+    #[inline]
+    fn part_of(&self, packet: &[u8]) -> Option<FragmentPart> {
+        let [high, low] = *packet.get(FRAGMENT_AT..)?.first_chunk()?;
+        if u16::from_be_bytes([high, low]) & 0x3fff == 0 {
+            return None;
+        }
+        let source = address_at(packet, SOURCE_AT)?;
+        let destination = address_at(packet, DESTINATION_AT)?;
+        let is_paired = self.pairs.external_of(source).is_some()
+            || self.pairs.internal_of(destination).is_some();
+        FragmentPart::of_ipv4(packet, 0).filter(|_| !is_paired)
+    }
+
+    #[cold]
+    fn translate_part(
+        &mut self,
+        packet: &mut [u8],
+        length: usize,
+        part: &FragmentPart,
+        translate: fn(&mut Self, &mut [u8], usize) -> Result<NatOutcome, NatDrop>,
+    ) -> Result<NatOutcome, NatDrop> {
+        if part.offset > 0 {
+            let is_hairpinned = self.joined.translate(part, packet, self.now)?;
+            return Ok(match is_hairpinned {
+                true => NatOutcome::Hairpinned,
+                false => NatOutcome::Translated,
+            });
+        }
+        let ends = |packet: &[u8]| {
+            let source = address_at(packet, SOURCE_AT)?;
+            Some((source, address_at(packet, DESTINATION_AT)?))
+        };
+        let before = ends(packet).ok_or(NatDrop::Malformed)?;
+        let outcome = translate(self, packet, length)?;
+        let after = ends(packet).ok_or(NatDrop::Malformed)?;
+        if outcome != NatOutcome::Untouched {
+            let is_hairpinned = outcome == NatOutcome::Hairpinned;
+            self.joined
+                .note(part, packet, (before, after), is_hairpinned, self.now);
+        }
+        Ok(outcome)
+    }
+
+    fn try_hairpin(&mut self, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
+        match self.target(packet, length)? {
+            Some(_) => self.try_outbound(packet, length),
+            None => Ok(NatOutcome::Untouched),
+        }
     }
 
     /// Translates a packet to an external address like [`Nat::inbound`], for the classification of a copy: changes no mapping, and counts
@@ -438,7 +497,7 @@ impl Nat {
             translate_pair(packet, length, Which::Source, external)?;
             return self.translate_if_external(packet, length);
         }
-        let (view, kind) = read(packet, length)?;
+        let (view, kind) = read_first(packet, length)?;
         let end = view.end.min(packet.len());
         let packet = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
         match kind {
@@ -531,7 +590,7 @@ impl Nat {
         let Some(external) = self.pool.external(destination) else {
             return Ok(None);
         };
-        let (view, kind) = read(packet, length)?;
+        let (view, kind) = read_first(packet, length)?;
         Ok(Some(match kind {
             Kind::Error(inner) => {
                 // RFC 5508, REQ-4: the error is about a packet from an external endpoint.

@@ -405,7 +405,8 @@ fn packets_that_cannot_be_translated_are_dropped() {
     let mut nat = Nat::new(&settings()).unwrap();
     let datagram = packet(socket(HOST), socket(REMOTE), Content::Udp(3));
     let mut fragment = datagram.clone();
-    fragment[6] = 0x20;
+    // A later one.
+    fragment[7] = 2;
     let gre = packet(socket(HOST), socket(REMOTE), Content::Other(47));
     let reply = packet(
         socket("10.0.0.1:9"),
