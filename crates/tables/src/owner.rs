@@ -167,10 +167,7 @@ impl Owners {
     #[must_use]
     pub fn of_ipv4(&self, packet: &[u8]) -> Option<u16> {
         let flow = flow_of(packet)?;
-        let owner = match flow.ports {
-            Some(ports) => self.of_balanced(&flow, ports),
-            None => None,
-        };
+        let owner = flow.ports.and_then(|ports| self.of_balanced(&flow, ports));
         let owner = owner.or_else(|| {
             self.nats
                 .iter()

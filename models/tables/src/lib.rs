@@ -12,12 +12,15 @@ mod sources {
     pub mod fdb;
     pub mod fib;
     pub mod filter;
+    pub(crate) mod fragments;
     pub(crate) mod hash_index;
     pub mod icmp;
     mod named;
     pub mod nat;
     pub mod neighbour;
+    pub mod owner;
     pub mod route;
+    pub mod share;
 }
 
 #[cfg(not(test))]
