@@ -26,6 +26,8 @@ use crate::threads::forwarding_name;
 
 /// Seeds of `make test`: a switch takes some 90 ms to be made, changed and dropped.
 const SEEDS: u64 = 60;
+/// The same for threads that share the state of connections.
+const SHARED_SEEDS: u64 = 20;
 /// Number of seeds that have all ends.
 const MANY: u64 = 1000;
 
@@ -325,8 +327,17 @@ struct Rig {
     workers: Workers,
 }
 
+/// The same, and threads share the state of connections.
+fn start_shared() -> String {
+    format!("{START}[connections]\nmax-entries = 64\n")
+}
+
 impl Rig {
     fn new() -> Self {
+        Self::with(START)
+    }
+
+    fn with(start: &str) -> Self {
         let faults = Faults(Arc::new(Mutex::new(Script {
             when: When::Never,
             random: Random::new(0),
@@ -339,7 +350,7 @@ impl Rig {
             faults: faults.clone(),
             workers: Arc::clone(&workers),
         };
-        let settings = Settings::parse(Path::new("start"), START).unwrap();
+        let settings = Settings::parse(Path::new("start"), start).unwrap();
         let plan = settings.clone().plan(&online()).unwrap();
         let shared = Arc::default();
         let engine = Engine::start_with(Arc::new(maker), &eal(), &plan, &shared).unwrap();
@@ -422,6 +433,7 @@ impl Rig {
                     .any(|one| one.name == "x")
         );
         let has_router = !engine.plan.layer3.interfaces.is_empty();
+        let owner_cpus = engine.owner_cpus();
         let workers = self.workers.lock().unwrap();
         let mut served: BTreeMap<(u16, u16), u32> = BTreeMap::new();
         let mut owners: BTreeMap<u16, BTreeSet<u32>> = BTreeMap::new();
@@ -439,6 +451,13 @@ impl Rig {
                 assert!(
                     ports.is_superset(&reach),
                     "CPU {cpu} sends to {ports:?}, not {reach:?}"
+                );
+            }
+            if !owner_cpus.is_empty() {
+                check_share(
+                    engine,
+                    worker,
+                    owner_cpus.iter().position(|one| *one == cpu),
                 );
             }
             for (port, is_owner) in worker.ports() {
@@ -491,6 +510,26 @@ impl Rig {
         for view in &engine.bridges {
             assert_eq!(view.statics, engine.statics_of(&view.name), "{}", view.name);
         }
+    }
+}
+
+/// Checks that a thread has rings to and from all other owners, and can process what these receive.
+fn check_share(engine: &Engine, worker: &Worker, number: Option<usize>) {
+    let others = engine.owner_cpus().len() - 1;
+    let number = number.and_then(|number| u16::try_from(number).ok());
+    let (share_number, senders, receivers) = worker.rings().expect("a part in the sharing");
+    assert_eq!((share_number, senders), (number, others));
+    // Threads that have ended meanwhile had rings too.
+    assert!(
+        receivers >= others,
+        "{receivers} rings from {others} threads"
+    );
+    let outputs: BTreeSet<u16> = worker.ports().map(|(port, _)| port).collect();
+    for (port, slot) in engine.ports() {
+        let stage = worker.stage_for_others(port).expect("a stage");
+        assert!(Arc::ptr_eq(stage, &slot.stage), "stage of port {port}");
+        let reach = engine.reach(port);
+        assert!(outputs.is_superset(&reach), "{outputs:?}, not {reach:?}");
     }
 }
 
@@ -602,10 +641,10 @@ struct Ends {
     stopped: u64,
 }
 
-fn run(seed: u64, ends: &mut Ends, trail: &mut Vec<String>) {
+fn run(start: &str, seed: u64, ends: &mut Ends, trail: &mut Vec<String>) {
     let mut random = Random::new(seed);
     trail.clear();
-    let mut rig = Rig::new();
+    let mut rig = Rig::with(start);
     rig.check();
     for _ in 0..=random.below(4) {
         let request = request(&mut random);
@@ -668,7 +707,7 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
     let mut trail = Vec::new();
     let seeds = run_seeds(SEEDS, "quietwire-switch", "engine::faults", |seed| {
         let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(seed, &mut ends, &mut trail);
+            run(START, seed, &mut ends, &mut trail);
         }));
         if let Err(panic) = judged {
             eprintln!("{trail:#?}");
@@ -685,6 +724,21 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
         } = ends;
         assert!(done.min(refused).min(failed) > seeds / 10, "{ends:?}");
         assert!(stopped > seeds / 100, "{ends:?}");
+    }
+}
+
+#[test]
+fn threads_share_connections_after_any_fault() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut ends, mut trail) = (Ends::default(), Vec::new());
+    for seed in 0..SHARED_SEEDS {
+        let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(&start_shared(), seed, &mut ends, &mut trail);
+        }));
+        if let Err(panic) = judged {
+            eprintln!("seed {seed}: {trail:#?}");
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 

@@ -69,6 +69,12 @@ impl PortStages {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn get(&self, port: u16) -> Option<&Arc<Stage>> {
+        let (stage, _) = self.0.get(usize::from(port))?.as_ref()?;
+        Some(stage)
+    }
+
     /// Returns the stage of a port, and its storm state on this thread.
     pub(super) fn of(&mut self, port: u16) -> Option<(&Stage, &mut Storm)> {
         let (stage, storm) = self.0.get_mut(usize::from(port))?.as_mut()?;

@@ -76,6 +76,13 @@ impl ShareStage {
         std::mem::swap(before, other_last);
     }
 
+    /// Returns its number, and the numbers of rings to and from others.
+    #[cfg(test)]
+    pub(super) fn rings(&self) -> (Option<u16>, usize, usize) {
+        let senders = self.to_owners.iter().flatten().count();
+        (self.number, senders, self.from_others.len())
+    }
+
     /// Replaces the owners of packets. Returns the former ones.
     pub(super) fn replace_owners(&mut self, owners: Arc<Owners>) -> Arc<Owners> {
         std::mem::replace(&mut self.owners, owners)

@@ -446,6 +446,16 @@ impl Worker {
             .map(|relay| relay.port)
     }
 
+    /// Returns its number among the owners of connections, and the numbers of rings to and from others.
+    pub(crate) fn rings(&self) -> Option<(Option<u16>, usize, usize)> {
+        self.share.as_ref().map(|share| share.rings())
+    }
+
+    /// Returns the stage for a port's frames that other threads have received.
+    pub(crate) fn stage_for_others(&self, port: u16) -> Option<&Arc<Stage>> {
+        self.stages.get(port)
+    }
+
     pub(crate) fn domain(&self) -> Option<&Arc<super::route::Domain>> {
         self.routing.domain.as_ref()
     }
