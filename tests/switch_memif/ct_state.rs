@@ -148,3 +148,86 @@ fn rules_on_states_require_connections() {
     let printed = bench.refused(2, &[]);
     assert!(printed.contains("add a section [connections]"), "{printed}");
 }
+
+const ZONES: &str = r#"
+rule-default = "drop"
+
+[connections]
+max-entries = 8
+
+[[connections.zone]]
+name = "red"
+ports = ["a", "b"]
+
+[[connections.zone]]
+name = "blue"
+ports = ["c", "d"]
+max-entries = 1
+
+[[rule]]
+name = "answers"
+action = "accept"
+ct-state = "established"
+
+[[rule]]
+name = "from-a"
+action = "accept"
+port = "a"
+ct-state = "new"
+
+[[rule]]
+name = "from-c"
+action = "accept"
+port = "c"
+ct-state = "new"
+"#;
+
+#[test]
+fn zones_keep_equal_addresses_apart_and_have_limits() {
+    let pairs = ["--cross-connect", "a,b", "--cross-connect", "c,d"];
+    let bench = Bench::new(&["a", "b", "c", "d"], &pairs);
+    let file = bench.path("switch.toml");
+    fs::write(&file, ZONES).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(|port| bench.peer(port));
+    // A connection of one zone is none of the other, whose hosts have the same addresses.
+    let syn = out(1000, (1, 0, SYN));
+    a.send(std::slice::from_ref(&syn));
+    assert_eq!(b.receive(1), [syn]);
+    d.send(&[back(1000, (500, 2, SYN | ACK))]);
+    until("it is dropped", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        (ports[3].counts.drops[PortDrop::Denied] == 1).then_some(())
+    });
+    for (is_out, frame) in [
+        (true, out(1000, (7, 0, SYN))),
+        (false, back(1000, (900, 8, SYN | ACK))),
+        (true, out(1000, (8, 901, ACK))),
+    ] {
+        let (from, to) = match is_out {
+            true => (&mut c, &mut d),
+            false => (&mut d, &mut c),
+        };
+        from.send(std::slice::from_ref(&frame));
+        assert_eq!(to.receive(1), [frame]);
+    }
+    // One zone is full, the other has space.
+    c.send(&[out(1001, (1, 0, SYN))]);
+    until("there is no space", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        (ports[2].counts.drops[PortDrop::ConnectionRefused] == 1).then_some(())
+    });
+    let syn = out(1001, (1, 0, SYN));
+    a.send(std::slice::from_ref(&syn));
+    assert_eq!(b.receive(1), [syn]);
+    let report = connections(&bench);
+    let of_zone = |zone: &str| {
+        let all = report.connections.iter();
+        all.filter(|one| one.zone.as_deref() == Some(zone)).count()
+    };
+    assert_eq!((of_zone("red"), of_zone("blue")), (2, 1));
+    let flush = ["connections", "flush", "--zone", "red"];
+    assert_eq!(output(&mut command(&bench, &flush)).trim(), "2");
+    assert_eq!(connections(&bench).total, 1);
+}

@@ -423,7 +423,12 @@ impl Engine {
         let guard = self.guard_of(number);
         let then = match (guard, self.port_rules(number)) {
             (None, None) => then,
-            (guard, rules) => Stage::Filtered(Box::new(FilteredStage { guard, rules, then })),
+            (guard, rules) => Stage::Filtered(Box::new(FilteredStage {
+                guard,
+                rules,
+                zone: self.zone_of(number),
+                then,
+            })),
         };
         match self.steering(number) {
             None => then,
@@ -439,6 +444,13 @@ impl Engine {
     fn guard_of(&self, number: u16) -> Option<SourceGuard> {
         let setting = self.slot(number)?.plan.bridging.source_guard.as_ref()?;
         (!setting.is_empty()).then(|| SourceGuard::new(setting))
+    }
+
+    /// Returns the zone of a port's connections.
+    fn zone_of(&self, number: u16) -> u16 {
+        let slot = self.slot(number);
+        let zone = slot.zip(self.plan.connections.as_ref());
+        zone.map_or(0, |(slot, setting)| setting.zone_of(&slot.plan.name))
     }
 
     fn stage_behind_rules(&self, number: u16) -> Stage {

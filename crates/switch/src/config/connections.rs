@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Configuration of connection tracking: `[connections]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use quietwire_tables::connections::{ENTRIES_MAX, Settings, State, TIMEOUT_MAX_S};
+use quietwire_tables::connections::{ENTRIES_MAX, Settings, State, TIMEOUT_MAX_S, ZONES_MAX};
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,22 @@ pub struct ConnectionsSetting {
     /// Time-outs by the name of the state, in kebab case, seconds. Default: those of [`quietwire_tables::connections::Timeouts`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, u32>,
+    /// Zones. Ports of no zone share a zone without name.
+    #[serde(rename = "zone", skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<ZoneSetting>,
+}
+
+/// Ports whose connections are apart from those of other ports, such as the ports of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ZoneSetting {
+    /// Its name.
+    pub name: String,
+    /// Ports of the zone. They need not exist.
+    pub ports: Vec<String>,
+    /// Maximum number of its connections. Default: that of all connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<u32>,
 }
 
 impl Default for ConnectionsSetting {
@@ -30,6 +46,7 @@ impl Default for ConnectionsSetting {
         Self {
             max_entries: MAX_ENTRIES,
             timeouts: BTreeMap::new(),
+            zones: Vec::new(),
         }
     }
 }
@@ -46,6 +63,8 @@ pub struct ConnectionSelection {
     pub address: Option<IpNet>,
     /// One of the ports.
     pub port: Option<u16>,
+    /// Name of the zone.
+    pub zone: Option<String>,
 }
 
 /// Name of a state in configuration files.
@@ -57,12 +76,67 @@ impl ConnectionsSetting {
     /// Returns the settings of the tracker.
     pub(crate) fn tracker(&self) -> Settings {
         let mut settings = Settings::of_size(self.max_entries);
+        let limits = self.zones.iter().map(|zone| zone.max_entries);
+        let limits = limits.map(|limit| limit.unwrap_or(self.max_entries));
+        settings.zone_limits.extend(limits);
         for state in State::ALL {
             if let Some(seconds) = self.timeouts.get(&key_of(state)) {
                 settings.timeouts = settings.timeouts.with(state, *seconds);
             }
         }
         settings
+    }
+
+    /// Returns the number of the zone of a port: 0 for ports of no zone.
+    pub(crate) fn zone_of(&self, port: &str) -> u16 {
+        let mut zones = self.zones.iter();
+        let at = zones.position(|zone| zone.ports.iter().any(|one| one == port));
+        at.and_then(|at| u16::try_from(at + 1).ok()).unwrap_or(0)
+    }
+
+    /// Returns the number of a zone.
+    pub(crate) fn zone_number(&self, name: &str) -> Option<u16> {
+        let at = self.zones.iter().position(|zone| zone.name == name)?;
+        u16::try_from(at + 1).ok()
+    }
+
+    /// Returns the name of a zone. `None` for that of ports of no zone.
+    pub(crate) fn zone_name(&self, number: u16) -> Option<&str> {
+        let zone = self.zones.get(usize::from(number).checked_sub(1)?)?;
+        Some(&zone.name)
+    }
+
+    fn check_zones(&self) -> Result<(), String> {
+        let zones_max = usize::from(ZONES_MAX) - 1;
+        if self.zones.len() > zones_max {
+            return Err(format!("too many zones (maximum: {zones_max})"));
+        }
+        let (mut names, mut ports) = (BTreeSet::new(), BTreeSet::new());
+        for ZoneSetting {
+            name,
+            ports: of_zone,
+            max_entries,
+        } in &self.zones
+        {
+            if name.is_empty() || !names.insert(name) {
+                return Err(format!(
+                    "zone '{name}': the name is empty or of another zone (use unique names)"
+                ));
+            }
+            if let Some(port) = of_zone.iter().find(|port| !ports.insert(*port)) {
+                return Err(format!(
+                    "zone '{name}': port '{port}' is in a zone already (list it once)"
+                ));
+            }
+            let limit = max_entries.unwrap_or(self.max_entries);
+            if !(1..=self.max_entries).contains(&limit) {
+                return Err(format!(
+                    "zone '{name}': max-entries {limit} is out of range (allowed: 1 to {}, the maximum of all connections)",
+                    self.max_entries
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -83,7 +157,7 @@ impl ConnectionsSetting {
                 ));
             }
         }
-        Ok(())
+        self.check_zones()
     }
 }
 
@@ -135,6 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_in_zones_with_limits() {
+        let text = "max-entries = 100\n[[zone]]\nname = \"red\"\nports = [\"a\", \"b\"]\nmax-entries = 7\n\
+                    [[zone]]\nname = \"blue\"\nports = [\"c\"]\n";
+        let setting = parsed(text).unwrap();
+        assert_eq!(setting.tracker().zone_limits, [100, 7, 100]);
+        let zones = ["a", "b", "c", "d"].map(|port| setting.zone_of(port));
+        assert_eq!(zones, [1, 1, 2, 0]);
+        assert_eq!(setting.zone_number("blue"), Some(2));
+        let names = [0, 1, 2, 3].map(|zone| setting.zone_name(zone));
+        assert_eq!(names, [None, Some("red"), Some("blue"), None]);
+        let written = toml::to_string(&setting).unwrap();
+        assert_eq!(parsed(&written).unwrap(), setting);
+    }
+
+    #[test]
     fn impossible_settings_are_refused() {
         for (text, printed) in [
             ("max-entries = 0", "out of range"),
@@ -142,6 +231,18 @@ mod tests {
             ("[timeouts]\ntcp-open = 1", "available: tcp-syn-sent"),
             ("[timeouts]\ntcp-close = 0", "time-out 'tcp-close' of 0 s"),
             ("colour = 1", "colour"),
+            (
+                "[[zone]]\nname = \"a\"\nports = [\"p\"]\nmax-entries = 70000",
+                "1 to 65536",
+            ),
+            (
+                "[[zone]]\nname = \"a\"\nports = [\"p\", \"p\"]",
+                "'p' is in a zone",
+            ),
+            (
+                "[[zone]]\nname = \"a\"\nports = []\n[[zone]]\nname = \"a\"\nports = []",
+                "use unique names",
+            ),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(printed), "{error}");

@@ -12,7 +12,7 @@ use quietwire_tables::share::Share;
 use super::Engine;
 use super::pages::{from_position, paged};
 use crate::config::Plan;
-use crate::config::connections::{ConnectionSelection, ConnectionsSetting};
+use crate::config::connections::ConnectionSelection;
 use crate::error::SwitchError;
 use crate::forward::{ConnectionQuery, ConnectionStage, ConnectionTotals, Reply, WorkerCommand};
 use crate::report::{ConnectionCounters, ConnectionReport, ConnectionsReport};
@@ -32,11 +32,13 @@ pub(super) fn connection_stage(
     let Some(setting) = &plan.connections else {
         return Ok(None);
     };
-    let setting = ConnectionsSetting {
-        max_entries: share.unwrap_or(Share::WHOLE).part(setting.max_entries),
-        ..setting.clone()
-    };
-    let tracker = Tracker::new(&setting.tracker()).map_err(|error| SwitchError::Config {
+    let share = share.unwrap_or(Share::WHOLE);
+    let mut settings = setting.tracker();
+    settings.entries_max = share.part(settings.entries_max);
+    for limit in &mut settings.zone_limits {
+        *limit = share.part(*limit);
+    }
+    let tracker = Tracker::new(&settings).map_err(|error| SwitchError::Config {
         location: "connections".to_owned(),
         what: error.to_string(),
     })?;
@@ -76,7 +78,7 @@ impl Engine {
         limit: usize,
         from: u32,
     ) -> Result<ConnectionsReport, SwitchError> {
-        let filter = filter_of(selection)?;
+        let filter = self.filter_of(selection)?;
         let each = self.connection_totals()?;
         let mut totals = ConnectionTotals::default();
         for (_, one) in &each {
@@ -100,7 +102,10 @@ impl Engine {
             };
             let query = self.query_connections(table.cpu, Box::new(query))?;
             let listed = query.list.iter().zip(&query.external);
-            connections.extend(listed.map(|(info, external)| report_of(info, external)));
+            connections.extend(listed.map(|(info, external)| ConnectionReport {
+                zone: self.zone_name(info.zone),
+                ..report_of(info, external)
+            }));
             if let Some(position) = query.from {
                 next = table.base.checked_add(position);
                 break;
@@ -118,6 +123,27 @@ impl Engine {
             octets: totals.octets,
             counters: counters_of(&totals),
         })
+    }
+
+    /// Returns the filter of a selection.
+    fn filter_of(&self, selection: &ConnectionSelection) -> Result<ConnectionFilter, SwitchError> {
+        let mut filter = filter_of(selection)?;
+        if let Some(name) = &selection.zone {
+            let setting = self.plan.connections.as_ref();
+            let zone = setting.and_then(|setting| setting.zone_number(name));
+            let absent = || {
+                without(&format!(
+                    "no such zone: '{name}' (see [[connections.zone]])"
+                ))
+            };
+            filter.zone = Some(zone.ok_or_else(absent)?);
+        }
+        Ok(filter)
+    }
+
+    fn zone_name(&self, zone: u16) -> Option<String> {
+        let setting = self.plan.connections.as_ref()?;
+        setting.zone_name(zone).map(str::to_owned)
     }
 
     /// Returns the numbers of each thread.
@@ -151,7 +177,7 @@ impl Engine {
         &mut self,
         selection: &ConnectionSelection,
     ) -> Result<u64, SwitchError> {
-        let filter = filter_of(selection)?;
+        let filter = self.filter_of(selection)?;
         let mut removed = 0;
         // Without connection tracking, this is an error.
         for (cpu, _) in self.connection_totals()? {
@@ -221,6 +247,7 @@ fn report_of(info: &ConnectionInfo, external: &[Option<SocketAddr>; 2]) -> Conne
         octets: info.octets,
         external_source,
         external_destination,
+        zone: None,
     }
 }
 

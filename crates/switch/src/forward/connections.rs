@@ -16,8 +16,6 @@ use quietwire_tables::filter::{Dropped, NameFlows, PortRules, Verdict, Verdicts}
 use super::nat::{NatCopy, NatStage};
 use super::translate::TranslatorsView;
 
-/// All ports are in one zone.
-const ZONE: u16 = 0;
 /// Steps of the timer wheel per burst.
 const EXPIRY_STEPS: usize = 64;
 
@@ -86,7 +84,7 @@ impl ConnectionStage {
         &mut self,
         burst: &Burst,
         rules: &PortRules,
-        (inside, now_s, names): (TranslatorsView<'_>, u32, Option<&mut NameFlows>),
+        (inside, zone, now_s, names): (TranslatorsView<'_>, u16, u32, Option<&mut NameFlows>),
         verdicts: &mut Verdicts,
     ) -> Dropped {
         self.tracker.expire(now_s, EXPIRY_STEPS);
@@ -95,9 +93,9 @@ impl ConnectionStage {
         {
             let length = length as usize;
             let copy = inside.copy_of(octets, length, &mut self.copy);
-            *packet = Packet::of_frame(copy.unwrap_or(octets), length, ZONE);
+            *packet = Packet::of_frame(copy.unwrap_or(octets), length, zone);
             if packet.is_fragment() {
-                self.tracker.join(packet, octets, ZONE, now_s);
+                self.tracker.join(packet, octets, zone, now_s);
             }
             count += 1;
         }

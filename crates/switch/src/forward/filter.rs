@@ -45,7 +45,7 @@ impl Path<'_> {
             return false;
         }
         match &stage.rules {
-            Some(rules) => self.filter(input, rules, context),
+            Some(rules) => self.filter(input, (rules, stage.zone), context),
             None => true,
         }
     }
@@ -98,7 +98,12 @@ impl Path<'_> {
     /// Drops the malformed frames of a burst, those that the rules refuse, and the first ones of connections for which there is no space.
     /// Returns false if no frame is left.
     #[inline(never)]
-    fn filter(&mut self, input: usize, rules: &PortRules, context: FilterContext<'_>) -> bool {
+    fn filter(
+        &mut self,
+        input: usize,
+        (rules, zone): (&PortRules, u16),
+        context: FilterContext<'_>,
+    ) -> bool {
         let FilterContext {
             connections,
             names,
@@ -113,7 +118,7 @@ impl Path<'_> {
         let mut names = names.filter(|_| rules.has_names());
         let reasons = match (connections, names.as_deref_mut()) {
             (Some(stage), names) => {
-                let context = (inside, now_s, names);
+                let context = (inside, zone, now_s, names);
                 stage.judge(self.received, rules, context, &mut verdicts)
             }
             (None, Some(names)) => {

@@ -31,6 +31,8 @@ pub(crate) enum Stage {
 pub(crate) struct FilteredStage {
     pub(crate) guard: Option<SourceGuard>,
     pub(crate) rules: Option<PortRules>,
+    /// Zone of the port's connections.
+    pub(crate) zone: u16,
     pub(crate) then: Stage,
 }
 

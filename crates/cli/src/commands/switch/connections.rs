@@ -35,6 +35,9 @@ pub(super) struct SelectionArgs {
     /// Only connections of this port (connections only).
     #[arg(long, value_name = "PORT")]
     l4_port: Option<u16>,
+    /// Only connections of this zone (connections only).
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
 }
 
 impl SelectionArgs {
@@ -44,6 +47,7 @@ impl SelectionArgs {
             state: self.state.clone(),
             address: self.address,
             port: self.l4_port,
+            zone: self.zone.clone(),
         }
     }
 }
