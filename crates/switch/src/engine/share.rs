@@ -11,7 +11,7 @@ use quietwire_tables::share::Share;
 use super::Engine;
 use super::apply::Tally;
 use super::tx_paths::RING_FRAMES;
-use super::wiring::{ThreadShare, share_of};
+use super::wiring::{ThreadShare, Wiring, share_of};
 use crate::error::SwitchError;
 use crate::forward::{PortStages, ShareStage, Stage, WorkerCommand};
 
@@ -70,7 +70,7 @@ impl Engine {
         if is_wired {
             self.show_owners(&owners, tally)
         } else {
-            self.wire(owner_cpus, &owners, tally)
+            self.wire(&owner_cpus, &owners, tally)
         }
     }
 
@@ -95,7 +95,7 @@ impl Engine {
     /// Connects all threads to the owners by new rings. Threads still read the former ones.
     fn wire(
         &mut self,
-        owner_cpus: Vec<u32>,
+        owner_cpus: &[u32],
         owners: &Arc<Owners>,
         tally: &mut Tally,
     ) -> Result<(), SwitchError> {
@@ -103,7 +103,7 @@ impl Engine {
         let mut senders: BTreeMap<u32, Vec<Option<FrameSender>>> = BTreeMap::new();
         let mut receivers: BTreeMap<u32, Vec<FrameReceiver>> = BTreeMap::new();
         for from in &threads {
-            for to in &owner_cpus {
+            for to in owner_cpus {
                 let mut sender = None;
                 if from != to {
                     let bell = self.bell(*to);
@@ -118,8 +118,12 @@ impl Engine {
             .ports()
             .map(|(port, slot)| (port, Arc::clone(&slot.stage)))
             .collect();
-        self.wiring.number += 1;
-        let wiring = self.wiring.number;
+        // Before any order: a thread that executes the last one late has the new rings even if the change fails.
+        let wiring = self.wiring.number + 1;
+        self.wiring = Wiring {
+            number: wiring,
+            owners: owner_cpus.to_vec(),
+        };
         for cpu in threads {
             let number = owner_cpus.iter().position(|one| *one == cpu);
             let number = number.and_then(|number| u16::try_from(number).ok());
@@ -135,7 +139,6 @@ impl Engine {
             };
             tally.note(self.order_share(cpu, order, (owners, wiring)))?;
         }
-        self.wiring.owners = owner_cpus;
         Ok(())
     }
 
