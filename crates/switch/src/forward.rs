@@ -264,8 +264,8 @@ fn process(
     }
 }
 
-/// Processes the frames that other threads have handed over until now, before an order. So no frame overtakes one that another thread received
-/// before it released a queue, and none is lost with a ring.
+/// Processes the frames that other threads have handed over until now, before an order. So no frame overtakes one that another thread
+/// received before it released a queue, and none is lost with a ring.
 #[cold]
 fn drain_handed(worker: &mut Worker, shared: &Shared) {
     for _ in 0..BURSTS_OF_RING {

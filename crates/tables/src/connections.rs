@@ -9,11 +9,11 @@
 //! which packets are accepted; [`Tracker::commit`] creates the connections of accepted new packets. So packets that rules drop take no room.
 //!
 //! Connections are of TCP (RFC 9293, with the window checks described in `tcp`), UDP, ICMP echoes and other IP protocols by their addresses.
-//! ICMP errors are related to the connection of the packet that they are about. The tracker does not verify checksums. Connections that began
-//! before the tracker did are not known, and TCP segments of them are invalid.
+//! ICMP errors are related to the connection of the packet that they are about. The tracker does not verify checksums. Connections that
+//! began before the tracker did are not known, and TCP segments of them are invalid.
 //!
-//! The tracker does not reassemble: [`Tracker::join`] remembers the connection of a first fragment for the later ones. A later fragment that
-//! arrives before the first one, or 15 s after it, is invalid.
+//! The tracker does not reassemble: [`Tracker::join`] remembers the connection of a first fragment for the later ones. A later fragment
+//! that arrives before the first one, or 15 s after it, is invalid.
 //!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 

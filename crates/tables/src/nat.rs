@@ -9,8 +9,8 @@
 //! of steps. A mapping takes 32 octets, its index 8 to 16, and each external address 768 KiB: the table from external ports to mappings, by
 //! which no two mappings share an external endpoint (RFC 4787, REQ-3; RFC 5382, REQ-7: no port overloading).
 //!
-//! With several forwarding CPUs, each has a [`Share`](crate::share::Share) of the port blocks, and those of a host are all on one CPU, except for
-//! packets to external addresses of hosts of other CPUs. So the port of an answer determines the CPU that translates it.
+//! With several forwarding CPUs, each has a [`Share`](crate::share::Share) of the port blocks, and those of a host are all on one CPU,
+//! except for packets to external addresses of hosts of other CPUs. So the port of an answer determines the CPU that translates it.
 //!
 //! Hosts with a one-to-one translation ([`Pair`]) keep their ports, have no mappings, and are reached from the outside at any port.
 //!

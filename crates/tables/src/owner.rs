@@ -11,9 +11,9 @@
 //! | between two other addresses | that of the pair, whatever the ports |
 //! | ICMP error | that of an answer to the packet that it is about |
 //!
-//! [`Nat::with_share`](crate::nat::Nat::with_share) gives a host port blocks of its own CPU, so answers have the owner of the packets that they
-//! answer. Fragments have no ports and belong to their addresses. Frames to group addresses have no owner, nor have those without an IP packet:
-//! the CPU that receives them processes them.
+//! [`Nat::with_share`](crate::nat::Nat::with_share) gives a host port blocks of its own CPU, so answers have the owner of the packets
+//! that they answer. Fragments have no ports and belong to their addresses. Frames to group addresses have no owner, nor have those
+//! without an IP packet: the CPU that receives them processes them.
 
 #[cfg(test)]
 mod tests;

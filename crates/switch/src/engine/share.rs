@@ -16,7 +16,8 @@ use crate::error::SwitchError;
 use crate::forward::{PortStages, ShareStage, Stage, WorkerCommand};
 
 impl Engine {
-    /// Returns the CPUs that share the state of connections, in ascending order: those of the plan, if there are several and state to share.
+    /// Returns the CPUs that share the state of connections, in ascending order: those of the plan, if there are several and state to
+    /// share.
     pub(super) fn owner_cpus(&self) -> Vec<u32> {
         let plan = &self.plan;
         let has_state =

@@ -536,8 +536,8 @@ impl Path<'_> {
         true
     }
 
-    /// Sends the waiting frames of the service thread, each by its mark. Frames that another thread owns, out of those that share the state of
-    /// connections, are handed over to it.
+    /// Sends the waiting frames of the service thread, each by its mark. Frames that another thread owns, out of those that share the
+    /// state of connections, are handed over to it.
     pub(super) fn send_marked(
         &mut self,
         context: &mut RouteContext<'_>,

@@ -2,8 +2,8 @@
 //! Frames between forwarding threads that share the state of connections. The thread that receives a frame hands it over to the thread that
 //! owns the connection, which processes it as if it had received it.
 //!
-//! Each pair of threads has a bounded ring in each direction. A full ring drops frames: waiting for one thread would delay all others. Frames of
-//! one connection that arrive in one receive queue pass one ring, so they stay in order.
+//! Each pair of threads has a bounded ring in each direction. A full ring drops frames: waiting for one thread would delay all others.
+//! Frames of one connection that arrive in one receive queue pass one ring, so they stay in order.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ pub(crate) struct ShareStage {
 }
 
 impl ShareStage {
-    /// Creates the part of the thread with this number among the owners. `senders` are the rings to owners by number, `receivers` those from
-    /// all others.
+    /// Creates the part of the thread with this number among the owners. `senders` are the rings to owners by number, `receivers` those
+    /// from all others.
     pub(crate) fn new(
         eal: &Eal,
         (owners, number): (Arc<Owners>, Option<u16>),
@@ -104,7 +104,8 @@ impl ShareStage {
         }
     }
 
-    /// Hands the frames of a received burst over that other threads own. Returns false if no frame is left. `kept` is empty before and after.
+    /// Hands the frames of a received burst over that other threads own. Returns false if no frame is left. `kept` is empty before and
+    /// after.
     #[inline(never)]
     pub(super) fn hand_over(
         &mut self,

@@ -200,8 +200,8 @@ impl Tracker {
     }
 
     /// Notes the connection of a first fragment, and gives a later one that of the first. `frame` is the frame as it was received, even if
-    /// `packet` has been read from a copy with other addresses. Packets that are no fragments, and later fragments of unknown datagrams, stay
-    /// as they are.
+    /// `packet` has been read from a copy with other addresses. Packets that are no fragments, and later fragments of unknown datagrams,
+    /// stay as they are.
     pub fn join(&mut self, packet: &mut Packet, frame: &[u8], zone: u16, now: Seconds) {
         self.joined.join(packet, frame, zone, now);
     }

@@ -93,8 +93,8 @@ fn check_threads(
     let sources = &setting.sources;
     if sources.is_empty() || sources.iter().any(|net| net.prefix_len() == 0) {
         return Err(format!(
-            "{threads} forwarding CPUs require `sources`, the prefixes of the inside hosts, because each host belongs to one CPU (list them, \
-             without 0.0.0.0/0, or use one CPU in forwarding-cpus)"
+            "{threads} forwarding CPUs require `sources`, the prefixes of the inside hosts, because each host belongs to one CPU \
+             (list them, without 0.0.0.0/0, or use one CPU in forwarding-cpus)"
         ));
     }
     let tables = setting.tables(interface);
