@@ -26,6 +26,7 @@ mod packet;
 #[cfg(any(test, feature = "reference"))]
 pub mod reference;
 mod settings;
+mod sources;
 mod tcp;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,9 @@ const MAX_ENTRIES: u32 = 65_536;
 pub struct ConnectionsSetting {
     /// Maximum number of connections. Default: 65536.
     pub max_entries: u32,
+    /// Maximum number of connections that a source address has begun, in each zone. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_source: Option<u32>,
     /// Time-outs by the name of the state, in kebab case, seconds. Default: those of [`quietwire_tables::connections::Timeouts`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, u32>,
@@ -45,6 +48,7 @@ impl Default for ConnectionsSetting {
     fn default() -> Self {
         Self {
             max_entries: MAX_ENTRIES,
+            max_per_source: None,
             timeouts: BTreeMap::new(),
             zones: Vec::new(),
         }
@@ -146,6 +150,12 @@ impl ConnectionsSetting {
                 "max-entries {entries} is out of range (allowed: 1 to {ENTRIES_MAX})"
             ));
         }
+        let per_source = self.max_per_source.unwrap_or(1);
+        if !(1..=entries).contains(&per_source) {
+            return Err(format!(
+                "max-per-source {per_source} is out of range (allowed: 1 to {entries}, the maximum of all connections)"
+            ));
+        }
         for (name, seconds) in &self.timeouts {
             if !State::ALL.into_iter().any(|state| key_of(state) == *name) {
                 let names = State::ALL.map(key_of).join(", ");
@@ -228,6 +238,7 @@ mod tests {
         for (text, printed) in [
             ("max-entries = 0", "out of range"),
             ("max-entries = 100000000", "out of range"),
+            ("max-per-source = 0", "max-per-source 0 is out of range"),
             ("[timeouts]\ntcp-open = 1", "available: tcp-syn-sent"),
             ("[timeouts]\ntcp-close = 0", "time-out 'tcp-close' of 0 s"),
             ("colour = 1", "colour"),

@@ -38,10 +38,11 @@ pub(super) fn connection_stage(
     for limit in &mut settings.zone_limits {
         *limit = share.part(*limit);
     }
-    let tracker = Tracker::new(&settings).map_err(|error| SwitchError::Config {
-        location: "connections".to_owned(),
-        what: error.to_string(),
-    })?;
+    let mut tracker = Tracker::new(&settings).map_err(|error| without(&error.to_string()))?;
+    if let Some(limit) = setting.max_per_source {
+        let limited = tracker.limit_sources(limit);
+        limited.map_err(|error| without(&error.to_string()))?;
+    }
     Ok(Some(Box::new(ConnectionStage::new(tracker))))
 }
 

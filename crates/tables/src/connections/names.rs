@@ -110,6 +110,8 @@ named! {
         NoZone = "no_zone", "no such zone";
         /// An earlier packet of the burst has created the connection, and this one does not fit it.
         Conflict = "conflict", "does not fit an earlier packet of the burst";
+        /// The source address has begun as many connections as it may.
+        SourceFull = "source_full", "source at its limit";
     }
 }
 

@@ -5,6 +5,7 @@ mod fragments;
 mod fuzz;
 mod packets;
 mod sequences;
+mod sources;
 mod tcp;
 
 use std::net::IpAddr;
