@@ -19,6 +19,7 @@
 
 mod entry;
 mod joined;
+mod handle;
 mod key;
 mod list;
 mod names;
