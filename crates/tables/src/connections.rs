@@ -26,6 +26,7 @@ mod names;
 mod packet;
 #[cfg(any(test, feature = "reference"))]
 pub mod reference;
+mod saved;
 mod settings;
 mod sources;
 mod tcp;
@@ -39,7 +40,8 @@ pub use key::Endpoint;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, InvalidReason, Refusal, State};
 pub use packet::Packet;
+pub use saved::{SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use settings::{
     ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, TIMEOUT_MAX_S, Timeouts, ZONES_MAX,
 };
-pub use tracker::{Connection, Counters, Tracked, Tracker};
+pub use tracker::{Connection, Counters, RestoreError, Tracked, Tracker};

@@ -12,6 +12,8 @@
 //! A reset closes a connection only at exactly `end`. Others within the window are forwarded and change nothing, because the receiver
 //! sends a challenge in response (RFC 5961, section 3.2).
 
+mod saved;
+
 use super::names::{Direction, InvalidReason, State};
 
 pub(super) const FIN: u8 = 0x01;

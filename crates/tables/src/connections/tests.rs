@@ -4,6 +4,7 @@ mod attacks;
 mod fragments;
 mod fuzz;
 mod packets;
+mod restore;
 mod sequences;
 mod sources;
 mod tcp;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tracker: lookups and updates of bursts, new connections, expiry and early drops.
 
+mod restore;
+
 use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
@@ -16,6 +18,8 @@ use super::wheel::{Due, Wheel};
 use super::zones::Zones;
 use crate::arena::zeroed;
 use crate::hash_index::Index;
+
+pub use restore::RestoreError;
 
 /// Handle of a connection. A handle of an ended connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -33,7 +33,7 @@ pub(super) enum Shape {
 }
 
 #[derive(Clone, Debug)]
-enum Operation {
+pub(super) enum Operation {
     Burst(Vec<Draft>),
     /// A whole handshake of a TCP conversation.
     Open(usize, Option<u8>),
@@ -78,7 +78,7 @@ fn draft() -> impl Strategy<Value = Draft> {
         )
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+pub(super) fn operation() -> impl Strategy<Value = Operation> {
     let scale = prop::option::of(0..15u8);
     prop_oneof![
         10 => prop::collection::vec(draft(), 1..5).prop_map(Operation::Burst),
@@ -107,6 +107,7 @@ fn conversation(number: usize) -> (u16, [Endpoint; 2]) {
 }
 
 /// The sides of all conversations.
+#[derive(Clone)]
 pub(super) struct Hosts {
     talks: Vec<Talk>,
     last: Vec<Option<Sent>>,
@@ -209,7 +210,7 @@ fn whole(conversation: usize, side: usize, flags: u8, scale: Option<u8>) -> Draf
 }
 
 /// Returns bursts, and the seconds to wait before each.
-fn bursts(operation: Operation) -> Vec<(u32, Vec<Draft>)> {
+pub(super) fn bursts(operation: Operation) -> Vec<(u32, Vec<Draft>)> {
     let each = |drafts: Vec<Draft>| drafts.into_iter().map(|draft| (0, vec![draft])).collect();
     match operation {
         Operation::Burst(drafts) => vec![(0, drafts)],
