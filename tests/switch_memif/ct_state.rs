@@ -2,6 +2,7 @@
 //! Rules on the state of connections as seen from the wire.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use quietwire_switch::report::{ConnectionsReport, PortDrop, PortReport, RulesReport};
 
@@ -130,6 +131,56 @@ fn answers_pass_and_other_packets_from_outside_do_not() {
         "established,related"
     );
     assert_eq!(rules.rules[1].frames, 33);
+}
+
+#[test]
+fn connections_go_on_after_a_restart_with_their_file() {
+    let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, CONFIG).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+    let syn = out(1000, (1, 0, SYN));
+    inside.send(std::slice::from_ref(&syn));
+    assert_eq!(outside.receive(1), [syn]);
+    let answer = back(1000, (500, 2, SYN | ACK));
+    outside.send(std::slice::from_ref(&answer));
+    assert_eq!(inside.receive(1), [answer]);
+    let saved = bench.path("connections");
+    let save = ["connections", "save", saved.to_str().unwrap()];
+    assert_eq!(output(&mut command(&bench, &save)).trim(), "1");
+    let mode = fs::metadata(&saved).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop((inside, outside));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.start_again();
+    let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+    // Without the file, the new switch does not know the connection.
+    let right = back(1000, (501, 2, ACK));
+    outside.send(std::slice::from_ref(&right));
+    until("the connection is unknown", || {
+        (connections(&bench).counters.invalid["no_connection"] == 1).then_some(())
+    });
+    // A damaged file changes nothing.
+    let damaged = bench.path("damaged");
+    let mut octets = fs::read(&saved).unwrap();
+    octets[40] ^= 1;
+    fs::write(&damaged, octets).unwrap();
+    let restore = ["connections", "restore", damaged.to_str().unwrap()];
+    let refused = command(&bench, &restore).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert!(printed.contains("the file is damaged"), "{printed}");
+    assert_eq!(connections(&bench).total, 0);
+    let restore = ["connections", "restore", saved.to_str().unwrap()];
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.starts_with("restored: 1\n"), "{printed}");
+    outside.send(std::slice::from_ref(&right));
+    assert_eq!(inside.receive(1), [right]);
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.contains("already there: 1\n"), "{printed}");
+    assert_eq!(connections(&bench).total, 1);
 }
 
 #[test]

@@ -220,6 +220,20 @@ pub enum Request {
     },
     /// Removes connections. The reply is their number.
     FlushConnections(ConnectionSelection),
+    /// Reads a page of connections as records. The reply is a [`crate::report::SavedConnectionsReport`], which may have no records even if
+    /// there are more.
+    SaveConnections {
+        /// Position to start from: `next` of the page before.
+        #[serde(default)]
+        from: u32,
+    },
+    /// Adds connections that a switch saved. The reply is a [`crate::report::RestoredConnectionsReport`].
+    RestoreConnections {
+        /// Version of the records.
+        version: u16,
+        /// Records, as base64: at most [`crate::connection_file::RECORDS_MAX`].
+        records: String,
+    },
     /// Sets a neighbour.
     AddNeighbour(NeighbourSetting),
     /// Forgets a neighbour.

@@ -26,6 +26,7 @@ mod queues;
 mod removed;
 mod router;
 mod rules;
+mod saved_connections;
 mod share;
 mod slot;
 mod steer;

@@ -6,9 +6,11 @@ use std::sync::LazyLock;
 
 use quietwire_base::fuzz::{check, planted};
 use quietwire_host::CpuList;
+use quietwire_tables::connections::{SAVED_OCTETS, SavedConnection};
 
 use crate::config::rules::{Hook, Imported, RuleFile, RuleSetting};
 use crate::config::{Group, Plan, Settings};
+use crate::connection_file::tests::{read_all, written};
 use crate::control::{REQUEST_MAX, Request};
 use crate::observe::WatchRequest;
 
@@ -157,4 +159,33 @@ fn fuzz_control(octets: &[u8]) -> bool {
 #[test]
 fn control() {
     check(CRATE, "switch-control", fuzz_control);
+}
+
+/// Reads any octets as a file of saved connections, and as records of a file with right checksums, which no mutant has by itself. A file of
+/// valid records is read as it was written, and any other is refused.
+fn fuzz_connections(octets: &[u8]) -> bool {
+    let _ = read_all(octets);
+    let (records, _) = octets.as_chunks::<SAVED_OCTETS>();
+    let records: Vec<SavedConnection> = records
+        .iter()
+        .map(|record| SavedConnection::from_octets(*record))
+        .collect();
+    let read = read_all(&written(&records, 7));
+    if !records.iter().all(SavedConnection::is_valid) {
+        assert!(read.is_err());
+        return false;
+    }
+    let (_, read) = read.unwrap();
+    assert_eq!(read, records);
+    planted("switch-connections", || {
+        // IPv6, both sides have sent packets, with a mark.
+        let is_deep = |octets: &[u8; SAVED_OCTETS]| octets[40] == 3 && octets[44] > 0;
+        records.iter().any(|one| is_deep(one.octets()))
+    });
+    !records.is_empty()
+}
+
+#[test]
+fn connections() {
+    check(CRATE, "switch-connections", fuzz_connections);
 }

@@ -8,6 +8,7 @@
 mod accept;
 mod bridge_view;
 pub mod config;
+pub mod connection_file;
 pub mod control;
 mod counters;
 mod denied_calls;

@@ -24,7 +24,7 @@ use quietwire_tables::route::rib::Source;
 
 pub use connections::{
     BackendReport, ConnectionCounters, ConnectionReport, ConnectionsReport, LoadBalancerReport,
-    MappingReport, MappingsReport, NatReport,
+    MappingReport, MappingsReport, NatReport, RestoredConnectionsReport, SavedConnectionsReport,
 };
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};

@@ -18,10 +18,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddrV4};
 
 use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
 
+use crate::connections::SavedConnection;
 use crate::filter::after_tags;
 use crate::nat::packet::{ICMP_LENGTH, header};
 use crate::nat::{Forward, NatProtocol, NatSettings};
@@ -167,13 +168,38 @@ impl Owners {
     #[must_use]
     pub fn of_ipv4(&self, packet: &[u8]) -> Option<u16> {
         let flow = flow_of(packet)?;
-        let owner = flow.ports.and_then(|ports| self.of_balanced(&flow, ports));
+        Some(self.of_flow(&flow))
+    }
+
+    #[inline]
+    fn of_flow(&self, flow: &Flow) -> u16 {
+        let owner = flow.ports.and_then(|ports| self.of_balanced(flow, ports));
         let owner = owner.or_else(|| {
             self.nats
                 .iter()
-                .find_map(|nat| self.of_external(nat, &flow))
+                .find_map(|nat| self.of_external(nat, flow))
         });
-        Some(owner.unwrap_or_else(|| self.of_addresses(&flow)))
+        owner.unwrap_or_else(|| self.of_addresses(flow))
+    }
+
+    /// Returns the owner of a saved connection. `None` if the record is none of a connection.
+    #[must_use]
+    pub fn of_saved(&self, saved: &SavedConnection) -> Option<u16> {
+        let ([source, destination], protocol) = saved.endpoints()?;
+        match (source.address, destination.address) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let protocol = NatProtocol::of_number(protocol);
+                Some(self.of_flow(&Flow {
+                    source: from.to_bits(),
+                    destination: to.to_bits(),
+                    ports: protocol.map(|one| (one, source.port, destination.port)),
+                }))
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                Some(owner_of_pair(from.to_bits(), to.to_bits(), self.count))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the owner of an IPv6 packet. `None` if its header is truncated.

@@ -269,6 +269,10 @@ impl Controller {
             Request::FlushConnections(selection) => {
                 result(self.engine.flush_connections(&selection))
             }
+            Request::SaveConnections { from } => result(self.engine.save_connections(from)),
+            Request::RestoreConnections { version, records } => {
+                result(self.engine.restore_connections(version, &records))
+            }
             Request::AddNeighbour(setting) => {
                 result(self.engine.layer3.lock().add_neighbour(&setting))
             }

@@ -14,13 +14,15 @@ use super::pages::{from_position, paged};
 use crate::config::Plan;
 use crate::config::connections::ConnectionSelection;
 use crate::error::SwitchError;
-use crate::forward::{ConnectionQuery, ConnectionStage, ConnectionTotals, Reply, WorkerCommand};
+use crate::forward::{
+    ConnectionQuery, ConnectionStage, ConnectionTotals, Reply, Transfer, WorkerCommand,
+};
 use crate::report::{ConnectionCounters, ConnectionReport, ConnectionsReport};
 
 /// Connections of a page, at most.
 const PAGE_MAX: usize = 16_384;
 /// Entries that the forwarding thread reads for one order, in a few tens of microseconds.
-const ENTRIES_AN_ORDER: usize = 4096;
+pub(super) const ENTRIES_AN_ORDER: usize = 4096;
 /// Orders of one request. A client continues where the request ended.
 const ORDERS_MAX: usize = 256;
 
@@ -99,6 +101,7 @@ impl Engine {
                 list: Vec::with_capacity(space),
                 external: Vec::with_capacity(space),
                 removed: 0,
+                transfer: Transfer::None,
                 totals: ConnectionTotals::default(),
             };
             let query = self.query_connections(table.cpu, Box::new(query))?;
@@ -148,7 +151,7 @@ impl Engine {
     }
 
     /// Returns the numbers of each thread.
-    fn connection_totals(&mut self) -> Result<Vec<(u32, ConnectionTotals)>, SwitchError> {
+    pub(super) fn connection_totals(&mut self) -> Result<Vec<(u32, ConnectionTotals)>, SwitchError> {
         let mut all = Vec::new();
         for cpu in self.cpus() {
             let query = Box::new(ConnectionQuery {
@@ -159,6 +162,7 @@ impl Engine {
                 list: Vec::new(),
                 external: Vec::new(),
                 removed: 0,
+                transfer: Transfer::None,
                 totals: ConnectionTotals::default(),
             });
             let query = self.query_connections(cpu, query)?;
@@ -190,6 +194,7 @@ impl Engine {
                 list: Vec::new(),
                 external: Vec::new(),
                 removed: 0,
+                transfer: Transfer::None,
                 totals: ConnectionTotals::default(),
             });
             // At most as many rounds as the largest table requires.
@@ -202,7 +207,7 @@ impl Engine {
     }
 
     /// Sends parts of a request to a forwarding thread, until it is answered, its list is full, or the maximum of orders is reached.
-    fn query_connections(
+    pub(super) fn query_connections(
         &mut self,
         cpu: u32,
         mut query: Box<ConnectionQuery>,
@@ -217,8 +222,7 @@ impl Engine {
                 Reply::Connections(query) => query,
                 _ => return Err(without("the thread gave another reply (this is a bug)")),
             };
-            let is_full = !query.is_flush && query.list.len() >= query.list.capacity();
-            if query.from.is_none() || is_full {
+            if query.from.is_none() || query.is_full() {
                 break;
             }
         }

@@ -43,7 +43,7 @@ impl Engine {
     }
 
     /// Returns what determines the owner of each packet.
-    fn owners(&self) -> Owners {
+    pub(super) fn owners(&self) -> Owners {
         let count = u16::try_from(self.owner_cpus().len()).unwrap_or(u16::MAX);
         let mut owners = Owners::new(count.max(1));
         for place in self.nat_places(None) {

@@ -14,6 +14,7 @@ use quietwire_tables::connections::{
 use quietwire_tables::filter::{Dropped, NameFlows, PortRules, Verdict, Verdicts};
 
 use super::nat::{NatCopy, NatStage};
+use super::saved::Transfer;
 use super::translate::TranslatorsView;
 
 /// Steps of the timer wheel per burst.
@@ -45,8 +46,21 @@ pub(crate) struct ConnectionQuery {
     pub(crate) external: Vec<[Option<SocketAddr>; 2]>,
     /// Removed connections.
     pub(crate) removed: u64,
+    /// Connections to save or to restore, instead.
+    pub(crate) transfer: Transfer,
     /// Numbers of the tracker.
     pub(crate) totals: ConnectionTotals,
+}
+
+impl ConnectionQuery {
+    /// Returns true if a list has no space for further connections.
+    pub(crate) fn is_full(&self) -> bool {
+        match &self.transfer {
+            Transfer::None => !self.is_flush && self.list.len() >= self.list.capacity(),
+            Transfer::Save(list) => list.len() >= list.capacity(),
+            Transfer::Restore(..) => false,
+        }
+    }
 }
 
 /// Numbers of a tracker.
@@ -128,7 +142,7 @@ impl ConnectionStage {
     ) {
         self.tracker.expire(now_s, EXPIRY_STEPS);
         if let Some(from) = query.from {
-            self.answer_from(from, query, nat);
+            self.answer_from((from, now_s), query, nat);
         }
         query.totals = ConnectionTotals {
             connections: self.tracker.len() as u64,
@@ -138,9 +152,17 @@ impl ConnectionStage {
         };
     }
 
-    /// Lists or removes connections from a position on.
-    fn answer_from(&mut self, from: u32, query: &mut ConnectionQuery, nat: Option<&NatStage>) {
-        if query.is_flush {
+    /// Lists, saves, restores or removes connections from a position on.
+    fn answer_from(
+        &mut self,
+        (from, now_s): (u32, u32),
+        query: &mut ConnectionQuery,
+        nat: Option<&NatStage>,
+    ) {
+        if !matches!(query.transfer, Transfer::None) {
+            let part = (from, query.budget);
+            query.from = query.transfer.run(&mut self.tracker, part, now_s);
+        } else if query.is_flush {
             let (removed, next) = self.tracker.flush(&query.filter, from, query.budget);
             query.removed += removed as u64;
             query.from = next;

@@ -25,6 +25,31 @@ pub struct ConnectionsReport {
     pub counters: ConnectionCounters,
 }
 
+/// A page of the connections of a switch, as records for another switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedConnectionsReport {
+    /// Version of the records ([`quietwire_tables::connections::SAVED_VERSION`]).
+    pub version: u16,
+    /// Records of [`quietwire_tables::connections::SAVED_OCTETS`] octets each, as base64 (RFC 4648, section 4).
+    pub records: String,
+    /// Position to continue from; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+}
+
+/// Result of restoring connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredConnectionsReport {
+    /// Restored connections.
+    pub restored: u64,
+    /// Connections that the switch has already.
+    pub known: u64,
+    /// Connections for which there is no space.
+    pub full: u64,
+    /// Records that are none of a connection of this switch.
+    pub invalid: u64,
+}
+
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionReport {

@@ -30,7 +30,7 @@
 use std::net::IpAddr;
 
 use super::entry::Entry;
-use super::key::{Addresses, Echo, Key, Sorted};
+use super::key::{Addresses, Echo, Endpoint, Key, Sorted};
 use super::names::{Direction, State};
 use super::settings::Seconds;
 use super::tcp::Side;
@@ -184,6 +184,13 @@ impl SavedConnection {
         Some(Self {
             octets: record.octets,
         })
+    }
+
+    /// Returns both endpoints and the IP protocol; `None` if the record is none of a connection.
+    #[must_use]
+    pub fn endpoints(&self) -> Option<([Endpoint; 2], u8)> {
+        let key = self.read()?.sorted.key;
+        Some((key.endpoints(), key.protocol()))
     }
 
     /// Reads the contents; `None` if no connection has them.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch show connections` and `switch connections flush`.
+//! `quietwire switch show connections` and `switch connections flush|save|restore`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_switch::config::Protocol;
 use quietwire_switch::config::connections::ConnectionSelection;
+use quietwire_switch::connection_file::{Restored, restore, save};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{ConnectionReport, ConnectionsReport};
 
@@ -16,6 +17,7 @@ use super::change::ControlArgs;
 use super::packet::parse_prefix;
 use super::table::table;
 use crate::text::print;
+use crate::units::parse_path;
 
 /// Connections of a request.
 const PAGE: usize = 4096;
@@ -65,13 +67,39 @@ pub(super) struct ConnectionsArgs {
 enum ConnectionsCommand {
     /// Remove connections: all, or those that match all options. Prints their number.
     Flush(SelectionArgs),
+    /// Save all connections into a file, for a restart. Prints their number.
+    Save(FileArgs),
+    /// Restore saved connections after a restart. Prints what became of them.
+    Restore(FileArgs),
+}
+
+#[derive(Debug, Args)]
+struct FileArgs {
+    /// File of saved connections.
+    #[arg(value_name = "FILE", value_parser = parse_path)]
+    file: PathBuf,
 }
 
 pub(super) fn run(args: &ConnectionsArgs) -> Result<()> {
-    let ConnectionsCommand::Flush(selection) = &args.command;
-    let request = Request::FlushConnections(selection.selection());
-    let removed: u64 = ask(args.control.socket(), &request)?;
-    print(removed.to_string())
+    let socket = args.control.socket();
+    print(match &args.command {
+        ConnectionsCommand::Flush(selection) => {
+            let request = Request::FlushConnections(selection.selection());
+            let removed: u64 = ask(socket, &request)?;
+            removed.to_string()
+        }
+        ConnectionsCommand::Save(FileArgs { file }) => save(socket, file)?.to_string(),
+        ConnectionsCommand::Restore(FileArgs { file }) => rendered_result(&restore(socket, file)?),
+    })
+}
+
+/// Returns what became of saved connections, as text.
+fn rendered_result(restored: &Restored) -> String {
+    let report = &restored.report;
+    format!(
+        "restored: {}\nexpired: {}\nalready there: {}\nwithout space: {}\ninvalid: {}",
+        report.restored, restored.expired, report.known, report.full, report.invalid
+    )
 }
 
 /// Shows up to `limit` connections.
