@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Translation of packets.
+
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
+
+use super::NptDrop;
+use super::prefix::PrefixPair;
+
+/// Offsets in an IPv6 header (RFC 8200, section 3).
+const PAYLOAD_LENGTH_AT: usize = 4;
+const NEXT_HEADER_AT: usize = 6;
+const SOURCE_AT: usize = 8;
+const DESTINATION_AT: usize = 24;
+/// Octets of an ICMPv6 error in front of the packet that it is about (RFC 4443, section 3).
+const ERROR_HEADER: usize = 8;
+/// Lowest type of ICMPv6 messages that are no errors (RFC 4443, section 2.1).
+const INFORMATIONAL: u8 = 128;
+
+/// Direction of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// From the inside: source addresses.
+    Outbound,
+    /// From the outside: destination addresses.
+    Inbound,
+}
+
+fn address(packet: &[u8], at: usize) -> Option<u128> {
+    let octets = packet.get(at..)?.first_chunk()?;
+    Some(u128::from_be_bytes(*octets))
+}
+
+fn set_address(packet: &mut [u8], at: usize, address: u128) {
+    let field = packet.get_mut(at..);
+    if let Some(field) = field.and_then(|rest| rest.first_chunk_mut()) {
+        *field = address.to_be_bytes();
+    }
+}
+
+/// Checks the IPv6 header, and returns the length of the packet.
+fn checked(packet: &[u8], length: usize) -> Option<usize> {
+    let header = packet.first_chunk::<IPV6_HEADER_LENGTH>()?;
+    let payload = header.get(PAYLOAD_LENGTH_AT..)?.first_chunk()?;
+    let total = IPV6_HEADER_LENGTH + usize::from(u16::from_be_bytes(*payload));
+    let is_ipv6 = header.first().is_some_and(|first| first >> 4 == 6);
+    (is_ipv6 && total <= length).then_some(total)
+}
+
+/// Returns the offset of the packet within an ICMPv6 error; `None` for other packets, and if the first buffer ends before it.
+fn packet_in_error(packet: &[u8], total: usize) -> Result<Option<usize>, NptDrop> {
+    let end = total.min(packet.len());
+    let rest = packet.get(IPV6_HEADER_LENGTH..end).unwrap_or_default();
+    let next = packet.get(NEXT_HEADER_AT).copied().unwrap_or_default();
+    let walked = walk_ipv6_extensions(IpProtocol(next), rest).map_err(|_| NptDrop::Malformed)?;
+    if walked.fragment == Fragment::Later || walked.protocol != IpProtocol::ICMPV6 {
+        return Ok(None);
+    }
+    let kind = rest.get(walked.length);
+    let is_error = kind.is_some_and(|kind| *kind < INFORMATIONAL);
+    Ok(is_error.then_some(IPV6_HEADER_LENGTH + walked.length + ERROR_HEADER))
+}
+
+impl PrefixPair {
+    /// Translates the source of a packet that leaves, from its IPv6 header on. `length` is the number of octets in the frame, of which the
+    /// packet may have fewer (further buffers). Returns false if the source is not of the inside prefix.
+    ///
+    /// # Errors
+    /// [`NptDrop`]: the packet must be dropped, and has not changed.
+    pub fn send(&self, packet: &mut [u8], length: usize) -> Result<bool, NptDrop> {
+        self.translate(packet, length, Direction::Outbound)
+    }
+
+    /// Translates the destination of a packet that arrives, as [`Self::send`] does. Returns false if the destination is not of the external
+    /// prefix.
+    ///
+    /// # Errors
+    /// [`NptDrop`]: the packet must be dropped, and has not changed.
+    pub fn receive(&self, packet: &mut [u8], length: usize) -> Result<bool, NptDrop> {
+        self.translate(packet, length, Direction::Inbound)
+    }
+
+    fn translated(&self, address: u128, direction: Direction) -> Result<Option<u128>, NptDrop> {
+        match direction {
+            Direction::Outbound => self.external_of(address),
+            Direction::Inbound => self.internal_of(address),
+        }
+    }
+
+    fn translate(
+        &self,
+        packet: &mut [u8],
+        length: usize,
+        direction: Direction,
+    ) -> Result<bool, NptDrop> {
+        let total = checked(packet, length).ok_or(NptDrop::Malformed)?;
+        // The packet in an error goes in the other direction.
+        let (at, inner_at) = match direction {
+            Direction::Outbound => (SOURCE_AT, DESTINATION_AT),
+            Direction::Inbound => (DESTINATION_AT, SOURCE_AT),
+        };
+        let before = address(packet, at).ok_or(NptDrop::Malformed)?;
+        let Some(after) = self.translated(before, direction)? else {
+            return Ok(false);
+        };
+        if let Some(inner) = packet_in_error(packet, total)? {
+            let inner_at = inner + inner_at;
+            let before = address(packet, inner_at).filter(|_| inner_at + 16 <= total);
+            // An impossible address stays.
+            if let Some(before) = before
+                && let Ok(Some(after)) = self.translated(before, direction)
+            {
+                set_address(packet, inner_at, after);
+            }
+        }
+        set_address(packet, at, after);
+        Ok(true)
+    }
+}
