@@ -3,9 +3,9 @@
 //!
 //! A handle has the kind of its object, the slot in the table, and the number of objects that the slot has had. So a handle of a destroyed
 //! object is refused, even if the slot has a new one. The table has a fixed size, and finding an object takes no lock: the lock of the
-//! object itself is only ever tried.
+//! object itself is only ever tried, and only by those who have its handle.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::classifier::Classifier;
@@ -51,14 +51,17 @@ impl Object {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
-    /// Number of objects that the slot has had.
+    /// Increases when an object comes and when it goes: odd as long as there is one.
     generation: AtomicU32,
+    /// The slot has an object, or a thread is about to give it one.
+    is_taken: AtomicBool,
     object: Mutex<Option<Object>>,
 }
 
 static SLOTS: [Slot; HANDLES_MAX] = [const {
     Slot {
         generation: AtomicU32::new(0),
+        is_taken: AtomicBool::new(false),
         object: Mutex::new(None),
     }
 }; HANDLES_MAX];
@@ -91,7 +94,9 @@ fn find(handle: u64, kind: Kind) -> Result<(&'static Slot, u32), Status> {
     let generation = (handle >> GENERATION) as u32;
     let slot = SLOTS.get((handle & SLOT) as usize);
     match slot {
-        Some(slot) if is_of_kind && slot.has(generation) => Ok((slot, generation)),
+        Some(slot) if is_of_kind && generation % 2 == 1 && slot.has(generation) => {
+            Ok((slot, generation))
+        }
         _ => Err(Status::Handle),
     }
 }
@@ -102,14 +107,16 @@ fn find(handle: u64, kind: Kind) -> Result<(&'static Slot, u32), Status> {
 /// [`Status::Limit`] if there is no free slot.
 pub(crate) fn insert(object: Object) -> Result<u64, Status> {
     for (number, slot) in (0u64..).zip(&SLOTS) {
+        let was_taken = slot.is_taken.swap(true, Ordering::Acquire);
+        if was_taken {
+            continue;
+        }
+        // Another thread may just be finding out that the former object is gone.
         let Ok(mut locked) = slot.try_lock() else {
+            slot.is_taken.store(false, Ordering::Release);
             continue;
         };
-        let former = slot.generation.load(Ordering::Relaxed);
-        // A slot whose generations are used up is not used again.
-        let Some(generation) = former.checked_add(1).filter(|_| locked.object.is_none()) else {
-            continue;
-        };
+        let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         let kind = object.kind() as u64;
         *locked.object = Some(object);
         slot.generation.store(generation, Ordering::Release);
@@ -177,8 +184,14 @@ pub(crate) fn remove(handle: u64, kind: Kind) -> Result<(), Status> {
         return Err(Status::Handle);
     }
     let object = locked.object.take().ok_or(Status::Handle)?;
+    slot.generation
+        .store(generation.wrapping_add(1), Ordering::Release);
     slot.object.clear_poison();
     drop(locked);
+    // A slot whose generations are used up is not used again.
+    if generation != u32::MAX {
+        slot.is_taken.store(false, Ordering::Release);
+    }
     // Freeing its memory takes time: the slot is free before.
     drop(object);
     Ok(())
@@ -228,6 +241,24 @@ mod tests {
         for other in [0, u64::MAX, handle | SLOT] {
             assert_eq!(with_tracker(other, |_| Ok(7)), Err(Status::Handle));
         }
+        assert_eq!(remove(handle, Kind::Tracker), Ok(()));
+    }
+
+    #[test]
+    fn new_objects_disturb_no_thread_that_uses_its_own() {
+        let handle = tracker();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                for _ in 0..200 {
+                    let other = tracker();
+                    assert_eq!(remove(other, Kind::Tracker), Ok(()));
+                    assert_eq!(remove(other, Kind::Tracker), Err(Status::Handle));
+                }
+            });
+            while !other.is_finished() {
+                assert_eq!(with_tracker(handle, |_| Ok(())), Ok(()));
+            }
+        });
         assert_eq!(remove(handle, Kind::Tracker), Ok(()));
     }
 
