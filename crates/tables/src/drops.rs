@@ -130,6 +130,8 @@ named! {
         BalancerNoBackend = "balancer-no-backend";
         /// Load balancer: the table is full of established connections.
         BalancerTableFull = "balancer-table-full";
+        /// Prefix translation: the address has no external one (RFC 6296, sections 3.4 and 3.5).
+        PrefixAddress = "prefix-address";
     }
 }
 

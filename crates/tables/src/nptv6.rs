@@ -11,10 +11,13 @@ mod packet;
 mod prefix;
 #[cfg(test)]
 mod tests;
+mod translation;
 
+use crate::drops::RouterDrop;
 use crate::named;
 
 pub use prefix::{PREFIX_MAX, PrefixPair, PrefixPairError};
+pub use translation::PrefixTranslation;
 
 named! {
     /// Reason for not translating a packet. It must be dropped.
@@ -23,5 +26,16 @@ named! {
         Address = "npt_address", "IPv6 address without translation";
         /// Truncated headers, inconsistent lengths.
         Malformed = "npt_malformed", "malformed IPv6 packet";
+    }
+}
+
+impl NptDrop {
+    /// Returns the reason of the router.
+    #[must_use]
+    pub const fn router_drop(self) -> RouterDrop {
+        match self {
+            Self::Address => RouterDrop::PrefixAddress,
+            Self::Malformed => RouterDrop::HeaderError,
+        }
     }
 }

@@ -14,6 +14,7 @@ const PAYLOAD_LENGTH_AT: usize = 4;
 const NEXT_HEADER_AT: usize = 6;
 const SOURCE_AT: usize = 8;
 const DESTINATION_AT: usize = 24;
+const ADDRESS: usize = 16;
 /// Octets of an ICMPv6 error in front of the packet that it is about (RFC 4443, section 3).
 const ERROR_HEADER: usize = 8;
 /// Lowest type of ICMPv6 messages that are no errors (RFC 4443, section 2.1).
@@ -26,6 +27,15 @@ enum Direction {
     Outbound,
     /// From the outside: destination addresses.
     Inbound,
+}
+
+/// Returns source and destination of a packet from its IPv6 header on.
+#[inline(always)]
+pub(super) fn ends(packet: &[u8]) -> Option<(u128, u128)> {
+    Some((
+        address(packet, SOURCE_AT)?,
+        address(packet, DESTINATION_AT)?,
+    ))
 }
 
 fn address(packet: &[u8], at: usize) -> Option<u128> {
@@ -106,16 +116,35 @@ impl PrefixPair {
             return Ok(false);
         };
         if let Some(inner) = packet_in_error(packet, total)? {
-            let inner_at = inner + inner_at;
-            let before = address(packet, inner_at).filter(|_| inner_at + 16 <= total);
-            // An impossible address stays.
-            if let Some(before) = before
-                && let Ok(Some(after)) = self.translated(before, direction)
-            {
-                set_address(packet, inner_at, after);
-            }
+            self.translate_inner(packet, (inner + inner_at, total), direction);
         }
         set_address(packet, at, after);
         Ok(true)
+    }
+
+    /// Translates an address of the packet within an error, if it is there. An impossible one stays.
+    fn translate_inner(
+        &self,
+        packet: &mut [u8],
+        (at, total): (usize, usize),
+        direction: Direction,
+    ) {
+        let before = address(packet, at).filter(|_| at + ADDRESS <= total);
+        if let Some(before) = before
+            && let Ok(Some(after)) = self.translated(before, direction)
+        {
+            set_address(packet, at, after);
+        }
+    }
+
+    /// Translates the packet within an ICMPv6 error of the router itself to a host outside: its destination had an external address on the
+    /// way here. Other packets stay.
+    pub fn translate_own_error(&self, packet: &mut [u8], length: usize) {
+        if let Some(total) = checked(packet, length)
+            && let Ok(Some(inner)) = packet_in_error(packet, total)
+        {
+            let at = inner + DESTINATION_AT;
+            self.translate_inner(packet, (at, total), Direction::Outbound);
+        }
     }
 }

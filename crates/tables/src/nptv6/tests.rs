@@ -310,3 +310,62 @@ fn damaged_packets_are_dropped_and_do_not_change() {
     assert_eq!(pair.send(&mut octets, 60), Err(NptDrop::Malformed));
     assert_eq!(octets, before);
 }
+
+#[test]
+fn a_router_translates_by_interface_and_vrf_and_between_inside_hosts() {
+    let one = pair("fd01:203:405::/48", "2001:db8:1::/48");
+    let other = pair("fd02::/48", "2001:db8:2::/48");
+    let all = PrefixTranslation::new([(7, 0, one), (8, 1, one), (9, 0, other)]);
+    assert!(!all.is_empty() && PrefixTranslation::default().is_empty());
+    assert_eq!(
+        (all.of(7), all.of(9), all.of(1)),
+        (Some(&one), Some(&other), None)
+    );
+    let inside = bits("fd01:203:405:1::1234");
+    let outside = bits("2001:db8:1:d550::1234");
+    let neighbour = bits("fd01:203:405:1::9");
+    let packet_to = |source| packet(source, outside, UDP, &[7; 20]);
+    // From outside.
+    let mut octets = packet_to(bits("2001:db8:f::1"));
+    let length = octets.len();
+    assert!(all.concerns(&octets, 0) && !all.concerns(&octets, 2));
+    assert_eq!(all.receive(&mut octets, length, 0), Ok(()));
+    assert_eq!(octets, packet(bits("2001:db8:f::1"), inside, UDP, &[7; 20]));
+    assert!(!all.concerns(&octets, 0));
+    // Of another VRF.
+    let mut octets = packet_to(bits("2001:db8:f::1"));
+    assert_eq!(all.receive(&mut octets, length, 2), Ok(()));
+    assert_eq!(octets, packet_to(bits("2001:db8:f::1")));
+    // Between inside hosts, of one prefix and of two.
+    for (pair, host) in [(one, neighbour), (other, bits("fd02::5:0:0:1"))] {
+        let mut octets = packet_to(host);
+        assert_eq!(all.receive(&mut octets, length, 0), Ok(()));
+        let source = pair.external_of(host).unwrap().unwrap();
+        assert_eq!(octets, packet(source, inside, UDP, &[7; 20]));
+    }
+    let mut short = octets[..39].to_vec();
+    assert!(!all.concerns(&short, 0));
+    assert_eq!(all.receive(&mut short, 39, 0), Err(NptDrop::Malformed));
+}
+
+#[test]
+fn errors_of_the_router_have_external_addresses() {
+    let pair = pair("fd01:203:405::/48", "2001:db8:1::/48");
+    let inside = bits("fd01:203:405:1::1234");
+    let outside = bits("2001:db8:1:d550::1234");
+    let (remote, router) = (bits("2001:db8:f::9"), bits("2001:db8:f::1"));
+    // The router forwarded a packet to the inside host, which is too big behind it.
+    let received = packet(remote, inside, UDP, &[7; 20]);
+    let content = [&[2u8, 0, 0, 0, 0, 0, 5, 0][..], &received].concat();
+    let mut octets = packet(router, remote, ICMPV6, &content);
+    let length = octets.len();
+    pair.translate_own_error(&mut octets, length);
+    assert_eq!(octets[48 + 24..48 + 40], outside.to_be_bytes());
+    assert_eq!(octets[24..40], remote.to_be_bytes());
+    assert_eq!(transport_checksum(&octets) % 0xffff, 0);
+    // Other packets stay.
+    let mut other = received.clone();
+    let length = other.len();
+    pair.translate_own_error(&mut other, length);
+    assert_eq!(other, received);
+}
