@@ -37,6 +37,7 @@ impl RouterTables {
             mac: mac_of(*port),
             mtu: None,
             urpf: None,
+            prefix_translation: None,
             kernel: None,
         });
         let routes = routing.routes.iter().map(|(prefix, gateway)| RouteSetting {

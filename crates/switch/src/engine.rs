@@ -61,6 +61,7 @@ use maker::{Maker, System};
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Key, Selection};
 use quietwire_tables::filter::SourceGuard;
+use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::route::{Interfaces, Router};
 use removed::RemovedPorts;
 use wiring::Wiring;
@@ -504,6 +505,7 @@ fn without_interfaces(layer3: &SharedLayer3) -> Domain {
             kernel_filter: None,
         },
         bridges: Vec::new(),
+        prefixes: PrefixTranslation::default(),
     }
 }
 

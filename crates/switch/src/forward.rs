@@ -20,6 +20,7 @@ mod merge;
 mod nat;
 mod output;
 mod path;
+mod prefixes;
 mod route;
 mod saved;
 mod segment;

@@ -4,6 +4,7 @@
 mod change;
 mod kernel_filter;
 mod plan;
+mod prefix_translation;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use super::kernel_filter::KernelFilterSetting;
 
 pub use super::location::Located;
 pub(super) use plan::plan;
+pub use prefix_translation::PrefixTranslationSetting;
 
 /// Name of the default VRF. It always exists.
 pub const VRF_MAIN: &str = "main";
@@ -72,6 +74,9 @@ pub struct InterfaceSetting {
     /// Name of a kernel tap that carries the interface's addresses and receives the packets to the router itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// Prefix translation of IPv6 packets that leave by the interface, and of those to the outside prefix (RFC 6296).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_translation: Option<PrefixTranslationSetting>,
 }
 
 /// A next hop of a route.
@@ -164,6 +169,8 @@ pub struct InterfacePlan {
     pub mtu: u16,
     /// The check of source addresses.
     pub urpf: Urpf,
+    /// Prefix translation.
+    pub prefix_translation: Option<PrefixTranslationSetting>,
     /// Name of the kernel tap.
     pub kernel: Option<String>,
 }

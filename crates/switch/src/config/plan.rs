@@ -301,6 +301,7 @@ impl Settings {
         )?;
         let threads = cpus.forwarding.iter().count();
         connections::check(self.connections.as_ref(), &rules.rules)?;
+        layer3.check_tracking(self.connections.is_some())?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
         let load_balancers = balance::check(load_balancers)?;

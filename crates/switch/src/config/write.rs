@@ -220,6 +220,7 @@ impl Plan {
             mac: interface.mac,
             mtu: Some(interface.mtu),
             urpf: Some(interface.urpf),
+            prefix_translation: interface.prefix_translation,
             kernel: interface.kernel.clone(),
         }
     }

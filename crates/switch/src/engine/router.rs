@@ -17,6 +17,7 @@ use crate::layer3::{FollowedTables, RoutedInterface, derived_mac};
 use crate::report::{InterfaceReport, VrfReport};
 use quietwire_tables::bridge;
 use quietwire_tables::neighbour::InterfaceInfo;
+use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::route::{
     Interface, InterfaceBinding, Interfaces, PortInterfaces, Router, Urpf,
 };
@@ -150,6 +151,12 @@ impl Engine {
                 ports: view.tables.port_numbers().map(usize::from).collect(),
             })
         };
+        let pairs = self.numbered(&self.plan).into_iter();
+        let pairs = pairs.filter_map(|(number, one)| {
+            let vrf = known.get(&number)?.vrf;
+            Some((number, vrf, one.prefix_translation?.pair().ok()?))
+        });
+        let prefixes = PrefixTranslation::new(pairs);
         let layer3 = self.layer3.lock();
         Domain {
             router: Router {
@@ -159,6 +166,7 @@ impl Engine {
                 kernel_filter: self.kernel_filter(&layer3, known),
             },
             bridges: (0u16..).zip(&self.bridges).map(inside).collect(),
+            prefixes,
         }
     }
 

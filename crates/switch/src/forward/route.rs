@@ -13,6 +13,7 @@ use super::mark::Mark;
 use super::nat::NatStage;
 use super::output::Output;
 use super::path::Path;
+use super::prefixes;
 use super::segment::Segmenter;
 use super::share::ShareStage;
 use super::telemetry::Telemetry;
@@ -21,6 +22,7 @@ use crate::counters::{RouterCounters, Step};
 use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
+use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::route::{
     Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Router, decide,
     fragments, rewrite,
@@ -32,6 +34,8 @@ pub(crate) struct Domain {
     pub(crate) router: Router,
     /// Bridges by number.
     pub(crate) bridges: Vec<Option<BridgeContext>>,
+    /// Prefix translation of IPv6.
+    pub(crate) prefixes: PrefixTranslation,
 }
 
 /// A bridge, seen from a router interface.
@@ -293,7 +297,8 @@ impl Path<'_> {
             self.route_marked(domain, context);
         }
         // Segments are translated, not large frames.
-        if context.routing.nat.is_some() || context.routing.balance.is_some() {
+        let is_translated = context.routing.nat.is_some() || context.routing.balance.is_some();
+        if is_translated || !domain.prefixes.is_empty() {
             return Err(frame);
         }
         let interfaces = [frame.mark() as u16];
@@ -365,6 +370,13 @@ impl Path<'_> {
             self.translate_received(domain, &mut remaining, context);
             interfaces = &remaining;
         }
+        let mut of_translated;
+        let has_prefixes = !domain.prefixes.is_empty();
+        if has_prefixes {
+            of_translated = *interfaces;
+            self.translate_prefixes(domain, &mut of_translated, context);
+            interfaces = &of_translated;
+        }
         let Routing {
             local,
             decisions,
@@ -402,6 +414,20 @@ impl Path<'_> {
                     Ok(Some(translated)) => frame = translated,
                     Ok(None) => {
                         ends.lost += 1;
+                        continue;
+                    }
+                    Err(reason) => {
+                        context.counters.dropped(reason, 1);
+                        continue;
+                    }
+                }
+            }
+            if has_prefixes && let Some(pair) = exit_of(word).and_then(|to| domain.prefixes.of(to))
+            {
+                match prefixes::send(frame, pair, context.pool, self.telemetry) {
+                    Ok(Some(translated)) => frame = translated,
+                    Ok(None) => {
+                        lost += 1;
                         continue;
                     }
                     Err(reason) => {
@@ -514,6 +540,50 @@ impl Path<'_> {
         std::mem::swap(local, rest);
     }
 
+    /// Translates the waiting frames to external addresses of IPv6. `interfaces` loses those of dropped frames.
+    #[inline(never)]
+    fn translate_prefixes(
+        &mut self,
+        domain: &Domain,
+        interfaces: &mut [u16; BURST_MAX],
+        context: &mut RouteContext<'_>,
+    ) {
+        let Routing { local, rest, .. } = &mut *context.routing;
+        let concerned = |frame: &[u8], from: u16| {
+            let vrf = vrf_for(domain, from, frame);
+            vrf.filter(|vrf| prefixes::concern(&domain.prefixes, frame, *vrf))
+        };
+        let is_concerned = local
+            .frames()
+            .zip(interfaces.iter())
+            .any(|(frame, from)| concerned(frame, *from).is_some());
+        if !is_concerned {
+            return;
+        }
+        let ingress = *interfaces;
+        let mut kept = 0;
+        for (mut frame, from) in local.drain().zip(ingress) {
+            if let Some(vrf) = concerned(frame.octets(), from) {
+                let Some(own) = exclusive(frame, context.pool, self.telemetry) else {
+                    context.counters.not_sent.add(1);
+                    continue;
+                };
+                frame = own;
+                if let Err(reason) = prefixes::receive(&domain.prefixes, &mut frame, vrf) {
+                    context.counters.dropped(reason, 1);
+                    continue;
+                }
+            }
+            if let Some(interface) = interfaces.get_mut(kept) {
+                *interface = from;
+            }
+            kept += 1;
+            // `rest` is empty between two steps, and has space for a burst.
+            drop(rest.push(frame));
+        }
+        std::mem::swap(local, rest);
+    }
+
     /// Sends frames of the service thread. Returns false if there were none.
     #[inline(never)]
     pub(super) fn send_injected(
@@ -563,6 +633,7 @@ impl Path<'_> {
                 Some(Mark::Send(interface)) => {
                     if let Some(octets) = frame.octets_mut() {
                         context.routing.inside().send_own(octets, interface);
+                        prefixes::send_own(&domain.prefixes, octets, interface);
                     }
                     let to_bridges = &mut context.routing.to_bridges;
                     let ready = |_: &Interface| Some(frame);

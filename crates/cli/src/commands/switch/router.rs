@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::kernel_filter::KernelFilterSetting;
 use quietwire_switch::config::layer3::{
-    InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
+    InterfaceSetting, NeighbourSetting, PrefixTranslationSetting, RouteKind, RouteSetting, Urpf,
+    ViaSetting,
 };
 use quietwire_switch::control::{Request, ask};
 use serde::de::IgnoredAny;
@@ -53,6 +54,9 @@ pub(super) struct InterfaceArgs {
     /// Reverse-path check of source addresses (uRPF, RFC 3704). [default: off]
     #[arg(long, value_enum)]
     urpf: Option<UrpfArg>,
+    /// Prefixes of inside hosts and of their outside addresses (NPTv6, RFC 6296), with a comma between them.
+    #[arg(long, value_name = "INSIDE,OUTSIDE")]
+    prefix_translation: Option<PrefixTranslationSetting>,
     /// Name of a tap that gives the kernel the interface's addresses and packets to the router.
     #[arg(long, value_name = "NAME")]
     kernel: Option<String>,
@@ -84,6 +88,7 @@ impl InterfaceArgs {
                 UrpfArg::Loose => Urpf::Loose,
                 UrpfArg::Strict => Urpf::Strict,
             }),
+            prefix_translation: self.prefix_translation,
             kernel: self.kernel,
         }
     }

@@ -91,6 +91,7 @@ mod tests {
             mac: None,
             mtu: 1500,
             urpf: Urpf::Off,
+            prefix_translation: None,
             kernel: kernel.map(str::to_owned),
         };
         Layer3Plan {

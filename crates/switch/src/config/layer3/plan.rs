@@ -66,6 +66,25 @@ pub(in crate::config) fn plan(
     Ok(plan)
 }
 
+impl Layer3Plan {
+    /// Checks that no prefix is translated if packets are tracked: the tracker would see other addresses in each direction.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`].
+    pub(in crate::config) fn check_tracking(&self, is_tracked: bool) -> Result<(), SwitchError> {
+        let mut interfaces = self.interfaces.iter();
+        let translated = interfaces.find(|one| one.prefix_translation.is_some());
+        match translated.filter(|_| is_tracked) {
+            None => Ok(()),
+            Some(interface) => Err(SwitchError::Config {
+                location: format!("interface '{}'", interface.name),
+                what: "connection tracking does not follow prefix-translation (remove it, or the section [connections])"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
 /// Checks that names of taps and kernel tables are unique.
 fn check_kernel(
     vrfs: &[Located<VrfSetting>],
@@ -174,6 +193,9 @@ fn plan_interface(
             )));
         }
     }
+    if let Some(translation) = &setting.prefix_translation {
+        translation.check(&setting.addresses).map_err(wrong)?;
+    }
     Ok(InterfacePlan {
         name: name.clone(),
         on: attachment(setting, places).map_err(wrong)?,
@@ -183,6 +205,7 @@ fn plan_interface(
         mac: setting.mac,
         mtu,
         urpf: setting.urpf.unwrap_or_default(),
+        prefix_translation: setting.prefix_translation,
         kernel: setting.kernel.clone(),
     })
 }

@@ -177,3 +177,28 @@ fn vrfs_and_interfaces_are_bounded() {
         "{error}"
     );
 }
+
+#[test]
+fn an_outside_interface_translates_prefixes_without_connection_tracking() {
+    let text = "name='a0'\nport='a'\naddresses=['2001:db8:f::1/64']\nprefix-translation={inside='fd01:203:405::/48',outside='2001:db8:1::/48'}";
+    let plan = planned(&[text]).unwrap();
+    let translation = plan.interfaces[0].prefix_translation.unwrap();
+    assert_eq!(
+        translation,
+        "fd01:203:405::/48,2001:db8:1::/48".parse().unwrap()
+    );
+    assert!(plan.check_tracking(false).is_ok());
+    let error = plan.check_tracking(true).unwrap_err().to_string();
+    assert!(
+        error.contains("does not follow prefix-translation"),
+        "{error}"
+    );
+    let error = planned(&[&text.replace("2001:db8:f::1", "2001:db8:1::1")]).unwrap_err();
+    assert!(error.contains("is in the outside prefix"), "{error}");
+    assert!(
+        planned(&["name='b0'\nport='b'"])
+            .unwrap()
+            .check_tracking(true)
+            .is_ok()
+    );
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prefix translation of IPv6 as seen from the wire: every frame that leaves is compared with one that is built from the translated
+//! addresses.
+
+use std::fs;
+
+use quietwire_switch::report::{RouterCounts, StatsReport};
+
+use crate::bench::{Bench, until};
+use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, udp};
+
+/// An inside host and its external address (RFC 6296, section 3.6), its neighbour, and a remote host.
+const HOST: &str = "fd01:203:405:1::1234";
+const EXTERNAL: &str = "2001:db8:1:d550::1234";
+const NEIGHBOUR: &str = "fd01:203:405:1::5";
+const EXTERNAL_NEIGHBOUR: &str = "2001:db8:1:d550::5";
+const REMOTE: &str = "2001:db8:f::9";
+
+const CONFIG: &str = r#"
+[[interface]]
+name = "inside"
+port = "a"
+mac = "02:00:00:00:00:0a"
+addresses = ["fd01:203:405:1::1/64"]
+
+[[interface]]
+name = "outside"
+port = "b"
+mac = "02:00:00:00:00:0b"
+addresses = ["2001:db8:f::1/64"]
+prefix-translation = { inside = "fd01:203:405::/48", outside = "2001:db8:1::/48" }
+
+[[neighbour]]
+interface = "inside"
+address = "fd01:203:405:1::1234"
+mac = "02:00:00:00:00:01"
+
+[[neighbour]]
+interface = "inside"
+address = "fd01:203:405:1::5"
+mac = "02:00:00:00:00:01"
+
+[[neighbour]]
+interface = "outside"
+address = "2001:db8:f::9"
+mac = "02:00:00:00:00:02"
+"#;
+
+#[test]
+fn prefixes_are_translated_both_ways_and_between_inside_hosts() {
+    let bench = Bench::new(&["a", "b"], &[]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, CONFIG).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let (to_a, from_a) = ((HOST_A, ROUTER_A), (ROUTER_A, HOST_A));
+    let (to_b, from_b) = ((HOST_B, ROUTER_B), (ROUTER_B, HOST_B));
+    a.send(&[udp(to_a, HOST, REMOTE, 64, 40)]);
+    assert_eq!(b.receive(1), [udp(from_b, EXTERNAL, REMOTE, 63, 40)]);
+    b.send(&[udp(to_b, REMOTE, EXTERNAL, 64, 40)]);
+    assert_eq!(a.receive(1), [udp(from_a, REMOTE, HOST, 63, 40)]);
+    a.send(&[udp(to_a, NEIGHBOUR, EXTERNAL, 64, 40)]);
+    assert_eq!(
+        a.receive(1),
+        [udp(from_a, EXTERNAL_NEIGHBOUR, HOST, 63, 40)]
+    );
+    // A subnet without translation, and sources that are not of the prefix.
+    a.send(&[udp(to_a, "fd01:203:405:ffff::1", REMOTE, 64, 40)]);
+    until("the packet is dropped", || {
+        let stats: StatsReport = bench.show("stats");
+        let counts: RouterCounts = stats.router;
+        (counts.dropped["prefix-address"] == 1).then_some(())
+    });
+    a.send(&[udp(to_a, "fd02::1", REMOTE, 64, 40)]);
+    assert_eq!(b.receive(1), [udp(from_b, "fd02::1", REMOTE, 63, 40)]);
+    assert!(bench.show::<String>("config").contains("2001:db8:1::/48"));
+}
