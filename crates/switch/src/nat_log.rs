@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log of NAT: which host had which external ports (RFC 6888, REQ-12), one JSON object per line.
+//! Log of NAT: which host had which external ports (RFC 6888, REQ-12), one JSON object per line. An IPFIX collector can get the events too.
 //!
 //! Forwarding threads put events of port blocks into rings. The control thread writes them, so that a slow disk delays no packet.
+
+mod ipfix;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,6 +19,8 @@ use serde::Serialize;
 
 use crate::error::SwitchError;
 use crate::forward::StampedEvent;
+
+pub(crate) use ipfix::Exporter;
 
 /// Events that are written at once, of each ring.
 const EVENTS_A_TURN: usize = 4096;
@@ -38,10 +43,34 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct NatLog {
     file: Option<File>,
+    exporter: Option<Exporter>,
     rings: Vec<(String, Consumer<StampedEvent>)>,
     /// Events that could not be written, by the name of the instance.
     lost: BTreeMap<String, u64>,
     has_failed: bool,
+    has_failed_to_send: bool,
+}
+
+/// Events that a collector did not get.
+#[derive(Debug, Default)]
+struct Unsent {
+    count: u32,
+    cause: Option<std::io::Error>,
+}
+
+impl Unsent {
+    fn note(&mut self, sent: Result<(), (u32, std::io::Error)>) {
+        if let Err((count, cause)) = sent {
+            self.count = self.count.saturating_add(count);
+            self.cause = Some(cause);
+        }
+    }
+
+    /// Returns the cause, and begins again.
+    fn end(&mut self) -> Option<std::io::Error> {
+        self.count = 0;
+        self.cause.take()
+    }
 }
 
 /// Opens the file of the log for appending. Only its owner can read a new one, because it names hosts.
@@ -60,18 +89,39 @@ pub(crate) fn open(path: &Path) -> Result<File, SwitchError> {
     })
 }
 
-/// Returns the Unix time of a moment, in seconds with milliseconds. `ticks` are of the time stamp counter.
-fn time_of(ticks: u64) -> f64 {
+/// Prepares the transmission of events to an IPFIX collector.
+///
+/// # Errors
+/// [`SwitchError::Config`] if the address cannot be reached.
+pub(crate) fn connect(collector: SocketAddr) -> Result<Exporter, SwitchError> {
+    Exporter::connect(collector).map_err(|cause| SwitchError::Config {
+        location: "nat-log-collector".to_owned(),
+        what: format!("cannot send to {collector}: {cause} (check the address and the routes)"),
+    })
+}
+
+/// Returns the present Unix time, milliseconds.
+fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now_ms = since.map_or(0, |since| since.as_millis());
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Returns the Unix time of a moment, milliseconds. `ticks` are of the time stamp counter.
+fn time_of(ticks: u64) -> u64 {
     let ago = u128::from(cycles::now().saturating_sub(ticks));
     let ago_ms = ago * 1000 / u128::from(cycles::hz().max(1));
-    now_ms.saturating_sub(ago_ms) as f64 / 1000.0
+    now_ms().saturating_sub(u64::try_from(ago_ms).unwrap_or(u64::MAX))
 }
 
 impl NatLog {
     pub(crate) fn set_file(&mut self, file: Option<File>) {
         self.file = file;
+    }
+
+    pub(crate) fn set_exporter(&mut self, exporter: Option<Exporter>) {
+        self.exporter = exporter;
     }
 
     /// Adds the ring of an instance.
@@ -89,14 +139,28 @@ impl NatLog {
         let Some(file) = &mut self.file else {
             return;
         };
+        let now_s = u32::try_from(now_ms() / 1000).unwrap_or(u32::MAX);
+        let mut unsent = Unsent::default();
         for (name, events) in &mut self.rings {
             let (mut text, mut count) = (Vec::new(), 0);
             for _ in 0..EVENTS_A_TURN {
                 let Ok((ticks, event)) = events.pop() else {
                     break;
                 };
+                let time_ms = time_of(ticks);
+                if let Some(exporter) = &mut self.exporter {
+                    let record = ipfix::Record {
+                        time_ms,
+                        is_assigned: event.is_assigned,
+                        host: event.host,
+                        external: event.external,
+                        ports: (event.first_port, event.last_port),
+                        nat: name,
+                    };
+                    unsent.note(exporter.add(&record, now_s));
+                }
                 let line = Line {
-                    time: time_of(ticks),
+                    time: time_ms as f64 / 1000.0,
                     event: if event.is_assigned {
                         "assigned"
                     } else {
@@ -116,6 +180,19 @@ impl NatLog {
             }
             if count == 0 {
                 continue;
+            }
+            if let Some(exporter) = &mut self.exporter {
+                unsent.note(exporter.flush(now_s));
+            }
+            if unsent.count > 0 {
+                *self.lost.entry(name.clone()).or_default() += u64::from(unsent.count);
+            }
+            if let Some(cause) = unsent.end()
+                && !std::mem::replace(&mut self.has_failed_to_send, true)
+            {
+                tracing::error!(
+                    "cannot send events of NAT to the collector: {cause} (further losses are only counted)"
+                );
             }
             match file.write_all(&text) {
                 Ok(()) => self.has_failed = false,

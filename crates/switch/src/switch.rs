@@ -172,6 +172,7 @@ impl Switch {
         let socket = ControlSocket::listen(&plan.control_socket)?;
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
         let nat_log = plan.nat_log.as_deref().map(nat_log::open).transpose()?;
+        let collector = plan.nat_log_collector.map(nat_log::connect).transpose()?;
         if let Some(user) = &user {
             socket.give_to(user)?;
         }
@@ -188,6 +189,7 @@ impl Switch {
         });
         let mut engine = Engine::start(&eal, plan, &shared)?;
         engine.set_nat_log(nat_log);
+        engine.set_nat_collector(collector);
         let housekeeping = Housekeeping::default();
         housekeeping.set(&engine.bridges);
         let mut threads = Threads {

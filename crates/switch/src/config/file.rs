@@ -62,6 +62,7 @@ struct File {
     nat: Option<Vec<Spanned<NatSetting>>>,
     load_balancer: Option<Vec<Spanned<LoadBalancerSetting>>>,
     nat_log: Option<PathBuf>,
+    nat_log_collector: Option<std::net::SocketAddr>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -214,5 +215,6 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
             .load_balancer
             .map(|list| located(list, "load-balancer", &location)),
         nat_log: file.nat_log,
+        nat_log_collector: file.nat_log_collector,
     })
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layer3::InterfacePlan;
 
-pub(super) use check::check;
+pub(super) use check::{check, check_collector};
 
 /// Default first port. Lower ones are well-known (RFC 6335, section 6).
 const FIRST_PORT: u16 = 1024;

@@ -241,6 +241,8 @@ pub struct Plan {
     pub load_balancers: Vec<LoadBalancerSetting>,
     /// File for the log of port blocks of NAT.
     pub nat_log: Option<PathBuf>,
+    /// IPFIX collector of the same events.
+    pub nat_log_collector: Option<std::net::SocketAddr>,
 }
 
 impl Settings {
@@ -302,6 +304,7 @@ impl Settings {
         let threads = cpus.forwarding.iter().count();
         connections::check(self.connections.as_ref(), &rules.rules)?;
         layer3.check_tracking(self.connections.is_some())?;
+        nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
         let load_balancers = balance::check(load_balancers)?;
@@ -332,6 +335,7 @@ impl Settings {
             nats,
             load_balancers,
             nat_log: self.nat_log,
+            nat_log_collector: self.nat_log_collector,
         })
     }
 }
@@ -381,6 +385,10 @@ impl Plan {
             ("control-socket", self.control_socket == next.control_socket),
             ("connections", self.connections == next.connections),
             ("nat-log", self.nat_log == next.nat_log),
+            (
+                "nat-log-collector",
+                self.nat_log_collector == next.nat_log_collector,
+            ),
         ];
         match same.iter().find(|(_, same)| !same) {
             None => Ok(()),

@@ -163,6 +163,8 @@ pub struct Settings {
     pub load_balancers: Option<Vec<Located<LoadBalancerSetting>>>,
     /// File for the log of port blocks of NAT. Default: no log.
     pub nat_log: Option<PathBuf>,
+    /// Address of an IPFIX collector that gets the same events, over UDP. Requires `nat_log`. Default: none.
+    pub nat_log_collector: Option<std::net::SocketAddr>,
 }
 
 impl Settings {
@@ -205,6 +207,7 @@ impl Settings {
             nats: self.nats.or(other.nats),
             load_balancers: self.load_balancers.or(other.load_balancers),
             nat_log: self.nat_log.or(other.nat_log),
+            nat_log_collector: self.nat_log_collector.or(other.nat_log_collector),
         }
     }
 }

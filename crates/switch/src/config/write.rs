@@ -38,6 +38,8 @@ struct File<'plan> {
     metrics: Option<std::net::SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nat_log: Option<&'plan std::path::Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nat_log_collector: Option<std::net::SocketAddr>,
     #[serde(skip_serializing_if = "is_accept")]
     rule_default: Action,
     #[serde(skip_serializing_if = "is_drop")]
@@ -169,6 +171,7 @@ impl Plan {
             metrics: self.metrics,
             rebalance: self.rebalance,
             nat_log: self.nat_log.as_deref(),
+            nat_log_collector: self.nat_log_collector,
             connections: self.connections.as_ref(),
             port: port.collect(),
             cross_connect,

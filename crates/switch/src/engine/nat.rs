@@ -51,6 +51,11 @@ impl Engine {
         self.nat_log.set_file(file);
     }
 
+    /// Sets where events of port blocks are sent, beside the file.
+    pub(crate) fn set_nat_collector(&mut self, exporter: Option<crate::nat_log::Exporter>) {
+        self.nat_log.set_exporter(exporter);
+    }
+
     /// Writes the events of port blocks that have arrived.
     pub(crate) fn write_nat_log(&mut self) {
         self.nat_log.turn();

@@ -2,7 +2,7 @@
 //! Validation of NAT.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -17,6 +17,25 @@ const NATS_MAX: usize = 16;
 const SOURCES_MAX: usize = 64;
 /// Maximum time-out, seconds: 30 days.
 const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
+
+/// Checks that a collector of events has a log beside it.
+///
+/// # Errors
+/// [`SwitchError::Config`].
+pub(in crate::config) fn check_collector(
+    has_log: bool,
+    collector: Option<SocketAddr>,
+) -> Result<(), SwitchError> {
+    match collector {
+        Some(collector) if !has_log => Err(SwitchError::Config {
+            location: "nat-log-collector".to_owned(),
+            what: format!(
+                "{collector} gets the events of nat-log, which is not set (set nat-log too)"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
 
 /// Checks the instances of NAT, their interfaces and addresses, and the number of forwarding threads. Returns them.
 ///

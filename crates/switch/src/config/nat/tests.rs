@@ -190,3 +190,12 @@ fn changes_add_and_remove_instances_and_published_ports() {
         "{error}"
     );
 }
+
+#[test]
+fn a_collector_requires_a_log() {
+    let collector = Some(([192, 0, 2, 9], 4739).into());
+    assert!(check_collector(true, collector).is_ok());
+    assert!(check_collector(false, None).is_ok());
+    let error = check_collector(false, collector).unwrap_err().to_string();
+    assert!(error.contains("set nat-log too"), "{error}");
+}
