@@ -46,6 +46,8 @@ fn play(
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
     #[test]
     fn a_restored_table_goes_on_as_the_saved_one(
         before in prop::collection::vec(operation(), 1..40),
