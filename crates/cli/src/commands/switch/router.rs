@@ -54,7 +54,7 @@ pub(super) struct InterfaceArgs {
     /// Reverse-path check of source addresses (uRPF, RFC 3704). [default: off]
     #[arg(long, value_enum)]
     urpf: Option<UrpfArg>,
-    /// Prefixes of inside hosts and of their outside addresses (NPTv6, RFC 6296), with a comma between them.
+    /// Inside and outside IPv6 prefix to translate (NPTv6, RFC 6296).
     #[arg(long, value_name = "INSIDE,OUTSIDE")]
     prefix_translation: Option<PrefixTranslationSetting>,
     /// Name of a tap that gives the kernel the interface's addresses and packets to the router.
