@@ -1,155 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The custom resources against a real API server with etcd: it accepts the definitions, refuses bad resources by their CEL rules, and gives
-//! the agent the rights of its ClusterRole and no others. `make test-cluster` builds the server and runs this.
+//! the agent the rights of its ClusterRole and no others. Agents partition a node that is made of files. `make test-cluster` builds the
+//! server and runs this.
+
+#[path = "api_server/node.rs"]
+mod node;
+#[path = "api_server/server.rs"]
+mod server;
 
 use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::config::AuthInfo;
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use quietwire_cluster::resources::{DataPlane, Network, NodePartition, definitions};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Time for the start of the API server, and for everything else that the test waits for.
-const DEADLINE: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(200);
+use server::{Server, User, wait_for};
 
-/// A program that ends with the test, also if the test is killed.
-struct Program(Child);
-
-impl Program {
-    fn start(program: &Path, arguments: &[String], log: &Path) -> Self {
-        let log = fs::File::create(log).unwrap();
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Returns a port that no program listens on.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// An API server with etcd.
-struct Cluster {
-    _etcd: Program,
-    _api_server: Program,
-    directory: tempfile::TempDir,
-    port: u16,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let api_server = std::env::var_os("QUIETWIRE_API_SERVER");
-        let api_server =
-            PathBuf::from(api_server.expect("QUIETWIRE_API_SERVER is set by make test-cluster"));
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        let key = Command::new("openssl")
-            .args(["genrsa", "-out"])
-            .arg(at("sa.key"))
-            .arg("2048")
-            .stderr(Stdio::null())
-            .status();
-        assert!(key.unwrap().success());
-        fs::write(
-            at("tokens.csv"),
-            "admin,admin,1,system:masters\nagent,agent,2\n",
-        )
-        .unwrap();
-        let client_url = format!("http://127.0.0.1:{}", free_port());
-        let peer_url = format!("http://127.0.0.1:{}", free_port());
-        let etcd = [
-            format!("--data-dir={}", at("etcd").display()),
-            format!("--listen-client-urls={client_url}"),
-            format!("--advertise-client-urls={client_url}"),
-            format!("--listen-peer-urls={peer_url}"),
-            format!("--initial-advertise-peer-urls={peer_url}"),
-            format!("--initial-cluster=default={peer_url}"),
-        ];
-        let etcd = Program::start(Path::new("etcd"), &etcd, &at("etcd.log"));
-        let port = free_port();
-        let key = at("sa.key").display().to_string();
-        let arguments = [
-            format!("--etcd-servers={client_url}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            // The API server announces it, and nothing connects to it.
-            "--advertise-address=192.0.2.1".to_owned(),
-            format!("--secure-port={port}"),
-            format!("--cert-dir={}", at("certificates").display()),
-            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={key}"),
-            format!("--service-account-signing-key-file={key}"),
-            format!("--token-auth-file={}", at("tokens.csv").display()),
-            "--authorization-mode=RBAC".to_owned(),
-        ];
-        let program = Program::start(&api_server, &arguments, &at("api-server.log"));
-        Self {
-            _etcd: etcd,
-            _api_server: program,
-            directory,
-            port,
-        }
-    }
-
-    fn client(&self, token: &str) -> Client {
-        let url = format!("https://127.0.0.1:{}", self.port);
-        let mut config = Config::new(url.parse().unwrap());
-        // The server has made its certificate itself.
-        config.accept_invalid_certs = true;
-        config.auth_info = AuthInfo {
-            token: Some(token.to_owned().into()),
-            ..AuthInfo::default()
-        };
-        Client::try_from(config).unwrap()
-    }
-
-    fn log(&self) -> String {
-        let text = fs::read_to_string(self.directory.path().join("api-server.log")).unwrap();
-        let lines: Vec<&str> = text.lines().rev().take(20).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
-    }
-
-    /// Waits until the API server replies to lists of namespaces and has made the namespace `default`.
-    async fn wait(&self, admin: &Client) {
-        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(admin.clone());
-        let ready = async {
-            while namespaces.get("default").await.is_err() {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        let ready = tokio::time::timeout(DEADLINE, ready).await;
-        assert!(
-            ready.is_ok(),
-            "the API server does not reply: {}",
-            self.log()
-        );
-    }
-}
+/// Time for all tests: none of their requests may wait longer.
+const ALL: Duration = Duration::from_secs(600);
 
 async fn install(admin: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(admin.clone());
@@ -164,12 +45,10 @@ async fn install(admin: &Client) {
             let mut conditions = conditions.into_iter().flatten();
             conditions.any(|it| it.type_ == "Established" && it.status == "True")
         };
-        let established = async {
-            while !is_established(&api.get(&name).await.unwrap()) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        tokio::time::timeout(DEADLINE, established).await.unwrap();
+        wait_for("the definition is established", async || {
+            is_established(&api.get(&name).await.unwrap()).then_some(())
+        })
+        .await;
     }
 }
 
@@ -350,51 +229,60 @@ fn is_forbidden<T: std::fmt::Debug>(result: &kube::Result<T>) -> bool {
     matches!(result, Err(kube::Error::Api(status)) if status.code == 403)
 }
 
-async fn gives_the_agent_its_rights_only(admin: &Client, agent: &Client) {
-    let text = fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base/rbac.yaml"),
-    );
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text.unwrap()).unwrap();
-    let role = documents
-        .into_iter()
-        .find(|it| it["kind"] == "ClusterRole")
-        .unwrap();
-    let role: ClusterRole = serde_json::from_value(role).unwrap();
-    let roles: Api<ClusterRole> = Api::all(admin.clone());
-    roles.create(&PostParams::default(), &role).await.unwrap();
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "agent" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any() },
-        "subjects": [{ "kind": "User", "name": "agent", "apiGroup": "rbac.authorization.k8s.io" }],
-    });
-    let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(admin.clone());
-    let binding = serde_json::from_value(binding).unwrap();
-    bindings
-        .create(&PostParams::default(), &binding)
-        .await
-        .unwrap();
+/// Returns the objects of a kind in a file of the package.
+fn packaged<K: DeserializeOwned>(file: &str, kind: &str) -> Vec<K> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base");
+    let text = fs::read_to_string(directory.join(file)).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let of_kind = documents.into_iter().filter(|it| it["kind"] == kind);
+    let objects: Vec<K> = of_kind
+        .map(|it| serde_json::from_value(it).unwrap())
+        .collect();
+    assert!(!objects.is_empty(), "{file} has no {kind}");
+    objects
+}
 
-    let partitions = api(agent, "NodePartition");
-    let allowed = async {
-        while is_forbidden(&partitions.list(&ListParams::default()).await) {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, allowed).await.unwrap();
-    let status = |node: &str| {
-        Patch::Apply(json!({
-            "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
-            "status": { "nodes": [{ "node": node, "phase": "verified" }] },
-        }))
-    };
+/// Creates the objects of a kind in a file of the package.
+async fn create<K>(admin: &Client, file: &str, kind: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let api: Api<K> = Api::all(admin.clone());
+    for object in packaged::<K>(file, kind) {
+        let created = api.create(&PostParams::default(), &object).await;
+        created.unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+}
+
+/// The state of a node, as its agent reports it.
+fn state(node: &str) -> Patch<Value> {
+    Patch::Apply(json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
+        "status": { "nodes": [{ "node": node, "phase": "verified" }] },
+    }))
+}
+
+fn manager(node: &str) -> PatchParams {
+    PatchParams::apply(&format!("quietwire-{node}")).force()
+}
+
+async fn gives_the_agent_its_rights_only(server: &Server, admin: &Client) {
+    create::<ClusterRole>(admin, "rbac.yaml", "ClusterRole").await;
+    create::<ClusterRoleBinding>(admin, "rbac.yaml", "ClusterRoleBinding").await;
+    let agent = server.client(User::Agent("n1")).await;
+    let partitions = api(&agent, "NodePartition");
+    wait_for("the agent may list", async || {
+        let listed = partitions.list(&ListParams::default()).await;
+        (!is_forbidden(&listed)).then_some(())
+    })
+    .await;
     // Each agent owns the entry of its node.
     for node in ["n1", "n2"] {
-        let parameters = PatchParams::apply(&format!("quietwire-{node}")).force();
-        partitions
-            .patch_status("good-0", &parameters, &status(node))
-            .await
-            .unwrap();
+        let of_node = api(&server.client(User::Agent(node)).await, "NodePartition");
+        let patched = of_node
+            .patch_status("good-0", &manager(node), &state(node))
+            .await;
+        patched.unwrap();
     }
     let both = api(admin, "NodePartition").get("good-0").await.unwrap();
     assert_eq!(
@@ -404,32 +292,69 @@ async fn gives_the_agent_its_rights_only(admin: &Client, agent: &Client) {
     );
 
     let spec = json!({ "nodeSelector": { "role": "edge" } });
-    let created = partitions
-        .create(
-            &PostParams::default(),
-            &object("NodePartition", "other", &spec),
-        )
-        .await;
+    let other = object("NodePartition", "other", &spec);
+    let created = partitions.create(&PostParams::default(), &other).await;
     assert!(is_forbidden(&created), "{created:?}");
     let pods: Api<Pod> = Api::all(agent.clone());
     assert!(is_forbidden(&pods.list(&ListParams::default()).await));
     let nodes: Api<Node> = Api::all(agent.clone());
     nodes.list(&ListParams::default()).await.unwrap();
-    assert!(is_forbidden(
-        &nodes
-            .delete("n1", &kube::api::DeleteParams::default())
-            .await
-    ));
+    let deleted = nodes.delete("n1", &DeleteParams::default()).await;
+    assert!(is_forbidden(&deleted));
+}
+
+async fn keeps_an_agent_to_the_entry_of_its_node(server: &Server, admin: &Client) {
+    create::<ValidatingAdmissionPolicy>(admin, "policy.yaml", "ValidatingAdmissionPolicy").await;
+    let binding = "ValidatingAdmissionPolicyBinding";
+    create::<ValidatingAdmissionPolicyBinding>(admin, "policy.yaml", binding).await;
+    let partitions = api(&server.client(User::Agent("n1")).await, "NodePartition");
+    // As the agent of the other node writes it, so that nothing is owned twice.
+    let foreign = Patch::Apply(json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
+        "status": { "nodes": [{ "node": "n2", "phase": "failed" }] },
+    }));
+    let refusal = wait_for("the policy is in force", async || {
+        let parameters = manager("n2").dry_run();
+        let patched = partitions
+            .patch_status("good-0", &parameters, &foreign)
+            .await;
+        patched.err().map(|error| error.to_string())
+    })
+    .await;
+    assert!(
+        refusal.contains("an agent may change the entry of its own node only"),
+        "{refusal}"
+    );
+    // Its own entry, and its removal.
+    let own = partitions
+        .patch_status("good-0", &manager("n1"), &state("n1"))
+        .await;
+    own.unwrap();
+    let none = Patch::Apply(json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
+        "status": { "nodes": [] },
+    }));
+    let removed = partitions
+        .patch_status("good-0", &manager("n1"), &none)
+        .await;
+    assert_eq!(
+        removed.unwrap().data["status"]["nodes"][0]["node"],
+        json!("n2")
+    );
 }
 
 #[test]
-fn the_api_server_refuses_bad_resources_and_gives_the_agent_its_rights_only() {
-    let cluster = Cluster::start();
+fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_resources() {
     quietwire_cluster::runtime().unwrap().block_on(async {
-        let admin = cluster.client("admin");
-        cluster.wait(&admin).await;
-        install(&admin).await;
-        accepts_the_good_and_refuses_the_bad(&admin).await;
-        gives_the_agent_its_rights_only(&admin, &cluster.client("agent")).await;
+        let tests = async {
+            let server = Server::start().await;
+            let admin = server.client(User::Admin).await;
+            install(&admin).await;
+            accepts_the_good_and_refuses_the_bad(&admin).await;
+            gives_the_agent_its_rights_only(&server, &admin).await;
+            keeps_an_agent_to_the_entry_of_its_node(&server, &admin).await;
+            node::a_partition_is_applied_drifts_and_is_rolled_back(&server, &admin).await;
+        };
+        tokio::time::timeout(ALL, tests).await.unwrap();
     });
 }

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The agent of a node whose machine is made of files, with the user and the rights of its DaemonSet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::{Api, Client};
+use quietwire_cluster::agent::{AgentError, AgentOptions, run};
+use quietwire_cluster::kubelet::Places;
+use quietwire_cluster::resources::NodeStatus;
+use quietwire_host::machines;
+use serde_json::json;
+
+use super::server::{Server, User, wait_for};
+use super::{api, object};
+
+const NODE: &str = "n1";
+const GOVERNOR: &str = "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
+const CONFIGURATION: &str = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n\
+    cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nreservedSystemCPUs: \"0,3\"\n";
+
+/// A running agent. It ends when the value is dropped.
+struct RunningAgent {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), AgentError>>>,
+}
+
+impl RunningAgent {
+    fn start(server: &Server, root: &Path) -> Self {
+        let kubelet = root.join("var/lib/kubelet");
+        fs::create_dir_all(&kubelet).unwrap();
+        fs::write(kubelet.join("config.yaml"), CONFIGURATION).unwrap();
+        let options = AgentOptions {
+            node: NODE.to_owned(),
+            kubeconfig: Some(server.kubeconfig_file(User::Agent(NODE))),
+            root: root.to_owned(),
+            control_socket: root.join("absent.sock"),
+            places: Places {
+                configuration: kubelet.join("config.yaml"),
+                cpu_state: kubelet.join("cpu_manager_state"),
+                pod_resources: kubelet.join("absent.sock"),
+                device_plugins: kubelet.join("device-plugins"),
+            },
+            devices: None,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = thread::spawn(move || run(options, &flag));
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends the agent, which leaves the partition as it is.
+    fn end(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+impl Drop for RunningAgent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns the settings of the machine.
+fn settings(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut left = vec![root.join("proc"), root.join("sys")];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                files.insert(path, text.trim().to_owned());
+            }
+        }
+    }
+    files
+}
+
+/// Returns the state of the node that the resource has.
+async fn reported(partitions: &Api<DynamicObject>) -> Option<NodeStatus> {
+    let partition = partitions.get("quiet").await.unwrap();
+    let nodes = partition.data["status"]["nodes"].clone();
+    let nodes: Vec<NodeStatus> = serde_json::from_value(nodes).unwrap_or_default();
+    nodes.into_iter().find(|status| status.node == NODE)
+}
+
+/// Waits until the agent reports one of some states.
+async fn reaches(partitions: &Api<DynamicObject>, phases: &[&str]) -> NodeStatus {
+    wait_for(&format!("the node is one of {phases:?}"), async || {
+        let status = reported(partitions).await?;
+        let phase = serde_json::to_value(status.phase).unwrap();
+        phases.iter().any(|it| phase == json!(it)).then_some(status)
+    })
+    .await
+}
+
+pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
+    server: &Server,
+    admin: &Client,
+) {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let machine = machines::Machine {
+        cores: 4,
+        ..machines::Machine::default()
+    };
+    machine.write(root).unwrap();
+    let before = settings(root);
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": NODE, "labels": { "role": "quiet", "zone": "z1" } },
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    let nodes: Api<Node> = Api::all(admin.clone());
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let agent = RunningAgent::start(server, root);
+
+    let partitions = api(admin, "NodePartition");
+    let spec = json!({
+        "nodeSelector": { "role": "quiet" },
+        "request": { "forwarding": { "cpus": "3" }, "machine": { "bootIsolation": false } },
+        "rollout": { "failureDomain": "zone" },
+    });
+    let quiet = object("NodePartition", "quiet", &spec);
+    partitions
+        .create(&PostParams::default(), &quiet)
+        .await
+        .unwrap();
+    let in_force = ["applied", "pending-reboot", "verified"];
+    let status = reaches(&partitions, &in_force).await;
+    assert_eq!(status.domain, "z1");
+    assert_eq!(
+        status.groups.get("forwarding").map(String::as_str),
+        Some("3")
+    );
+    let governor = root.join(GOVERNOR);
+    assert_eq!(fs::read_to_string(&governor).unwrap().trim(), "performance");
+
+    fs::write(&governor, "powersave").unwrap();
+    let drifted = reaches(&partitions, &["drifted"]).await;
+    assert!(
+        drifted.failed_checks[0].file.contains("scaling_governor"),
+        "{drifted:?}"
+    );
+    fs::write(&governor, "performance").unwrap();
+    reaches(&partitions, &in_force).await;
+
+    // The partition stays when the agent ends. The next agent knows it.
+    agent.end();
+    assert_eq!(fs::read_to_string(&governor).unwrap().trim(), "performance");
+    let agent = RunningAgent::start(server, root);
+    partitions
+        .delete("quiet", &DeleteParams::default())
+        .await
+        .unwrap();
+    let marker = root.join("run/quietwire/agent/partition.json");
+    wait_for("the partition is rolled back", async || {
+        (!marker.exists()).then_some(())
+    })
+    .await;
+    assert_eq!(settings(root), before);
+    agent.end();
+}
