@@ -162,6 +162,7 @@ fn a_place_that_cannot_be_read_is_bad_input_and_named() {
         &["switch", "run", "--rules", "PLACE"],
         &["study", "run", "PLACE"],
         &["study", "report", "PLACE"],
+        &["cluster", "agent", "--node", "n1", "--kubeconfig", "PLACE"],
     ] {
         for place in ["absent", "file/below"] {
             let words: Vec<&str> = words

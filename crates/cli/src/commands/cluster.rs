@@ -12,7 +12,7 @@ use quietwire_cluster::kubelet::Places;
 use quietwire_cluster::resources;
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
 
-use crate::exit::{MissingPrerequisite, Usage, require_root, stop_on_signals};
+use crate::exit::{Usage, require_root, stop_on_signals};
 use crate::text::print;
 
 /// Connect this node to a Kubernetes cluster.
@@ -85,10 +85,15 @@ fn agent(args: &AgentArgs) -> Result<()> {
         },
         devices,
     };
-    run_agent(options, &stop).map_err(|error| match error {
-        AgentError::Configuration(_) => MissingPrerequisite(error.to_string()).into(),
+    run_agent(options, &stop).map_err(agent_error)
+}
+
+/// A kubeconfig that is absent or wrong is bad input, wherever its path comes from.
+fn agent_error(error: AgentError) -> anyhow::Error {
+    match error {
+        AgentError::Configuration(_) => Usage(error.to_string()).into(),
         error => error.into(),
-    })
+    }
 }
 
 fn devices(path: &Path) -> Result<DevicesConfig> {
@@ -105,11 +110,20 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::exit::{FAILED, code};
 
     #[derive(Debug, Parser)]
     struct Alone {
         #[command(flatten)]
         cluster: ClusterArgs,
+    }
+
+    #[test]
+    fn a_wrong_kubeconfig_is_bad_input() {
+        let wrong = AgentError::Configuration("/absent".to_owned());
+        assert_eq!(code(&agent_error(wrong)), 2);
+        let other = AgentError::Runtime(std::io::Error::other("no threads"));
+        assert_eq!(code(&agent_error(other)), FAILED);
     }
 
     #[test]
