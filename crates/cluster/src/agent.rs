@@ -14,4 +14,6 @@ mod switch;
 mod tests;
 
 pub use machine::{Machine, MachineError};
-pub use run::{AgentError, AgentOptions, run};
+pub use run::{AgentOptions, run};
+
+pub use crate::connection::AgentError;

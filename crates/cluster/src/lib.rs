@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node of a Kubernetes cluster: custom resources, the agent that partitions the node beside kubelet, the device plugin and the CNI plugin
-//! that give ports of a running switch to pods.
+//! Kubernetes: custom resources, the agent that partitions a node beside kubelet, the device plugin and the CNI plugin that give ports of a
+//! running switch to pods, and the controller of networks.
 //!
 //! Must not know packets.
 
 pub mod agent;
 pub mod beside;
 pub mod cni;
+mod connection;
 pub mod devices;
+mod follow;
 pub mod kubelet;
+pub mod networks;
 pub mod resources;
+#[cfg(test)]
+mod simulated;
 
 /// Returns a runtime of one thread, for the agent and for tests.
 ///

@@ -3,6 +3,8 @@
 //! the agent the rights of its ClusterRole and no others. Agents partition a node that is made of files. `make test-cluster` builds the
 //! server and runs this.
 
+#[path = "api_server/networks.rs"]
+mod networks;
 #[path = "api_server/node.rs"]
 mod node;
 #[path = "api_server/server.rs"]
@@ -32,23 +34,28 @@ use server::{Server, User, wait_for};
 /// Time for all tests: none of their requests may wait longer.
 const ALL: Duration = Duration::from_secs(600);
 
-async fn install(admin: &Client) {
+/// Creates a definition, and waits until its resource is served.
+async fn define(admin: &Client, definition: &CustomResourceDefinition) {
     let api: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    let created = api.create(&PostParams::default(), definition).await;
+    let name = created.unwrap_or_else(|error| panic!("{error}")).name_any();
+    let is_established = |definition: &CustomResourceDefinition| {
+        let conditions = definition
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|it| it.type_ == "Established" && it.status == "True")
+    };
+    wait_for("the definition is established", async || {
+        is_established(&api.get(&name).await.unwrap()).then_some(())
+    })
+    .await;
+}
+
+async fn install(admin: &Client) {
     for definition in definitions() {
-        let created = api.create(&PostParams::default(), &definition).await;
-        let name = created.unwrap_or_else(|error| panic!("{error}")).name_any();
-        let is_established = |definition: &CustomResourceDefinition| {
-            let conditions = definition
-                .status
-                .as_ref()
-                .and_then(|status| status.conditions.as_ref());
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|it| it.type_ == "Established" && it.status == "True")
-        };
-        wait_for("the definition is established", async || {
-            is_established(&api.get(&name).await.unwrap()).then_some(())
-        })
-        .await;
+        define(admin, &definition).await;
     }
 }
 
@@ -354,6 +361,7 @@ fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_r
             gives_the_agent_its_rights_only(&server, &admin).await;
             keeps_an_agent_to_the_entry_of_its_node(&server, &admin).await;
             node::a_partition_is_applied_drifts_and_is_rolled_back(&server, &admin).await;
+            networks::a_network_has_a_definition_as_long_as_it_exists(&server, &admin).await;
         };
         tokio::time::timeout(ALL, tests).await.unwrap();
     });

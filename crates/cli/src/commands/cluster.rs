@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire cluster`: the agent of a Kubernetes node, and the definitions of its custom resources.
+//! `quietwire cluster`: the agent of a Kubernetes node, the controller of networks, and the definitions of the custom resources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use quietwire_cluster::agent::{AgentError, AgentOptions, run as run_agent};
 use quietwire_cluster::devices::DevicesConfig;
 use quietwire_cluster::kubelet::Places;
+use quietwire_cluster::networks::{ControllerOptions, run as run_controller};
 use quietwire_cluster::resources;
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
 
@@ -27,6 +28,15 @@ enum ClusterCommand {
     /// Print the definitions of the custom resources as YAML.
     Crds,
     Agent(AgentArgs),
+    Controller(ControllerArgs),
+}
+
+/// Run the controller of networks: it makes a NetworkAttachmentDefinition for each Network, changes it with the Network, and removes it.
+#[derive(Debug, Args)]
+struct ControllerArgs {
+    /// Address and credentials of the API server. Default: those of the pod, or KUBECONFIG.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
 }
 
 /// Run the agent of a node: it applies the NodePartition that selects the node, verifies it, reports its state, and rolls it back when no
@@ -65,7 +75,16 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
                 .trim_end(),
         ),
         ClusterCommand::Agent(args) => agent(args),
+        ClusterCommand::Controller(args) => controller(args),
     }
+}
+
+fn controller(args: &ControllerArgs) -> Result<()> {
+    let stop = stop_on_signals("the definitions of networks stay")?;
+    let options = ControllerOptions {
+        kubeconfig: args.kubeconfig.clone(),
+    };
+    run_controller(&options, &stop).map_err(agent_error)
 }
 
 fn agent(args: &AgentArgs) -> Result<()> {
@@ -126,24 +145,38 @@ mod tests {
         assert_eq!(code(&agent_error(other)), FAILED);
     }
 
-    #[test]
-    fn the_daemon_set_starts_the_agent_with_options_that_exist() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../packaging/kubernetes/base/agent.yaml");
-        let text = fs::read_to_string(path).unwrap();
+    /// Returns the command that a file of the package starts.
+    fn packaged(file: &str) -> ClusterCommand {
+        let directory =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base");
+        let text = fs::read_to_string(directory.join(file)).unwrap();
         let (_, after) = text.split_once("args:").unwrap();
         let items = after.lines().skip(1).map(str::trim);
         let arguments = items.map_while(|line| line.strip_prefix("- "));
         let arguments: Vec<&str> = arguments.collect();
         // The name of the command takes the place of that of the program.
         let Alone { cluster } = Alone::try_parse_from(arguments).unwrap();
-        let ClusterCommand::Agent(agent) = cluster.command else {
+        cluster.command
+    }
+
+    #[test]
+    fn the_daemon_set_starts_the_agent_with_options_that_exist() {
+        let ClusterCommand::Agent(agent) = packaged("agent.yaml") else {
             panic!("another command");
         };
         assert_eq!(agent.node, "$(NODE_NAME)");
         assert_eq!(
             agent.devices.as_deref(),
             Some(Path::new("/etc/quietwire/devices.toml"))
+        );
+    }
+
+    #[test]
+    fn the_deployment_starts_the_controller() {
+        let command = packaged("controller.yaml");
+        assert!(
+            matches!(command, ClusterCommand::Controller(_)),
+            "{command:?}"
         );
     }
 }

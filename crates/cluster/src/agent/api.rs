@@ -2,34 +2,16 @@
 //! Requests to the API server. These are all that the agent makes, and its ClusterRole has exactly their verbs.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::pin::pin;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
-use kube::{Client, Resource, ResourceExt as _};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio_stream::StreamExt as _;
 
-use crate::resources::{DataPlane, NodePartition, NodePartitionSpec};
-
-/// Time after which the API server ends a watch, seconds. Below its limit of 295 s for the client library.
-const WATCH_S: u32 = 270;
-/// First and longest pause after an error.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-/// A resource that the agent follows.
-pub(super) trait Followed:
-    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + PartialEq + Send + Sync + 'static
-{
-}
-
-impl Followed for NodePartition {}
-impl Followed for DataPlane {}
+use crate::follow::{Followed, bounded, follow};
+use crate::resources::NodePartitionSpec;
 
 /// The API server, for one node.
 #[derive(Clone)]
@@ -43,14 +25,15 @@ impl Cluster {
         Self { client, node }
     }
 
-    fn all<K: Followed>(&self) -> Api<K> {
+    /// Returns all resources of a kind.
+    pub(super) fn all<K: Followed>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
     /// Returns the labels of the node (verb `get` of `nodes`).
     pub(super) async fn labels(&self) -> kube::Result<BTreeMap<String, String>> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let node = nodes.get_metadata(&self.node).await?;
+        let node = bounded(nodes.get_metadata(&self.node)).await?;
         Ok(node.metadata.labels.unwrap_or_default())
     }
 
@@ -63,7 +46,7 @@ impl Cluster {
         let pairs = spec.node_selector.iter();
         let selector: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
         let parameters = ListParams::default().labels(&selector.join(","));
-        let list = nodes.list_metadata(&parameters).await?;
+        let list = bounded(nodes.list_metadata(&parameters)).await?;
         let domain = |labels: &BTreeMap<String, String>| {
             let value = labels.get(&spec.rollout.failure_domain);
             value.cloned().unwrap_or_default()
@@ -94,74 +77,13 @@ impl Cluster {
         });
         let manager = format!("quietwire-{}", self.node);
         let parameters = PatchParams::apply(&manager).force();
-        self.all::<K>()
-            .patch_status(name, &parameters, &Patch::Apply(patch))
-            .await?;
+        let (all, patch) = (self.all::<K>(), Patch::Apply(patch));
+        bounded(all.patch_status(name, &parameters, &patch)).await?;
         Ok(())
     }
 
     /// Keeps all resources current in `known`, until its receivers are gone (verbs `list` and `watch` of `nodepartitions` and `dataplanes`).
     pub(super) async fn follow<K: Followed>(self, known: watch::Sender<Option<Vec<K>>>) {
-        let mut pause = PAUSE.0;
-        let mut reported = String::new();
-        while !known.is_closed() {
-            match self.follow_once(&known).await {
-                // The watch ended at its time.
-                Ok(()) => {
-                    pause = PAUSE.0;
-                    reported.clear();
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    if text != reported {
-                        tracing::warn!("{}: {text}", K::plural(&()));
-                        reported = text;
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = pause.saturating_mul(2).min(PAUSE.1);
-                }
-            }
-        }
-    }
-
-    /// Lists the resources, and watches them until the API server ends the watch.
-    pub(super) async fn follow_once<K: Followed>(
-        &self,
-        known: &watch::Sender<Option<Vec<K>>>,
-    ) -> kube::Result<()> {
-        let api = self.all::<K>();
-        let list = api.list(&ListParams::default()).await?;
-        let version = list.metadata.resource_version.clone().unwrap_or_default();
-        let mut all: BTreeMap<String, K> = list
-            .items
-            .into_iter()
-            .map(|resource| (resource.name_any(), resource))
-            .collect();
-        let publish = |all: &BTreeMap<String, K>| {
-            known.send_if_modified(|before| {
-                let now: Vec<K> = all.values().cloned().collect();
-                let is_new = before.as_ref() != Some(&now);
-                *before = Some(now);
-                is_new
-            });
-        };
-        publish(&all);
-        let parameters = WatchParams::default().timeout(WATCH_S);
-        let mut events = pin!(api.watch(&parameters, &version).await?);
-        while let Some(event) = events.next().await {
-            match event? {
-                WatchEvent::Added(resource) | WatchEvent::Modified(resource) => {
-                    all.insert(resource.name_any(), resource);
-                }
-                WatchEvent::Deleted(resource) => {
-                    all.remove(&resource.name_any());
-                }
-                WatchEvent::Bookmark(_) => {}
-                // The version is too old: list again.
-                WatchEvent::Error(_) => return Ok(()),
-            }
-            publish(&all);
-        }
-        Ok(())
+        follow(self.all(), known).await;
     }
 }

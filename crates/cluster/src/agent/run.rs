@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt as _};
+use kube::ResourceExt as _;
 use tokio::sync::watch;
 
 use super::api::Cluster;
@@ -19,6 +18,7 @@ use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain};
 use super::switch::{Made, Running, bring};
+use crate::connection::{AgentError, connect, ended};
 use crate::devices::{self, DevicesConfig};
 use crate::kubelet::{Kubelet, Places, pod_cpus};
 use crate::resources::{
@@ -37,8 +37,6 @@ const RETRY: Duration = Duration::from_secs(60);
 const KUBELET: Duration = Duration::from_secs(5);
 /// File with what the agent has made in the switch, below the root directory.
 const MADE: &str = "run/quietwire/agent/data-plane.json";
-/// Interval at which the agent reads the flag of a signal.
-const STOP: Duration = Duration::from_millis(250);
 
 /// Options of the agent.
 #[derive(Clone, Debug)]
@@ -57,17 +55,6 @@ pub struct AgentOptions {
     pub devices: Option<DevicesConfig>,
 }
 
-/// Errors that end the agent.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The operating system refuses resources of the runtime.
-    #[error("starting the runtime: {0}")]
-    Runtime(#[from] io::Error),
-    /// There is no API server to ask.
-    #[error("configuration of the API server: {0} (use --kubeconfig, or run the agent in a pod)")]
-    Configuration(String),
-}
-
 /// Runs the agent until `stop` becomes true. The partition stays applied then.
 ///
 /// # Errors
@@ -77,18 +64,8 @@ pub fn run(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentErr
 }
 
 async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
-    let config = configuration(options.kubeconfig.as_ref()).await?;
-    let client =
-        Client::try_from(config).map_err(|error| AgentError::Configuration(error.to_string()))?;
-    let (ending, ended) = watch::channel(false);
-    let flag = Arc::clone(stop);
-    tokio::spawn(async move {
-        while !flag.load(Ordering::Relaxed) {
-            tokio::time::sleep(STOP).await;
-        }
-        // Without receivers everything has ended already.
-        let _ = ending.send(true);
-    });
+    let client = connect(options.kubeconfig.as_deref()).await?;
+    let ended = ended(stop);
     let plugin = options
         .devices
         .as_ref()
@@ -109,17 +86,6 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
         tracing::error!("device plugin: {error}");
     }
     Ok(())
-}
-
-async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<Config, AgentError> {
-    let failed = AgentError::Configuration;
-    let Some(path) = kubeconfig else {
-        let inferred = Config::infer().await;
-        return inferred.map_err(|error| failed(error.to_string()));
-    };
-    let file = Kubeconfig::read_from(path).map_err(|error| failed(error.to_string()))?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    config.map_err(|error| failed(error.to_string()))
 }
 
 /// The agent of a node.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::api::Cluster;
 use super::run::Agent;
 use super::*;
+use crate::follow::follow_once;
 use crate::kubelet::Places;
 use crate::resources::{DataPlane, NodePartition, NodePartitionStatus, NodeStatus, Phase};
 use crate::runtime;
@@ -210,11 +211,11 @@ fn the_cluster_role_has_exactly_the_verbs_of_the_requests() {
     runtime().unwrap().block_on(async {
         let (known, mut partitions) = tokio::sync::watch::channel(None::<Vec<NodePartition>>);
         let cluster = Cluster::new(rig.client(), "n1".to_owned());
-        cluster.follow_once(&known).await.unwrap();
+        follow_once(&cluster.all(), &known).await.unwrap();
         let partitions = partitions.borrow_and_update().clone().unwrap();
         rig.agent().pass(&partitions).await.unwrap();
         let (known, mut planes) = tokio::sync::watch::channel(None::<Vec<DataPlane>>);
-        cluster.follow_once(&known).await.unwrap();
+        follow_once(&cluster.all(), &known).await.unwrap();
         let planes = planes.borrow_and_update().clone().unwrap();
         rig.agent().pass_data_planes(&planes).await.unwrap();
     });
@@ -250,7 +251,7 @@ fn files_of_the_package_are_listed_and_agree() {
         .map(|it| it.as_str().unwrap().to_owned())
         .collect();
     assert_eq!(listed, files);
-    let mut accounts = BTreeSet::new();
+    let (mut accounts, mut made) = (BTreeSet::new(), BTreeSet::new());
     for file in &files {
         for document in packaged(file) {
             assert!(
@@ -258,29 +259,22 @@ fn files_of_the_package_are_listed_and_agree() {
                 "{file}"
             );
             assert!(document["metadata"]["name"].is_string(), "{file}");
+            if document["kind"] == "ServiceAccount" {
+                made.insert(document["metadata"]["name"].as_str().unwrap().to_owned());
+            }
             let pod = &document["spec"]["template"]["spec"];
             accounts.extend(pod["serviceAccountName"].as_str().map(str::to_owned));
             for container in pod["containers"].as_array().into_iter().flatten() {
-                let mounts = container["volumeMounts"].as_array().unwrap();
-                let volumes = pod["volumes"].as_array().unwrap();
-                let names = |all: &[Value]| -> BTreeSet<String> {
-                    all.iter()
-                        .map(|it| it["name"].as_str().unwrap().to_owned())
+                let names = |all: &Value| -> BTreeSet<String> {
+                    let all = all.as_array().into_iter().flatten();
+                    all.map(|it| it["name"].as_str().unwrap().to_owned())
                         .collect()
                 };
-                assert_eq!(names(mounts), names(volumes));
+                assert_eq!(names(&container["volumeMounts"]), names(&pod["volumes"]));
             }
         }
     }
-    let role = packaged("rbac.yaml");
-    let account = role
-        .iter()
-        .find(|it| it["kind"] == "ServiceAccount")
-        .unwrap();
-    assert_eq!(
-        accounts,
-        [account["metadata"]["name"].as_str().unwrap().to_owned()].into()
-    );
+    assert_eq!(accounts, made);
     let devices = packaged("devices.yaml");
     let text = devices[0]["data"]["devices.toml"].as_str().unwrap();
     crate::devices::DevicesConfig::parse(text).unwrap();

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Life of the controller: it follows the networks, and makes, changes and removes their definitions.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Client, ResourceExt as _};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::definition::{Key, MANAGED_BY, definitions, is_current, is_made_here, resource};
+use crate::connection::{AgentError, connect, ended};
+use crate::follow::{bounded, follow};
+use crate::resources::Network;
+
+/// Owner of the fields that the controller writes.
+const MANAGER: &str = "quietwire-controller";
+/// Shortest pause between passes: changes in quick succession are handled together.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a pass that failed.
+const RETRY: Duration = Duration::from_secs(30);
+/// Interval of passes without changes, which restore definitions that others changed or deleted.
+const RESTORE: Duration = Duration::from_secs(300);
+
+/// Options of the controller.
+#[derive(Clone, Debug, Default)]
+pub struct ControllerOptions {
+    /// File with the address and the credentials of the API server. Default: those of the pod, or `KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Runs the controller until `stop` becomes true. The definitions stay. Several controllers at the same time do the same.
+///
+/// # Errors
+/// [`AgentError`].
+pub fn run(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
+    crate::runtime()?.block_on(serve(options, stop))
+}
+
+async fn serve(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
+    let client = connect(options.kubeconfig.as_deref()).await?;
+    let mut ended = ended(stop);
+    let (known, mut networks) = watch::channel(None::<Vec<Network>>);
+    let following = tokio::spawn(follow(Api::<Network>::all(client.clone()), known));
+    let controller = Controller::new(client);
+    let mut reported = String::new();
+    while !*ended.borrow() {
+        let current = networks.borrow_and_update().clone();
+        let mut pause = RESTORE;
+        // Without a list nothing is changed: the API server may be away.
+        if let Some(current) = current {
+            let problem = match controller.pass(&current).await {
+                Ok(()) => String::new(),
+                Err(error) => error.to_string(),
+            };
+            if !problem.is_empty() {
+                pause = RETRY;
+                if problem != reported {
+                    tracing::warn!("network-attachment-definitions: {problem}");
+                }
+            }
+            reported = problem;
+        }
+        tokio::select! {
+            _ = ended.changed() => break,
+            changed = networks.changed() => if changed.is_err() { break },
+            () = tokio::time::sleep(pause) => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    following.abort();
+    Ok(())
+}
+
+/// Errors of a pass. The next pass tries again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PassError {
+    /// The definitions cannot be listed.
+    #[error("{0} (if the resource is unknown, install Multus with its definition)")]
+    List(kube::Error),
+    /// A definition cannot be written or removed. All others are.
+    #[error("{namespace}/{name}: {cause}")]
+    One {
+        /// Namespace of the definition.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The problem.
+        cause: kube::Error,
+    },
+}
+
+/// The controller.
+pub(super) struct Controller {
+    client: Client,
+}
+
+impl Controller {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Returns the definitions of a namespace.
+    fn within(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &resource())
+    }
+
+    /// Makes the definitions of all networks as they are wanted, and removes those of networks that do not exist any more (verbs `list`,
+    /// `create`, `patch` and `delete` of `network-attachment-definitions`).
+    pub(super) async fn pass(&self, networks: &[Network]) -> Result<(), PassError> {
+        let wanted = definitions(networks);
+        let present = self.present().await.map_err(PassError::List)?;
+        let mut failed = Vec::new();
+        let mut note = |key: &Key, done: kube::Result<()>| {
+            if let Err(cause) = done {
+                let (namespace, name) = key.clone();
+                failed.push(PassError::One {
+                    namespace,
+                    name,
+                    cause,
+                });
+            }
+        };
+        for (key, definition) in &wanted {
+            let present = present.get(key);
+            if present.is_none_or(|present| !is_current(present, definition)) {
+                note(key, self.apply(key, definition, present.is_some()).await);
+            }
+        }
+        for (key, object) in &present {
+            if !wanted.contains_key(key) {
+                note(key, self.remove(key, object).await);
+            }
+        }
+        // The first is reported. The others are tried again as well.
+        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Returns the definitions that a controller made.
+    async fn present(&self) -> kube::Result<BTreeMap<Key, DynamicObject>> {
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource());
+        let (label, value) = MANAGED_BY;
+        let parameters = ListParams::default().labels(&format!("{label}={value}"));
+        let list = bounded(all.list(&parameters)).await?;
+        let made_here = list.items.into_iter().filter(is_made_here);
+        Ok(made_here
+            .map(|object| {
+                let key = (object.namespace().unwrap_or_default(), object.name_any());
+                (key, object)
+            })
+            .collect())
+    }
+
+    /// Writes a definition. One that others made under the same name stays: the API server reports the conflict.
+    async fn apply(&self, key: &Key, definition: &Value, is_made: bool) -> kube::Result<()> {
+        let (namespace, name) = key;
+        let parameters = PatchParams {
+            force: is_made,
+            ..PatchParams::apply(MANAGER)
+        };
+        let (all, patch) = (self.within(namespace), Patch::Apply(definition));
+        bounded(all.patch(name, &parameters, &patch)).await?;
+        tracing::info!("network-attachment-definition {namespace}/{name} is written");
+        Ok(())
+    }
+
+    async fn remove(&self, key: &Key, object: &DynamicObject) -> kube::Result<()> {
+        let (namespace, name) = key;
+        // Not another object that got the name meanwhile.
+        let parameters = DeleteParams::default().preconditions(Preconditions {
+            uid: object.metadata.uid.clone(),
+            ..Preconditions::default()
+        });
+        let all = self.within(namespace);
+        match bounded(all.delete(name, &parameters)).await {
+            Ok(_) => tracing::info!("network-attachment-definition {namespace}/{name} is removed"),
+            // The garbage collector was faster.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The `NetworkAttachmentDefinition` of a `Network` (Kubernetes Network Custom Resource Definition De-facto Standard, version 1.3).
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kube::api::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
+
+use crate::resources::{GROUP, Network};
+
+/// Version of the CNI specification of the network configuration, which all runtimes support.
+const CNI_VERSION: &str = "1.0.0";
+/// Label of the objects that the controller made, and its value.
+pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "quietwire");
+
+/// Namespace and name of an object.
+pub(super) type Key = (String, String);
+
+/// Returns the resource of the definitions.
+pub(super) fn resource() -> ApiResource {
+    ApiResource {
+        group: "k8s.cni.cncf.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "k8s.cni.cncf.io/v1".to_owned(),
+        kind: "NetworkAttachmentDefinition".to_owned(),
+        plural: "network-attachment-definitions".to_owned(),
+    }
+}
+
+/// Returns the network configuration of the CNI plugin.
+fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
+    let spec = &network.spec;
+    let mut plugin = json!({
+        "type": "quietwire",
+        "bridge": spec.bridge,
+        "capabilities": { "mac": true, "ips": true, "CNIDeviceInfoFile": true },
+    });
+    if let Some(vlan) = spec.vlan {
+        plugin["vlan"] = json!(vlan);
+    }
+    if let Some(mtu) = spec.mtu {
+        plugin["mtu"] = json!(mtu);
+    }
+    // Without ranges, pods have the addresses that they request.
+    if !spec.ranges.is_empty() {
+        plugin["ipam"] = json!({ "type": "quietwire", "network": format!("{namespace}/{name}") });
+    }
+    // A namespace has no dot, so that names of networks of several namespaces differ.
+    json!({ "cniVersion": CNI_VERSION, "name": format!("{namespace}.{name}"), "plugins": [plugin] })
+}
+
+/// Returns the definitions of networks. One that is about to be deleted has none.
+pub(super) fn definitions(networks: &[Network]) -> BTreeMap<Key, Value> {
+    let resource = resource();
+    let current = networks
+        .iter()
+        .filter(|network| network.metadata.deletion_timestamp.is_none());
+    let define = |network: &Network| {
+        let namespace = network.namespace().unwrap_or_default();
+        let name = network.name_any();
+        let config = configuration(&namespace, &name, network).to_string();
+        // The garbage collector of Kubernetes deletes the definition with its network, also while the controller is away.
+        let owner = json!({
+            "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Network", "name": name,
+            "uid": network.metadata.uid.clone().unwrap_or_default(), "controller": true,
+        });
+        let definition = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {
+                "name": name, "namespace": namespace, "labels": { MANAGED_BY.0: MANAGED_BY.1 },
+                "ownerReferences": [owner],
+            },
+            "spec": { "config": config },
+        });
+        ((namespace, name), definition)
+    };
+    current.map(define).collect()
+}
+
+/// Returns the UID of the `Network` that controls an object.
+fn owner(object: &DynamicObject) -> Option<&str> {
+    let of_group = format!("{GROUP}/");
+    let mut owners = object.owner_references().iter();
+    let owner = owners.find(|it| {
+        it.controller == Some(true) && it.kind == "Network" && it.api_version.starts_with(&of_group)
+    });
+    owner.map(|it| it.uid.as_str())
+}
+
+/// Returns whether the controller made an object.
+pub(super) fn is_made_here(object: &DynamicObject) -> bool {
+    owner(object).is_some()
+}
+
+/// Returns whether an object is as it is wanted.
+pub(super) fn is_current(object: &DynamicObject, wanted: &Value) -> bool {
+    let uid = wanted["metadata"]["ownerReferences"][0]["uid"].as_str();
+    object.data["spec"] == wanted["spec"] && owner(object) == uid
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::controller::Controller;
+use super::definition::definitions;
+use crate::cni::NetworkConfig;
+use crate::follow::follow_once;
+use crate::resources::Network;
+use crate::runtime;
+use crate::simulated::{FOREIGN, Simulated};
+
+const DEFINITIONS: &str = "network-attachment-definitions";
+
+fn network(namespace: &str, name: &str, spec: &Value) -> Network {
+    let value = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "Network",
+        "metadata": { "namespace": namespace, "name": name, "uid": format!("of-{name}") },
+        "spec": spec,
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn lan(vlan: u16) -> Network {
+    network("apps", "lan", &json!({ "bridge": "lan", "vlan": vlan }))
+}
+
+/// Returns the network configuration of a definition.
+fn configuration(definition: &Value) -> Value {
+    serde_json::from_str(definition["spec"]["config"].as_str().unwrap()).unwrap()
+}
+
+#[test]
+fn the_plugin_accepts_the_configuration_of_a_definition() {
+    let spec = json!({
+        "bridge": "lan", "vlan": 7, "mtu": 9000, "ranges": [{ "subnet": "10.66.0.0/24" }],
+    });
+    let all = definitions(&[
+        network("apps", "lan", &spec),
+        network("db", "lan", &json!({ "bridge": "lan" })),
+    ]);
+    let names: Vec<Value> = all
+        .values()
+        .map(|definition| configuration(definition)["name"].clone())
+        .collect();
+    assert_eq!(names, ["apps.lan", "db.lan"]);
+    for definition in all.values() {
+        let list = configuration(definition);
+        // The runtime adds version and name of the list, and what the capabilities are for.
+        let mut plugin = list["plugins"][0].clone();
+        plugin["cniVersion"] = list["cniVersion"].clone();
+        plugin["name"] = list["name"].clone();
+        plugin["runtimeConfig"] = json!({ "mac": "02:00:00:00:00:01", "ips": ["10.66.0.20/24"] });
+        let config = NetworkConfig::parse(&plugin.to_string()).unwrap();
+        assert_eq!(config.bridge, "lan");
+    }
+    let first = configuration(all.values().next().unwrap());
+    let plugin = &first["plugins"][0];
+    assert_eq!((&plugin["vlan"], &plugin["mtu"]), (&json!(7), &json!(9000)));
+    assert_eq!(
+        plugin["ipam"],
+        json!({ "type": "quietwire", "network": "apps/lan" })
+    );
+}
+
+#[test]
+fn definitions_follow_their_networks() {
+    let server = Simulated::default();
+    let controller = Controller::new(server.client());
+    runtime().unwrap().block_on(async {
+        controller.pass(&[lan(7)]).await.unwrap();
+        let made = server.all(DEFINITIONS);
+        assert_eq!(made.len(), 1);
+        assert_eq!(made[0]["metadata"]["namespace"], "apps");
+        assert_eq!(made[0]["metadata"]["ownerReferences"][0]["uid"], "of-lan");
+        assert_eq!(configuration(&made[0])["plugins"][0]["vlan"], 7);
+        server.requests();
+
+        // Nothing has changed: one list.
+        controller.pass(&[lan(7)]).await.unwrap();
+        let list = ("list".to_owned(), DEFINITIONS.to_owned());
+        assert_eq!(server.requests(), [list]);
+
+        controller.pass(&[lan(8)]).await.unwrap();
+        let changed = server.all(DEFINITIONS);
+        assert_eq!(configuration(&changed[0])["plugins"][0]["vlan"], 8);
+
+        // Others have deleted it.
+        server.take(DEFINITIONS, "apps", "lan");
+        controller.pass(&[lan(8)]).await.unwrap();
+        assert_eq!(server.all(DEFINITIONS), changed_uid(&changed));
+
+        controller.pass(&[]).await.unwrap();
+        assert!(server.all(DEFINITIONS).is_empty());
+    });
+}
+
+/// Returns definitions with the UIDs that they have when they are made again.
+fn changed_uid(definitions: &[Value]) -> Vec<Value> {
+    let mut again = definitions.to_vec();
+    for definition in &mut again {
+        definition["metadata"]["uid"] = json!("uid-2");
+    }
+    again
+}
+
+#[test]
+fn definitions_of_others_stay() {
+    let server = Simulated::default();
+    let foreign = |name: &str, labels: &Value| {
+        json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {
+                "namespace": "apps", "name": name, "labels": labels, "uid": "foreign",
+                "annotations": { FOREIGN: "yes" },
+            },
+            "spec": { "config": "{}" },
+        })
+    };
+    // One has the name of a network, the other the label of the controller without a network as its owner.
+    let others = [
+        foreign("lan", &json!({})),
+        foreign(
+            "own",
+            &json!({ "app.kubernetes.io/managed-by": "quietwire" }),
+        ),
+    ];
+    for object in &others {
+        server.put(DEFINITIONS, object);
+    }
+    let controller = Controller::new(server.client());
+    runtime().unwrap().block_on(async {
+        let more = network("apps", "more", &json!({ "bridge": "lan" }));
+        let error = controller.pass(&[lan(7), more]).await.unwrap_err();
+        assert!(error.to_string().starts_with("apps/lan: "), "{error}");
+        let all = server.all(DEFINITIONS);
+        assert_eq!((&all[0], &all[2]), (&others[0], &others[1]));
+        // The conflict does not keep other definitions from being made.
+        assert_eq!(all[1]["metadata"]["name"], "more");
+    });
+}
+
+#[test]
+fn without_an_api_server_nothing_is_removed() {
+    let server = Simulated::default();
+    let controller = Controller::new(server.client());
+    runtime().unwrap().block_on(async {
+        controller.pass(&[lan(7)]).await.unwrap();
+        server.set_away(true);
+        assert!(controller.pass(&[]).await.is_err());
+        server.set_away(false);
+        assert_eq!(server.all(DEFINITIONS).len(), 1);
+    });
+}
+
+#[test]
+fn the_cluster_role_of_the_controller_has_exactly_the_verbs_of_the_requests() {
+    let server = Simulated::default();
+    let controller = Controller::new(server.client());
+    runtime().unwrap().block_on(async {
+        let (known, _networks) = tokio::sync::watch::channel(None::<Vec<Network>>);
+        follow_once(&kube::Api::all(server.client()), &known)
+            .await
+            .unwrap();
+        controller.pass(&[lan(7)]).await.unwrap();
+        controller.pass(&[]).await.unwrap();
+    });
+    let mut needed: BTreeSet<(String, String)> = server.requests().into_iter().collect();
+    // A patch that makes an object requires the right to create it.
+    needed.insert(("create".to_owned(), DEFINITIONS.to_owned()));
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base");
+    let text = std::fs::read_to_string(directory.join("controller.yaml")).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let role = documents
+        .iter()
+        .find(|document| document["kind"] == "ClusterRole")
+        .unwrap();
+    let mut allowed = BTreeSet::new();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    for rule in role["rules"].as_array().unwrap() {
+        for resource in rule["resources"].as_array().unwrap() {
+            for verb in rule["verbs"].as_array().unwrap() {
+                allowed.insert((text(verb), text(resource)));
+            }
+        }
+    }
+    assert_eq!(needed, allowed);
+}
