@@ -23,6 +23,7 @@ mod environment;
 #[cfg(test)]
 mod fuzz;
 mod interface;
+mod of_agent;
 mod port;
 mod reply;
 mod running;

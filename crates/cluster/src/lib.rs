@@ -4,12 +4,14 @@
 //!
 //! Must not know packets.
 
+mod addresses;
 pub mod agent;
 pub mod beside;
 pub mod cni;
 mod connection;
 pub mod devices;
 mod follow;
+mod hash;
 pub mod kubelet;
 pub mod networks;
 pub mod resources;

@@ -2,6 +2,7 @@
 //! Custom resources of Kubernetes (group `quietwire.io`, version `v1alpha1`). The schemas are generated from these types, with validation
 //! rules in CEL that the API server evaluates.
 
+mod address;
 mod condition;
 mod cpus;
 mod data_plane;
@@ -14,6 +15,7 @@ mod tests;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+pub use address::{Address, AddressSpec};
 pub use condition::now;
 pub use cpus::{Cpus, MalformedCpus};
 pub use data_plane::{
@@ -31,7 +33,12 @@ pub const GROUP: &str = "quietwire.io";
 /// Returns the definitions of all resources, in the order in which they are printed.
 #[must_use]
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![NodePartition::crd(), DataPlane::crd(), Network::crd()]
+    vec![
+        NodePartition::crd(),
+        DataPlane::crd(),
+        Network::crd(),
+        Address::crd(),
+    ]
 }
 
 /// Returns all definitions as YAML documents.

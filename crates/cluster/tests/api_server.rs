@@ -24,7 +24,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::{Api, Client, Resource, ResourceExt as _};
-use quietwire_cluster::resources::{DataPlane, Network, NodePartition, definitions};
+use quietwire_cluster::resources::{Address, DataPlane, Network, NodePartition, definitions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -63,6 +63,9 @@ fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     match kind {
         "NodePartition" => Api::all_with(client.clone(), &ApiResource::erase::<NodePartition>(&())),
         "DataPlane" => Api::all_with(client.clone(), &ApiResource::erase::<DataPlane>(&())),
+        "Address" => {
+            Api::default_namespaced_with(client.clone(), &ApiResource::erase::<Address>(&()))
+        }
         _ => Api::default_namespaced_with(client.clone(), &ApiResource::erase::<Network>(&())),
     }
 }
@@ -332,6 +335,34 @@ async fn keeps_an_agent_to_the_entry_of_its_node(server: &Server, admin: &Client
         refusal.contains("an agent may change the entry of its own node only"),
         "{refusal}"
     );
+    let addresses = api(&server.client(User::Agent("n1")).await, "Address");
+    let address = |node: &str| {
+        let spec = json!({
+            "network": "lan", "address": "10.88.0.5", "pod": "a", "interface": "net1", "container": "c", "node": node,
+        });
+        object("Address", "lan.10-88-0-5", &spec)
+    };
+    let refusal = wait_for("the policy of addresses is in force", async || {
+        let parameters = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let created = addresses.create(&parameters, &address("n2")).await;
+        created.err().map(|error| error.to_string())
+    })
+    .await;
+    assert!(
+        refusal.contains("an agent may change addresses of pods of its own node only"),
+        "{refusal}"
+    );
+    addresses
+        .create(&PostParams::default(), &address("n1"))
+        .await
+        .unwrap();
+    addresses
+        .delete("lan.10-88-0-5", &DeleteParams::default())
+        .await
+        .unwrap();
     // Its own entry, and its removal.
     let own = partitions
         .patch_status("good-0", &manager("n1"), &state("n1"))

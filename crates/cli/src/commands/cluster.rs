@@ -107,7 +107,7 @@ fn agent(args: &AgentArgs) -> Result<()> {
     run_agent(options, &stop).map_err(agent_error)
 }
 
-/// A kubeconfig that is absent or wrong is bad input, wherever its path comes from.
+/// A kubeconfig that is absent or wrong is bad input, also that of the environment.
 fn agent_error(error: AgentError) -> anyhow::Error {
     match error {
         AgentError::Configuration(_) => Usage(error.to_string()).into(),

@@ -18,6 +18,7 @@ use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain};
 use super::switch::{Made, Running, bring};
+use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
 use crate::devices::{self, DevicesConfig};
 use crate::kubelet::{Kubelet, Places, pod_cpus};
@@ -78,8 +79,14 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
             ended.clone(),
         ))
     });
+    let book = Book::new(client.clone(), options.node.clone());
+    let socket = options.root.join(addresses::SOCKET.trim_start_matches('/'));
+    let answering = tokio::spawn(addresses::serve(book, socket, ended.clone()));
     let mut agent = Agent::new(Cluster::new(client, options.node.clone()), options);
     agent.follow(ended).await;
+    if let Err(error) = answering.await {
+        tracing::error!("addresses: {error}");
+    }
     if let Some(plugin) = plugin
         && let Err(error) = plugin.await
     {

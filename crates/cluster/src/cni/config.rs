@@ -14,10 +14,13 @@ use serde_json::{Map, Value};
 use super::environment::Environment;
 use super::reply::{CniError, CniResult, ErrorCode};
 use super::version::VERSIONS;
+use crate::addresses::{self, NetworkName};
 
 /// Maximum length of a network configuration, octets.
 pub const INPUT_MAX: usize = 256 * 1024;
 
+/// Type of the IPAM section whose addresses the agent of the node gives.
+const OWN: &str = "quietwire";
 /// Directory of the sockets of memif and vhost-user ports.
 const SOCKET_DIRECTORY: &str = "/run/quietwire/cni";
 
@@ -62,7 +65,7 @@ pub struct NetworkConfig {
     /// Directory of the sockets of memif and vhost-user ports.
     #[serde(default = "socket_directory")]
     pub socket_directory: PathBuf,
-    /// Configuration of the IPAM plugin. Without one, the interface has no addresses beside those of `runtimeConfig`.
+    /// Source of addresses. Without one, the interface has no addresses beside those of `runtimeConfig`.
     #[serde(default, deserialize_with = "ipam")]
     pub ipam: Option<Ipam>,
     /// DNS settings for the result.
@@ -86,11 +89,22 @@ pub struct NetworkConfig {
     disable_gc: Option<bool>,
 }
 
-/// The IPAM plugin of a network.
+/// Source of the addresses of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ipam {
-    /// File name of the plugin.
-    pub plugin: String,
+pub enum Ipam {
+    /// An IPAM plugin with this file name.
+    Plugin(String),
+    /// The agent of the node, for the addresses of a `Network`.
+    Agent(OfAgent),
+}
+
+/// Addresses of a `Network` that the agent of the node gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfAgent {
+    /// The network.
+    pub(super) network: NetworkName,
+    /// Socket of the agent.
+    pub(super) socket: PathBuf,
 }
 
 /// A container's interface in a network.
@@ -124,6 +138,10 @@ fn socket_directory() -> PathBuf {
     SOCKET_DIRECTORY.into()
 }
 
+fn agent_socket() -> PathBuf {
+    addresses::SOCKET.into()
+}
+
 /// Reads the section of the IPAM plugin. An empty one is none, as other plugins have it.
 fn ipam<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ipam>, D::Error> {
     use serde::de::Error as _;
@@ -131,15 +149,43 @@ fn ipam<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ipam>, D::E
     if section.is_empty() {
         return Ok(None);
     }
+    if section.get("type").and_then(Value::as_str) == Some(OWN) {
+        let of_agent = of_agent(section);
+        return of_agent
+            .map(|it| Some(Ipam::Agent(it)))
+            .map_err(|problem| D::Error::custom(format!("ipam: {problem}")));
+    }
     match section.get("type").and_then(Value::as_str) {
-        Some(plugin) if is_file_name(plugin) => Ok(Some(Ipam {
-            plugin: plugin.to_owned(),
-        })),
+        Some(plugin) if is_file_name(plugin) => Ok(Some(Ipam::Plugin(plugin.to_owned()))),
         Some(plugin) => Err(D::Error::custom(format!(
             "ipam.type: '{plugin}' is not the name of a plugin"
         ))),
         None => Err(D::Error::custom("ipam.type: required but absent")),
     }
+}
+
+fn of_agent(section: Map<String, Value>) -> Result<OfAgent, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Section {
+        #[serde(rename = "type")]
+        _plugin: String,
+        network: NetworkName,
+        #[serde(default = "agent_socket")]
+        socket: PathBuf,
+    }
+    let section: Section =
+        serde_json::from_value(Value::Object(section)).map_err(|error| error.to_string())?;
+    if !section.socket.is_absolute() {
+        return Err(format!(
+            "socket: '{}' is not an absolute path",
+            section.socket.display()
+        ));
+    }
+    Ok(OfAgent {
+        network: section.network,
+        socket: section.socket,
+    })
 }
 
 impl NetworkConfig {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use quietwire_base::supervised::{Command as Process, Finished};
 use quietwire_base::{Deadline, find_program_in};
 
-use super::config::Ipam;
 use super::environment::{COMMAND, Command, Environment};
 use super::reply::{CniError, CniResult, ErrorCode};
 
@@ -15,16 +14,16 @@ use super::reply::{CniError, CniResult, ErrorCode};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the program of the plugin in `CNI_PATH`.
-fn program(ipam: &Ipam, environment: &Environment) -> Result<PathBuf, CniError> {
+fn program(plugin: &str, environment: &Environment) -> Result<PathBuf, CniError> {
     let mut directories = environment.path.iter();
     let found = directories
-        .find_map(|directory| find_program_in(Path::new("/"), directory.as_os_str(), &ipam.plugin));
+        .find_map(|directory| find_program_in(Path::new("/"), directory.as_os_str(), plugin));
     found.ok_or_else(|| {
         let path = environment.path.iter();
         let path: Vec<_> = path.map(|it| it.display().to_string()).collect();
         CniError::new(
             ErrorCode::InvalidConfig,
-            format!("IPAM plugin {} not found", ipam.plugin),
+            format!("IPAM plugin {plugin} not found"),
         )
         .with_details(format!("CNI_PATH is '{}'", path.join(":")))
     })
@@ -32,17 +31,17 @@ fn program(ipam: &Ipam, environment: &Environment) -> Result<PathBuf, CniError> 
 
 /// Calls the plugin with a command and the network configuration. The other variables are those of this process.
 fn call(
-    ipam: &Ipam,
+    plugin: &str,
     environment: &Environment,
     command: Command,
     input: &str,
 ) -> Result<String, CniError> {
-    let program = program(ipam, environment)?;
+    let program = program(plugin, environment)?;
     let process = Process::new("env")
         .arg(format!("{}={}", COMMAND, command.name()))
         .arg(&program);
     let failed = |what: String| {
-        let message = format!("IPAM plugin {}: {} failed", ipam.plugin, command.name());
+        let message = format!("IPAM plugin {plugin}: {} failed", command.name());
         CniError::new(ErrorCode::Io, message).with_details(what)
     };
     let finished = process
@@ -67,13 +66,13 @@ fn printed_error(finished: &Finished) -> Option<CniError> {
 /// # Errors
 /// Those of the plugin; [`ErrorCode::Decode`] for a result that is none.
 pub(super) fn add(
-    ipam: &Ipam,
+    plugin: &str,
     environment: &Environment,
     input: &str,
 ) -> Result<CniResult, CniError> {
-    let printed = call(ipam, environment, Command::Add, input)?;
+    let printed = call(plugin, environment, Command::Add, input)?;
     serde_json::from_str(&printed).map_err(|error| {
-        let message = format!("IPAM plugin {}: its result cannot be read", ipam.plugin);
+        let message = format!("IPAM plugin {plugin}: its result cannot be read");
         CniError::new(ErrorCode::Decode, message).with_details(error.to_string())
     })
 }
@@ -83,10 +82,10 @@ pub(super) fn add(
 /// # Errors
 /// Those of the plugin.
 pub(super) fn other(
-    ipam: &Ipam,
+    plugin: &str,
     environment: &Environment,
     command: Command,
     input: &str,
 ) -> Result<(), CniError> {
-    call(ipam, environment, command, input).map(drop)
+    call(plugin, environment, command, input).map(drop)
 }

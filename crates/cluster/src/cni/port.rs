@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The port of an attachment: its name, URI and socket.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use quietwire_packet::MacAddress;
 use quietwire_switch::config::AddPort;
 use quietwire_switch::config::bridging::BridgingSetting;
-use sha2::{Digest, Sha256};
 
 use super::config::{NetworkConfig, PortKind};
 use super::environment::Environment;
+use crate::hash::hash;
 
 /// Octets of the hash in the prefix of a network's ports, and in the rest of a port's name. With its letter a name has 15 characters, as the
 /// kernel permits for an interface.
@@ -19,33 +18,13 @@ const ATTACHMENT_OCTETS: usize = 5;
 
 /// Returns the prefix of the names of a network's ports.
 pub(super) fn prefix(network: &str) -> String {
-    let mut name = "c".to_owned();
-    push_hash(&mut name, &[network], NETWORK_OCTETS);
-    name
+    format!("c{}", hash(&[network], NETWORK_OCTETS))
 }
 
 /// Returns the name of the port of a container's interface in a network.
 pub(super) fn name(network: &str, container_id: &str, interface: &str) -> String {
-    let mut name = prefix(network);
-    push_hash(
-        &mut name,
-        &[network, container_id, interface],
-        ATTACHMENT_OCTETS,
-    );
-    name
-}
-
-/// Appends the first octets of the hash of words that contain no zero.
-fn push_hash(to: &mut String, words: &[&str], octets: usize) {
-    let mut hash = Sha256::new();
-    for word in words {
-        hash.update(word);
-        hash.update([0]);
-    }
-    for octet in hash.finalize().iter().take(octets) {
-        // Writing to a string cannot fail.
-        let _ = write!(to, "{octet:02x}");
-    }
+    let attachment = hash(&[network, container_id, interface], ATTACHMENT_OCTETS);
+    format!("{}{attachment}", prefix(network))
 }
 
 /// Returns the directory of a port's socket, if its kind has one.

@@ -119,6 +119,42 @@ impl Rig {
 const ADDRESS: &str = r#"echo '{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["10.0.0.1"]}}'"#;
 
 #[test]
+fn addresses_of_a_network_require_a_pod_and_an_agent() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    let socket = rig.path().join("absent.sock");
+    let more = |network: &str| json!({ "ipam": { "type": "quietwire", "network": network, "socket": socket } });
+    let error = NetworkConfig::parse(&rig.config(&more("lan"))).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains("'lan' is not NAMESPACE/NAME of a Network"),
+        "{message}"
+    );
+
+    let more = more("apps/lan");
+    let error = rig.call("ADD", &more, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidEnvironment as u64);
+    assert!(error.to_string().contains("K8S_POD_NAMESPACE"), "{error}");
+
+    let pod = ["K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID"];
+    let environment = Environment {
+        arguments: pod.map(|name| (name.to_owned(), "apps".to_owned())).into(),
+        ..rig.environment("ADD")
+    };
+    let input = rig.config(&more);
+    let config = NetworkConfig::parse(&input).unwrap();
+    let error = execute(&environment, &config, &input, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::TryAgain as u64);
+    assert!(switch.ports.borrow().is_empty());
+
+    // The addresses are removed with the pod, so that the end of a pod waits for no agent.
+    rig.call("DEL", &more, &switch).unwrap();
+    let error = rig.call("STATUS", &more, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotAvailable as u64);
+    assert_eq!(rig.calls(), "");
+}
+
+#[test]
 fn an_attachment_is_a_port_that_del_removes() {
     let rig = Rig::new(ADDRESS);
     let switch = FakeSwitch::default();

@@ -6,13 +6,14 @@ use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 
+use ipnet::IpNet;
 use quietwire_packet::MacAddress;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
 use super::environment::{Command, Environment};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
 use super::running::Switch;
-use super::{delegate, device_info, interface, port};
+use super::{delegate, device_info, interface, of_agent, port};
 
 /// Mode of the directory of a port's socket. The socket itself is accessible to its owner only.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -65,11 +66,44 @@ impl Call<'_> {
         )
     }
 
-    /// Calls the IPAM plugin, if the network has one.
+    /// Calls the IPAM plugin or the agent, if the network has one.
     fn ipam(&self, command: Command) -> Result<(), CniError> {
         match &self.config.ipam {
-            Some(ipam) => delegate::other(ipam, self.environment, command, self.input),
+            Some(Ipam::Plugin(plugin)) => {
+                delegate::other(plugin, self.environment, command, self.input)
+            }
+            Some(Ipam::Agent(agent)) => {
+                let valid = self.config.valid_attachments.as_deref().unwrap_or_default();
+                of_agent::other(agent, self.environment, command, valid)
+            }
             None => Ok(()),
+        }
+    }
+
+    /// Asks for addresses and routes. Returns them and the MAC address that is reserved with them.
+    fn given(&self) -> Result<(CniResult, Option<MacAddress>), CniError> {
+        let requested = || self.config.requested_ips();
+        match &self.config.ipam {
+            Some(Ipam::Plugin(plugin)) => {
+                let given = delegate::add(plugin, self.environment, self.input)?;
+                Ok((given, None))
+            }
+            Some(Ipam::Agent(agent)) => {
+                let requested = requested()?.iter().map(IpNet::addr).collect();
+                of_agent::add(agent, self.environment, requested)
+            }
+            None => {
+                let ips = requested()?.into_iter().map(|address| Ip {
+                    address,
+                    gateway: None,
+                    interface: None,
+                });
+                let given = CniResult {
+                    ips: ips.collect(),
+                    ..CniResult::default()
+                };
+                Ok((given, None))
+            }
         }
     }
 
@@ -83,27 +117,14 @@ impl Call<'_> {
             return Err(CniError::new(ErrorCode::InvalidConfig, what));
         }
         let mac = self.config.mac(self.environment)?;
-        let Some(ipam) = &self.config.ipam else {
-            let addresses = self.config.requested_ips()?.into_iter().map(|address| Ip {
-                address,
-                gateway: None,
-                interface: None,
-            });
-            let given = CniResult {
-                ips: addresses.collect(),
-                ..CniResult::default()
-            };
-            return self.attach(switch, mac, given);
-        };
-        let given = delegate::add(ipam, self.environment, self.input)?;
-        self.attach(switch, mac, given)
-            .map_err(|error| self.release(ipam, error))
+        let (given, reserved) = self.given()?;
+        self.attach(switch, mac.or(reserved), given)
+            .map_err(|error| self.release(error))
     }
 
     /// Gives addresses back after a failure.
-    fn release(&self, ipam: &Ipam, error: CniError) -> CniError {
-        let released = delegate::other(ipam, self.environment, Command::Del, self.input);
-        match released {
+    fn release(&self, error: CniError) -> CniError {
+        match self.ipam(Command::Del) {
             Ok(()) => error,
             Err(left) => {
                 let both = format!("{error}; the addresses are not released: {left}");

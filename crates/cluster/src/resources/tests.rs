@@ -25,6 +25,7 @@ fn definitions_have_names_versions_and_a_status_of_their_own() {
         (&definitions()[0], "nodepartitions", false, true),
         (&definitions()[1], "dataplanes", false, true),
         (&definitions()[2], "networks", true, false),
+        (&definitions()[3], "addresses", true, false),
     ] {
         assert_eq!(
             definition.metadata.name.as_deref(),
@@ -136,7 +137,7 @@ fn every_validation_rule_has_a_message() {
             );
         }
     });
-    assert_eq!(rules, 13);
+    assert_eq!(rules, 14);
 }
 
 #[test]
@@ -210,13 +211,17 @@ fn resources_in_the_guide_have_known_keys() {
                 let read: DataPlane = serde_json::from_value(shown.clone()).unwrap();
                 serde_json::to_value(read).unwrap()
             }
+            Some("Network") => {
+                let read: Network = serde_json::from_value(shown.clone()).unwrap();
+                serde_json::to_value(read).unwrap()
+            }
             _ => continue,
         };
         kinds.push(shown["kind"].clone());
         let unknown = missing(&shown["spec"], &read["spec"], "spec");
         assert!(unknown.is_empty(), "{unknown:?}");
     }
-    assert_eq!(kinds, ["NodePartition", "DataPlane"]);
+    assert_eq!(kinds, ["NodePartition", "DataPlane", "Network"]);
 }
 
 /// Returns the paths of values that were lost or changed.

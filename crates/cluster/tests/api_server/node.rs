@@ -3,24 +3,30 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use quietwire_cluster::agent::{AgentError, AgentOptions, run};
 use quietwire_cluster::kubelet::Places;
 use quietwire_cluster::resources::NodeStatus;
 use quietwire_host::machines;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::server::{Server, User, wait_for};
 use super::{api, object};
 
 const NODE: &str = "n1";
+/// Time for a reply of the agent.
+const REPLY: Duration = Duration::from_secs(60);
 const GOVERNOR: &str = "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
 const CONFIGURATION: &str = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n\
     cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nreservedSystemCPUs: \"0,3\"\n";
@@ -161,6 +167,8 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
     fs::write(&governor, "performance").unwrap();
     reaches(&partitions, &in_force).await;
 
+    pods_have_addresses(admin, &root.join("run/quietwire/addresses/agent.sock")).await;
+
     // The partition stays when the agent ends. The next agent knows it.
     agent.end();
     assert_eq!(fs::read_to_string(&governor).unwrap().trim(), "performance");
@@ -176,4 +184,56 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
     .await;
     assert_eq!(settings(root), before);
     agent.end();
+}
+
+/// Sends a request for addresses to the agent, as the CNI plugin does.
+fn ask(socket: &Path, request: &Value) -> Value {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(REPLY)).unwrap();
+    stream.write_all(request.to_string().as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    serde_json::from_str(&reply).unwrap()
+}
+
+async fn pods_have_addresses(admin: &Client, socket: &Path) {
+    // Two pods, and no more.
+    let spec = json!({ "bridge": "lan", "ranges": [{ "subnet": "10.99.0.0/30" }] });
+    let network = object("Network", "small", &spec);
+    let networks = api(admin, "Network");
+    networks
+        .create(&PostParams::default(), &network)
+        .await
+        .unwrap();
+    let add = |pod: &str, container: &str| {
+        let holder = json!({
+            "namespace": "default", "pod": pod, "uid": format!("uid-of-{pod}"), "container": container,
+            "interface": "net1",
+        });
+        let request = json!({ "command": "add", "network": "default/small", "holder": holder, "requested": [] });
+        ask(socket, &request)
+    };
+    let given = |reply: &Value| reply["given"]["ips"][0][0].as_str().map(str::to_owned);
+    let (first, second) = (given(&add("a", "c1")), given(&add("b", "c2")));
+    assert!(
+        first.is_some() && second.is_some() && first != second,
+        "{first:?}, {second:?}"
+    );
+    let third = add("c", "c3");
+    assert_eq!(third["refused"]["is_temporary"], true, "{third}");
+    // A new sandbox of the same pod keeps the address.
+    assert_eq!(given(&add("a", "c4")), first);
+    let addresses = api(admin, "Address");
+    let all = addresses.list(&ListParams::default()).await.unwrap();
+    assert_eq!(all.items.len(), 2);
+    for container in ["c4", "c2"] {
+        let request = json!({
+            "command": "del", "network": "default/small", "container": container, "interface": "net1",
+        });
+        let reply = ask(socket, &request);
+        assert!(reply["given"].is_object(), "{reply}");
+    }
+    let all = addresses.list(&ListParams::default()).await.unwrap();
+    assert!(all.items.is_empty(), "{:?}", all.items);
 }

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Addresses of a network in an API server in memory.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use quietwire_base::wait_until;
+use serde_json::{Value, json};
+
+use super::book::BookError;
+use super::*;
+use crate::runtime;
+use crate::simulated::Simulated;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const ADDRESSES: &str = "addresses";
+
+fn lan() -> NetworkName {
+    "apps/lan".parse().unwrap()
+}
+
+fn holder(pod: &str, container: &str) -> Holder {
+    Holder {
+        namespace: "apps".to_owned(),
+        pod: pod.to_owned(),
+        uid: format!("uid-of-{pod}"),
+        container: container.to_owned(),
+        interface: "net1".to_owned(),
+    }
+}
+
+fn add(pod: &str, container: &str, requested: &[&str]) -> Request {
+    Request::Add {
+        network: lan(),
+        holder: holder(pod, container),
+        requested: requested.iter().map(|it| it.parse().unwrap()).collect(),
+    }
+}
+
+fn del(container: &str) -> Request {
+    Request::Del {
+        network: lan(),
+        container: container.to_owned(),
+        interface: "net1".to_owned(),
+    }
+}
+
+/// An API server with a network.
+fn server(ranges: &Value) -> Simulated {
+    let server = Simulated::default();
+    let network = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "Network",
+        "metadata": { "namespace": "apps", "name": "lan", "uid": "of-lan" },
+        "spec": {
+            "bridge": "lan", "ranges": ranges,
+            "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }],
+        },
+    });
+    server.put("networks", &network);
+    server
+}
+
+fn book(server: &Simulated, node: &str) -> Book {
+    Book::new(server.client(), node.to_owned())
+}
+
+fn addresses(given: &Given) -> Vec<String> {
+    given.ips.iter().map(|(net, _)| net.to_string()).collect()
+}
+
+/// Returns the addresses in the API server.
+fn present(server: &Simulated) -> BTreeSet<String> {
+    let all = server.all(ADDRESSES);
+    let text = |object: &Value| object["spec"]["address"].as_str().unwrap().to_owned();
+    all.iter().map(text).collect()
+}
+
+/// Returns the verbs of requests for addresses and their resources, as a role has them.
+pub(crate) fn requests() -> BTreeSet<(String, String)> {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    let book = book(&server, "n1");
+    runtime().unwrap().block_on(async {
+        for request in [add("a", "c1", &[]), add("a", "c2", &[]), del("c2")] {
+            book.answer(&request).await.unwrap();
+        }
+    });
+    server.requests().into_iter().collect()
+}
+
+#[test]
+fn a_pod_has_one_address_of_each_family_that_no_other_has() {
+    let server = server(&json!([
+        { "subnet": "10.66.0.0/24", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" },
+    ]));
+    let (first, second) = (book(&server, "n1"), book(&server, "n2"));
+    runtime().unwrap().block_on(async {
+        let mut found = BTreeSet::new();
+        for number in 0..40 {
+            let book = if number % 2 == 0 { &first } else { &second };
+            let request = add(&format!("pod-{number}"), &format!("c{number}"), &[]);
+            let given = book.answer(&request).await.unwrap();
+            assert_eq!(given.ips.len(), 2, "{given:?}");
+            assert!(given.ips[0].0.addr().is_ipv4() && given.ips[1].0.addr().is_ipv6());
+            let gateway: IpAddr = "10.66.0.1".parse().unwrap();
+            assert_eq!((given.ips[0].1, given.ips[1].1), (Some(gateway), None));
+            for address in addresses(&given) {
+                assert!(found.insert(address.clone()), "{address} twice");
+            }
+        }
+        assert_eq!(present(&server).len(), 80);
+        let all = server.all(ADDRESSES);
+        let object = &all[0];
+        let owner = &object["metadata"]["ownerReferences"][0];
+        assert_eq!(
+            (&owner["kind"], &owner["apiVersion"]),
+            (&json!("Pod"), &json!("v1"))
+        );
+        let pod = object["spec"]["pod"].as_str().unwrap();
+        assert_eq!(owner["uid"], json!(format!("uid-of-{pod}")));
+    });
+}
+
+#[test]
+fn addresses_are_taken_back_and_kept_by_a_pod_whose_sandbox_is_made_again() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/29" }]));
+    let (book, other) = (book(&server, "n1"), book(&server, "n2"));
+    runtime().unwrap().block_on(async {
+        let given = book.answer(&add("a", "c1", &[])).await.unwrap();
+        let again = book.answer(&add("a", "c2", &[])).await.unwrap();
+        assert_eq!(again, given);
+        assert_eq!(present(&server).len(), 1);
+        // The end of the former container takes nothing from the present one.
+        book.answer(&del("c1")).await.unwrap();
+        assert_eq!(present(&server).len(), 1);
+        book.answer(&del("c2")).await.unwrap();
+        book.answer(&del("c2")).await.unwrap();
+        assert!(present(&server).is_empty());
+
+        // Six addresses, and no seventh.
+        for number in 0..6 {
+            let request = add(&format!("b{number}"), &format!("d{number}"), &[]);
+            book.answer(&request).await.unwrap();
+        }
+        let error = book.answer(&add("c", "e", &[])).await.unwrap_err();
+        assert!(error.is_temporary());
+        assert_eq!(
+            error.to_string(),
+            "Network 'apps/lan': the network has no free address"
+        );
+        // The runtime lists the valid containers.
+        let valid = vec![("d1".to_owned(), "net1".to_owned())];
+        let gc = Request::Gc {
+            network: lan(),
+            valid,
+        };
+        // Those of other nodes stay.
+        other.answer(&gc).await.unwrap();
+        assert_eq!(present(&server).len(), 6);
+        book.answer(&gc).await.unwrap();
+        assert_eq!(present(&server).len(), 1);
+    });
+}
+
+#[test]
+fn requested_and_reserved_addresses_are_given_to_their_pods_only() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    let book = book(&server, "n1");
+    runtime().unwrap().block_on(async {
+        let given = book.answer(&add("db", "c1", &[])).await.unwrap();
+        assert_eq!(addresses(&given), ["10.66.0.20/24"]);
+        assert_eq!(given.mac.as_deref(), Some("02:00:00:00:00:01"));
+        let given = book.answer(&add("a", "c2", &["10.66.0.7"])).await.unwrap();
+        assert_eq!(addresses(&given), ["10.66.0.7/24"]);
+        for (requested, message) in [
+            ("10.66.0.7", "another pod has 10.66.0.7"),
+            ("10.66.0.20", "10.66.0.20 is reserved for pod 'db'"),
+            (
+                "10.67.0.7",
+                "no subnet of the network has 10.67.0.7 for pods",
+            ),
+        ] {
+            // An address that is free beside it is not kept.
+            let request = add("b", "c3", &["10.66.0.8", requested]);
+            let error = book.answer(&request).await.unwrap_err();
+            assert_eq!(error.to_string(), format!("Network 'apps/lan': {message}"));
+            let all = present(&server);
+            assert_eq!(all, ["10.66.0.20", "10.66.0.7"].map(str::to_owned).into());
+        }
+        let Request::Add { mut holder, .. } = add("a", "c4", &[]) else {
+            unreachable!()
+        };
+        holder.namespace = "other".to_owned();
+        let request = Request::Add {
+            network: lan(),
+            holder,
+            requested: Vec::new(),
+        };
+        let error = book.answer(&request).await.unwrap_err();
+        assert!(matches!(error, BookError::Namespace { .. }), "{error}");
+    });
+}
+
+#[test]
+fn the_agent_answers_at_its_socket_to_root_only() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("addresses/agent.sock");
+    let unreachable = ask(&socket, &del("c1")).unwrap_err();
+    assert!(unreachable.is_temporary(), "{unreachable}");
+
+    let agent = Agent::start(&server, &socket);
+    let mode = socket.parent().unwrap().metadata().unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o700);
+    let given = ask(&socket, &add("db", "c1", &[])).unwrap();
+    assert_eq!(addresses(&given), ["10.66.0.20/24"]);
+    let refused = ask(&socket, &add("a", "c2", &["10.66.0.20"])).unwrap_err();
+    assert!(!refused.is_temporary());
+    assert_eq!(
+        refused.to_string(),
+        "Network 'apps/lan': 10.66.0.20 is reserved for pod 'db'"
+    );
+    server.set_away(true);
+    let status = Request::Status { network: lan() };
+    assert!(ask(&socket, &status).unwrap_err().is_temporary());
+    server.set_away(false);
+    ask(&socket, &status).unwrap();
+    agent.end();
+    assert!(!socket.exists());
+}
+
+/// The agent's side of the requests, in a thread of its own.
+struct Agent {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Agent {
+    fn start(server: &Simulated, socket: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (server, flag, at) = (server.clone(), Arc::clone(&stop), socket.to_owned());
+        let thread = thread::spawn(move || answer(&server, at, &flag));
+        let is_there = || socket.exists();
+        assert!(wait_until(DEADLINE, is_there));
+        Self { stop, thread }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+fn answer(server: &Simulated, socket: PathBuf, stop: &Arc<AtomicBool>) {
+    runtime().unwrap().block_on(async {
+        let ended = crate::connection::ended(stop);
+        serve(book(server, "n1"), socket, ended).await;
+    });
+}
