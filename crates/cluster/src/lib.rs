@@ -7,6 +7,8 @@
 mod addresses;
 pub mod agent;
 pub mod beside;
+#[cfg(test)]
+mod chart;
 pub mod cni;
 mod connection;
 pub mod devices;

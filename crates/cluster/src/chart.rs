@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Helm chart of the package installs what kustomize installs. Its templates use few of Helm's functions, which are rendered here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+const TEMPLATES: [&str; 5] = [
+    "agent.yaml",
+    "controller.yaml",
+    "devices.yaml",
+    "policy.yaml",
+    "rbac.yaml",
+];
+
+fn package(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../packaging/kubernetes")
+        .join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(package(path)).unwrap()
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let documents = documents.into_iter();
+    documents.filter(|document| !document.is_null()).collect()
+}
+
+fn values() -> Value {
+    serde_saphyr::from_str(&read("chart/values.yaml")).unwrap()
+}
+
+/// Renders templates with values, and notes which values they use.
+struct Renderer {
+    values: Value,
+    namespace: &'static str,
+    used: BTreeSet<String>,
+}
+
+impl Renderer {
+    fn new(values: Value, namespace: &'static str) -> Self {
+        Self {
+            values,
+            namespace,
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the value of `.Values.a.b` or `.Release.Namespace`.
+    fn value(&mut self, name: &str) -> Value {
+        if name == ".Release.Namespace" {
+            return json!(self.namespace);
+        }
+        let path = name.strip_prefix(".Values.").unwrap();
+        self.used.insert(path.to_owned());
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let value = self.values.pointer(&pointer);
+        value
+            .unwrap_or_else(|| panic!("values.yaml has no {path}"))
+            .clone()
+    }
+
+    fn text(&mut self, name: &str) -> String {
+        self.value(name).as_str().unwrap().to_owned()
+    }
+
+    /// Renders a line that is an action as a whole: the value on lines of its own, with a number of spaces before each.
+    fn block(&mut self, action: &str) -> String {
+        let (source, width) = action.split_once(" | nindent ").unwrap();
+        let spaces = " ".repeat(width.parse().unwrap());
+        let text = match source.strip_prefix("toYaml ") {
+            // JSON is YAML.
+            Some(name) => self.value(name).to_string(),
+            None => self.text(source),
+        };
+        let lines = text.lines();
+        lines.map(|line| format!("{spaces}{line}\n")).collect()
+    }
+
+    /// Renders actions within a line.
+    fn line(&mut self, line: &str) -> String {
+        let mut pieces = line.split("{{ ");
+        let mut rendered = pieces.next().unwrap().to_owned();
+        for piece in pieces {
+            let (name, rest) = piece.split_once(" }}").unwrap();
+            rendered.push_str(&self.text(name));
+            rendered.push_str(rest);
+        }
+        rendered + "\n"
+    }
+
+    fn render(&mut self, template: &str) -> String {
+        let mut rendered = String::new();
+        let mut conditions: Vec<bool> = Vec::new();
+        for line in template.lines() {
+            let action = line.trim_start().strip_prefix("{{- ");
+            let action = action.map(|rest| rest.strip_suffix(" }}").unwrap());
+            let is_rendered = conditions.iter().all(|holds| *holds);
+            match action {
+                Some("end") => assert!(conditions.pop().is_some(), "end without if"),
+                Some(action) if action.starts_with("if ") => {
+                    let value = self.value(&action[3..]);
+                    conditions.push(value != json!(false) && value != json!([]));
+                }
+                _ if !is_rendered => {}
+                Some(action) => rendered.push_str(&self.block(action)),
+                None => rendered.push_str(&self.line(line)),
+            }
+        }
+        assert!(conditions.is_empty(), "if without end");
+        rendered
+    }
+}
+
+#[test]
+fn the_chart_installs_what_kustomize_installs() {
+    let mut renderer = Renderer::new(values(), "quietwire");
+    for file in TEMPLATES {
+        let rendered = renderer.render(&read(&format!("chart/templates/{file}")));
+        let base = documents(&read(&format!("base/{file}")));
+        assert_eq!(documents(&rendered), base, "{file}");
+    }
+    let listed = fs::read_dir(package("chart/templates")).unwrap();
+    let listed: BTreeSet<String> = listed
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(listed, TEMPLATES.map(str::to_owned).into());
+    assert_eq!(read("chart/crds/crds.yaml"), read("base/crds.yaml"));
+}
+
+#[test]
+fn values_of_the_chart_have_an_effect() {
+    let mut values = values();
+    values["image"] = json!("registry.example/quietwire:1");
+    values["imagePullSecrets"] = json!([{ "name": "registry" }]);
+    values["devices"] = json!("[[resource]]\nname = \"memif\"\n");
+    values["agent"]["tolerations"] = json!([{ "operator": "Exists" }]);
+    values["agent"]["nodeSelector"] = json!({ "role": "edge" });
+    values["controller"]["enabled"] = json!(false);
+    let mut renderer = Renderer::new(values, "other");
+    let mut render =
+        |file: &str| documents(&renderer.render(&read(&format!("chart/templates/{file}"))));
+    let agent = &render("agent.yaml")[0];
+    let pod = &agent["spec"]["template"]["spec"];
+    assert_eq!(agent["metadata"]["namespace"], "other");
+    assert_eq!(
+        pod["containers"][0]["image"],
+        "registry.example/quietwire:1"
+    );
+    assert_eq!(pod["imagePullSecrets"], json!([{ "name": "registry" }]));
+    assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]));
+    assert_eq!(pod["nodeSelector"], json!({ "role": "edge" }));
+    let devices = &render("devices.yaml")[0]["data"]["devices.toml"];
+    assert_eq!(devices, "[[resource]]\nname = \"memif\"\n");
+    let condition = &render("policy.yaml")[0]["spec"]["matchConditions"][0]["expression"];
+    let user = "request.userInfo.username == 'system:serviceaccount:other:quietwire-agent'";
+    assert_eq!(condition, user);
+    assert!(render("controller.yaml").is_empty());
+}
+
+/// Collects the names of values that are not objects with names of their own.
+fn names(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+    // Objects that a pod has as they are.
+    let is_whole = ["nodeSelector", "resources"]
+        .iter()
+        .any(|name| path.ends_with(name));
+    match value.as_object() {
+        Some(fields) if !is_whole => {
+            for (name, value) in fields {
+                let path = match path {
+                    "" => name.clone(),
+                    path => format!("{path}.{name}"),
+                };
+                names(value, &path, into);
+            }
+        }
+        _ => {
+            into.insert(path.to_owned());
+        }
+    }
+}
+
+#[test]
+fn every_value_of_the_chart_is_used_and_documented() {
+    let mut renderer = Renderer::new(values(), "quietwire");
+    for file in TEMPLATES {
+        renderer.render(&read(&format!("chart/templates/{file}")));
+    }
+    let mut all = BTreeSet::new();
+    names(&values(), "", &mut all);
+    assert_eq!(renderer.used, all);
+    let text = read("chart/values.yaml");
+    let lines: Vec<&str> = text.lines().collect();
+    for name in &all {
+        let key = format!("{}:", name.rsplit('.').next().unwrap());
+        let mut places = lines
+            .windows(2)
+            .filter(|pair| pair[1].trim_start().starts_with(&key));
+        assert!(
+            places.all(|pair| pair[0].trim_start().starts_with("# ")),
+            "{name} has no comment"
+        );
+    }
+    let chart: Value = serde_saphyr::from_str(&read("chart/Chart.yaml")).unwrap();
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}
