@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build image clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ clib: setup ## Build the C library of the classifier and the tracker into target
 
 deb: build clib ## Build the Debian package into target/deb
 	@scripts/build-deb
+
+image: build ## Build the container image into target/image (needs buildah, mmdebstrap and root)
+	@scripts/build-image
 
 demo: build ## Run the noisy-neighbours study and write its page into results/
 	@mkdir -p $(RESULTS)
