@@ -4,6 +4,7 @@
 
 mod api;
 mod decide;
+mod export;
 mod machine;
 mod marker;
 mod rollout;
@@ -13,6 +14,7 @@ mod switch;
 #[cfg(test)]
 mod tests;
 
+pub use export::Exports;
 pub use machine::{Machine, MachineError};
 pub use run::{AgentOptions, run};
 

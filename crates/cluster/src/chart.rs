@@ -141,6 +141,8 @@ fn values_of_the_chart_have_an_effect() {
     values["devices"] = json!("[[resource]]\nname = \"memif\"\n");
     values["agent"]["tolerations"] = json!([{ "operator": "Exists" }]);
     values["agent"]["nodeSelector"] = json!({ "role": "edge" });
+    values["agent"]["nodeResourceTopology"] = json!(true);
+    values["agent"]["nodeFeature"] = json!(true);
     values["controller"]["enabled"] = json!(false);
     let mut renderer = Renderer::new(values, "other");
     let mut render =
@@ -155,6 +157,9 @@ fn values_of_the_chart_have_an_effect() {
     assert_eq!(pod["imagePullSecrets"], json!([{ "name": "registry" }]));
     assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]));
     assert_eq!(pod["nodeSelector"], json!({ "role": "edge" }));
+    let arguments = pod["containers"][0]["args"].as_array().unwrap();
+    let last = &arguments[arguments.len() - 2..];
+    assert_eq!(last, ["--node-resource-topology", "--node-feature"]);
     let devices = &render("devices.yaml")[0]["data"]["devices.toml"];
     assert_eq!(devices, "[[resource]]\nname = \"memif\"\n");
     let condition = &render("policy.yaml")[0]["spec"]["matchConditions"][0]["expression"];

@@ -27,12 +27,16 @@ pub mod services;
 mod tests;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use claims::{Claim, claims};
 pub use configuration::{Configuration, STATIC, STRICT};
 pub use cpu_state::CpuManagerState;
 pub use file::KubeletFileError;
 pub use pod_resources::{PodCpus, PodResourcesError, pod_cpus};
+
+/// Time for a reply of the pod-resources service.
+const REPLY: Duration = Duration::from_secs(5);
 
 /// Places of kubelet's files and sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,5 +88,24 @@ impl Kubelet {
             cpu_state,
             claims,
         })
+    }
+
+    /// Asks the pod-resources service and reads the files. Without a reply, containers are known by the UIDs of their pods only.
+    ///
+    /// # Errors
+    /// The problem: a file cannot be read or parsed.
+    pub async fn observe(places: &Places) -> Result<Self, String> {
+        let pods = match pod_cpus(&places.pod_resources, REPLY).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                // The state file has the CPUs as well, without names of pods.
+                tracing::debug!("{error}");
+                Vec::new()
+            }
+        };
+        let places = places.clone();
+        let read = tokio::task::spawn_blocking(move || Self::read(&places, &pods)).await;
+        let read = read.map_err(|error| error.to_string())?;
+        read.map_err(|error| error.to_string())
     }
 }

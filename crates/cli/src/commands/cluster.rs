@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use quietwire_cluster::agent::{AgentError, AgentOptions, run as run_agent};
+use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run as run_agent};
 use quietwire_cluster::devices::DevicesConfig;
 use quietwire_cluster::kubelet::Places;
 use quietwire_cluster::networks::{ControllerOptions, run as run_controller};
@@ -65,6 +65,12 @@ struct AgentArgs {
     /// Resources of the device plugin (TOML). Default: no device plugin.
     #[arg(long, value_name = "FILE")]
     devices: Option<PathBuf>,
+    /// Show CPUs of NUMA nodes to schedulers as a NodeResourceTopology.
+    #[arg(long)]
+    node_resource_topology: bool,
+    /// Show features of the machine to Node Feature Discovery as a NodeFeature.
+    #[arg(long)]
+    node_feature: bool,
 }
 
 pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
@@ -103,6 +109,10 @@ fn agent(args: &AgentArgs) -> Result<()> {
             ..Places::default()
         },
         devices,
+        exports: Exports {
+            topology: args.node_resource_topology,
+            features: args.node_feature,
+        },
     };
     run_agent(options, &stop).map_err(agent_error)
 }

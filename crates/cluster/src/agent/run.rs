@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::api::Cluster;
 use super::decide::{Selected, Step, decide, selected};
+use super::export::{self, Exporter, Exports};
 use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
@@ -21,7 +22,7 @@ use super::switch::{Made, Running, bring};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
 use crate::devices::{self, DevicesConfig};
-use crate::kubelet::{Kubelet, Places, pod_cpus};
+use crate::kubelet::{Kubelet, Places};
 use crate::resources::{
     DataPlane, DataPlaneSpec, NodePartition, NodeStatus, Phase, RejectedChange, SwitchStatus, now,
 };
@@ -34,8 +35,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LABELS: Duration = Duration::from_secs(60);
 /// Pause before a change that failed is tried again.
 const RETRY: Duration = Duration::from_secs(60);
-/// Time for a reply of kubelet.
-const KUBELET: Duration = Duration::from_secs(5);
 /// File with what the agent has made in the switch, below the root directory.
 const MADE: &str = "run/quietwire/agent/data-plane.json";
 
@@ -54,6 +53,8 @@ pub struct AgentOptions {
     pub places: Places,
     /// Resources of the device plugin. `None`: no device plugin.
     pub devices: Option<DevicesConfig>,
+    /// Objects for schedulers and Node Feature Discovery.
+    pub exports: Exports,
 }
 
 /// Runs the agent until `stop` becomes true. The partition stays applied then.
@@ -79,6 +80,11 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
             ended.clone(),
         ))
     });
+    let exporting = (!options.exports.is_empty()).then(|| {
+        let exporter = Exporter::new(client.clone(), options.node.clone(), options.exports);
+        let (root, places) = (options.root.clone(), options.places.clone());
+        tokio::spawn(export::serve(exporter, root, places, ended.clone()))
+    });
     let book = Book::new(client.clone(), options.node.clone());
     let socket = options.root.join(addresses::SOCKET.trim_start_matches('/'));
     let answering = tokio::spawn(addresses::serve(book, socket, ended.clone()));
@@ -86,6 +92,11 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
     agent.follow(ended).await;
     if let Err(error) = answering.await {
         tracing::error!("addresses: {error}");
+    }
+    if let Some(exporting) = exporting
+        && let Err(error) = exporting.await
+    {
+        tracing::error!("node topology and features: {error}");
     }
     if let Some(plugin) = plugin
         && let Err(error) = plugin.await
@@ -327,7 +338,7 @@ impl Agent {
 
     /// Makes the next step for the resource that the node follows, and returns the state.
     async fn advance(&mut self, partition: &NodePartition) -> Result<NodeStatus, PassError> {
-        let kubelet = self.kubelet().await;
+        let kubelet = Kubelet::observe(&self.places).await;
         let resource = partition.clone();
         let step = self.on_machine(move |machine| {
             let kubelet = kubelet.as_ref().map_err(String::as_str);
@@ -404,22 +415,6 @@ impl Agent {
         };
         self.retry = Some((marker, Instant::now() + RETRY, status.clone()));
         Ok(status)
-    }
-
-    /// Reads what kubelet leaves.
-    async fn kubelet(&self) -> Result<Kubelet, String> {
-        let pods = match pod_cpus(&self.places.pod_resources, KUBELET).await {
-            Ok(pods) => pods,
-            Err(error) => {
-                // The state file has the CPUs as well, without names of pods.
-                tracing::debug!("{error}");
-                Vec::new()
-            }
-        };
-        let places = self.places.clone();
-        let read = tokio::task::spawn_blocking(move || Kubelet::read(&places, &pods)).await;
-        let read = read.map_err(|error| error.to_string())?;
-        read.map_err(|error| error.to_string())
     }
 
     /// Returns the state of the node that a resource has.

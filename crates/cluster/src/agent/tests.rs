@@ -137,6 +137,7 @@ impl Rig {
             control_socket: self.root.path().join("absent.sock"),
             places: self.places(),
             devices: None,
+            exports: Exports::default(),
         };
         Agent::new(Cluster::new(self.client(), "n1".to_owned()), options)
     }
@@ -235,6 +236,7 @@ fn the_cluster_role_has_exactly_the_verbs_of_the_requests() {
     }
     let mut needed = rig.requests.lock().unwrap().clone();
     needed.extend(crate::addresses::tests::requests());
+    needed.extend(super::export::tests::requests());
     assert_eq!(needed, allowed);
 }
 

@@ -26,6 +26,8 @@ pub struct Configuration {
     pub reserved: CpuList,
     /// Policy of the topology manager.
     pub topology_manager_policy: String,
+    /// What the topology manager places together: `container` or `pod`.
+    pub topology_manager_scope: String,
     /// Policy of the memory manager.
     pub memory_manager_policy: String,
 }
@@ -42,6 +44,8 @@ struct File {
     reserved_system_cpus: Option<String>,
     #[serde(default)]
     topology_manager_policy: Option<String>,
+    #[serde(default)]
+    topology_manager_scope: Option<String>,
     #[serde(default)]
     memory_manager_policy: Option<String>,
 }
@@ -79,6 +83,10 @@ impl Configuration {
             cpu_manager_options: file.cpu_manager_policy_options.unwrap_or_default(),
             reserved,
             topology_manager_policy: policy(file.topology_manager_policy),
+            topology_manager_scope: file
+                .topology_manager_scope
+                .filter(|scope| !scope.is_empty())
+                .unwrap_or_else(|| "container".to_owned()),
             // The policy is None unless another is named.
             memory_manager_policy: match memory.is_empty() {
                 true => "None".to_owned(),

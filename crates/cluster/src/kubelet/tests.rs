@@ -35,6 +35,7 @@ fn the_configuration_is_read() {
     assert!(configuration.is_static() && configuration.is_strict());
     assert_eq!(configuration.reserved.to_string(), "0,4-5");
     assert_eq!(configuration.topology_manager_policy, "single-numa-node");
+    assert_eq!(configuration.topology_manager_scope, "container");
     assert_eq!(configuration.memory_manager_policy, "None");
     let plain = Configuration::parse("{\"kind\": \"KubeletConfiguration\"}").unwrap();
     assert_eq!(plain.cpu_manager_policy, "none");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
-use quietwire_cluster::agent::{AgentError, AgentOptions, run};
+use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run};
 use quietwire_cluster::kubelet::Places;
 use quietwire_cluster::resources::NodeStatus;
 use quietwire_host::machines;
@@ -54,6 +54,7 @@ impl RunningAgent {
                 device_plugins: kubelet.join("device-plugins"),
             },
             devices: None,
+            exports: Exports::default(),
         };
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the agent shows to others: the CPUs of each NUMA node as a `NodeResourceTopology` for schedulers, and features of the machine as a
+//! `NodeFeature` for Node Feature Discovery. Both have the name of the node, and are removed with it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use quietwire_host::inventory::Inventory;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::follow::bounded;
+use crate::kubelet::{Kubelet, Places};
+
+/// Interval at which kubelet is read.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Interval at which the machine is read, and objects are written that have not changed: others may have changed or deleted them.
+const RESTORE: Duration = Duration::from_secs(600);
+
+/// Objects that the agent writes for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exports {
+    /// `NodeResourceTopology` (topology.node.k8s.io/v1alpha2).
+    pub topology: bool,
+    /// `NodeFeature` (nfd.k8s-sigs.io/v1alpha1).
+    pub features: bool,
+}
+
+impl Exports {
+    /// Returns whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Returns the resource of a kind.
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: format!("{group}/{version}"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// Returns the name of a policy of the topology manager that schedulers read.
+fn policy(kubelet: &Kubelet) -> &'static str {
+    let configuration = &kubelet.configuration;
+    let is_of_pods = configuration.topology_manager_scope == "pod";
+    match (configuration.topology_manager_policy.as_str(), is_of_pods) {
+        ("single-numa-node", false) => "SingleNUMANodeContainerLevel",
+        ("single-numa-node", true) => "SingleNUMANodePodLevel",
+        ("restricted", false) => "RestrictedContainerLevel",
+        ("restricted", true) => "RestrictedPodLevel",
+        ("best-effort", false) => "BestEffortContainerLevel",
+        ("best-effort", true) => "BestEffortPodLevel",
+        _ => "None",
+    }
+}
+
+/// Returns policies, attributes and zones of a `NodeResourceTopology`. `None` if the kernel does not show the CPUs of NUMA nodes.
+fn topology(inventory: &Inventory, kubelet: &Kubelet) -> Option<Value> {
+    let configuration = &kubelet.configuration;
+    let nodes = &inventory.nodes;
+    let mut zones = Vec::new();
+    for node in nodes {
+        let capacity = node.cpus.as_ref()?;
+        let allocatable = capacity.difference(&configuration.reserved);
+        let claims = kubelet.claims.iter();
+        let available = claims.fold(allocatable.clone(), |left, claim| {
+            left.difference(&claim.cpus)
+        });
+        // A distance belongs to the node in the same place of the list.
+        let costs: Vec<Value> = nodes
+            .iter()
+            .zip(&node.distances)
+            .map(|(to, distance)| json!({ "name": format!("node-{}", to.node), "value": distance }))
+            .collect();
+        zones.push(json!({
+            "name": format!("node-{}", node.node),
+            "type": "Node",
+            "costs": costs,
+            "resources": [{
+                "name": "cpu",
+                "capacity": capacity.len().to_string(),
+                "allocatable": allocatable.len().to_string(),
+                "available": available.len().to_string(),
+            }],
+        }));
+    }
+    if zones.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "topologyPolicies": [policy(kubelet)],
+        "attributes": [
+            { "name": "topologyManagerPolicy", "value": configuration.topology_manager_policy },
+            { "name": "topologyManagerScope", "value": configuration.topology_manager_scope },
+        ],
+        "zones": zones,
+    }))
+}
+
+/// Returns features and labels of a `NodeFeature`. What is unknown is left out.
+fn features(inventory: &Inventory) -> Value {
+    let mut elements = BTreeMap::new();
+    let mut note = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            elements.insert(name.to_owned(), value);
+        }
+    };
+    let nodes = inventory.nodes.len();
+    note("numa-nodes", (nodes > 0).then(|| nodes.to_string()));
+    note("cores", inventory.cores.map(|cores| cores.to_string()));
+    note(
+        "smt",
+        inventory.smt_active.map(|is_active| is_active.to_string()),
+    );
+    note(
+        "cgroup-version",
+        inventory.cgroup_version.map(|version| version.to_string()),
+    );
+    note("network-cards", Some(inventory.nics.len().to_string()));
+    let has_allocation = !inventory.rdt.caches.is_empty();
+    note("cache-allocation", Some(has_allocation.to_string()));
+    let labels: BTreeMap<String, &String> = elements
+        .iter()
+        .map(|(name, value)| (format!("quietwire.io/{name}"), value))
+        .collect();
+    json!({ "spec": {
+        "features": {
+            "flags": {}, "instances": {},
+            "attributes": { "quietwire.machine": { "elements": elements } },
+        },
+        "labels": labels,
+    } })
+}
+
+/// An object that was written, and when.
+type Written = BTreeMap<String, (Value, Instant)>;
+
+/// Writes what the agent shows to others.
+pub(super) struct Exporter {
+    client: Client,
+    node: String,
+    exports: Exports,
+    written: Written,
+}
+
+impl Exporter {
+    pub(super) fn new(client: Client, node: String, exports: Exports) -> Self {
+        Self {
+            client,
+            node,
+            exports,
+            written: Written::new(),
+        }
+    }
+
+    /// Writes the objects that have changed, or that were written long ago.
+    ///
+    /// # Errors
+    /// Those of the requests. Others than the failed object are written.
+    pub(super) async fn pass(
+        &mut self,
+        inventory: &Inventory,
+        kubelet: Option<&Kubelet>,
+    ) -> kube::Result<()> {
+        let mut done = Ok(());
+        if self.exports.topology
+            && let Some(topology) = kubelet.and_then(|kubelet| topology(inventory, kubelet))
+        {
+            let (group, plural) = ("topology.node.k8s.io", "noderesourcetopologies");
+            let resource = resource(group, "v1alpha2", "NodeResourceTopology", plural);
+            let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            done = self.write(&resource, &all, &json!({}), topology).await;
+        }
+        if self.exports.features {
+            let plural = "nodefeatures";
+            let resource = resource("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", plural);
+            let namespace = self.client.default_namespace().to_owned();
+            let all: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &namespace, &resource);
+            let labels = json!({ "nfd.node.kubernetes.io/node-name": self.node });
+            let written = self.write(&resource, &all, &labels, features(inventory));
+            done = done.and(written.await);
+        }
+        done
+    }
+
+    /// Writes an object (verbs `create` and `patch`), with the node as its owner (verb `get` of `nodes`).
+    async fn write(
+        &mut self,
+        resource: &ApiResource,
+        all: &Api<DynamicObject>,
+        labels: &Value,
+        content: Value,
+    ) -> kube::Result<()> {
+        let before = self.written.get(&resource.plural);
+        if before.is_some_and(|(before, at)| *before == content && at.elapsed() < RESTORE) {
+            return Ok(());
+        }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = bounded(nodes.get_metadata(&self.node)).await?;
+        let mut object = content.clone();
+        object["apiVersion"] = json!(resource.api_version);
+        object["kind"] = json!(resource.kind);
+        object["metadata"] = json!({
+            "name": self.node, "labels": labels,
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Node", "name": self.node,
+                "uid": node.metadata.uid.unwrap_or_default(),
+            }],
+        });
+        let parameters = PatchParams::apply("quietwire-agent").force();
+        bounded(all.patch(&self.node, &parameters, &Patch::Apply(object))).await?;
+        let now = Instant::now();
+        self.written.insert(resource.plural.clone(), (content, now));
+        Ok(())
+    }
+}
+
+/// Writes what the agent shows to others until `ended` becomes true.
+pub(super) async fn serve(
+    mut exporter: Exporter,
+    root: PathBuf,
+    places: Places,
+    mut ended: watch::Receiver<bool>,
+) {
+    let mut inventory: Option<(Inventory, Instant)> = None;
+    let mut reported = String::new();
+    while !*ended.borrow() {
+        let is_old = inventory
+            .as_ref()
+            .is_none_or(|(_, at)| at.elapsed() >= RESTORE);
+        if is_old {
+            let root = root.clone();
+            let read = tokio::task::spawn_blocking(move || Inventory::read(&root)).await;
+            inventory = match read {
+                Ok(read) => Some((read, Instant::now())),
+                Err(error) => {
+                    tracing::error!("reading the machine: {error}");
+                    None
+                }
+            };
+        }
+        let kubelet = Kubelet::observe(&places).await;
+        let mut problem = String::new();
+        if let Some((inventory, _)) = &inventory
+            && let Err(error) = exporter.pass(inventory, kubelet.as_ref().ok()).await
+        {
+            problem = error.to_string();
+        }
+        if problem.is_empty() && exporter.exports.topology {
+            problem = kubelet.err().unwrap_or_default();
+        }
+        if !problem.is_empty() && problem != reported {
+            tracing::warn!("node topology and features: {problem}");
+        }
+        reported = problem;
+        tokio::select! {
+            _ = ended.changed() => break,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+
+    use quietwire_host::machines;
+
+    use super::*;
+    use crate::kubelet::{Claim, Configuration};
+    use crate::runtime;
+    use crate::simulated::Simulated;
+
+    /// A machine of two NUMA nodes with four CPUs each.
+    fn inventory() -> Inventory {
+        let root = tempfile::tempdir().unwrap();
+        let machine = machines::Machine {
+            packages: 2,
+            cores: 4,
+            ..machines::Machine::default()
+        };
+        machine.write(root.path()).unwrap();
+        Inventory::read(root.path())
+    }
+
+    fn kubelet(claimed: &str) -> Kubelet {
+        Kubelet {
+            configuration: Configuration {
+                reserved: "0,4-5".parse().unwrap(),
+                topology_manager_policy: "single-numa-node".to_owned(),
+                topology_manager_scope: "container".to_owned(),
+                ..Configuration::default()
+            },
+            claims: vec![Claim {
+                owner: "a pod".to_owned(),
+                cpus: claimed.parse().unwrap(),
+            }],
+            ..Kubelet::default()
+        }
+    }
+
+    fn server() -> Simulated {
+        let server = Simulated::default();
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "uid": "of-n1" },
+        });
+        server.put("nodes", &node);
+        server
+    }
+
+    const ALL: Exports = Exports {
+        topology: true,
+        features: true,
+    };
+
+    /// Returns the verbs of the requests and their resources, as a role has them.
+    pub(crate) fn requests() -> BTreeSet<(String, String)> {
+        let server = server();
+        let mut exporter = Exporter::new(server.client(), "n1".to_owned(), ALL);
+        runtime().unwrap().block_on(async {
+            let done = exporter.pass(&inventory(), Some(&kubelet("2"))).await;
+            done.unwrap();
+        });
+        let mut requests: BTreeSet<(String, String)> = server.requests().into_iter().collect();
+        // A patch that makes an object requires the right to create it.
+        for plural in ["noderesourcetopologies", "nodefeatures"] {
+            requests.insert(("create".to_owned(), plural.to_owned()));
+        }
+        requests
+    }
+
+    #[test]
+    fn cpus_of_numa_nodes_are_those_that_kubelet_may_give() {
+        let topology = topology(&inventory(), &kubelet("2-3,6")).unwrap();
+        assert_eq!(
+            topology["topologyPolicies"],
+            json!(["SingleNUMANodeContainerLevel"])
+        );
+        let of = |zone: usize| {
+            let cpu = &topology["zones"][zone]["resources"][0];
+            ["capacity", "allocatable", "available"]
+                .map(|key| cpu[key].as_str().unwrap().to_owned())
+        };
+        // CPUs 0 to 3, of which 0 is reserved and 2 and 3 are claimed.
+        assert_eq!(of(0), ["4", "3", "1"]);
+        // CPUs 4 to 7.
+        assert_eq!(of(1), ["4", "2", "1"]);
+        assert_eq!(topology["zones"][1]["name"], "node-1");
+        assert_eq!(
+            topology["zones"][0]["costs"][0],
+            json!({ "name": "node-0", "value": 10 })
+        );
+        assert_eq!(super::topology(&Inventory::default(), &kubelet("2")), None);
+    }
+
+    #[test]
+    fn unknown_features_are_left_out() {
+        let known = features(&inventory());
+        let labels = &known["spec"]["labels"];
+        assert_eq!(labels["quietwire.io/numa-nodes"], "2");
+        assert_eq!(labels["quietwire.io/cores"], "8");
+        let elements = &known["spec"]["features"]["attributes"]["quietwire.machine"]["elements"];
+        assert_eq!(elements["numa-nodes"], "2");
+        let unknown = features(&Inventory::default());
+        let labels = unknown["spec"]["labels"].as_object().unwrap();
+        let names: Vec<&str> = labels.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "quietwire.io/cache-allocation",
+                "quietwire.io/network-cards"
+            ]
+        );
+    }
+
+    #[test]
+    fn objects_are_written_when_they_change() {
+        let server = server();
+        let mut exporter = Exporter::new(server.client(), "n1".to_owned(), ALL);
+        let inventory = inventory();
+        runtime().unwrap().block_on(async {
+            exporter
+                .pass(&inventory, Some(&kubelet("2")))
+                .await
+                .unwrap();
+            let made = server.all("noderesourcetopologies");
+            assert_eq!(made[0]["metadata"]["name"], "n1");
+            assert_eq!(made[0]["metadata"]["ownerReferences"][0]["uid"], "of-n1");
+            let labels = &server.all("nodefeatures")[0]["metadata"]["labels"];
+            assert_eq!(labels["nfd.node.kubernetes.io/node-name"], "n1");
+            server.requests();
+
+            exporter
+                .pass(&inventory, Some(&kubelet("2")))
+                .await
+                .unwrap();
+            // Kubelet does not reply: what was written stays.
+            exporter.pass(&inventory, None).await.unwrap();
+            assert!(server.requests().is_empty());
+
+            exporter
+                .pass(&inventory, Some(&kubelet("2-3")))
+                .await
+                .unwrap();
+            let patch = ("patch".to_owned(), "noderesourcetopologies".to_owned());
+            assert_eq!(server.requests().last(), Some(&patch));
+
+            let mut none = Exporter::new(server.client(), "n1".to_owned(), Exports::default());
+            none.pass(&inventory, Some(&kubelet("2"))).await.unwrap();
+            assert!(server.requests().is_empty());
+        });
+    }
+}
