@@ -10,7 +10,7 @@ mod server;
 pub(crate) mod tests;
 
 pub(crate) use book::Book;
-pub(crate) use protocol::{AskError, Given, Holder, NetworkName, Request, ask};
+pub(crate) use protocol::{AskError, Holder, NetworkName, Request, ask};
 pub(crate) use server::serve;
 
 /// Socket of the agent for addresses.

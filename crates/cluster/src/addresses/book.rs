@@ -199,10 +199,7 @@ impl Book {
                 Some(kept) => self.keep(network, holder, kept).await,
                 None => {
                     let chosen = self.take(network, holder, &pool, required, &mut taken);
-                    chosen.await.map(|address| {
-                        made.push(address.clone());
-                        address
-                    })
+                    chosen.await.inspect(|address| made.push(address.clone()))
                 }
             };
             match done {

@@ -14,6 +14,7 @@ use quietwire_base::wait_until;
 use serde_json::{Value, json};
 
 use super::book::BookError;
+use super::protocol::Given;
 use super::*;
 use crate::runtime;
 use crate::simulated::Simulated;

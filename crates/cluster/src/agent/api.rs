@@ -11,7 +11,19 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::follow::{Followed, bounded, follow};
+use crate::hash::hash;
 use crate::resources::NodePartitionSpec;
+
+/// Longest name of a node that is part of the name of a field manager, which has at most 128 octets.
+const NODE_MAX: usize = 100;
+
+/// Returns the field manager of the agent of a node.
+fn manager(node: &str) -> String {
+    match node.len() {
+        0..=NODE_MAX => format!("quietwire-{node}"),
+        _ => format!("quietwire-{}", hash(&[node], 16)),
+    }
+}
 
 /// The API server, for one node.
 #[derive(Clone)]
@@ -75,8 +87,7 @@ impl Cluster {
             "metadata": { "name": name },
             "status": { "nodes": entries },
         });
-        let manager = format!("quietwire-{}", self.node);
-        let parameters = PatchParams::apply(&manager).force();
+        let parameters = PatchParams::apply(&manager(&self.node)).force();
         let (all, patch) = (self.all::<K>(), Patch::Apply(patch));
         bounded(all.patch_status(name, &parameters, &patch)).await?;
         Ok(())
@@ -85,5 +96,17 @@ impl Cluster {
     /// Keeps all resources current in `known`, until its receivers are gone (verbs `list` and `watch` of `nodepartitions` and `dataplanes`).
     pub(super) async fn follow<K: Followed>(self, known: watch::Sender<Option<Vec<K>>>) {
         follow(self.all(), known).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_managers_of_nodes_differ_and_are_short() {
+        assert_eq!(manager("n1"), "quietwire-n1");
+        let long = ["a", "b"].map(|end| manager(&format!("{}{end}", "n".repeat(252))));
+        assert!(long[0] != long[1] && long[0].len() <= 128, "{long:?}");
     }
 }

@@ -90,7 +90,7 @@ pub(super) enum PassError {
         /// Its name.
         name: String,
         /// The problem.
-        cause: kube::Error,
+        cause: Box<kube::Error>,
     },
 }
 
@@ -121,7 +121,7 @@ impl Controller {
                 failed.push(PassError::One {
                     namespace,
                     name,
-                    cause,
+                    cause: Box::new(cause),
                 });
             }
         };

@@ -53,6 +53,7 @@ fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
 /// Returns the definitions of networks. One that is about to be deleted has none.
 pub(super) fn definitions(networks: &[Network]) -> BTreeMap<Key, Value> {
     let resource = resource();
+    let (label, value) = MANAGED_BY;
     let current = networks
         .iter()
         .filter(|network| network.metadata.deletion_timestamp.is_none());
@@ -68,7 +69,7 @@ pub(super) fn definitions(networks: &[Network]) -> BTreeMap<Key, Value> {
         let definition = json!({
             "apiVersion": resource.api_version, "kind": resource.kind,
             "metadata": {
-                "name": name, "namespace": namespace, "labels": { MANAGED_BY.0: MANAGED_BY.1 },
+                "name": name, "namespace": namespace, "labels": { label: value },
                 "ownerReferences": [owner],
             },
             "spec": { "config": config },
