@@ -47,6 +47,9 @@ pub(crate) enum BookError {
         /// Namespace of the pod.
         namespace: String,
     },
+    /// The garbage collector would take the addresses of a static pod back at once.
+    #[error("Network '{0}': a static pod gets no addresses (use a Network without ranges)")]
+    StaticPod(NetworkName),
     /// Too many requested addresses.
     #[error("more than 16 requested addresses")]
     TooMany,
@@ -72,7 +75,9 @@ impl BookError {
         match self {
             Self::Contention(_) | Self::Api(_) => true,
             Self::Pool { cause, .. } => matches!(cause, PoolError::Full | PoolError::Taken(_)),
-            Self::NoNetwork(_) | Self::Namespace { .. } | Self::TooMany => false,
+            Self::NoNetwork(_) | Self::Namespace { .. } | Self::StaticPod(_) | Self::TooMany => {
+                false
+            }
         }
     }
 }
@@ -166,6 +171,9 @@ impl Book {
                 network: network.clone(),
                 namespace: holder.namespace.clone(),
             });
+        }
+        if is_static(&holder.uid) {
+            return Err(BookError::StaticPod(network.clone()));
         }
         if requested.len() > REQUESTED_MAX {
             return Err(BookError::TooMany);
@@ -351,6 +359,11 @@ impl Book {
 fn at(network: &NetworkName) -> impl FnOnce(PoolError) -> BookError {
     let network = network.clone();
     move |cause| BookError::Pool { network, cause }
+}
+
+/// Returns whether a UID is that of a static pod: 32 hexadecimal digits of a hash, not a UUID. The API server has another UID for such a pod.
+fn is_static(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 fn address_of(object: &Address) -> Option<IpAddr> {

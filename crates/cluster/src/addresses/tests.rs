@@ -193,17 +193,23 @@ fn requested_and_reserved_addresses_are_given_to_their_pods_only() {
             let all = present(&server);
             assert_eq!(all, ["10.66.0.20", "10.66.0.7"].map(str::to_owned).into());
         }
-        let Request::Add { mut holder, .. } = add("a", "c4", &[]) else {
-            unreachable!()
-        };
-        holder.namespace = "other".to_owned();
-        let request = Request::Add {
+        let as_holder = |holder: Holder| Request::Add {
             network: lan(),
             holder,
             requested: Vec::new(),
         };
-        let error = book.answer(&request).await.unwrap_err();
+        let foreign = Holder {
+            namespace: "other".to_owned(),
+            ..holder("a", "c4")
+        };
+        let error = book.answer(&as_holder(foreign)).await.unwrap_err();
         assert!(matches!(error, BookError::Namespace { .. }), "{error}");
+        let of_file = Holder {
+            uid: "0123456789abcdef0123456789abcdef".to_owned(),
+            ..holder("a", "c4")
+        };
+        let error = book.answer(&as_holder(of_file)).await.unwrap_err();
+        assert!(matches!(error, BookError::StaticPod(_)), "{error}");
     });
 }
 
