@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use k8s_openapi::api::core::v1::Pod;
 use quietwire_host::partition::{CpuRequest, PartitionRequest, SiblingPolicy};
 use serde_json::{Value, json};
 
@@ -222,6 +223,50 @@ fn resources_in_the_guide_have_known_keys() {
         assert!(unknown.is_empty(), "{unknown:?}");
     }
     assert_eq!(kinds, ["NodePartition", "DataPlane", "Network"]);
+}
+
+/// Reads an object as its type has it.
+fn read<T: serde::de::DeserializeOwned + serde::Serialize>(shown: &Value) -> Value {
+    let read: T = serde_json::from_value(shown.clone()).unwrap();
+    serde_json::to_value(read).unwrap()
+}
+
+#[test]
+fn examples_of_the_package_have_known_keys_and_resources() {
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/examples");
+    let mut kinds = BTreeSet::new();
+    let mut resources = BTreeSet::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        for shown in documents.iter().filter(|document| !document.is_null()) {
+            let kind = shown["kind"].as_str().unwrap();
+            kinds.insert(kind.to_owned());
+            let known = match kind {
+                "DataPlane" => read::<DataPlane>(shown),
+                "Network" => read::<Network>(shown),
+                "Pod" => read::<Pod>(shown),
+                other => panic!("{other}"),
+            };
+            let unknown = missing(&shown["spec"], &known["spec"], "spec");
+            assert!(unknown.is_empty(), "{}: {unknown:?}", path.display());
+            for container in shown["spec"]["containers"].as_array().into_iter().flatten() {
+                let limits = container["resources"]["limits"].as_object();
+                let names = limits.into_iter().flat_map(|limits| limits.keys());
+                let names = names.filter_map(|name| name.strip_prefix("quietwire.io/"));
+                for name in names {
+                    let variable = format!("$QUIETWIRE_{}", name.to_uppercase());
+                    assert!(text.contains(&variable), "{}: {variable}", path.display());
+                    resources.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    let all = ["DataPlane", "Network", "Pod"];
+    assert_eq!(kinds, all.map(str::to_owned).into());
+    assert_eq!(resources, BTreeSet::from(["memif".to_owned()]));
 }
 
 /// Returns the paths of values that were lost or changed.
