@@ -19,7 +19,8 @@ pub use address::{Address, AddressSpec};
 pub use condition::now;
 pub use cpus::{Cpus, MalformedCpus};
 pub use data_plane::{
-    Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Port, RejectedChange, SwitchStatus,
+    Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, Port, RejectedChange,
+    SwitchStatus, Vrf,
 };
 pub use network::{Network, NetworkSpec, Range, Reservation};
 pub use node_partition::{

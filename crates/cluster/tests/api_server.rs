@@ -96,6 +96,15 @@ fn good() -> Vec<(&'static str, Value)> {
                 "ports": [{ "name": "a", "uri": "null:", "bridge": "lan", "vlan": 5 }] }),
         ),
         (
+            "DataPlane",
+            json!({ "nodeSelector": selector, "bridges": [{ "name": "lan" }],
+                "ports": [{ "name": "a", "uri": "null:" }], "vrfs": [{ "name": "blue", "kernelTable": 7 }],
+                "interfaces": [
+                    { "name": "a0", "port": "a", "vlan": 5, "addresses": ["192.0.2.1/24"], "vrf": "blue" },
+                    { "name": "lan0", "bridge": "lan", "mtu": 9000 },
+                ] }),
+        ),
+        (
             "Network",
             json!({ "bridge": "lan", "vlan": 7,
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
@@ -109,6 +118,11 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
     let partition =
         |request: Value| json!({ "nodeSelector": { "role": "edge" }, "request": request });
     let plane = |ports: Value| json!({ "nodeSelector": { "role": "edge" }, "ports": ports });
+    let routed = |interface: Value, vrfs: Value| {
+        json!({ "nodeSelector": { "role": "edge" }, "bridges": [{ "name": "lan" }],
+            "ports": [{ "name": "a", "uri": "null:" }, { "name": "member", "uri": "null:", "bridge": "lan" }],
+            "interfaces": [interface], "vrfs": vrfs })
+    };
     let range = |range: Value| json!({ "bridge": "lan", "ranges": [range] });
     vec![
         (
@@ -162,6 +176,50 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "DataPlane",
             plane(json!([{ "name": "a", "uri": "null:", "vlan": 5 }])),
             "vlan requires bridge",
+        ),
+        (
+            "DataPlane",
+            routed(json!({ "name": "a0" }), json!([])),
+            "requires either port or bridge",
+        ),
+        (
+            "DataPlane",
+            routed(
+                json!({ "name": "a0", "port": "a", "bridge": "lan" }),
+                json!([]),
+            ),
+            "requires either port or bridge",
+        ),
+        (
+            "DataPlane",
+            routed(json!({ "name": "a0", "port": "b" }), json!([])),
+            "ports does not contain, or that is in a bridge",
+        ),
+        (
+            "DataPlane",
+            routed(json!({ "name": "a0", "port": "member" }), json!([])),
+            "ports does not contain, or that is in a bridge",
+        ),
+        (
+            "DataPlane",
+            routed(json!({ "name": "a0", "bridge": "other" }), json!([])),
+            "an interface names a bridge that bridges does not contain",
+        ),
+        (
+            "DataPlane",
+            routed(
+                json!({ "name": "a0", "port": "a", "vrf": "blue" }),
+                json!([]),
+            ),
+            "an interface names a VRF that vrfs does not contain",
+        ),
+        (
+            "DataPlane",
+            routed(
+                json!({ "name": "a0", "port": "a" }),
+                json!([{ "name": "main" }]),
+            ),
+            "the VRF main always exists",
         ),
         (
             "DataPlane",

@@ -7,17 +7,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use quietwire_base::durable;
 use quietwire_packet::VlanId;
 use quietwire_switch::config::bridging::{AddBridge, BridgingSetting};
+use quietwire_switch::config::layer3::{InterfaceSetting, VrfSetting};
 use quietwire_switch::config::rules::RuleFile;
 use quietwire_switch::config::{AddPort, Change};
-use quietwire_switch::control::{Request, ask};
+use quietwire_switch::control::{Request, Subject, ask};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::{RunningSwitch, Switch as _};
-use crate::resources::{Bridge, DataPlaneSpec, Port, RejectedChange};
+use crate::resources::{Bridge, DataPlaneSpec, Interface, Port, RejectedChange, Vrf};
 
 /// Mode of the file with what was made.
 const MODE: u32 = 0o600;
@@ -32,11 +34,20 @@ pub(super) trait Orders {
     /// The message of the switch.
     fn change(&self, change: Change) -> Result<(), String>;
 
-    /// Returns the names of all ports and of all bridges.
+    /// Returns the names of all objects.
     ///
     /// # Errors
     /// No switch runs, or it does not reply.
-    fn names(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), String>;
+    fn names(&self) -> Result<Names, String>;
+}
+
+/// Names of the objects of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    ports: BTreeSet<String>,
+    bridges: BTreeSet<String>,
+    vrfs: BTreeSet<String>,
+    interfaces: BTreeSet<String>,
 }
 
 /// The switch at a control socket.
@@ -60,20 +71,44 @@ impl Orders for Running {
             .map_err(|error| error.to_string())
     }
 
-    fn names(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
+    fn names(&self) -> Result<Names, String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        struct Configured {
+            #[serde(default)]
+            bridge: Vec<Named>,
+            #[serde(default)]
+            vrf: Vec<Named>,
+            #[serde(default)]
+            interface: Vec<Named>,
+        }
         let switch = RunningSwitch::new(&self.socket);
         let ports = switch.ports().map_err(|error| error.to_string())?;
-        let bridges = switch.bridges().map_err(|error| error.to_string())?;
-        let ports = ports.into_iter().map(|port| port.name);
-        Ok((ports.collect(), bridges.into_iter().collect()))
+        let text: String = ask(&self.socket, &Request::Show(Subject::Config))
+            .map_err(|error| error.to_string())?;
+        let configured: Configured = toml::from_str(&text)
+            .map_err(|error| format!("the switch's configuration cannot be read: {error}"))?;
+        let names = |all: Vec<Named>| all.into_iter().map(|it| it.name).collect();
+        Ok(Names {
+            ports: ports.into_iter().map(|port| port.name).collect(),
+            bridges: names(configured.bridge),
+            vrfs: names(configured.vrf),
+            interfaces: names(configured.interface),
+        })
     }
 }
 
 /// What the agent has made in the switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Made {
     bridges: BTreeSet<String>,
     ports: BTreeMap<String, Port>,
+    vrfs: BTreeMap<String, Vrf>,
+    interfaces: BTreeMap<String, Interface>,
     rules: Option<String>,
 }
 
@@ -95,6 +130,27 @@ impl Made {
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Returns the number of objects.
+    fn len(&self) -> usize {
+        [
+            self.bridges.len(),
+            self.ports.len(),
+            self.vrfs.len(),
+            self.interfaces.len(),
+        ]
+        .iter()
+        .sum()
+    }
+
+    /// Forgets objects that the switch does not have any more.
+    fn keep(&mut self, names: &Names) {
+        self.ports.retain(|name, _| names.ports.contains(name));
+        self.bridges.retain(|name| names.bridges.contains(name));
+        self.vrfs.retain(|name, _| names.vrfs.contains(name));
+        self.interfaces
+            .retain(|name, _| names.interfaces.contains(name));
+    }
 }
 
 /// Makes the changes that lead from what was made to the specification. Continues after rejected changes and returns them.
@@ -106,11 +162,10 @@ pub(super) fn bring(
     spec: &DataPlaneSpec,
     made: &mut Made,
 ) -> Result<Vec<RejectedChange>, String> {
-    let (mut ports, bridges) = switch.names()?;
-    let before = (made.ports.len(), made.bridges.len());
-    made.ports.retain(|name, _| ports.contains(name));
-    made.bridges.retain(|name| bridges.contains(name));
-    if before != (made.ports.len(), made.bridges.len()) || ports.is_empty() {
+    let mut present = switch.names()?;
+    let before = made.len();
+    made.keep(&present);
+    if before != made.len() || present.ports.is_empty() {
         // The switch was started again, so its rules are unknown.
         made.rules = None;
     }
@@ -118,12 +173,18 @@ pub(super) fn bring(
         switch,
         rejected: Vec::new(),
     };
-    work.remove(spec, &mut ports, made);
+    work.remove(spec, &mut present, made);
     for bridge in &spec.bridges {
-        work.add_bridge(bridge, &bridges, made);
+        work.add_bridge(bridge, &present.bridges, made);
     }
     for port in &spec.ports {
-        work.add_port(port, &ports, made);
+        work.add_port(port, &present.ports, made);
+    }
+    for vrf in &spec.vrfs {
+        work.add_vrf(vrf, &present.vrfs, made);
+    }
+    for interface in &spec.interfaces {
+        work.add_interface(interface, &present.interfaces, made);
     }
     if spec.rules != made.rules {
         work.set_rules(spec.rules.as_deref(), made);
@@ -153,20 +214,39 @@ impl<O: Orders> Work<'_, O> {
         self.rejected.push(RejectedChange { object, message });
     }
 
-    /// Removes what the specification does not contain any more, and ports that it describes differently. Ports come first: they are members
-    /// of bridges.
-    fn remove(&mut self, spec: &DataPlaneSpec, ports: &mut BTreeSet<String>, made: &mut Made) {
-        let unwanted: Vec<String> = made
-            .ports
-            .iter()
-            .filter(|(_, port)| !spec.ports.contains(port))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in unwanted {
+    /// Removes what the specification does not contain any more, and what it describes differently. Interfaces come first, because they
+    /// are on ports and bridges and in VRFs. Ports come before bridges, whose members they are.
+    fn remove(&mut self, spec: &DataPlaneSpec, present: &mut Names, made: &mut Made) {
+        let ports = unwanted(&made.ports, &spec.ports);
+        let vrfs = unwanted(&made.vrfs, &spec.vrfs);
+        let mut interfaces = unwanted(&made.interfaces, &spec.interfaces);
+        let is_of = |place: Option<&String>, places: &BTreeSet<String>| {
+            place.is_some_and(|place| places.contains(place))
+        };
+        // An interface leaves with its port and its VRF, also if these are made again.
+        let leaving = made.interfaces.values().filter(|interface| {
+            is_of(interface.port.as_ref(), &ports) || is_of(interface.vrf.as_ref(), &vrfs)
+        });
+        interfaces.extend(leaving.map(|interface| interface.name.clone()));
+        for name in interfaces {
+            let change = Change::DelInterface { name: name.clone() };
+            if self.change(format!("interface {name}"), change) {
+                made.interfaces.remove(&name);
+                present.interfaces.remove(&name);
+            }
+        }
+        for name in ports {
             let change = Change::DelPort { name: name.clone() };
             if self.change(format!("port {name}"), change) {
                 made.ports.remove(&name);
-                ports.remove(&name);
+                present.ports.remove(&name);
+            }
+        }
+        for name in vrfs {
+            let change = Change::DelVrf { name: name.clone() };
+            if self.change(format!("VRF {name}"), change) {
+                made.vrfs.remove(&name);
+                present.vrfs.remove(&name);
             }
         }
         let is_wanted = |name: &String| spec.bridges.iter().any(|bridge| bridge.name == *name);
@@ -181,6 +261,46 @@ impl<O: Orders> Work<'_, O> {
             if self.change(format!("bridge {name}"), change) {
                 made.bridges.remove(&name);
             }
+        }
+    }
+
+    fn add_vrf(&mut self, vrf: &Vrf, present: &BTreeSet<String>, made: &mut Made) {
+        let name = &vrf.name;
+        // A VRF of others may be used, like a bridge.
+        if made.vrfs.contains_key(name) || present.contains(name) {
+            return;
+        }
+        let change = Change::AddVrf(VrfSetting {
+            name: name.clone(),
+            kernel_table: vrf.kernel_table,
+        });
+        if self.change(format!("VRF {name}"), change) {
+            made.vrfs.insert(name.clone(), vrf.clone());
+        }
+    }
+
+    fn add_interface(
+        &mut self,
+        interface: &Interface,
+        present: &BTreeSet<String>,
+        made: &mut Made,
+    ) {
+        let name = &interface.name;
+        let object = format!("interface {name}");
+        if made.interfaces.contains_key(name) {
+            return;
+        }
+        if present.contains(name) {
+            let text =
+                "an interface of this name exists that no DataPlane has made (use another name)";
+            return self.reject(object, text.to_owned());
+        }
+        let setting = match setting(interface) {
+            Ok(setting) => setting,
+            Err(problem) => return self.reject(object, problem),
+        };
+        if self.change(object, Change::AddInterface(setting)) {
+            made.interfaces.insert(name.clone(), interface.clone());
         }
     }
 
@@ -250,6 +370,34 @@ impl<O: Orders> Work<'_, O> {
     }
 }
 
+/// Returns the names of objects that were made and that a specification does not contain, or describes differently.
+fn unwanted<T: PartialEq>(made: &BTreeMap<String, T>, wanted: &[T]) -> BTreeSet<String> {
+    let unwanted = made.iter().filter(|(_, object)| !wanted.contains(object));
+    unwanted.map(|(name, _)| name.clone()).collect()
+}
+
+/// Returns the settings of an interface.
+fn setting(interface: &Interface) -> Result<InterfaceSetting, String> {
+    let vlan = interface.vlan.map(VlanId::try_from).transpose();
+    let parse = |text: &String| {
+        text.parse::<IpNet>()
+            .map_err(|_| format!("addresses: '{text}' is not an address with a prefix length"))
+    };
+    let addresses: Result<Vec<IpNet>, String> = interface.addresses.iter().map(parse).collect();
+    Ok(InterfaceSetting {
+        name: interface.name.clone(),
+        port: interface.port.clone(),
+        bridge: interface.bridge.clone(),
+        vlan: vlan.map_err(|error| error.to_string())?,
+        addresses: addresses?,
+        vrf: interface.vrf.clone(),
+        mac: None,
+        mtu: interface.mtu,
+        urpf: None,
+        kernel: None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -259,8 +407,7 @@ mod tests {
     /// A switch that records changes, and rejects those of one object.
     #[derive(Default)]
     struct FakeSwitch {
-        ports: RefCell<BTreeSet<String>>,
-        bridges: RefCell<BTreeSet<String>>,
+        names: RefCell<Names>,
         changes: RefCell<Vec<String>>,
         rejects: Option<&'static str>,
         is_absent: bool,
@@ -273,6 +420,10 @@ mod tests {
                 Change::DelPort { name } => format!("-port {name}"),
                 Change::AddBridge(bridge) => format!("+bridge {}", bridge.name),
                 Change::DelBridge { name } => format!("-bridge {name}"),
+                Change::AddVrf(vrf) => format!("+vrf {}", vrf.name),
+                Change::DelVrf { name } => format!("-vrf {name}"),
+                Change::AddInterface(interface) => format!("+interface {}", interface.name),
+                Change::DelInterface { name } => format!("-interface {name}"),
                 Change::SetRules { rules, .. } => {
                     format!("rules {}", rules.as_ref().unwrap().len())
                 }
@@ -282,21 +433,26 @@ mod tests {
                 return Err(format!("{text}: no"));
             }
             self.changes.borrow_mut().push(text);
+            let mut names = self.names.borrow_mut();
             match change {
-                Change::AddPort(port) => self.ports.borrow_mut().insert(port.name),
-                Change::DelPort { name } => self.ports.borrow_mut().remove(&name),
-                Change::AddBridge(bridge) => self.bridges.borrow_mut().insert(bridge.name),
-                Change::DelBridge { name } => self.bridges.borrow_mut().remove(&name),
+                Change::AddPort(port) => names.ports.insert(port.name),
+                Change::DelPort { name } => names.ports.remove(&name),
+                Change::AddBridge(bridge) => names.bridges.insert(bridge.name),
+                Change::DelBridge { name } => names.bridges.remove(&name),
+                Change::AddVrf(vrf) => names.vrfs.insert(vrf.name),
+                Change::DelVrf { name } => names.vrfs.remove(&name),
+                Change::AddInterface(interface) => names.interfaces.insert(interface.name),
+                Change::DelInterface { name } => names.interfaces.remove(&name),
                 _ => true,
             };
             Ok(())
         }
 
-        fn names(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
+        fn names(&self) -> Result<Names, String> {
             if self.is_absent {
                 return Err("no switch".to_owned());
             }
-            Ok((self.ports.borrow().clone(), self.bridges.borrow().clone()))
+            Ok(self.names.borrow().clone())
         }
     }
 
@@ -340,8 +496,7 @@ mod tests {
             ["-port a", "-port b", "+port b", "+port c", "rules 1"]
         );
         // The switch was started again.
-        switch.ports.borrow_mut().clear();
-        switch.bridges.borrow_mut().clear();
+        *switch.names.borrow_mut() = Names::default();
         assert_eq!(bring(&switch, &second, &mut made), Ok(Vec::new()));
         assert_eq!(
             changes(&switch),
@@ -359,12 +514,91 @@ mod tests {
     }
 
     #[test]
+    fn interfaces_leave_with_their_ports_and_vrfs() {
+        let interface = |name: &str, port: Option<&str>, vrf: Option<&str>| Interface {
+            name: name.to_owned(),
+            port: port.map(str::to_owned),
+            bridge: port.is_none().then(|| "lan".to_owned()),
+            addresses: vec!["192.0.2.1/24".to_owned()],
+            vrf: vrf.map(str::to_owned),
+            ..Interface::default()
+        };
+        let vrf = |kernel_table: u32| Vrf {
+            name: "blue".to_owned(),
+            kernel_table: Some(kernel_table),
+        };
+        let switch = FakeSwitch::default();
+        let mut made = Made::default();
+        let free = |uri: &str| Port {
+            bridge: None,
+            ..port("a", uri)
+        };
+        let mut wanted = spec(&[free("null:")]);
+        wanted.vrfs = vec![vrf(7)];
+        wanted.interfaces = vec![
+            interface("a0", Some("a"), None),
+            interface("lan0", None, Some("blue")),
+        ];
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(
+            changes(&switch),
+            [
+                "+bridge lan",
+                "+port a",
+                "+vrf blue",
+                "+interface a0",
+                "+interface lan0"
+            ]
+        );
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), [""; 0]);
+
+        wanted.ports = vec![free("null:?queues=2")];
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(
+            changes(&switch),
+            ["-interface a0", "-port a", "+port a", "+interface a0"]
+        );
+        wanted.vrfs = vec![vrf(8)];
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(
+            changes(&switch),
+            [
+                "-interface lan0",
+                "-vrf blue",
+                "+vrf blue",
+                "+interface lan0"
+            ]
+        );
+        // What the agent wrote is what it reads.
+        let text = serde_json::to_string(&made).unwrap();
+        assert_eq!(serde_json::from_str::<Made>(&text).unwrap(), made);
+        // Notes of an earlier version have neither VRFs nor interfaces.
+        let earlier = r#"{"bridges":["lan"],"ports":{},"rules":null}"#;
+        assert_eq!(serde_json::from_str::<Made>(earlier).unwrap().len(), 1);
+
+        wanted.interfaces[0].addresses = vec!["192.0.2.1".to_owned()];
+        let rejected = bring(&switch, &wanted, &mut made).unwrap();
+        assert_eq!(rejected[0].object, "interface a0");
+        let message = "addresses: '192.0.2.1' is not an address with a prefix length";
+        assert_eq!(rejected[0].message, message);
+        changes(&switch);
+        let none = DataPlaneSpec::default();
+        assert_eq!(bring(&switch, &none, &mut made), Ok(Vec::new()));
+        assert_eq!(
+            changes(&switch),
+            ["-interface lan0", "-port a", "-vrf blue", "-bridge lan"]
+        );
+        assert!(made.is_empty());
+    }
+
+    #[test]
     fn rejected_changes_are_reported_and_the_others_made() {
         let mut switch = FakeSwitch {
             rejects: Some("+port a"),
             ..FakeSwitch::default()
         };
-        switch.ports.borrow_mut().insert("c".to_owned());
+        switch.names.borrow_mut().ports.insert("c".to_owned());
         let mut made = Made::default();
         let mut wanted = spec(&[port("a", "null:"), port("b", "null:"), port("c", "null:")]);
         wanted.rules = Some("[[rule]]\nfoo = 1\n".to_owned());
@@ -376,7 +610,7 @@ mod tests {
         assert_eq!(changes(&switch), ["+bridge lan", "+port b"]);
         // The port of others stays.
         bring(&switch, &DataPlaneSpec::default(), &mut made).unwrap();
-        assert!(switch.ports.borrow().contains("c"));
+        assert!(switch.names.borrow().ports.contains("c"));
         switch.is_absent = true;
         assert_eq!(
             bring(&switch, &wanted, &mut made),

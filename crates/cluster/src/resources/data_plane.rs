@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `DataPlane`: bridges, ports and filter rules of the switch on nodes.
+//! `DataPlane`: bridges, ports, VRFs, interfaces and filter rules of the switch on nodes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::selector::selects;
     derive = "PartialEq",
     shortname = "qdp",
     category = "quietwire",
-    doc = "Bridges, ports and filter rules of the switch on nodes",
+    doc = "Bridges, ports, VRFs, interfaces and filter rules of the switch on nodes",
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -35,6 +35,18 @@ use super::selector::selects;
     {
         "rule": "!has(self.ports) || self.ports.all(p, !has(p.bridge) || (has(self.bridges) && self.bridges.exists(b, b.name == p.bridge)))",
         "message": "a port names a bridge that bridges does not contain"
+    },
+    {
+        "rule": "!has(self.interfaces) || self.interfaces.all(i, !has(i.port) || (has(self.ports) && self.ports.exists(p, p.name == i.port && !has(p.bridge))))",
+        "message": "an interface names a port that ports does not contain, or that is in a bridge"
+    },
+    {
+        "rule": "!has(self.interfaces) || self.interfaces.all(i, !has(i.bridge) || (has(self.bridges) && self.bridges.exists(b, b.name == i.bridge)))",
+        "message": "an interface names a bridge that bridges does not contain"
+    },
+    {
+        "rule": "!has(self.interfaces) || self.interfaces.all(i, !has(i.vrf) || (has(self.vrfs) && self.vrfs.exists(v, v.name == i.vrf)))",
+        "message": "an interface names a VRF that vrfs does not contain"
     }
 ]))]
 pub struct DataPlaneSpec {
@@ -49,6 +61,14 @@ pub struct DataPlaneSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub ports: Vec<Port>,
+    /// Routing tables beside the main one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub vrfs: Vec<Vrf>,
+    /// Interfaces of the router.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub interfaces: Vec<Interface>,
     /// Filter rules, as in the file of `quietwire switch rules replace` (TOML).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
@@ -90,11 +110,69 @@ pub struct Port {
     pub vlan: Option<u16>,
 }
 
+/// A routing table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "self.name != 'main'",
+        "message": "the VRF main always exists"
+    }
+]))]
+pub struct Vrf {
+    /// Its name.
+    #[schemars(length(max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
+    pub name: String,
+    /// Routing table of the kernel whose routes it imports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub kernel_table: Option<u32>,
+}
+
+/// An interface of the router.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!(has(self.port) == has(self.bridge))",
+        "message": "an interface requires either port or bridge"
+    }
+]))]
+pub struct Interface {
+    /// Its name.
+    #[schemars(length(max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
+    pub name: String,
+    /// Its port, which is in no bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub port: Option<String>,
+    /// Its bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub bridge: Option<String>,
+    /// Its VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// Its addresses, each with the length of the prefix of its link.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 43)))]
+    pub addresses: Vec<String>,
+    /// Its VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub vrf: Option<String>,
+    /// Largest IP packet, octets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 68))]
+    pub mtu: Option<u16>,
+}
+
 /// A change that the switch refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedChange {
-    /// The object: `bridge lan`, `port left` or `rules`.
+    /// The object: `bridge lan`, `port left`, `interface lan0` or `rules`.
     pub object: String,
     /// Message of the switch.
     pub message: String,
