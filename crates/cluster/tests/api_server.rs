@@ -97,7 +97,7 @@ fn good() -> Vec<(&'static str, Value)> {
         ),
         (
             "DataPlane",
-            json!({ "nodeSelector": selector, "bridges": [{ "name": "lan" }],
+            json!({ "nodeSelector": selector, "forwardingCpus": "2-3,8", "bridges": [{ "name": "lan" }],
                 "ports": [{ "name": "a", "uri": "null:" }], "vrfs": [{ "name": "blue", "kernelTable": 7 }],
                 "interfaces": [
                     { "name": "a0", "port": "a", "vlan": 5, "addresses": ["192.0.2.1/24"], "vrf": "blue" },
@@ -176,6 +176,11 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "DataPlane",
             plane(json!([{ "name": "a", "uri": "null:", "vlan": 5 }])),
             "vlan requires bridge",
+        ),
+        (
+            "DataPlane",
+            json!({ "nodeSelector": { "role": "edge" }, "forwardingCpus": "two" }),
+            "should match",
         ),
         (
             "DataPlane",

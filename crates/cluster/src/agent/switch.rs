@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use quietwire_base::durable;
+use quietwire_host::CpuList;
 use quietwire_packet::VlanId;
 use quietwire_switch::config::bridging::{AddBridge, BridgingSetting};
 use quietwire_switch::config::layer3::{InterfaceSetting, VrfSetting};
@@ -110,6 +111,7 @@ pub(super) struct Made {
     vrfs: BTreeMap<String, Vrf>,
     interfaces: BTreeMap<String, Interface>,
     rules: Option<String>,
+    forwarding_cpus: Option<String>,
 }
 
 impl Made {
@@ -166,13 +168,17 @@ pub(super) fn bring(
     let before = made.len();
     made.keep(&present);
     if before != made.len() || present.ports.is_empty() {
-        // The switch was started again, so its rules are unknown.
+        // The switch was started again, so its rules and CPUs are unknown.
         made.rules = None;
+        made.forwarding_cpus = None;
     }
     let mut work = Work {
         switch,
         rejected: Vec::new(),
     };
+    if spec.forwarding_cpus != made.forwarding_cpus {
+        work.set_forwarding_cpus(spec.forwarding_cpus.as_deref(), made);
+    }
     work.remove(spec, &mut present, made);
     for bridge in &spec.bridges {
         work.add_bridge(bridge, &present.bridges, made);
@@ -261,6 +267,22 @@ impl<O: Orders> Work<'_, O> {
             if self.change(format!("bridge {name}"), change) {
                 made.bridges.remove(&name);
             }
+        }
+    }
+
+    /// Sets the forwarding CPUs. Without a list, those of now stay.
+    fn set_forwarding_cpus(&mut self, text: Option<&str>, made: &mut Made) {
+        let Some(text) = text else {
+            made.forwarding_cpus = None;
+            return;
+        };
+        let object = "forwardingCpus".to_owned();
+        let forwarding_cpus: CpuList = match text.parse() {
+            Ok(list) => list,
+            Err(error) => return self.reject(object, error.to_string()),
+        };
+        if self.change(object, Change::SetThreads { forwarding_cpus }) {
+            made.forwarding_cpus = Some(text.to_owned());
         }
     }
 
@@ -424,6 +446,7 @@ mod tests {
                 Change::DelVrf { name } => format!("-vrf {name}"),
                 Change::AddInterface(interface) => format!("+interface {}", interface.name),
                 Change::DelInterface { name } => format!("-interface {name}"),
+                Change::SetThreads { forwarding_cpus } => format!("cpus {forwarding_cpus}"),
                 Change::SetRules { rules, .. } => {
                     format!("rules {}", rules.as_ref().unwrap().len())
                 }
@@ -590,6 +613,28 @@ mod tests {
             ["-interface lan0", "-port a", "-vrf blue", "-bridge lan"]
         );
         assert!(made.is_empty());
+    }
+
+    #[test]
+    fn forwarding_cpus_are_set_once_and_stay() {
+        let switch = FakeSwitch::default();
+        let mut made = Made::default();
+        let mut wanted = spec(&[port("a", "null:")]);
+        wanted.forwarding_cpus = Some("3,2".to_owned());
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["cpus 2-3", "+bridge lan", "+port a"]);
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), [""; 0]);
+        // The switch was started again.
+        *switch.names.borrow_mut() = Names::default();
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["cpus 2-3", "+bridge lan", "+port a"]);
+        wanted.forwarding_cpus = Some("3-2".to_owned());
+        let rejected = bring(&switch, &wanted, &mut made).unwrap();
+        assert_eq!(rejected[0].object, "forwardingCpus");
+        wanted.forwarding_cpus = None;
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), [""; 0]);
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub struct DataPlaneSpec {
     /// Labels of the nodes. A node must have all of them.
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: BTreeMap<String, String>,
+    /// Forwarding CPUs, a list like 2-3,8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024), regex(pattern = "^[0-9,-]+$"))]
+    pub forwarding_cpus: Option<String>,
     /// Bridges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
