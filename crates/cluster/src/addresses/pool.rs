@@ -127,6 +127,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
+    /// Reads ranges and reservations of a network.
+    ///
     /// # Errors
     /// [`PoolError::Malformed`].
     pub(super) fn new(spec: &NetworkSpec) -> Result<Self, PoolError> {
