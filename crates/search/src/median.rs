@@ -136,6 +136,21 @@ mod tests {
         }
 
         #[test]
+        fn no_other_ranks_within_the_error_rate_are_nearer_to_both_medians(first in 1usize..40, second in 1usize..40, error_rate in 0.01f64..0.3) {
+            let nearness = |ranks: TwoRanks| {
+                (ranks.first as f64 / first as f64).min(ranks.second as f64 / second as f64)
+            };
+            let kept = |values: usize, rank: usize| 1.0 - sign_test(values, values + 1 - rank);
+            let pairs = (1..=first).flat_map(|own| (1..=second).map(move |other| (own, other)));
+            let allowed = pairs.filter(|(own, other)| 1.0 - kept(first, *own) * kept(second, *other) <= error_rate - 1e-12);
+            let best = allowed
+                .map(|(first, second)| nearness(TwoRanks { first, second }))
+                .max_by(f64::total_cmp);
+            let chosen = two_ranks(first, second, error_rate).map(nearness);
+            prop_assert!(chosen.unwrap_or_default() >= best.unwrap_or_default() - 1e-9, "{chosen:?} instead of {best:?}");
+        }
+
+        #[test]
         fn more_successes_are_less_likely(trials in 0usize..400, successes in 0usize..400) {
             prop_assert!(sign_test(trials, successes) >= sign_test(trials, successes + 1));
         }

@@ -18,8 +18,8 @@
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 
 mod entry;
-mod joined;
 mod handle;
+mod joined;
 mod key;
 mod list;
 mod names;

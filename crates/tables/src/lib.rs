@@ -19,8 +19,8 @@ pub mod icmp;
 mod named;
 pub mod nat;
 pub mod neighbour;
-pub mod owner;
 pub mod nptv6;
+pub mod owner;
 pub mod route;
 #[cfg(test)]
 mod scapy;

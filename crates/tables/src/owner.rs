@@ -174,11 +174,7 @@ impl Owners {
     #[inline]
     fn of_flow(&self, flow: &Flow) -> u16 {
         let owner = flow.ports.and_then(|ports| self.of_balanced(flow, ports));
-        let owner = owner.or_else(|| {
-            self.nats
-                .iter()
-                .find_map(|nat| self.of_external(nat, flow))
-        });
+        let owner = owner.or_else(|| self.nats.iter().find_map(|nat| self.of_external(nat, flow)));
         owner.unwrap_or_else(|| self.of_addresses(flow))
     }
 

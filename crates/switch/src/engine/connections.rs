@@ -151,7 +151,9 @@ impl Engine {
     }
 
     /// Returns the numbers of each thread.
-    pub(super) fn connection_totals(&mut self) -> Result<Vec<(u32, ConnectionTotals)>, SwitchError> {
+    pub(super) fn connection_totals(
+        &mut self,
+    ) -> Result<Vec<(u32, ConnectionTotals)>, SwitchError> {
         let mut all = Vec::new();
         for cpu in self.cpus() {
             let query = Box::new(ConnectionQuery {
