@@ -427,7 +427,7 @@ impl Path<'_> {
                 match prefixes::send(frame, pair, context.pool, self.telemetry) {
                     Ok(Some(translated)) => frame = translated,
                     Ok(None) => {
-                        lost += 1;
+                        ends.lost += 1;
                         continue;
                     }
                     Err(reason) => {
