@@ -214,7 +214,7 @@ fn described(options: &Options, turns: &mut Lcg, run: &mut Run, tester: &mut Tes
 }
 
 /// Measures all that the CPU does for a frame that it sends and receives, with each way to access frames, in turns.
-fn accesses(options: &Options, turns: &mut Lcg, run: &mut Run, mut testers: [&mut Tester; 2]) {
+fn accesses(options: &Options, turns: &mut Lcg, run: &mut Run, testers: [&mut Tester; 2]) {
     let trial = Trial {
         warm_up_s: 0.1,
         drain_s: 0.1,

@@ -417,6 +417,7 @@ fn setting(interface: &Interface) -> Result<InterfaceSetting, String> {
         mtu: interface.mtu,
         urpf: None,
         kernel: None,
+        prefix_translation: None,
     })
 }
 

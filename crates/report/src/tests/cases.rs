@@ -4,6 +4,7 @@
 use quietwire_study::CaseSkipped;
 use quietwire_study::simulated::SimulatedBench;
 
+use super::limits::{count, element};
 use super::{STUDY, checked, results_of, whole};
 use crate::{State, json, text_table};
 

@@ -7,7 +7,7 @@ use quietwire_tester::account::Accounted;
 use super::{assert_well_formed, checked, whole};
 use crate::{CaseSummary, Summary, html, json, text_table};
 
-fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
+pub(super) fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
     quietwire_study::CycleCount {
         cycles,
         frames,
@@ -17,7 +17,7 @@ fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
 }
 
 /// Returns a switch with these counters and half a second of CPU time.
-fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
+pub(super) fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
     ElementActivity {
         name: "S".to_owned(),
         role: quietwire_study::Role::Switch,

@@ -242,7 +242,12 @@ proptest! {
             let back = if is_out { (8, false) } else { (24, true) };
             let at = back.0;
             let address = u128::from_be_bytes(again[at..at + 16].try_into().unwrap());
-            prop_assert!(if back.1 { pair.is_internal(address) } else { pair.is_external(address) });
+            let is_translated = if back.1 {
+                pair.is_internal(address)
+            } else {
+                pair.is_external(address)
+            };
+            prop_assert!(is_translated);
             again[at..at + 16].copy_from_slice(&before[at..at + 16]);
             prop_assert_eq!(&again[..40], &before[..40]);
         } else {

@@ -684,7 +684,7 @@ fn datagrams_go_out_whole_and_arrive_one_by_one() {
             let frame = frame.request_segments(lengths, kind, sum).unwrap();
             rig.burst.push(frame).unwrap();
             assert_eq!(rig.send(&[]), 1);
-            let mut got = Vec::new();
+            let mut got: Vec<u8> = Vec::new();
             while got.len() < length {
                 let mut datagram = [0; 2000];
                 let count = receiver.recv(&mut datagram).unwrap();

@@ -189,7 +189,8 @@ proptest! {
             let error = error_about(&translated, *external.ip());
             prop_assert_eq!(cpus.owner(&error), owner);
             let error = cpus.inbound(&error, now).unwrap();
-            prop_assert_eq!(ends(&error).1.ip(), source.ip());
+            let (_, destination) = ends(&error);
+            prop_assert_eq!(destination.ip(), source.ip());
             // The tracker has seen the error with its inside destination.
             prop_assert_eq!(cpus.owner(&error), owner);
             // A router inside cannot deliver the answer.
