@@ -66,3 +66,37 @@ impl Walk {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LossRatio;
+
+    #[test]
+    fn a_walk_in_which_a_rate_held_ends_by_its_step_only() {
+        let config = SingleRunConfig {
+            start_rate_pps: 10.0,
+            start_step_pps: 4.0,
+            resolution_pps: 1.0,
+            loss_tolerance: LossRatio::ZERO,
+            trial_duration_s: 1.0,
+            min_rate_pps: 9.0,
+            max_rate_pps: 100.0,
+            best_of: 1,
+            max_invalid_repeats: 1,
+            max_trials: 100,
+        };
+        let mut walk = Walk::new(&config);
+        let mut rates = Vec::new();
+        let mut end = None;
+        for held in [true, false, false, false, false, false, false] {
+            rates.push(walk.rate_pps());
+            end = walk.advance(&config, held);
+            if end.is_some() {
+                break;
+            }
+        }
+        assert_eq!(end, Some(WalkEnd::Stopped { held: false }));
+        assert_eq!(rates, [10.0, 14.0, 10.0, 9.0, 9.0, 9.0]);
+    }
+}

@@ -53,6 +53,7 @@ fn a_rate_out_of_reach_lowers_the_maximum() {
     let result = drive(&mut search, 100, |_, rate| {
         reached(60.0, rate, Outcome::lost(0.0))
     });
+    assert_eq!(search.history(), result.history);
     let found = single(&result);
     assert_eq!(found.end, SearchEnd::HeldAtMaxRate);
     assert_eq!(found.highest_held_pps, Some(57.0));
