@@ -84,3 +84,32 @@ fn a_source_at_its_limit_ends_no_connection_of_others() {
     let sent = udp(end("2001:db8::1", 1), end("2001:db8::9", 53));
     assert!(tracker.commit(&read(&sent), 0).is_ok());
 }
+
+#[test]
+fn restored_connections_count_for_the_limit_of_their_source() {
+    let datagram = |port: u16| udp(end("10.0.0.1", port), end("10.0.0.9", 53));
+    let most = LIMIT as u16;
+    let mut first = Tracker::new(&Settings::of_size(40)).unwrap();
+    for port in 1..=most + 1 {
+        pass(&mut first, &datagram(port), 0);
+    }
+    let mut list = Vec::new();
+    assert_eq!(first.save_into(0, (40, 40), &mut list), None);
+    let mut second = tracker(1);
+    // The first tracker had no limit. What it has accepted goes on.
+    for one in &list {
+        second.restore(one, 0).unwrap();
+    }
+    assert_eq!(second.len(), LIMIT + 1);
+    let further = [100, 101].map(|port| read(&datagram(port)));
+    for port in [1, 2] {
+        assert_eq!(second.commit(&further[0], 0), Err(Refusal::SourceFull));
+        let filter = ConnectionFilter {
+            port: Some(port),
+            ..ConnectionFilter::default()
+        };
+        assert_eq!(second.flush(&filter, 0, 100).0, 1);
+    }
+    assert!(second.commit(&further[0], 0).is_ok());
+    assert_eq!(second.commit(&further[1], 0), Err(Refusal::SourceFull));
+}

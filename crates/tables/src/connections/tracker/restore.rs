@@ -3,7 +3,7 @@
 
 use super::super::saved::SavedConnection;
 use super::super::settings::Seconds;
-use super::Tracker;
+use super::{Tracker, endpoints};
 
 /// Reason for not restoring a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ impl Tracker {
     }
 
     /// Adds a saved connection, which counts as created. It expires when it would have expired before, and at the latest after the time-out
-    /// of its state.
+    /// of its state. It counts for the limit of its source, which refuses it no more than a connection that has begun.
     ///
     /// # Errors
     /// [`RestoreError`].
@@ -91,6 +91,10 @@ impl Tracker {
             entry.sides = saved.sides;
         }
         self.wheel.add(&mut self.entries, index);
+        if let Some(sources) = &mut self.sources {
+            let [source, _] = endpoints(&key, saved.sorted.is_from_higher);
+            sources.add((source.address, zone));
+        }
         self.zones.count(zone);
         self.zones
             .add(&mut self.entries, zone, saved.state.eviction(), index);
