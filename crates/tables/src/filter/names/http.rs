@@ -16,6 +16,8 @@ use super::found::{Found, Name};
 /// Longest method, octets (IANA, HTTP Method Registry: 17).
 const METHOD_MAX: usize = 24;
 const CONNECT: &[u8] = b"CONNECT";
+/// Start of the version.
+const VERSION: &[u8] = b"HTTP/";
 const SCHEMES: [&[u8]; 2] = [b"http://", b"https://"];
 
 /// Returns true for octets of a token (RFC 9110, section 5.6.2).
@@ -70,8 +72,8 @@ pub(super) fn find(octets: &[u8], name: &mut Name) -> Found {
     match octets.get(method) {
         None => return Found::More,
         Some(b' ') if method > 0 => {}
-        // RFC 9112, section 3: some servers accept other white space between the parts of the line.
-        Some(b'\t' | 0x0b | 0x0c) if method > 0 => return Found::Undecidable,
+        // RFC 9112, section 3: some servers accept other white space between the parts of the line, and any in front.
+        Some(b' ' | b'\t' | 0x0b | 0x0c) => return Found::Undecidable,
         Some(b'\r') if method > 0 => {
             return match octets.get(method.saturating_add(1)) {
                 None => Found::More,
@@ -93,16 +95,25 @@ pub(super) fn find(octets: &[u8], name: &mut Name) -> Found {
 /// Reads the first line. `None` if the host is in a field.
 fn request(line: &[u8], name: &mut Name) -> Option<Found> {
     let (method, rest) = split_at(line, b' ')?;
+    let has_version = || {
+        let mut parts = line.windows(VERSION.len());
+        parts.any(|part| part.eq_ignore_ascii_case(VERSION))
+    };
     let is_space = |octet: &u8| *octet == b' ';
     let Some(last) = rest.iter().rposition(is_space) else {
-        // HTTP/0.9, or another protocol.
-        return Some(Found::Nothing);
+        return Some(match has_version() {
+            // Other white space in front of the version.
+            true => Found::Undecidable,
+            // HTTP/0.9, or another protocol.
+            false => Found::Nothing,
+        });
     };
     let (target, version) = rest.split_at_checked(last)?;
     match version {
         b" HTTP/1.0" | b" HTTP/1.1" => {}
-        // White space that some servers accept, or HTTP/2 without an upgrade (RFC 9113, section 3.4), whose names are compressed.
-        _ if line.windows(5).any(|part| part == b"HTTP/") => return Some(Found::Undecidable),
+        // White space or lower case that some servers accept, or HTTP/2 without an upgrade (RFC 9113, section 3.4), whose names are
+        // compressed.
+        _ if has_version() => return Some(Found::Undecidable),
         _ => return Some(Found::Nothing),
     }
     if target.is_empty() || target.iter().any(|octet| !octet.is_ascii_graphic()) {
@@ -147,7 +158,13 @@ fn host_field(mut fields: &[u8], name: &mut Name) -> Found {
             return Found::Undecidable;
         }
         if field.eq_ignore_ascii_case(b"host") {
-            return host(value.trim_ascii(), name);
+            let value = value.trim_ascii();
+            return match fields.first() {
+                None if value.is_empty() => Found::More,
+                // The next line continues this one (RFC 9112, section 5.2).
+                Some(b' ' | b'\t') if value.is_empty() => Found::Undecidable,
+                _ => host(value, name),
+            };
         }
     }
     Found::More

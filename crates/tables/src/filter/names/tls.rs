@@ -13,8 +13,9 @@
 
 use super::found::{Found, Name};
 
-/// Content type of records of the handshake.
+/// Content type of records of the handshake, and of all records (RFC 8446, section 5.1; RFC 6520, section 3).
 const HANDSHAKE: u8 = 22;
+const RECORDS: std::ops::RangeInclusive<u8> = 20..=24;
 /// Major version of all records.
 const MAJOR: u8 = 3;
 /// Longest fragment of a record without encryption, octets.
@@ -103,12 +104,15 @@ fn take(left: &mut usize, count: usize) -> Result<(), Found> {
 
 /// Finds the server name in the data of a client.
 pub(super) fn find(octets: &[u8], name: &mut Name) -> Found {
-    match octets.first() {
-        None => Found::More,
-        Some(&HANDSHAKE) => match client_hello(octets, name) {
+    match (octets.first(), octets.get(1)) {
+        (None, _) => Found::More,
+        (Some(&HANDSHAKE), _) => match client_hello(octets, name) {
             Ok(found) | Err(found) => found,
         },
-        Some(_) => Found::Nothing,
+        (Some(kind), None) if RECORDS.contains(kind) => Found::More,
+        // Some servers ignore a warning, and read the message behind it.
+        (Some(kind), Some(&MAJOR)) if RECORDS.contains(kind) => Found::Undecidable,
+        (Some(_), _) => Found::Nothing,
     }
 }
 

@@ -48,8 +48,13 @@ fn messages_without_a_server_name_differ_from_wrong_ones() {
         &extensions(&[0, 43, 0, 3, 2, 3, 4]),
         &nothing,
     );
-    // A message that is no client's first; an alert; a record without octets; a record of another version.
+    // Octets that are no record.
+    expect(NameKind::Tls, &[21, 2, 0, 0, 2], &nothing);
+    // A message that is no client's first; a warning in front of it, which some servers ignore; a record without octets; a record of
+    // another version; one that is too long.
     expect(NameKind::Tls, &plain(&[2, 0, 0, 1, 0]), &undecidable);
+    let warning = [&[21, 3, 1, 0, 2, 1, 90][..], &hello("a.example", 0)].concat();
+    expect(NameKind::Tls, &warning, &undecidable);
     expect(NameKind::Tls, &[22, 3, 1, 0, 0, 1], &undecidable);
     expect(NameKind::Tls, &[22, 2, 0, 0, 5, 1], &undecidable);
     expect(NameKind::Tls, &[22, 3, 1, 0x40, 1, 1], &undecidable);
@@ -120,11 +125,11 @@ fn requests_without_a_host_differ_from_those_that_servers_may_read_otherwise() {
     for text in [
         "GET / HTTP/1.0\r\nA: b\r\n\r\n",
         "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: \r\nA: b\r\n\r\n",
         "GET /\r\n",
         "SSH-2.0-OpenSSH_9.6p1 Debian\r\n",
         "QUIT\r\n",
         "\u{16}\u{3}\u{1}",
-        " GET / HTTP/1.1\r\n",
         "ABCDEFGHIJKLMNOPQRSTUVWXYZ / HTTP/1.1\r\n",
     ] {
         expect(
@@ -134,7 +139,12 @@ fn requests_without_a_host_differ_from_those_that_servers_may_read_otherwise() {
         );
     }
     for text in [
+        " GET / HTTP/1.1\r\n",
+        "\tGET / HTTP/1.1\r\n",
         "GET\t/ HTTP/1.1\r\n",
+        "GET /\tHTTP/1.1\r\n",
+        "GET /\rHTTP/1.1\r\n",
+        "GET / http/1.1\r\n",
         "GET\r/ HTTP/1.1\r\n",
         "GET /a b HTTP/1.1\r\n",
         "GET / HTTP/1.1 \r\n",
@@ -145,6 +155,8 @@ fn requests_without_a_host_differ_from_those_that_servers_may_read_otherwise() {
         "GET / HTTP/1.1\r\n Host: a.example\r\n",
         "GET / HTTP/1.1\r\nHost : a.example\r\n",
         "GET / HTTP/1.1\r\nHost\r\n",
+        "GET / HTTP/1.1\r\nHost:\r\n a.example\r\n",
+        "GET / HTTP/1.1\r\nHost:\n\ta.example\r\n",
         "GET / HTTP/1.1\r\nA: b\rHost: a.example\r\n",
         "GET / HTTP/1.1\r\nHost: a b\r\n",
         "GET / HTTP/1.1\r\nHost: a.example@b.example\r\n",
