@@ -434,6 +434,7 @@ impl Rig {
         );
         let has_router = !engine.plan.layer3.interfaces.is_empty();
         let owner_cpus = engine.owner_cpus();
+        let has_names = engine.compares_names();
         let workers = self.workers.lock().unwrap();
         let mut served: BTreeMap<(u16, u16), u32> = BTreeMap::new();
         let mut owners: BTreeMap<u16, BTreeSet<u32>> = BTreeMap::new();
@@ -453,6 +454,7 @@ impl Rig {
                     "CPU {cpu} sends to {ports:?}, not {reach:?}"
                 );
             }
+            assert_eq!(worker.has_name_flows(), has_names, "CPU {cpu}");
             if !owner_cpus.is_empty() {
                 check_share(
                     engine,
@@ -564,6 +566,7 @@ fn request(random: &mut Random) -> Value {
         "del-interface",
         "add-vrf",
         "add-rule",
+        "add-names",
         "del-rule",
         "set-threads",
         "set-threads",
@@ -596,6 +599,8 @@ fn request(random: &mut Random) -> Value {
         "del-interface" => json!({"del-interface": {"name": one_of(&["x", "up"])}}),
         "add-vrf" => json!({"add-vrf": {"name": "red"}}),
         "add-rule" => json!({"add-rule": {"rule": {"name": new, "action": "drop", "port": port}}}),
+        "add-names" => json!({"add-rule": {"rule": {"name": "x", "action": "drop", "port": port,
+            "protocol": "tcp", "destination-port": "443", "tls-name": ["www.example.org"]}}}),
         "del-rule" => json!({"del-rule": {"name": one_of(&["no-a", "x"])}}),
         "set-threads" => {
             json!({"set-threads": {"forwarding_cpus": one_of(&["2", "2-3", "2-4", "3-5", "5"])}})

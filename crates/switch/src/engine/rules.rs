@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    fn compares_names(&self) -> bool {
+    pub(super) fn compares_names(&self) -> bool {
         let mut rules = self.rules.rules.iter();
         rules.any(|(rule, _)| rule.names.names().is_some())
     }
@@ -264,12 +264,15 @@ impl Engine {
             location: "rules".to_owned(),
             what: error.to_string(),
         })?;
-        self.send_command(cpu, WorkerCommand::NameFlows(flows.map(Box::new)))?;
+        let reply = self.order(cpu, WorkerCommand::NameFlows(flows.map(Box::new)));
+        // A thread that executes the order late is recorded as if it had replied.
+        let takes_effect = reply.as_ref().err().is_none_or(|one| one.takes_effect);
         let mut forwarders = self.forwarders.iter_mut();
-        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+        if takes_effect && let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
             forwarder.has_name_flows = wanted;
         }
-        Ok(())
+        // The former memory is freed here.
+        reply.map(drop).map_err(SwitchError::from)
     }
 
     /// Returns the names of rules, by their numbers.

@@ -451,6 +451,11 @@ impl Worker {
         self.share.as_ref().map(|share| share.rings())
     }
 
+    /// Returns true if it has memory for names in connections.
+    pub(crate) const fn has_name_flows(&self) -> bool {
+        self.name_flows.is_some()
+    }
+
     /// Returns the stage for a port's frames that other threads have received.
     pub(crate) fn stage_for_others(&self, port: u16) -> Option<&Arc<Stage>> {
         self.stages.get(port)
