@@ -100,10 +100,13 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     let mut idle_turns = 0;
     while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
         let (empty, has_relayed) = turn(worker, shared);
-        if worker.share.is_some() && worker.commands.has_order() {
-            drain_handed(worker, shared);
+        // An order that arrives later waits for the next turn, so none is executed before the frames that precede it.
+        if worker.commands.has_order() {
+            if worker.share.is_some() {
+                drain_handed(worker, shared);
+            }
+            worker.run_commands(shared.now_s.load(Ordering::Relaxed));
         }
-        worker.run_commands(shared.now_s.load(Ordering::Relaxed));
         let inputs = worker.inputs.len() as u64;
         turns += 1;
         worker.counters.turns.set(turns);
