@@ -49,7 +49,7 @@ impl Tracker {
     }
 
     /// Adds a saved connection, which counts as created. It expires when it would have expired before, and at the latest after the time-out
-    /// of its state. It counts for the limit of its source, which refuses it no more than a connection that has begun.
+    /// of its state. It counts for the limit of its source, which does not refuse it.
     ///
     /// # Errors
     /// [`RestoreError`].
