@@ -377,10 +377,11 @@ impl Engine {
         // Before the router knows an outside interface, so that no packet leaves by it without translation.
         self.show_nat(&mut tally)?;
         self.show_balancers(&mut tally)?;
-        self.show_shares(&mut tally)?;
-        self.show_router(&mut tally)?;
+        // A new thread gets frames of others as soon as it shares their connections.
         self.send_output_rules(&mut tally)?;
         self.give_name_flows(&mut tally)?;
+        self.show_shares(&mut tally)?;
+        self.show_router(&mut tally)?;
         self.set_stages(&mut tally)?;
         self.free_name_flows(&mut tally)?;
         for (id, cpu) in places {

@@ -87,8 +87,11 @@ impl Script {
     }
 }
 
+/// Executed orders: the CPU and the name of each.
+type Orders = Arc<Mutex<Vec<(u32, &'static str)>>>;
+
 #[derive(Clone, Debug)]
-struct Faults(Arc<Mutex<Script>>);
+struct Faults(Arc<Mutex<Script>>, Orders);
 
 impl Faults {
     fn script(&self) -> MutexGuard<'_, Script> {
@@ -166,7 +169,9 @@ impl TestThread {
 
     fn execute(&self, order: WorkerCommand) -> Option<Reply> {
         let mut worker = self.worker.lock().unwrap();
+        let executed = (self.cpu, name_of(&order));
         let reply = worker.as_mut()?.obey(order);
+        self.faults.1.lock().unwrap().push(executed);
         if worker.as_ref().is_some_and(Worker::has_ended) {
             *worker = None;
         }
@@ -268,6 +273,9 @@ fn name_of(order: &WorkerCommand) -> &'static str {
         WorkerCommand::Inherit { .. } => "inherit",
         WorkerCommand::Domain(_) => "domain",
         WorkerCommand::Inject(_) => "inject",
+        WorkerCommand::OutputRules(_) => "output rules",
+        WorkerCommand::NameFlows(_) => "names",
+        WorkerCommand::Share { .. } => "share",
         WorkerCommand::End => "end",
         _ => "other",
     }
@@ -338,13 +346,14 @@ impl Rig {
     }
 
     fn with(start: &str) -> Self {
-        let faults = Faults(Arc::new(Mutex::new(Script {
+        let script = Script {
             when: When::Never,
             random: Random::new(0),
             count: 0,
             may_end: false,
             happened: Vec::new(),
-        })));
+        };
+        let faults = Faults(Arc::new(Mutex::new(script)), Orders::default());
         let workers = Workers::default();
         let maker = TestMaker {
             faults: faults.clone(),
@@ -745,6 +754,35 @@ fn threads_share_connections_after_any_fault() {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+#[test]
+fn a_new_thread_has_all_rules_before_it_gets_frames_of_others() {
+    const RULES: &str = r#"
+[[rule]]
+name = "names"
+action = "drop"
+port = "a"
+protocol = "tcp"
+destination-port = "443"
+tls-name = ["www.example.org"]
+[[rule]]
+name = "out"
+action = "drop"
+direction = "out"
+port = "b"
+"#;
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{RULES}[connections]\nmax-entries = 64\n"));
+    rig.change(&json!({"set-threads": {"forwarding_cpus": "2-5"}}));
+    rig.check();
+    let orders = rig.faults.1.lock().unwrap().clone();
+    let of_new = orders.iter().filter(|(cpu, _)| *cpu == 5);
+    let of_new: Vec<&str> = of_new.map(|(_, name)| *name).collect();
+    let place = |name: &str| of_new.iter().position(|one| *one == name);
+    let rules = [place("output rules"), place("names")];
+    assert!(rules.iter().all(Option::is_some), "{of_new:?}");
+    assert!(rules.into_iter().max() < Some(place("share")), "{of_new:?}");
 }
 
 impl Rig {
