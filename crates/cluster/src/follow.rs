@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Resource;
 use kube::ResourceExt as _;
@@ -21,6 +21,8 @@ const REQUEST: Duration = Duration::from_secs(20);
 const WATCH_S: u32 = 270;
 /// Time after which a watch without events has ended without notice.
 const SILENCE: Duration = Duration::from_secs(300);
+/// A watch that ends earlier is followed by a pause, as after an error: a proxy that ends watches at once must not cause endless lists.
+const SHORTEST: Duration = Duration::from_secs(30);
 /// First and longest pause after an error.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -54,11 +56,15 @@ pub(crate) async fn follow<K: Followed>(api: Api<K>, known: watch::Sender<Option
     let mut pause = PAUSE.0;
     let mut reported = String::new();
     while !known.is_closed() {
+        let begun = Instant::now();
         match follow_once(&api, &known).await {
-            // The watch ended at its time.
             Ok(()) => {
-                pause = PAUSE.0;
                 reported.clear();
+                // The watch ended at its time.
+                if begun.elapsed() >= SHORTEST {
+                    pause = PAUSE.0;
+                    continue;
+                }
             }
             Err(error) => {
                 let text = error.to_string();
@@ -66,10 +72,10 @@ pub(crate) async fn follow<K: Followed>(api: Api<K>, known: watch::Sender<Option
                     tracing::warn!("{}: {text}", K::plural(&()));
                     reported = text;
                 }
-                tokio::time::sleep(pause).await;
-                pause = pause.saturating_mul(2).min(PAUSE.1);
             }
         }
+        tokio::time::sleep(pause).await;
+        pause = pause.saturating_mul(2).min(PAUSE.1);
     }
 }
 
@@ -118,5 +124,32 @@ pub(crate) async fn follow_once<K: Followed>(
             WatchEvent::Error(_) => return Ok(()),
         }
         publish(&all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime;
+    use crate::simulated::Simulated;
+
+    /// Turns of all tasks: enough for hundreds of lists without pauses, and over long before the third pause.
+    const TURNS: usize = 5000;
+
+    #[test]
+    fn watches_that_end_at_once_cause_few_lists() {
+        let server = Simulated::default();
+        let (known, networks) = watch::channel(None::<Vec<Network>>);
+        runtime().unwrap().block_on(async {
+            let following = tokio::spawn(follow(Api::<Network>::all(server.client()), known));
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+            following.abort();
+        });
+        assert_eq!(*networks.borrow(), Some(Vec::new()));
+        let requests = server.requests();
+        let lists = requests.iter().filter(|(verb, _)| verb == "list").count();
+        assert!((1..5).contains(&lists), "{lists} lists");
     }
 }
