@@ -23,6 +23,8 @@ const NODE: &str = "quietwire.io/node";
 const HOLDER: &str = "quietwire.io/holder";
 /// The interface of a container.
 const ATTACHMENT: &str = "quietwire.io/attachment";
+/// The network configuration of the runtime, whose valid containers alone a GC lists.
+const CONFIGURATION: &str = "quietwire.io/configuration";
 
 /// Octets of the hashes.
 const HASH: usize = 16;
@@ -135,7 +137,11 @@ impl Book {
                 self.remove(network, &self.list(network, &selector).await?)
                     .await?;
             }
-            Request::Gc { network, valid } => self.collect(network, valid).await?,
+            Request::Gc {
+                network,
+                configuration,
+                valid,
+            } => self.collect(network, configuration, valid).await?,
             Request::Status { network } => {
                 self.pool(network).await?;
             }
@@ -276,7 +282,7 @@ impl Book {
         let patch = Patch::Merge(json!({
             "metadata": {
                 "resourceVersion": kept.metadata.resource_version,
-                "labels": { ATTACHMENT: attachment },
+                "labels": { ATTACHMENT: attachment, CONFIGURATION: of_configuration(&holder.configuration) },
             },
             "spec": { "container": holder.container },
         }));
@@ -304,6 +310,7 @@ impl Book {
                 ATTACHMENT,
                 attachment(network, &holder.container, &holder.interface),
             ),
+            (CONFIGURATION, of_configuration(&holder.configuration)),
         ];
         let labels = labels.map(|(key, value)| (key.to_owned(), value));
         object.metadata.labels = Some(labels.into());
@@ -317,10 +324,11 @@ impl Book {
         object
     }
 
-    /// Removes addresses of this node whose containers and interfaces are not valid.
+    /// Removes addresses of this node and of a network configuration whose containers and interfaces are not valid.
     async fn collect(
         &self,
         network: &NetworkName,
+        configuration: &str,
         valid: &[(String, String)],
     ) -> Result<(), BookError> {
         let valid: BTreeSet<String> = valid
@@ -328,7 +336,11 @@ impl Book {
             .map(|(container, interface)| attachment(network, container, interface))
             .collect();
         let node = hash(&[self.node.as_str()], HASH);
-        let selector = format!("{NETWORK}={},{NODE}={node}", of_network(network));
+        let selector = format!(
+            "{NETWORK}={},{NODE}={node},{CONFIGURATION}={}",
+            of_network(network),
+            of_configuration(configuration)
+        );
         let mut left = self.list(network, &selector).await?;
         left.retain(|it| {
             let attachment = it.labels().get(ATTACHMENT);
@@ -372,6 +384,10 @@ fn address_of(object: &Address) -> Option<IpAddr> {
 
 fn of_network(network: &NetworkName) -> String {
     hash(&[network.name.as_str()], HASH)
+}
+
+fn of_configuration(name: &str) -> String {
+    hash(&[name], HASH)
 }
 
 fn of_holder(network: &NetworkName, holder: &Holder) -> String {

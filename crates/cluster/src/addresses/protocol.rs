@@ -77,6 +77,8 @@ pub(crate) struct Holder {
     pub(crate) container: String,
     /// Name of the interface.
     pub(crate) interface: String,
+    /// Name of the network configuration of the runtime. Several may have addresses of one network.
+    pub(crate) configuration: String,
 }
 
 /// A request.
@@ -96,9 +98,10 @@ pub(crate) enum Request {
         container: String,
         interface: String,
     },
-    /// Takes addresses of this node back whose containers and interfaces are not listed.
+    /// Takes addresses of this node back that were given by a network configuration, and whose containers and interfaces are not listed.
     Gc {
         network: NetworkName,
+        configuration: String,
         valid: Vec<(String, String)>,
     },
     /// Checks that the agent replies and that the network exists.

@@ -33,6 +33,7 @@ fn holder(pod: &str, container: &str) -> Holder {
         uid: format!("uid-of-{pod}"),
         container: container.to_owned(),
         interface: "net1".to_owned(),
+        configuration: "apps.lan".to_owned(),
     }
 }
 
@@ -155,15 +156,16 @@ fn addresses_are_taken_back_and_kept_by_a_pod_whose_sandbox_is_made_again() {
             "Network 'apps/lan': the network has no free address"
         );
         // The runtime lists the valid containers.
-        let valid = vec![("d1".to_owned(), "net1".to_owned())];
-        let gc = Request::Gc {
+        let gc = |configuration: &str| Request::Gc {
             network: lan(),
-            valid,
+            configuration: configuration.to_owned(),
+            valid: vec![("d1".to_owned(), "net1".to_owned())],
         };
-        // Those of other nodes stay.
-        other.answer(&gc).await.unwrap();
+        // Those of other nodes, and of other configurations with the same network, stay.
+        other.answer(&gc("apps.lan")).await.unwrap();
+        book.answer(&gc("other")).await.unwrap();
         assert_eq!(present(&server).len(), 6);
-        book.answer(&gc).await.unwrap();
+        book.answer(&gc("apps.lan")).await.unwrap();
         assert_eq!(present(&server).len(), 1);
     });
 }

@@ -10,18 +10,20 @@ use super::environment::{Command, Environment};
 use super::reply::{CniError, CniResult, ErrorCode, Ip};
 use crate::addresses::{AskError, Holder, Request, ask};
 
-/// Asks the agent for addresses: the requested ones, or one of each family. Returns them and the reserved MAC address.
+/// Asks the agent for addresses: the requested ones, or one of each family. `configuration` is the name of the network configuration.
+/// Returns the addresses and the reserved MAC address.
 ///
 /// # Errors
 /// [`ErrorCode::InvalidEnvironment`]: the runtime does not name the pod. [`ErrorCode::TryAgain`], [`ErrorCode::InvalidConfig`].
 pub(super) fn add(
     of_agent: &OfAgent,
+    configuration: &str,
     environment: &Environment,
     requested: Vec<IpAddr>,
 ) -> Result<(CniResult, Option<MacAddress>), CniError> {
     let request = Request::Add {
         network: of_agent.network.clone(),
-        holder: holder(environment)?,
+        holder: holder(configuration, environment)?,
         requested,
     };
     let given = ask(&of_agent.socket, &request).map_err(|error| failed(&error))?;
@@ -52,6 +54,7 @@ pub(super) fn add(
 /// As [`add`].
 pub(super) fn other(
     of_agent: &OfAgent,
+    configuration: &str,
     environment: &Environment,
     command: Command,
     valid: &[Attachment],
@@ -67,6 +70,7 @@ pub(super) fn other(
             let pair = |it: &Attachment| (it.container_id.clone(), it.ifname.clone());
             Request::Gc {
                 network,
+                configuration: configuration.to_owned(),
                 valid: valid.iter().map(pair).collect(),
             }
         }
@@ -95,7 +99,7 @@ fn failed(error: &AskError) -> CniError {
 }
 
 /// Returns the pod that the runtime names in `CNI_ARGS`.
-fn holder(environment: &Environment) -> Result<Holder, CniError> {
+fn holder(configuration: &str, environment: &Environment) -> Result<Holder, CniError> {
     let argument = |name: &str| {
         let value = environment.arguments.get(name);
         let value = value.filter(|value| !value.is_empty()).cloned();
@@ -111,5 +115,6 @@ fn holder(environment: &Environment) -> Result<Holder, CniError> {
         uid: argument("K8S_POD_UID")?,
         container: environment.container_id.clone(),
         interface: environment.interface.clone(),
+        configuration: configuration.to_owned(),
     })
 }

@@ -74,7 +74,7 @@ impl Call<'_> {
             }
             Some(Ipam::Agent(agent)) => {
                 let valid = self.config.valid_attachments.as_deref().unwrap_or_default();
-                of_agent::other(agent, self.environment, command, valid)
+                of_agent::other(agent, &self.config.name, self.environment, command, valid)
             }
             None => Ok(()),
         }
@@ -90,7 +90,7 @@ impl Call<'_> {
             }
             Some(Ipam::Agent(agent)) => {
                 let requested = requested()?.iter().map(IpNet::addr).collect();
-                of_agent::add(agent, self.environment, requested)
+                of_agent::add(agent, &self.config.name, self.environment, requested)
             }
             None => {
                 let ips = requested()?.into_iter().map(|address| Ip {
