@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of flow rules: a file per process and interface, written before a change. Its first line has the interface and the process; each
-//! further line has the location of a rule, `-` if the driver has not chosen it yet, and the rule.
+//! Records of flow rules: a file per process, interface and table that it has opened, written before a change. Its first line has the
+//! interface, the process and the table; each further line has the location of a rule, `-` if the driver has not chosen it yet, and the
+//! rule.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -18,13 +19,15 @@ pub(super) struct Record {
     pub(super) interface: InterfaceId,
     /// Number and start time of the process that added them ([`ProcessId`]).
     pub(super) process: (i32, u64),
+    /// Number of the table among those that the process has opened: several ports may use one interface.
+    pub(super) table: u32,
     pub(super) rules: Vec<Entry>,
 }
 
 impl Record {
     fn path(&self, directory: &Path) -> PathBuf {
         let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
-        directory.join(format!("{network}-{index}-{pid}"))
+        directory.join(format!("{network}-{index}-{pid}-{}", self.table))
     }
 
     /// Writes the record. Other users can neither write nor read it.
@@ -35,7 +38,7 @@ impl Record {
             .create(directory)?;
         let InterfaceId { network, index } = self.interface;
         let (pid, start) = self.process;
-        let mut text = format!("{network} {index} {pid} {start}\n");
+        let mut text = format!("{network} {index} {pid} {start} {}\n", self.table);
         for Entry { spec, location } in &self.rules {
             match location {
                 Some(location) => text += &format!("{location} {spec}\n"),
@@ -64,6 +67,7 @@ impl Record {
                 index: words.next()?.parse().ok()?,
             },
             process: (words.next()?.parse().ok()?, words.next()?.parse().ok()?),
+            table: words.next()?.parse().ok()?,
             rules: lines.map(entry).collect::<Option<_>>()?,
         };
         words.next().is_none().then_some(record)
@@ -112,6 +116,7 @@ mod tests {
                 index,
             },
             process: (1, 99),
+            table: 3,
             rules: vec![
                 Entry {
                     spec: spec.clone(),
@@ -132,7 +137,7 @@ mod tests {
         assert_eq!(Record::all(&records), []);
         record(1).write(&records).unwrap();
         record(2).write(&records).unwrap();
-        fs::write(records.join("other"), "1 2 3\n").unwrap();
+        fs::write(records.join("other"), "1 2 3 4\n").unwrap();
         let mut all = Record::all(&records);
         all.sort_by_key(|record| record.interface.index);
         assert_eq!(all, [record(1), record(2)]);
@@ -144,17 +149,18 @@ mod tests {
     #[test]
     fn texts_without_sense_are_no_records_of_flow_rules() {
         let spec = FlowSpec::from_octets([7; LENGTH]).to_string();
-        assert!(Record::parse(&format!("1 2 3 4\n5 {spec}\n- {spec}\n")).is_some());
+        assert!(Record::parse(&format!("1 2 3 4 0\n5 {spec}\n- {spec}\n")).is_some());
         for text in [
             String::new(),
-            "1 2 3".to_owned(),
-            "1 2 3 4 5".to_owned(),
-            "1 2 x 4".to_owned(),
-            format!("1 2 3 4\n{spec}"),
-            format!("1 2 3 4\nx {spec}"),
-            format!("1 2 3 4\n5 {spec}0"),
-            format!("1 2 3 4\n5 {}", &spec[2..]),
-            format!("1 2 3 4\n5 {}", spec.replace('7', "g")),
+            "1 2 3 4".to_owned(),
+            "1 2 3 4 0 5".to_owned(),
+            "1 2 x 4 0".to_owned(),
+            "1 2 3 4 x".to_owned(),
+            format!("1 2 3 4 0\n{spec}"),
+            format!("1 2 3 4 0\nx {spec}"),
+            format!("1 2 3 4 0\n5 {spec}0"),
+            format!("1 2 3 4 0\n5 {}", &spec[2..]),
+            format!("1 2 3 4 0\n5 {}", spec.replace('7', "g")),
         ] {
             assert_eq!(Record::parse(&text), None, "{text}");
         }

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -62,11 +63,16 @@ impl<const LOCATIONS: usize> Request<LOCATIONS> {
     }
 }
 
+/// Tables that this process has opened.
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
 /// Flow rules of an interface.
 #[derive(Debug)]
 pub(super) struct KernelTable {
     socket: OwnedFd,
     interface: InterfaceId,
+    /// Number of the table in records.
+    number: u32,
     /// Directory of the records.
     directory: PathBuf,
 }
@@ -82,6 +88,7 @@ impl KernelTable {
         let table = Self {
             socket,
             interface,
+            number: OPENED.fetch_add(1, Ordering::Relaxed),
             directory: directory.to_owned(),
         };
         table.named()?;
@@ -158,6 +165,7 @@ impl FlowTable for KernelTable {
         let record = Record {
             interface: self.interface,
             process: (process.pid, process.start_time),
+            table: self.number,
             rules: rules.to_vec(),
         };
         if rules.is_empty() {
@@ -172,6 +180,32 @@ impl FlowTable for KernelTable {
 mod tests {
     use super::*;
     use crate::port::xdp_program::kernel::interface;
+
+    /// Two ports may use different queues of one interface.
+    #[test]
+    fn tables_of_one_interface_have_records_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = directory.path().join("flow-rules");
+        let open = || KernelTable::open(interface("lo").unwrap(), &records).unwrap();
+        let (first, second) = (open(), open());
+        let rule = |octet: u8| Entry {
+            spec: FlowSpec::from_octets([octet; LENGTH]),
+            location: Some(7),
+        };
+        let recorded = || {
+            let all = Record::all(&records).into_iter();
+            let mut rules: Vec<Entry> = all.flat_map(|record| record.rules).collect();
+            rules.sort_by_key(|entry| entry.spec.to_string());
+            rules
+        };
+        first.record(&[rule(1)]).unwrap();
+        second.record(&[rule(2)]).unwrap();
+        assert_eq!(recorded(), [rule(1), rule(2)]);
+        second.record(&[]).unwrap();
+        assert_eq!(recorded(), [rule(1)]);
+        first.record(&[]).unwrap();
+        assert_eq!(recorded(), []);
+    }
 
     #[test]
     fn an_interface_without_a_card_has_no_flow_rules() {
