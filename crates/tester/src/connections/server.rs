@@ -28,7 +28,7 @@ pub(crate) struct ServerRecord {
     pub(crate) refused: u64,
     /// Datagrams that were answered.
     pub(crate) datagrams: u64,
-    /// Segments of the flood, which have no answer.
+    /// SYNs of the flood, which have no answer.
     pub(crate) flooded: u64,
     /// Octets of payload received and checked.
     pub(crate) received_octets: u64,
@@ -124,6 +124,11 @@ impl Check {
     }
 }
 
+/// Returns true for a segment that asks for a connection.
+fn is_first(segment: &Segment) -> bool {
+    segment.has(SYN) && !segment.has(ACK) && !segment.has(RST)
+}
+
 impl Server {
     /// Creates the server of a plan.
     pub(crate) fn new(plan: Plan) -> Self {
@@ -171,8 +176,9 @@ impl Server {
         };
         match arrived.content {
             Content::Udp(data) => self.receive_datagram(&arrived.addresses, data),
-            Content::Tcp(..) if self.plan.is_of_flood(arrived.addresses.source) => {
-                self.record.flooded += 1;
+            Content::Tcp(segment, _) if self.plan.is_of_flood(arrived.addresses.source) => {
+                // A device may also reset the connections that nobody completes.
+                self.record.flooded += u64::from(is_first(&segment));
             }
             Content::Tcp(segment, data) => {
                 let key = Key {
@@ -192,8 +198,7 @@ impl Server {
 
     /// Accepts a connection. Resets segments that do not ask for one that can be accepted.
     fn accept(&mut self, key: &Key, segment: &Segment, data: &[u8], now: u64) {
-        let is_syn = segment.has(SYN) && !segment.has(ACK) && !segment.has(RST);
-        if !is_syn || !self.plan.serves(TransportProtocol::Tcp, key.local_port) {
+        if !is_first(segment) || !self.plan.serves(TransportProtocol::Tcp, key.local_port) {
             self.shared.others.stray += 1;
             self.reset(key, segment, data);
             return;

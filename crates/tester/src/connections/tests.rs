@@ -324,6 +324,39 @@ fn a_flood_goes_beside_the_conversations_and_has_no_answer() {
     );
 }
 
+/// Makes the SYN of an IPv4 frame a reset, with the right checksum (RFC 1624).
+fn make_reset(frame: &mut [u8]) {
+    const FLAGS: usize = 14 + 20 + 13;
+    const CHECKSUM: usize = 14 + 20 + 16;
+    frame[FLAGS] = 0x04;
+    // The word of the flags grew by 2.
+    let former = u16::from_be_bytes([frame[CHECKSUM], frame[CHECKSUM + 1]]);
+    let (changed, has_borrow) = former.overflowing_sub(2);
+    let changed = changed.wrapping_sub(u16::from(has_borrow));
+    frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&changed.to_be_bytes());
+}
+
+#[test]
+fn resets_of_a_device_are_no_syns_of_a_flood() {
+    let description = description(&format!("[connections]\nrate = 100.0\n{FLOOD}"));
+    let mut syns = 0;
+    let result = run_through(&description, 0.5, move |frame| {
+        // Source addresses of the flood: 198.19.0.1 and the following.
+        if frame[26..28] == [198, 19] {
+            syns += 1;
+            if syns % 5 == 0 {
+                make_reset(frame);
+            }
+        }
+        Delivery::Forward
+    });
+    let flood = result.flood.unwrap();
+    assert_eq!((flood.sent, flood.arrived), (2500, Some(2000)));
+    let server = result.server.unwrap();
+    assert_eq!(server.tcp, TcpResult::default());
+    assert_eq!(result.client.unwrap().completed, 50);
+}
+
 /// Runs connections through a device that keeps at most a hundred half-open connections. Returns the number of completed ones.
 fn completed_beside(flood: &str) -> u64 {
     const FLAGS: usize = 14 + 20 + 13;
