@@ -35,20 +35,21 @@ pub(super) trait Orders {
     /// The message of the switch.
     fn change(&self, change: Change) -> Result<(), String>;
 
-    /// Returns the names of all objects.
+    /// Returns the names of all objects, and the forwarding CPUs.
     ///
     /// # Errors
     /// No switch runs, or it does not reply.
     fn names(&self) -> Result<Names, String>;
 }
 
-/// Names of the objects of a switch.
+/// Names of the objects of a switch, and its forwarding CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     ports: BTreeSet<String>,
     bridges: BTreeSet<String>,
     vrfs: BTreeSet<String>,
     interfaces: BTreeSet<String>,
+    forwarding_cpus: CpuList,
 }
 
 /// The switch at a control socket.
@@ -85,6 +86,8 @@ impl Orders for Running {
             vrf: Vec<Named>,
             #[serde(default)]
             interface: Vec<Named>,
+            #[serde(default, rename = "forwarding-cpus")]
+            forwarding_cpus: CpuList,
         }
         let switch = RunningSwitch::new(&self.socket);
         let ports = switch.ports().map_err(|error| error.to_string())?;
@@ -98,6 +101,7 @@ impl Orders for Running {
             bridges: names(configured.bridge),
             vrfs: names(configured.vrf),
             interfaces: names(configured.interface),
+            forwarding_cpus: configured.forwarding_cpus,
         })
     }
 }
@@ -145,6 +149,13 @@ impl Made {
         .sum()
     }
 
+    /// Returns true unless the switch has other forwarding CPUs than those that were set.
+    fn has_cpus_of(&self, names: &Names) -> bool {
+        let set = self.forwarding_cpus.as_ref();
+        let set = set.and_then(|text| text.parse::<CpuList>().ok());
+        set.is_none_or(|cpus| cpus == names.forwarding_cpus)
+    }
+
     /// Forgets objects that the switch does not have any more.
     fn keep(&mut self, names: &Names) {
         self.ports.retain(|name, _| names.ports.contains(name));
@@ -167,8 +178,8 @@ pub(super) fn bring(
     let mut present = switch.names()?;
     let before = made.len();
     made.keep(&present);
-    if before != made.len() || present.ports.is_empty() {
-        // The switch was started again, so its rules and CPUs are unknown.
+    if before != made.len() || present.ports.is_empty() || !made.has_cpus_of(&present) {
+        // The switch was started again, so its rules are unknown.
         made.rules = None;
         made.forwarding_cpus = None;
     }
@@ -281,7 +292,8 @@ impl<O: Orders> Work<'_, O> {
             Ok(list) => list,
             Err(error) => return self.reject(object, error.to_string()),
         };
-        if self.change(object, Change::SetThreads { forwarding_cpus }) {
+        let change = Change::SetThreads { forwarding_cpus };
+        if self.change(object, change) {
             made.forwarding_cpus = Some(text.to_owned());
         }
     }
@@ -467,6 +479,10 @@ mod tests {
                 Change::DelVrf { name } => names.vrfs.remove(&name),
                 Change::AddInterface(interface) => names.interfaces.insert(interface.name),
                 Change::DelInterface { name } => names.interfaces.remove(&name),
+                Change::SetThreads { forwarding_cpus } => {
+                    names.forwarding_cpus = forwarding_cpus;
+                    true
+                }
                 _ => true,
             };
             Ok(())
@@ -630,6 +646,13 @@ mod tests {
         *switch.names.borrow_mut() = Names::default();
         assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
         assert_eq!(changes(&switch), ["cpus 2-3", "+bridge lan", "+port a"]);
+        // It was started again with all names that the specification has, and with rules and CPUs of its file.
+        wanted.rules = Some("[[rule]]\nname = \"x\"\naction = \"drop\"\n".to_owned());
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["rules 1"]);
+        switch.names.borrow_mut().forwarding_cpus = "7".parse().unwrap();
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["cpus 2-3", "rules 1"]);
         wanted.forwarding_cpus = Some("3-2".to_owned());
         let rejected = bring(&switch, &wanted, &mut made).unwrap();
         assert_eq!(rejected[0].object, "forwardingCpus");
