@@ -210,7 +210,7 @@ async fn pods_have_addresses(admin: &Client, socket: &Path) {
     let add = |pod: &str, container: &str| {
         let holder = json!({
             "namespace": "default", "pod": pod, "uid": format!("uid-of-{pod}"), "container": container,
-            "interface": "net1",
+            "interface": "net1", "configuration": "default.small",
         });
         let request = json!({ "command": "add", "network": "default/small", "holder": holder, "requested": [] });
         ask(socket, &request)
