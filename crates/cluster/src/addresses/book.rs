@@ -164,8 +164,8 @@ impl Book {
         Ok(list.items)
     }
 
-    /// Gives an interface the addresses that it requests, or one of each family. An interface that has them already keeps them: the sandbox
-    /// of a pod may be made again.
+    /// Gives an interface the addresses that it requests, or one of each family. An interface keeps those that it has already, as far as the
+    /// network still has them: the sandbox of a pod may be made again, and ranges may change.
     async fn give(
         &self,
         network: &NetworkName,
@@ -207,7 +207,9 @@ impl Book {
         for required in required {
             let kept = present.iter().find(|it| {
                 it.labels().get(HOLDER) == Some(&own)
-                    && address_of(it).is_some_and(|address| required.is_met_by(address))
+                    && address_of(it).is_some_and(|address| {
+                        required.is_met_by(address) && pool.describe(address).is_some()
+                    })
             });
             let done = match kept {
                 Some(kept) => self.keep(network, holder, kept).await,

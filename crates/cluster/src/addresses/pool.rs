@@ -194,7 +194,7 @@ impl Pool {
     /// spreads the choices of nodes that choose at the same time.
     ///
     /// # Errors
-    /// [`PoolError::Full`]; [`PoolError::Taken`]: another pod has the reserved address.
+    /// [`PoolError::Full`]; [`PoolError::Taken`]: another pod has the reserved address; [`PoolError::Outside`]: no range has it.
     pub(super) fn choose(
         &self,
         is_ipv4: bool,
@@ -205,6 +205,9 @@ impl Pool {
         let mut reserved = self.reserved.iter();
         let own = reserved.find(|(address, it)| it.pod == pod && address.is_ipv4() == is_ipv4);
         if let Some((address, _)) = own {
+            if self.subnet(*address).is_none() {
+                return Err(PoolError::Outside(*address));
+            }
             return match taken.contains(address) {
                 true => Err(PoolError::Taken(*address)),
                 false => Ok(*address),
@@ -269,12 +272,21 @@ mod tests {
             gateway: Some("10.66.0.11".to_owned()),
             ..range("10.66.0.0/24")
         };
-        let pool = pool(&[lan], &[("10.66.0.10", "db"), ("10.66.0.40", "web")]);
+        let kept = [
+            ("10.66.0.10", "db"),
+            ("10.66.0.40", "web"),
+            ("10.67.0.1", "old"),
+        ];
+        let pool = pool(&[lan], &kept);
         let mut taken = BTreeSet::new();
         let choose = |pod: &str, taken: &BTreeSet<IpAddr>| pool.choose(true, pod, 0, taken);
         assert_eq!(choose("other", &taken), Ok(ip("10.66.0.12")));
         assert_eq!(choose("db", &taken), Ok(ip("10.66.0.10")));
         assert_eq!(choose("web", &taken), Ok(ip("10.66.0.40")));
+        assert_eq!(
+            choose("old", &taken),
+            Err(PoolError::Outside(ip("10.67.0.1")))
+        );
         assert_eq!(pool.mac("db"), Some("02:00:00:00:00:01"));
         assert_eq!(pool.mac("other"), None);
         taken.insert(ip("10.66.0.12"));

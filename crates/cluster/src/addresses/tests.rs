@@ -53,18 +53,22 @@ fn del(container: &str) -> Request {
     }
 }
 
-/// An API server with a network.
-fn server(ranges: &Value) -> Simulated {
-    let server = Simulated::default();
-    let network = json!({
+/// Returns the network, with these ranges.
+fn network(ranges: &Value) -> Value {
+    json!({
         "apiVersion": "quietwire.io/v1alpha1", "kind": "Network",
         "metadata": { "namespace": "apps", "name": "lan", "uid": "of-lan" },
         "spec": {
             "bridge": "lan", "ranges": ranges,
             "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }],
         },
-    });
-    server.put("networks", &network);
+    })
+}
+
+/// An API server with a network.
+fn server(ranges: &Value) -> Simulated {
+    let server = Simulated::default();
+    server.put("networks", &network(ranges));
     server
 }
 
@@ -167,6 +171,25 @@ fn addresses_are_taken_back_and_kept_by_a_pod_whose_sandbox_is_made_again() {
         assert_eq!(present(&server).len(), 6);
         book.answer(&gc("apps.lan")).await.unwrap();
         assert_eq!(present(&server).len(), 1);
+    });
+}
+
+#[test]
+fn an_address_that_the_network_has_no_more_is_replaced_with_the_sandbox() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    let book = book(&server, "n1");
+    runtime().unwrap().block_on(async {
+        book.answer(&add("a", "c1", &[])).await.unwrap();
+        server.put("networks", &network(&json!([{ "subnet": "10.67.0.0/30" }])));
+        let given = book.answer(&add("a", "c2", &[])).await.unwrap();
+        let now = addresses(&given);
+        assert!(
+            now.len() == 1 && now[0].starts_with("10.67.0.") && now[0].ends_with("/30"),
+            "{now:?}"
+        );
+        book.answer(&del("c1")).await.unwrap();
+        assert_eq!(present(&server).len(), 1);
+        assert_eq!(book.answer(&add("a", "c2", &[])).await.unwrap(), given);
     });
 }
 
