@@ -164,8 +164,8 @@ impl Book {
         Ok(list.items)
     }
 
-    /// Gives an interface the addresses that it requests, or one of each family. An interface keeps those that it has already, as far as the
-    /// network still has them: the sandbox of a pod may be made again, and ranges may change.
+    /// Gives an interface the addresses that it requests, or one of each family. An interface keeps those that it has already, as far as
+    /// the network still has them: the sandbox of a pod may be made again, and ranges may change.
     async fn give(
         &self,
         network: &NetworkName,

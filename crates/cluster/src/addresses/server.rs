@@ -21,17 +21,13 @@ const MODE: u32 = 0o700;
 const REQUESTS_MAX: usize = 8;
 /// Time for a request and its reply.
 const EXCHANGE: Duration = Duration::from_secs(45);
-/// Pause after an error of the socket.
+/// Pause after an error of the socket, also if it cannot be created.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers requests for addresses at a socket until `ended` becomes true.
 pub(crate) async fn serve(book: Book, socket: PathBuf, mut ended: watch::Receiver<bool>) {
-    let listener = match bind(&socket) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!("{}: {error}; pods get no addresses", socket.display());
-            return;
-        }
+    let Some(listener) = listen(&socket, &mut ended).await else {
+        return;
     };
     let free = Arc::new(Semaphore::new(REQUESTS_MAX));
     while !*ended.borrow() {
@@ -64,6 +60,28 @@ pub(crate) async fn serve(book: Book, socket: PathBuf, mut ended: watch::Receive
     if let Err(error) = fs::remove_file(&socket) {
         tracing::warn!("{}: {error}", socket.display());
     }
+}
+
+/// Creates the socket, as soon as that is possible. Returns `None` if `ended` becomes true before.
+async fn listen(socket: &Path, ended: &mut watch::Receiver<bool>) -> Option<UnixListener> {
+    let mut reported = String::new();
+    while !*ended.borrow() {
+        match bind(socket) {
+            Ok(listener) => return Some(listener),
+            Err(error) => {
+                let text = error.to_string();
+                if text != reported {
+                    tracing::error!("{}: {text}; pods get no addresses", socket.display());
+                    reported = text;
+                }
+            }
+        }
+        tokio::select! {
+            _ = ended.changed() => {}
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+    None
 }
 
 /// Creates the socket, in place of that of an agent that was killed.

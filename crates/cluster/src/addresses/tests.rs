@@ -266,6 +266,22 @@ fn the_agent_answers_at_its_socket_to_root_only() {
     assert!(!socket.exists());
 }
 
+#[test]
+fn the_agent_makes_its_socket_when_that_becomes_possible() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("agent.sock");
+    std::fs::create_dir(&socket).unwrap();
+    let agent = Agent::start(&server, &socket);
+    assert!(ask(&socket, &del("c1")).is_err());
+    std::fs::remove_dir(&socket).unwrap();
+    assert!(wait_until(DEADLINE, || ask(&socket, &del("c1")).is_ok()));
+    agent.end();
+    // An agent that ends before ends all the same.
+    std::fs::create_dir(&socket).unwrap();
+    Agent::start(&server, &socket).end();
+}
+
 /// The agent's side of the requests, in a thread of its own.
 struct Agent {
     stop: Arc<AtomicBool>,
