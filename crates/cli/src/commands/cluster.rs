@@ -31,7 +31,7 @@ enum ClusterCommand {
     Controller(ControllerArgs),
 }
 
-/// Run the controller of networks: it makes a NetworkAttachmentDefinition for each Network, changes it with the Network, and removes it.
+/// Run the controller of networks, which maintains a NetworkAttachmentDefinition for each Network.
 #[derive(Debug, Args)]
 struct ControllerArgs {
     /// Address and credentials of the API server. Default: those of the pod, or KUBECONFIG.
@@ -39,8 +39,8 @@ struct ControllerArgs {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Run the agent of a node: it applies the NodePartition that selects the node, verifies it, reports its state, and rolls it back when no
-/// NodePartition selects the node any more. With --devices it is a device plugin of kubelet as well.
+/// Run the agent of a node, which partitions the node as a NodePartition requests and configures the switch as a DataPlane requests. With
+/// --devices it is also a device plugin of kubelet.
 #[derive(Debug, Args)]
 struct AgentArgs {
     /// Name of the node in Kubernetes.
@@ -62,7 +62,7 @@ struct AgentArgs {
     /// Root directory of kubelet, with its state and sockets.
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/kubelet")]
     kubelet_root: PathBuf,
-    /// Resources of the device plugin (TOML). Default: no device plugin.
+    /// File with the resources of the device plugin (TOML). Default: no device plugin.
     #[arg(long, value_name = "FILE")]
     devices: Option<PathBuf>,
     /// Show CPUs of NUMA nodes to schedulers as a NodeResourceTopology.

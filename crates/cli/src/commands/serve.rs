@@ -23,7 +23,7 @@ pub(crate) struct ServeArgs {
     /// Address of this machine to listen on; port 0 for any free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// File with a token: clients that send it may start ready-made studies. Default: no client may.
+    /// File with a token: clients that send it may start ready-made studies. Default: clients cannot start studies.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Control socket of the switch.

@@ -89,7 +89,7 @@ struct RunArgs {
     /// Read filter rules from this TOML file instead of --config.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// CPUs that poll ports, one thread each, like 3,4,8-11 or 0x60. Default: the highest CPU.
+    /// CPUs that poll ports, one thread each, like 3,4,8-11 or 0x60. Default: the highest CPU without another role.
     #[arg(long, value_name = "LIST")]
     forwarding_cpus: Option<CpuList>,
     /// CPUs for the service thread (timers, ageing). Default: all non-forwarding CPUs.
@@ -107,7 +107,7 @@ struct RunArgs {
     /// Largest frame, octets with FCS, 64 to 9216. [default: 1518]
     #[arg(long, value_name = "N")]
     frame_size_max: Option<u16>,
-    /// What a forwarding thread does between polls without frames. [default: poll]
+    /// Action of forwarding threads between polls without frames. [default: poll]
     #[arg(long, value_name = "IDLE", value_parser = idle_values())]
     idle: Option<Idle>,
     /// Pinning of threads to the CPUs of their roles. [default: roles]
@@ -132,7 +132,7 @@ struct RunArgs {
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics, like 127.0.0.1:9475. Default: disabled.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<std::net::SocketAddr>,
-    /// Most addresses per bridge. [default: 65536]
+    /// Maximum number of addresses per bridge. [default: 65536]
     #[arg(long, value_name = "N")]
     max_entries: Option<u32>,
     /// Ageing time of learned addresses, seconds. [default: 300]
@@ -184,7 +184,7 @@ struct ShowArgs {
     prefix: Option<IpNet>,
     #[command(flatten)]
     connections: connections::SelectionArgs,
-    /// Most routes, rules, elements, connections or mappings to show (routes, rules, sets, connections and mappings only).
+    /// Maximum number of routes, rules, elements of sets, connections or mappings to show.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
     /// Number of the first rule or element to show, from 0 (rules and sets only).

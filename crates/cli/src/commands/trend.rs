@@ -24,7 +24,7 @@ pub(crate) struct TrendArgs {
     /// Irrelevant change, percent of the value before, 0 to 99.
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     margin: f64,
-    /// Page to write (HTML).
+    /// Write the trend as a page (HTML).
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
     /// Print the trend as JSON.

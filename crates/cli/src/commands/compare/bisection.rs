@@ -34,16 +34,16 @@ pub(super) struct BisectArgs {
         requires = "bisect"
     )]
     repository: PathBuf,
-    /// Values of each of the two commits that are compared, 1 to 1000; four times as many if they do not decide.
+    /// Runs of each of the two compared commits, 1 to 1000; up to four times as many if they do not decide.
     #[arg(long, value_name = "N", default_value_t = 7, requires = "bisect", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// Time limit of each run.
     #[arg(long, value_name = "TIME", default_value = "60m", requires = "bisect", value_parser = parse_positive_duration)]
     timeout: Duration,
-    /// A lower value is better. Default: a higher one.
+    /// A lower value is better. Default: a higher value is better.
     #[arg(long, requires = "bisect")]
     lower_is_better: bool,
-    /// Command that prints a number as its last line. It runs in a worktree of each commit.
+    /// Command that prints a number as its last line. It runs in a worktree of the commit.
     #[arg(last = true, value_name = "COMMAND", requires = "bisect")]
     command: Vec<OsString>,
 }

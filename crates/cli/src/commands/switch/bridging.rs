@@ -32,7 +32,7 @@ pub(super) struct BridgingArgs {
     /// Learn source addresses. [default: true]
     #[arg(long, value_name = "BOOL")]
     learning: Option<bool>,
-    /// Most addresses learned on the port. [default: no limit]
+    /// Maximum number of addresses learned on the port. [default: no limit]
     #[arg(long, value_name = "N")]
     learning_limit: Option<u32>,
     /// Action for frames from stations above the learning limit. [default: forward]

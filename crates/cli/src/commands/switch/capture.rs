@@ -46,7 +46,7 @@ pub(super) struct CaptureArgs {
     /// Stop after this number of frames.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Most octets captured of each frame.
+    /// Octets to keep of each frame.
     #[arg(long, value_name = "N", default_value_t = 16384)]
     snap_length: u32,
     #[command(flatten)]

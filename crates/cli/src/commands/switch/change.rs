@@ -109,7 +109,7 @@ enum Add {
         name: String,
         /// Names of the ports.
         ports: Vec<String>,
-        /// Most addresses.
+        /// Maximum number of addresses.
         #[arg(long, value_name = "N")]
         max_entries: Option<u32>,
         /// Ageing time of learned addresses, seconds.
@@ -144,7 +144,7 @@ enum Add {
     LoadBalancer(LoadBalancerArgs),
     /// A backend of a load balancer.
     Backend(BackendArgs),
-    /// A filter rule for received frames.
+    /// A filter rule.
     Rule(Box<AddRuleArgs>),
     /// A set of addresses or ports that filter rules refer to.
     Set(SetDefinitionArgs),
@@ -254,7 +254,7 @@ enum Del {
         /// Endpoint.
         to: SocketAddrV4,
     },
-    /// A filter rule for received frames.
+    /// A filter rule.
     Rule {
         /// Name.
         name: String,
@@ -310,7 +310,7 @@ enum Set {
         /// Port to remove; repeatable.
         #[arg(long = "del-port", value_name = "NAME")]
         del_ports: Vec<String>,
-        /// Most addresses. A change flushes the learned addresses.
+        /// Maximum number of addresses. A change flushes the learned addresses.
         #[arg(long, value_name = "N")]
         max_entries: Option<u32>,
         /// Ageing time of learned addresses, seconds. A change flushes the learned addresses.
@@ -329,7 +329,7 @@ enum Set {
     Interface(InterfaceArgs),
     /// Weight and state of a backend. Options that are not given stay unchanged.
     Backend(BackendArgs),
-    /// A filter rule, which keeps its position. Options that are not given are reset to their defaults.
+    /// A filter rule. It keeps its position. Options that are not given are reset to their defaults.
     Rule(Box<RuleArgs>),
     /// All filter rules at once.
     Rules(SetRulesArgs),

@@ -69,7 +69,7 @@ enum ConnectionsCommand {
     Flush(SelectionArgs),
     /// Save all connections into a file, for a restart. Prints their number.
     Save(FileArgs),
-    /// Restore saved connections after a restart. Prints what became of them.
+    /// Restore saved connections after a restart. Prints their number by result.
     Restore(FileArgs),
 }
 
@@ -93,7 +93,7 @@ pub(super) fn run(args: &ConnectionsArgs) -> Result<()> {
     })
 }
 
-/// Returns what became of saved connections, as text.
+/// Formats the number of saved connections by result.
 fn rendered_result(restored: &Restored) -> String {
     let report = &restored.report;
     format!(

@@ -21,7 +21,7 @@ pub(super) struct LoadBalancerArgs {
     /// Protocol: tcp or udp. [default: tcp]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<PublishProtocol>,
-    /// Most connections. [default: 65536]
+    /// Maximum number of connections. [default: 65536]
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
     /// Endpoint of a backend, like 10.0.0.5:8080; repeatable.

@@ -30,7 +30,7 @@ pub(super) struct NatArgs {
     /// External address; repeatable. [default: the first IPv4 address of the interface]
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<Ipv4Addr>,
-    /// Prefix of inside hosts; repeatable. [default: all packets from other interfaces]
+    /// Prefix of inside hosts; repeatable. Required with several forwarding CPUs. [default: packets from all other interfaces]
     #[arg(long = "source", value_name = "PREFIX")]
     sources: Vec<Ipv4Net>,
     /// External ports. [default: 1024-65535]
@@ -39,13 +39,13 @@ pub(super) struct NatArgs {
     /// Ports of a block. [default: 512]
     #[arg(long, value_name = "N")]
     block_size: Option<u16>,
-    /// Most blocks of a host, 1 to 8. [default: 8]
+    /// Maximum number of blocks of a host, 1 to 8. [default: 8]
     #[arg(long, value_name = "N")]
     blocks_per_host: Option<u8>,
-    /// Most mappings. [default: 65536]
+    /// Maximum number of mappings. [default: 65536]
     #[arg(long, value_name = "N")]
     max_mappings: Option<u32>,
-    /// Most hosts with mappings. [default: 4096]
+    /// Maximum number of hosts with mappings. [default: 4096]
     #[arg(long, value_name = "N")]
     max_hosts: Option<u32>,
 }

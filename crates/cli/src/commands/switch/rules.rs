@@ -67,7 +67,7 @@ impl From<MalformedArg> for MalformedAction {
     }
 }
 
-/// A filter rule for received frames.
+/// A filter rule.
 #[derive(Debug, Args)]
 pub(super) struct RuleArgs {
     /// Name.
@@ -81,7 +81,7 @@ pub(super) struct RuleArgs {
     /// Receiving port, or port that frames leave by. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
-    /// Several such ports, like a,b. [default: any]
+    /// Several ports instead of --port, like a,b. [default: any]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["port", "bridge"])]
     ports: Vec<String>,
     /// Bridge of the port. [default: any]
@@ -123,9 +123,9 @@ struct NameArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum NameFailArg {
-    /// An accepting rule does not match, and others do.
+    /// Block: a rule that accepts does not match, other rules match.
     Closed,
-    /// An accepting rule matches, and others do not.
+    /// Pass: a rule that accepts matches, other rules do not.
     Open,
 }
 

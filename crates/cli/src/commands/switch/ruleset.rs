@@ -59,7 +59,7 @@ struct CheckArgs {
     /// Receiving port.
     #[arg(long, value_name = "NAME")]
     port: String,
-    /// Port that the packet leaves by: the rules of frames that leave decide. [default: those of received frames]
+    /// Check the rules of frames that leave by this port. [default: rules of received frames]
     #[arg(long, value_name = "NAME")]
     out: Option<String>,
     /// VLAN of the outermost tag. [default: no tag]

@@ -27,7 +27,7 @@ use crate::text::say;
 use crate::units::{Rate, parse_connection_rate, parse_positive_duration, parse_rate};
 use outcome::{Conclusion, outcome};
 
-/// Check the tester's figures against a device that misbehaves by a script and counts what it does.
+/// Compare the tester's figures with the ledger of a device that misbehaves by a script.
 #[derive(Debug, Args)]
 pub(super) struct SelfTestArgs {
     /// Frames per second, summed over both directions; repeat for several rates.
