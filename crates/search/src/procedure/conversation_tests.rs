@@ -315,6 +315,43 @@ fn a_given_rate_needs_no_search() {
 }
 
 #[test]
+fn counts_of_zero_and_impossible_times_are_refused() {
+    let zero = |result: Result<(), ConfigError>| match result {
+        Err(ConfigError::Zero { name }) => name,
+        other => panic!("{other:?}"),
+    };
+    let changed = |change: fn(&mut ConnectionThroughputConfig)| {
+        let mut config = throughput();
+        change(&mut config);
+        config.validate()
+    };
+    assert!(throughput().validate().is_ok());
+    assert_eq!(zero(changed(|it| it.connections = 0)), "connections");
+    assert_eq!(zero(changed(|it| it.transactions = 0)), "transactions");
+    assert_eq!(zero(changed(|it| it.repeats = 0)), "repeats");
+    assert!(matches!(
+        changed(|it| it.duration_s = 0.0),
+        Err(ConfigError::NotPositive {
+            name: "duration_s",
+            ..
+        })
+    ));
+    let fixed = || latency(TransactionRate::Fixed { per_s: 500.0 });
+    let changed = |change: fn(&mut TransactionLatencyConfig)| {
+        let mut config = fixed();
+        change(&mut config);
+        config.validate()
+    };
+    assert!(fixed().validate().is_ok());
+    assert_eq!(zero(changed(|it| it.connections = 0)), "connections");
+    assert_eq!(zero(changed(|it| it.repeats = 0)), "repeats");
+    assert!(matches!(
+        changed(|it| it.rate = TransactionRate::Fixed { per_s: -1.0 }),
+        Err(ConfigError::NotPositive { name: "per_s", .. })
+    ));
+}
+
+#[test]
 fn wrong_parameters_and_observations_are_refused() {
     let error = |change: fn(&mut ConversationSearchConfig)| {
         let mut config = config(QUANTITIES[0]);
@@ -341,14 +378,17 @@ fn wrong_parameters_and_observations_are_refused() {
         Err(RecordError::NothingPending)
     );
     search.step();
-    let impossible = Observation::Conversed(Box::new(ConversationCounts {
-        attempted: 1,
-        failed: 2,
-        ..ConversationCounts::default()
-    }));
-    assert!(matches!(
-        search.record(impossible),
-        Err(RecordError::WrongObservation { .. })
-    ));
+    // More failures than attempts, and no attempt at all.
+    for (attempted, failed) in [(1, 2), (0, 0)] {
+        let impossible = Observation::Conversed(Box::new(ConversationCounts {
+            attempted,
+            failed,
+            ..ConversationCounts::default()
+        }));
+        assert!(matches!(
+            search.record(impossible),
+            Err(RecordError::WrongObservation { .. })
+        ));
+    }
     search.record(counts(1, 0)).unwrap();
 }
