@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Handle};
 
 /// Annotation of objects whose fields belong to others: an apply without force is a conflict.
 pub(crate) const FOREIGN: &str = "foreign";
@@ -29,6 +30,17 @@ struct State {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulated {
     state: Arc<Mutex<State>>,
+}
+
+/// Returns a runtime for the tasks of clients, which outlive the test that makes them.
+fn runtime() -> &'static Handle {
+    static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+        handle
+    });
+    &RUNTIME
 }
 
 impl Simulated {
@@ -52,6 +64,8 @@ impl Simulated {
                 Ok::<_, Infallible>(reply.unwrap())
             }
         });
+        // A client has a task.
+        let _inside = runtime().enter();
         Client::new(service, "default")
     }
 

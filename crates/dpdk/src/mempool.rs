@@ -268,11 +268,11 @@ mod tests {
         assert!(exists("lost"));
         assert!(received.octets() == [1; 100]);
         drop(received);
-        let next = Mempool::new(&eal, "next", 15, 256).unwrap();
+        let next = Mempool::uncached(&eal, "next", 15, 256).unwrap();
         assert!(exists("lost"));
         assert!(made.octets() == [3; 100]);
         drop((made, next));
-        let _next = Mempool::new(&eal, "next", 15, 256).unwrap();
+        let _next = Mempool::uncached(&eal, "next", 15, 256).unwrap();
         assert!(!exists("lost"));
     }
 

@@ -30,7 +30,9 @@ pub(super) fn from_position(
     tables: &[PagedTable],
     position: u32,
 ) -> impl Iterator<Item = (PagedTable, u32)> + '_ {
-    let left = tables.iter().filter(move |table| position < table.end);
+    let left = tables
+        .iter()
+        .filter(move |table| position < table.end && table.base < table.end);
     left.map(move |table| (*table, position.saturating_sub(table.base)))
 }
 

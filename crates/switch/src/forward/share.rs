@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn each_frame_stays_or_goes_to_its_owner_with_its_port() {
         let eal = eal();
-        let pool = Mempool::new(&eal, "share", 255, 256).unwrap();
+        let pool = Mempool::new(&eal, "share", 511, 256).unwrap();
         let mut pair = pair(&eal, 64);
         let sent: Vec<Vec<u8>> = (0..40).map(udp).collect();
         let (mut burst, mut kept) = (Burst::new(&eal), Burst::new(&eal));
@@ -284,13 +284,13 @@ mod tests {
         burst.free();
         assert_eq!(counters.ports[3].dropped(PortDrop::OwnerBusy).get(), 0);
         drop(pair);
-        assert_eq!(pool.available(), 255, "a buffer is lost");
+        assert_eq!(pool.available(), 511, "a buffer is lost");
     }
 
     #[test]
     fn frames_that_a_full_ring_refuses_are_counted() {
         let eal = eal();
-        let pool = Mempool::new(&eal, "share-full", 255, 256).unwrap();
+        let pool = Mempool::new(&eal, "share-full", 511, 256).unwrap();
         let mut pair = pair(&eal, 4);
         let owners = Owners::new(2);
         let host = (0..100).find(|host| owners.of_frame(&udp(*host)) == Some(1));
@@ -306,13 +306,13 @@ mod tests {
         assert_eq!((of_port.rx_frames.get(), of_port.rx_octets.get()), (6, 360));
         assert_eq!(pair.shares[1].receive(0), Some(4));
         drop(pair);
-        assert_eq!(pool.available(), 255, "a buffer is lost");
+        assert_eq!(pool.available(), 511, "a buffer is lost");
     }
 
     #[test]
     fn the_rings_of_the_former_threads_are_read_until_they_are_empty() {
         let eal = eal();
-        let pool = Mempool::new(&eal, "share-former", 255, 256).unwrap();
+        let pool = Mempool::new(&eal, "share-former", 511, 256).unwrap();
         let (mut former, mut next) = (pair(&eal, 8), pair(&eal, 8));
         let owners = Owners::new(2);
         let host = (0..100).find(|host| owners.of_frame(&udp(*host)) == Some(1));
@@ -331,6 +331,6 @@ mod tests {
         assert_eq!(octets(&burst), sent);
         burst.free();
         drop(next);
-        assert_eq!(pool.available(), 255, "a buffer is lost");
+        assert_eq!(pool.available(), 511, "a buffer is lost");
     }
 }

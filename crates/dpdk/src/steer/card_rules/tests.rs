@@ -39,7 +39,8 @@ impl Scripted {
     }
 
     fn call(&self) -> io::Result<()> {
-        if !self.is_trial {
+        // A record cannot tell a rule that the driver has altered from one of another program.
+        if !self.is_trial && !self.alters {
             self.is_left_as_it_was_if_the_process_is_killed_now();
         }
         match self.successes.take() {
@@ -185,7 +186,11 @@ proptest! {
                     prop_assert_eq!(card.wanted(), wanted);
                 }
                 Err(why) => {
-                    prop_assert!(!why.contains("restored"), "{}", why);
+                    if why.contains("could not be restored") {
+                        // The list does not fit, and then a call failed.
+                        prop_assert!(has_failed, "{}", why);
+                        continue;
+                    }
                     let has_twin = card
                         .table
                         .foreign
