@@ -15,7 +15,6 @@ fn an_overview_agrees_with_the_results() {
     let mut bench = SimulatedBench::new(1, 0);
     let stop = AtomicBool::new(false);
     run_study(&small(), &mut store, &mut bench, &mut Silent, &stop).unwrap();
-    pragma(&path, "UPDATE trial SET is_valid = 0 WHERE id = 2");
     let (overview, results) = (store.overview().unwrap(), store.results().unwrap());
     assert_eq!(overview.file, results.file);
     assert_eq!(overview.started_unix_ns, results.started_unix_ns);
@@ -23,7 +22,9 @@ fn an_overview_agrees_with_the_results() {
     assert_eq!(overview.trials, results.trials().count());
     let invalid = results.trials();
     let invalid = invalid.filter(|(_, trial)| !trial.result.is_valid());
-    assert_eq!(overview.invalid_trials, invalid.count());
+    let invalid = invalid.count();
+    assert!(invalid > 0);
+    assert_eq!(overview.invalid_trials, invalid);
     let finished = results.steps.iter().filter(|step| step.is_finished);
     assert_eq!(overview.finished_steps, finished.count());
     assert_eq!(overview.planned_steps, results.steps.len());
