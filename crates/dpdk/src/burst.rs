@@ -126,8 +126,8 @@ fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
         .map_or(0, |mbuf| unsafe { *field::buf_len(*mbuf) });
     let offset = length.min(sys::RTE_PKTMBUF_HEADROOM as u16);
     Some(Start {
-        // Not RTE_MBUF_PORT_INVALID: the buffers of these frames are none that a driver has lost.
-        first_fields: [offset, 1, 1, mempool::NOT_A_DRIVERS],
+        // RTE_MBUF_PORT_INVALID is the largest number.
+        first_fields: [offset, 1, 1, u16::MAX],
         space: usize::from(length - offset),
     })
 }
