@@ -325,24 +325,6 @@ fn data_of_af_packet_are_cut_for_af_xdp() {
     assert_eq!(switch.end(), Some(0));
 }
 
-/// A closed port returns its buffers, some 20 MiB, also those that the kernel had. Otherwise the memory would suffice for four ports.
-#[test]
-fn af_xdp_ports_come_and_go_without_using_up_memory() {
-    let net = Net::new("offcg", "1500");
-    let directory = TempDir::new().unwrap();
-    let before = net.state();
-    let ports = [("r", "af-packet:r0".to_owned())];
-    let arguments = ["--bridge", "lan=r", "--memory-mib", "128"];
-    let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
-    for _ in 0..10 {
-        switch.change(&["add", "port", "l", "af-xdp:l0", "--bridge", "lan"]);
-        send_datagrams(&net, IPV4);
-        switch.change(&["del", "port", "l"]);
-    }
-    assert_eq!(switch.end(), Some(0));
-    assert_eq!(net.state(), before);
-}
-
 /// The kernel at the other end of an XDP program cuts its data itself.
 #[test]
 fn segments_are_merged_for_hosts_behind_ports_with_gro() {

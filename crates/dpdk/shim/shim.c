@@ -55,33 +55,6 @@ qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 	return n == 0 ? 0 : rte_mempool_get_bulk(pool, (void **)mbufs, n);
 }
 
-struct without_port {
-	struct rte_mbuf **mbufs;
-	unsigned int count;
-	unsigned int most;
-};
-
-static void
-add_without_port(struct rte_mempool *pool, void *found, void *object, unsigned int index)
-{
-	struct without_port *to = found;
-	struct rte_mbuf *mbuf = object;
-
-	RTE_SET_USED(pool);
-	RTE_SET_USED(index);
-	if (mbuf->port == RTE_MBUF_PORT_INVALID && to->count < to->most)
-		to->mbufs[to->count++] = mbuf;
-}
-
-unsigned int
-qw_without_port(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
-{
-	struct without_port found = { mbufs, 0, n };
-
-	rte_mempool_obj_iter(pool, add_without_port, &found);
-	return found.count;
-}
-
 void
 qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n)
 {

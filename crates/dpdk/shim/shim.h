@@ -51,12 +51,6 @@ int qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int
 /* Returns n mbufs, each with the segments behind it, to their pools. */
 void qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n);
 
-/*
- * Writes the mbufs of a pool, free or not, whose port is RTE_MBUF_PORT_INVALID: up to n of them. Returns their number. Nothing
- * takes mbufs from the pool meanwhile.
- */
-unsigned int qw_without_port(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
-
 /* Segment size requested for a frame, octets of data (tso_segsz of struct rte_mbuf). */
 uint16_t qw_segment_size(const struct rte_mbuf *mbuf);
 

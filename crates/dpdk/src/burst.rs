@@ -8,7 +8,7 @@ use std::{ptr, slice};
 
 use crate::BURST_MAX;
 use crate::eal::Eal;
-use crate::mempool::{self, Mempool};
+use crate::mempool::Mempool;
 use crate::sys;
 use crate::sys::field;
 
@@ -386,15 +386,6 @@ impl Burst {
         let octets = self.lengths().skip(kept).map(u64::from).sum();
         self.shorten(kept);
         (count - kept, octets)
-    }
-
-    /// Notes that the buffers of the frames, which have just been received, are not the driver's any more; see [`Mempool::for_xdp`].
-    #[inline(always)]
-    pub(crate) fn mark_given_back(&mut self) {
-        for mbuf in self.held() {
-            // SAFETY: the buffers are owned, and just received, so nobody shares them.
-            unsafe { mempool::mark_given_back(*mbuf) };
-        }
     }
 
     /// Frees the first `count` frames. The others move up.

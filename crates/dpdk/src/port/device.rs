@@ -53,8 +53,6 @@ pub(crate) struct Device {
     xdp_program: Option<RecordedProgram>,
     // Released before the buffers that the kernel uses for them.
     xdp_sockets: XdpSockets,
-    /// True once sockets may use buffers of the pool.
-    has_xdp_buffers: bool,
     // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
@@ -83,8 +81,6 @@ impl Drop for Device {
         }
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
-        self.take_back_sent();
-        let copies_frames = self.xdp_sockets.copy_frames();
         // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
         unsafe {
             if self.is_started {
@@ -105,9 +101,6 @@ impl Drop for Device {
                 );
             }
         }
-        if self.has_xdp_buffers && self.xdp_sockets.close() && copies_frames {
-            self._pool.end_xdp();
-        }
     }
 }
 
@@ -120,8 +113,6 @@ pub(crate) struct Receiver {
     length_max: u32,
     /// True if frames may come from a kernel that leaves checksums to the device, and the driver does not show which.
     completes_checksums: bool,
-    /// True if the pool takes back the buffers that the driver loses.
-    is_xdp: bool,
     counters: Arc<QueueCounters>,
     /// The driver's descriptor, while threads may wait for it.
     interrupt: Option<Watched>,
@@ -148,9 +139,6 @@ impl Receiver {
         let (dropped, _) = burst.retain(|frame| frame.length() <= length_max);
         if dropped > 0 {
             self.counters.too_long.add(dropped as u64);
-        }
-        if self.is_xdp {
-            burst.mark_given_back();
         }
         if self.completes_checksums {
             burst.change_each(|octets| {
@@ -354,20 +342,6 @@ impl Device {
         }
     }
 
-    /// Has the driver return the buffers of frames that the kernel has sent, before an AF_XDP port is closed.
-    fn take_back_sent(&self) {
-        if !self.is_started || !self.has_xdp_buffers {
-            return;
-        }
-        for queue in 0..self.tx_queues() {
-            // The first call has the kernel send the frames that still wait, the second one gets their buffers.
-            for _ in 0..2 {
-                // SAFETY: started; the queue exists, and no thread uses it any more; no frame is read from the null pointer.
-                unsafe { sys::qw_tx_burst(self.id, queue, ptr::null_mut(), 0) };
-            }
-        }
-    }
-
     /// Drops the frames that came in before the rules were in force: the driver's own program gives the port all frames.
     fn drop_unsteered(&self, options: &PortOptions) {
         if self.steering().is_none() {
@@ -469,7 +443,6 @@ impl Device {
     fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
             completes_checksums: self.completes_checksums(),
-            is_xdp: self.has_xdp_buffers,
             is_signalled_by_kernel: watched.is_some() && self.uri.is_signalled_by_kernel(),
             interrupt: watched,
             port: self.id,
@@ -666,10 +639,6 @@ impl Device {
                 sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
             self.check(code, "choosing the ring sizes")?;
             let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
-            if matches!(self.uri, PortUri::AfXdp { .. }) {
-                self.has_xdp_buffers = true;
-                pool.begin_xdp();
-            }
             for queue in 0..options.rx_queues {
                 let setup = || {
                     sys::rte_eth_rx_queue_setup(
@@ -848,7 +817,6 @@ fn probe(
             steering: Mutex::default(),
             xdp_program: None,
             xdp_sockets: XdpSockets::default(),
-            has_xdp_buffers: false,
             _pool: pool.clone(),
             _promiscuity: None,
             mark,

@@ -41,14 +41,9 @@ struct Socket {
     inode: u64,
 }
 
-/// The AF_XDP sockets of a port. If they are still open when this is dropped, they are closed.
+/// The AF_XDP sockets of a port, each with its receive queue. If they are still open when this is dropped, they are closed.
 #[derive(Debug, Default)]
-pub(super) struct XdpSockets {
-    /// Each socket with its receive queue.
-    sockets: Vec<(u16, Socket)>,
-    /// True if the port may have further sockets, because those of this process could not be listed.
-    is_incomplete: bool,
-}
+pub(super) struct XdpSockets(Vec<(u16, Socket)>);
 
 impl XdpSockets {
     /// Runs a function, which sets up a receive queue, and adds the AF_XDP sockets that it has opened and left open. Returns its result. No
@@ -56,12 +51,9 @@ impl XdpSockets {
     pub(super) fn add_opened_by<T>(&mut self, queue: u16, open: impl FnOnce() -> T) -> T {
         let before = open_sockets();
         let result = open();
-        if let (Some(before), Some(after)) = (before, open_sockets()) {
-            let opened = after.into_iter().filter(|one| !before.contains(one));
-            self.sockets.extend(opened.map(|socket| (queue, socket)));
-        } else {
-            self.is_incomplete = true;
-        }
+        let opened = open_sockets().into_iter();
+        let opened = opened.filter(|socket| !before.contains(socket));
+        self.0.extend(opened.map(|socket| (queue, socket)));
         result
     }
 
@@ -70,7 +62,7 @@ impl XdpSockets {
     /// # Errors
     /// The queue has no socket, or the kernel has no descriptor left.
     pub(super) fn duplicate(&self, queue: u16) -> io::Result<OwnedFd> {
-        let found = self.sockets.iter().find(|(of_queue, _)| *of_queue == queue);
+        let found = self.0.iter().find(|(of_queue, _)| *of_queue == queue);
         let (_, socket) = found.ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
@@ -83,7 +75,7 @@ impl XdpSockets {
 
     /// Returns the sockets with their receive queues, in order.
     pub(super) fn files(&self) -> impl Iterator<Item = (u16, BorrowedFd<'_>)> {
-        self.sockets.iter().map(|(queue, socket)| {
+        self.0.iter().map(|(queue, socket)| {
             // SAFETY: the driver keeps its sockets open while the port is open.
             let file = unsafe { BorrowedFd::borrow_raw(socket.file) };
             (*queue, file)
@@ -92,59 +84,39 @@ impl XdpSockets {
 
     /// Returns the mode of the first socket; none without sockets.
     pub(super) fn mode(&self) -> Option<XdpMode> {
-        let (_, socket) = self.sockets.first()?;
-        mode(*socket)
+        let (_, socket) = self.0.first()?;
+        let options: u32 = option(socket.file, SOL_XDP, XDP_OPTIONS)?;
+        Some(if options & XDP_OPTIONS_ZEROCOPY == 0 {
+            XdpMode::Copy
+        } else {
+            XdpMode::ZeroCopy
+        })
     }
-
-    /// Returns true if the kernel copies the frames of all sockets, so that it writes to no buffer once they are closed. With zero-copy, the
-    /// kernel withdraws buffers from the driver only some time later (net/xdp/xsk_buff_pool.c, xp_put_pool).
-    pub(super) fn copy_frames(&self) -> bool {
-        let mut sockets = self.sockets.iter();
-        sockets.all(|(_, socket)| mode(*socket) == Some(XdpMode::Copy))
-    }
-
-    /// Closes the sockets that are still open. Returns false if one of the port's may be open all the same.
-    pub(super) fn close(&mut self) -> bool {
-        let sockets = mem::take(&mut self.sockets);
-        if sockets.is_empty() {
-            return !self.is_incomplete;
-        }
-        let Some(open) = open_sockets() else {
-            self.is_incomplete = true;
-            return false;
-        };
-        let sockets: Vec<Socket> = sockets.into_iter().map(|(_, socket)| socket).collect();
-        for socket in sockets.iter().filter(|socket| open.contains(socket)) {
-            // SAFETY: it is the driver's, which does not know it any more. The number has not been given to another socket.
-            drop(unsafe { OwnedFd::from_raw_fd(socket.file) });
-        }
-        // A copy of a descriptor would keep its socket open.
-        let is_own = |one: &Socket| sockets.iter().any(|own| own.inode == one.inode);
-        let are_closed = open_sockets().is_some_and(|open| !open.iter().any(is_own));
-        are_closed && !self.is_incomplete
-    }
-}
-
-fn mode(socket: Socket) -> Option<XdpMode> {
-    let options: u32 = option(socket.file, SOL_XDP, XDP_OPTIONS)?;
-    Some(if options & XDP_OPTIONS_ZEROCOPY == 0 {
-        XdpMode::Copy
-    } else {
-        XdpMode::ZeroCopy
-    })
 }
 
 impl Drop for XdpSockets {
     fn drop(&mut self) {
-        self.close();
+        if self.0.is_empty() {
+            return;
+        }
+        let open = open_sockets();
+        let sockets = self.0.iter().map(|(_, socket)| socket);
+        for socket in sockets.filter(|socket| open.contains(socket)) {
+            // SAFETY: it is the driver's, which does not know it any more. The number has not been given to another socket.
+            drop(unsafe { OwnedFd::from_raw_fd(socket.file) });
+        }
     }
 }
 
-/// Returns the AF_XDP sockets of this process, unless they cannot be listed.
-fn open_sockets() -> Option<Vec<Socket>> {
-    read()
-        .inspect_err(|error| tracing::warn!("cannot list the sockets of this process: {error}"))
-        .ok()
+/// Returns the AF_XDP sockets of this process.
+fn open_sockets() -> Vec<Socket> {
+    match read() {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            tracing::warn!("cannot list the sockets of this process: {error}");
+            Vec::new()
+        }
+    }
 }
 
 fn read() -> io::Result<Vec<Socket>> {

@@ -253,62 +253,36 @@ impl Engine {
         Ok(fdbs)
     }
 
-    /// Creates the buffer pool of new ports: of those with AF_XDP sockets, or of the others. The driver of the former sends frames of its own
-    /// pool without a copy.
-    fn pool_of(
-        &mut self,
-        plan: &Plan,
-        new: &[(&PortPlan, &PortOptions)],
-        is_xdp: bool,
-    ) -> Result<Mempool, SwitchError> {
-        let mut buffers = BUFFERS_SPARE + plan.forwarding_cpus.len() as u32 * BUFFERS_A_THREAD;
-        let mut data_room = 0;
-        let ports = new.iter().filter(|(port, _)| has_sockets(port) == is_xdp);
-        let ports: Vec<_> = ports.collect();
-        for (_, options) in &ports {
-            buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
-                + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
-            data_room = data_room.max(options.data_room());
-        }
-        for (port, _) in &ports {
-            buffers = buffers.saturating_add(port.uri.buffers_kept(data_room));
-        }
-        self.pools += 1;
-        let maker = Arc::clone(&self.maker);
-        let name = format!("{}-{}", maker.pools(), self.pools);
-        let create = if is_xdp {
-            Mempool::for_xdp
-        } else {
-            Mempool::new
-        };
-        step(&*maker, "buffers of ports", || {
-            create(&self.eal, &name, buffers, data_room)
-        })
-    }
-
-    /// Opens ports. Those of one kind share a buffer pool.
+    /// Opens ports, which share a buffer pool.
     fn open(
         &mut self,
         plan: &Plan,
         new: &[PortPlan],
     ) -> Result<Vec<(Slot, Vec<RxQueue>)>, SwitchError> {
         let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
-        let new: Vec<(&PortPlan, &PortOptions)> = new.iter().zip(&options).collect();
+        let mut buffers = BUFFERS_SPARE + plan.forwarding_cpus.len() as u32 * BUFFERS_A_THREAD;
+        let mut data_room = 0;
+        for options in &options {
+            buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
+                + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
+            data_room = data_room.max(options.data_room());
+        }
+        for port in new {
+            buffers = buffers.saturating_add(port.uri.buffers_kept(data_room));
+        }
+        self.pools += 1;
         let maker = Arc::clone(&self.maker);
-        let mut pools: BTreeMap<bool, Mempool> = BTreeMap::new();
+        let name = format!("{}-{}", maker.pools(), self.pools);
+        let pool = step(&*maker, "buffers of ports", || {
+            Mempool::new(&self.eal, &name, buffers, data_room)
+        })?;
         let mut opened = Vec::new();
-        for (port, options) in &new {
-            let is_xdp = has_sockets(port);
-            let pool = match pools.get(&is_xdp) {
-                Some(pool) => pool.clone(),
-                None => self.pool_of(plan, &new, is_xdp)?,
-            };
-            pools.insert(is_xdp, pool.clone());
+        for (plan, options) in new.iter().zip(&options) {
             let started = step(&*maker, "port", || {
-                Port::open(&self.eal, &port.uri, options, &pool)?.start()
+                Port::open(&self.eal, &plan.uri, options, &pool)?.start()
             })?;
             let slot = Slot {
-                plan: (*port).clone(),
+                plan: plan.clone(),
                 handle: started.handle,
                 queues: Vec::new(),
                 tx_queues: started.tx.len() as u16,
@@ -320,7 +294,7 @@ impl Engine {
                 base: PortCounts::default(),
                 driver: DriverDrops::default(),
                 link: Link::default(),
-                _pool: pool,
+                _pool: pool.clone(),
             };
             opened.push((slot, started.rx));
         }
@@ -446,11 +420,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-/// Returns true if frames of the port pass AF_XDP sockets, through DPDK's driver.
-const fn has_sockets(port: &PortPlan) -> bool {
-    matches!(port.uri, PortUri::AfXdp { .. })
 }
 
 /// Returns the options for opening a port.
