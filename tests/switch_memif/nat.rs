@@ -449,7 +449,7 @@ fn fragments(frame: &[u8], identification: u16) -> Vec<Vec<u8>> {
         let more = u16::from(number + 1 < count);
         fragment[16..18].copy_from_slice(&(part.len() as u16 + 20).to_be_bytes());
         fragment[18..20].copy_from_slice(&identification.to_be_bytes());
-        fragment[20..22].copy_from_slice(&(number as u16 * 3 | more << 13).to_be_bytes());
+        fragment[20..22].copy_from_slice(&((number as u16 * 3) | (more << 13)).to_be_bytes());
         let (mut header, _) = Ipv4Header::from_slice(&fragment[14..34]).unwrap();
         header.header_checksum = header.calc_header_checksum();
         fragment[14..34].copy_from_slice(&header.to_bytes());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The library as programs of C use it: compiled against the header, and linked with the shared object and with the static library. The
 //! example for DPDK is compiled and linked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::ffi::OsStr;
 use std::os::unix::fs::symlink;

@@ -194,6 +194,13 @@ mod tests {
     }
 
     #[test]
+    fn a_right_frame_of_another_ip_version_is_damaged() {
+        let frame = frame(200);
+        assert!(Checksums::of_plain(IpVersion::V4).are_right(&frame));
+        assert!(!Checksums::of_plain(IpVersion::V6).are_right(&frame));
+    }
+
+    #[test]
     fn a_datagram_without_a_checksum_is_damaged() {
         let mut frame = frame(200);
         frame[40..42].fill(0);

@@ -649,6 +649,22 @@ mod tests {
         assert_eq!((pacer.scheduled(), pacer.unsent()), (3200, 0));
     }
 
+    #[test]
+    fn schedules_without_times_and_ones_that_stalls_shift_are_not_shared() {
+        let spread = Pace::Spread {
+            frames: 100,
+            rate_pps: 1000.0,
+        };
+        for pace in [spread, Pace::Burst(100)] {
+            let pacer = Pacer::new(pace, 0, HZ, HZ, 64);
+            assert_eq!(pacer.clone().shared(0, 2).scheduled(), 100, "{pace:?}");
+        }
+        // There is no third of two.
+        let pacer = Pacer::new(Pace::Rate(100.0), 0, HZ, HZ, 64);
+        assert_eq!(pacer.clone().shared(1, 2).scheduled(), 50);
+        assert_eq!(pacer.shared(2, 2).scheduled(), 100);
+    }
+
     proptest! {
         #[test]
         fn frames_are_dealt_out_to_the_last(frames in 0u64..1_000_000_000, shares in prop::collection::vec(0.01f64..2.0, 1..9)) {

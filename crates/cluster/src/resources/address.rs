@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `Address`: an address of a network that the interface of a pod has.
 
+// Each printed column has a type, often the same.
+#![allow(clippy::duplicated_attributes)]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

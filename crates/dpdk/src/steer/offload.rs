@@ -93,10 +93,6 @@ fn are_disjoint(one: &SteerMatch, other: &SteerMatch) -> bool {
         (one.source_ports, other.source_ports),
         (one.destination_ports, other.destination_ports),
     ];
-    let are_apart = |(one, other): (Option<(u16, u16)>, Option<(u16, u16)>)| {
-        one.zip(other)
-            .is_some_and(|(one, other)| one.1 < other.0 || other.1 < one.0)
-    };
     differ(one.source_mac, other.source_mac)
         || differ(one.destination_mac, other.destination_mac)
         || differ(one.vlan, other.vlan)
@@ -106,7 +102,10 @@ fn are_disjoint(one: &SteerMatch, other: &SteerMatch) -> bool {
             one.zip(other)
                 .is_some_and(|(one, other)| are_apart_prefixes(one, other))
         })
-        || ranges.into_iter().any(are_apart)
+        || ranges.into_iter().any(|(one, other)| {
+            one.zip(other)
+                .is_some_and(|(one, other)| one.1 < other.0 || other.1 < one.0)
+        })
 }
 
 /// Returns true if no address has both prefixes.

@@ -98,21 +98,30 @@ proptest! {
         for quantity in QUANTITIES {
             let mut search = ConversationSearch::new(config(quantity)).unwrap();
             let device = serves(f64::from(capacity));
-            let mut count = 0;
+            let (mut count, mut lowest) = (0, f64::INFINITY);
             let result = drive(&mut search, 100, |trial| {
                 count += 1;
                 // Invalid trials count neither for nor against the device.
-                if count % invalid_every == 0 { invalid(None) } else { device(trial) }
+                if count % invalid_every == 0 {
+                    return invalid(None);
+                }
+                let value = trial.load.value();
+                if value > f64::from(capacity) + 1.0 {
+                    lowest = value.min(lowest);
+                }
+                device(trial)
             });
             prop_assert_eq!(&result.end, &ProcedureEnd::Finished);
             prop_assert_eq!(result.history.len(), count);
             let found = found(result);
+            prop_assert!(!found.is_limit());
             let highest = found.highest_held.unwrap();
             prop_assert!(highest <= f64::from(capacity) + 1.0, "{} of {}", highest, capacity);
             prop_assert!(highest + 500.0 >= f64::from(capacity), "{} of {}", highest, capacity);
             prop_assert_eq!(found.held.unwrap().failed, 0);
             prop_assert!(found.failed.unwrap().failed > 0);
-            prop_assert!(found.lowest_failed.unwrap() > highest);
+            let lowest_failed = found.lowest_failed.unwrap();
+            prop_assert!(highest < lowest_failed && lowest_failed <= lowest);
             prop_assert_eq!(found.failed_at_or_under_highest_held, 0);
         }
     }
@@ -141,8 +150,11 @@ fn failures_up_to_the_goal_hold() {
         failure_ratio: LossRatio::new(0.1).unwrap(),
         ..config(QUANTITIES[0])
     };
+    let bound = goal.trial_bound() as usize;
     let mut search = ConversationSearch::new(goal).unwrap();
-    let found = found(drive(&mut search, 100, serves(45_000.0)));
+    let result = drive(&mut search, 100, serves(45_000.0));
+    assert!((2..=bound).contains(&result.history.len()), "{bound}");
+    let found = found(result);
     // A tenth of 50,000 fails.
     let highest = found.highest_held.unwrap();
     assert!((49_500.0..=50_000.0).contains(&highest), "{highest}");
@@ -198,6 +210,29 @@ fn a_value_that_fails_once_is_tried_again_if_the_goal_allows_it() {
     assert!((69_500.0..=70_000.0).contains(&highest), "{highest}");
 }
 
+#[test]
+fn the_lowest_value_that_failed_has_the_counts_of_its_first_trial() {
+    let best_of = ConversationSearchConfig {
+        best_of: 2,
+        ..config(QUANTITIES[2])
+    };
+    let mut search = ConversationSearch::new(best_of).unwrap();
+    let mut tries = std::collections::BTreeMap::<u64, u64>::new();
+    let result = drive(&mut search, 100, |trial| {
+        let value = trial.load.value();
+        if value <= 30_000.0 {
+            return counts(1_000, 0);
+        }
+        let failed = tries.entry(value as u64).or_default();
+        *failed += 1;
+        counts(1_000, *failed)
+    });
+    let found = found(result);
+    let (value, failures) = tries.first_key_value().unwrap();
+    assert_eq!(found.lowest_failed.map(|it| it as u64), Some(*value));
+    assert_eq!((found.failed.unwrap().failed, *failures), (1, 2));
+}
+
 fn throughput() -> ConnectionThroughputConfig {
     ConnectionThroughputConfig {
         connections: 10,
@@ -236,6 +271,18 @@ fn throughput_is_the_mean_of_its_trials() {
     assert_eq!(found.runs.len(), 3);
     // The tester had no time left: the device may do more.
     assert!(found.is_limit);
+    let mut method = ConnectionThroughput::new(throughput()).unwrap();
+    let result = drive(&mut method, 10, |_| {
+        Observation::Conversed(Box::new(ConversationCounts {
+            attempted: 10,
+            tester_idle_ratio: Some(0.01),
+            ..ConversationCounts::default()
+        }))
+    });
+    let ProcedureFindings::ConnectionThroughput(found) = result.findings else {
+        panic!("findings of another method")
+    };
+    assert!(!found.is_limit);
 }
 
 fn latency(rate: TransactionRate) -> TransactionLatencyConfig {
@@ -379,10 +426,13 @@ fn wrong_parameters_and_observations_are_refused() {
     );
     search.step();
     // More failures than attempts, and no attempt at all.
-    for (attempted, failed) in [(1, 2), (0, 0)] {
+    for (attempted, failed, received_bps) in
+        [(1, 2, 0.0), (0, 0, 0.0), (1, 0, -1.0), (1, 0, f64::NAN)]
+    {
         let impossible = Observation::Conversed(Box::new(ConversationCounts {
             attempted,
             failed,
+            received_bps,
             ..ConversationCounts::default()
         }));
         assert!(matches!(

@@ -537,3 +537,15 @@ fn what_the_tester_could_not_hand_over_was_not_offered() {
     assert_eq!((silent.frames(), silent.unsent()), (0, 10));
     assert!(silent.of_flows(3, |_| 1).is_empty());
 }
+
+#[test]
+fn a_thread_that_offered_nothing_has_no_idle_share() {
+    let idle = |offer_ticks, idle_ticks| LoopHealth {
+        offer_ticks,
+        idle_ticks,
+        ..LoopHealth::default()
+    };
+    let ratio = |threads: &[LoopHealth]| health(&[], threads, &times()).unwrap().idle_ratio;
+    assert_eq!(ratio(&[idle(0, 0), idle(100, 40)]), Some(0.4));
+    assert_eq!(ratio(&[idle(0, 0)]), None);
+}

@@ -187,8 +187,34 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_row_is_kept_for_its_own_flow_and_numbers_only() {
+        const WINDOW: u64 = 8;
+        for (first, count) in [(5, 6), (5, 2), (8, 8), (3, 20), (7, 1)] {
+            let mut delays = Delays::with_window(2, WINDOW);
+            for flow in 0..2 {
+                for sequence in 0..first {
+                    delays.keep(flow, sequence, 100 * (flow as u64 + 1) + sequence);
+                }
+            }
+            delays.record_row(0, first, count, 7);
+            let end = first + count;
+            for sequence in end.saturating_sub(WINDOW)..end {
+                let expected = if sequence < first { 100 + sequence } else { 7 };
+                assert_eq!(delays.at(0, sequence), Some(expected), "{first} {count}");
+            }
+            for sequence in first.saturating_sub(WINDOW)..first {
+                assert_eq!(
+                    delays.at(1, sequence),
+                    Some(200 + sequence),
+                    "{first} {count}"
+                );
+            }
+        }
+    }
+
     proptest! {
-        #[test]
+    #[test]
         fn reports_the_same_as_the_list_of_all_samples(arrivals in arrivals(800, 60)) {
             let (fast, slow) = both(&arrivals, WINDOW_MIN);
             prop_assert_eq!(fast.summary(0), slow.summary(0));

@@ -171,6 +171,33 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_histogram_that_is_too_long_is_refused() {
+        let of_length = |octets: usize| {
+            let mut plain = vec![0; octets];
+            plain[..4].copy_from_slice(&PLAIN.to_be_bytes());
+            plain[4..8].copy_from_slice(&((octets - HEADER) as u32).to_be_bytes());
+            of_plain(&plain).err().unwrap_or_default()
+        };
+        let longest = format!("(maximum: {})", PLAIN_MAX - HEADER);
+        let inflated = |octets: usize| {
+            let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+            packed.write_all(&vec![0; octets]).unwrap();
+            let packed = packed.finish().unwrap();
+            let mut histogram = COMPRESSED.to_be_bytes().to_vec();
+            histogram.extend((packed.len() as u32).to_be_bytes());
+            histogram.extend(packed);
+            of_octets(&histogram).err().unwrap_or_default()
+        };
+        assert!(!inflated(PLAIN_MAX).contains("inflates"));
+        assert!(inflated(PLAIN_MAX + 1).contains("inflates"));
+        assert!(!of_length(PLAIN_MAX).contains(&longest));
+        for octets in [PLAIN_MAX + 1, PLAIN_MAX + 2] {
+            let error = of_length(octets);
+            assert!(error.contains(&longest), "{error}");
+        }
+    }
+
+    #[test]
     fn histograms_of_the_library_are_read_in_both_formats() {
         for digits in 0..=HISTOGRAM_DIGITS_MAX {
             let mut histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX, digits).unwrap();

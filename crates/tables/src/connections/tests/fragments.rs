@@ -28,7 +28,12 @@ fn cut(sent: &Sent, identification: u16, cuts: &[usize]) -> Vec<Vec<u8>> {
         let part = &payload[start..*end];
         let more = u16::from(*end < payload.len());
         frame(&match header.len() {
-            20 => part_v4(header, part, identification, start as u16 / 8 | more << 13),
+            20 => part_v4(
+                header,
+                part,
+                identification,
+                (start as u16 / 8) | (more << 13),
+            ),
             _ => part_v6(header, part, identification, start as u16 | more),
         })
     };

@@ -139,9 +139,12 @@ fn filled<T: Copy>(count: usize, value: T) -> Result<Box<[T]>, NoNameFlows> {
     Ok(all.into_boxed_slice())
 }
 
+/// Searches data for a name.
+type Parser = fn(&[u8], &mut Name) -> Found;
+
 /// Searches the data of a connection. The first protocol that the data may be of decides.
 fn find(kinds: Kinds, octets: &[u8], name: &mut Name) -> (Found, NameKind) {
-    let parsers: [(NameKind, fn(&[u8], &mut Name) -> Found); NameKind::COUNT] = [
+    let parsers: [(NameKind, Parser); NameKind::COUNT] = [
         (NameKind::Tls, tls::find),
         (NameKind::Http, http::find),
         (NameKind::Dns, dns::find_in_stream),

@@ -63,7 +63,7 @@ fn joined(fragments: &[Vec<u8>]) -> Vec<u8> {
 fn each(
     nat: &mut Nat,
     fragments: &[Vec<u8>],
-    translate: fn(&mut Nat, &[u8], u32) -> Result<Vec<u8>, NatDrop>,
+    translate: impl Fn(&mut Nat, &[u8], u32) -> Result<Vec<u8>, NatDrop>,
 ) -> Result<Vec<Vec<u8>>, NatDrop> {
     fragments.iter().map(|one| translate(nat, one, 0)).collect()
 }
