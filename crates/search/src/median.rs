@@ -123,6 +123,9 @@ mod tests {
         assert_eq!(two_ranks(6, 6, 0.025), None);
         assert_eq!(two_ranks(6, 7, 0.025), ranks(1, 1));
         assert_eq!(two_ranks(0, 9, 0.05), None);
+        // Of equally near ranks, the first one is the lowest.
+        assert_eq!(two_ranks(8, 8, 0.05), ranks(1, 2));
+        assert_eq!(two_ranks(11, 6, 0.05), ranks(2, 1));
     }
 
     proptest! {

@@ -171,6 +171,14 @@ mod tests {
     }
 
     #[test]
+    fn counts_have_seven_bits_of_each_octet_and_eight_of_the_ninth() {
+        let numbers = |octets: &[u8]| runs(octets).collect::<Vec<u64>>();
+        assert_eq!(numbers(&[5, 0x85, 1, 0]), [5, 133, 0]);
+        assert_eq!(numbers(&[0xff; 9]), [u64::MAX]);
+        assert_eq!(numbers(&[0x80; 9]), [1 << 63]);
+    }
+
+    #[test]
     fn a_plain_histogram_that_is_too_long_is_refused() {
         let of_length = |octets: usize| {
             let mut plain = vec![0; octets];
