@@ -24,6 +24,7 @@ mod offload;
 mod options;
 mod peer;
 pub(crate) mod peers;
+mod records;
 mod stats;
 mod tap;
 mod transfer;

@@ -3,13 +3,10 @@
 //! interface, the process and the table; each further line has the location of a rule, `-` if the driver has not chosen it yet, and the
 //! rule.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::{ProcessId, durable};
-
+use crate::port::records::{self, Process};
 use crate::port::xdp_program::kernel::InterfaceId;
 use crate::steer::card_rules::Entry;
 
@@ -17,8 +14,8 @@ use crate::steer::card_rules::Entry;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) interface: InterfaceId,
-    /// Number and start time of the process that added them ([`ProcessId`]).
-    pub(super) process: (i32, u64),
+    /// The process that added them.
+    pub(super) process: Process,
     /// Number of the table among those that the process has opened: several ports may use one interface.
     pub(super) table: u32,
     pub(super) rules: Vec<Entry>,
@@ -32,10 +29,6 @@ impl Record {
 
     /// Writes the record. Other users can neither write nor read it.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
         let InterfaceId { network, index } = self.interface;
         let (pid, start) = self.process;
         let mut text = format!("{network} {index} {pid} {start} {}\n", self.table);
@@ -45,17 +38,12 @@ impl Record {
                 None => text += &format!("- {spec}\n"),
             }
         }
-        durable::replace(&self.path(directory), text.as_bytes(), 0o600)
+        records::write(directory, &self.path(directory), &text)
     }
 
     /// Removes the record.
     pub(super) fn remove(&self, directory: &Path) {
-        let path = self.path(directory);
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("cannot remove {}: {error}", path.display());
-        }
+        records::remove(&self.path(directory));
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -75,20 +63,12 @@ impl Record {
 
     /// Returns all records. A directory or file that does not exist has none.
     pub(super) fn all(directory: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        texts.filter_map(|text| Self::parse(&text)).collect()
+        let all = records::all(directory);
+        all.filter_map(|(_, text)| Self::parse(&text)).collect()
     }
 
     pub(super) fn is_of_a_living_process(&self) -> bool {
-        let (pid, start_time) = self.process;
-        let boot = None;
-        ProcessId {
-            pid,
-            start_time,
-            boot,
-        }
-        .is_alive()
+        records::is_alive(self.process)
     }
 }
 
@@ -105,6 +85,8 @@ fn entry(line: &str) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::steer::flow_spec::{FlowSpec, LENGTH};
 

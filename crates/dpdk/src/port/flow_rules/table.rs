@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(table.contents().map_err(code), Err(Some(libc::EOPNOTSUPP)));
         let spec = FlowSpec::from_octets([0; LENGTH]);
         let inserted = table.insert(&spec, 0).map_err(code);
-        // Only root is told that the driver has none.
+        // The kernel reports only to root that the driver has none.
         assert!(
             [Err(Some(libc::EOPNOTSUPP)), Err(Some(libc::EPERM))].contains(&inserted),
             "{inserted:?}"

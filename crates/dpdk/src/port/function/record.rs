@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of changed settings of virtual functions: one line in a file per function, written before the first change.
 
-use std::fs::{self, DirBuilder};
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::{ProcessId, durable};
+use quietwire_base::ProcessId;
 
 use super::message::Setting;
 use crate::pci::VirtualFunction;
+use crate::port::records::{self, Process};
 
 /// A changed setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub(super) struct Record {
     /// PCI address of the function.
     pub(super) address: String,
     pub(super) function: VirtualFunction,
-    /// Number and start time of the process that changed it ([`ProcessId`]).
-    pub(super) process: (i32, u64),
+    /// The process that changed it.
+    pub(super) process: Process,
     pub(super) changes: Vec<Change>,
 }
 
@@ -36,10 +36,6 @@ impl Record {
 
     /// Writes the record. Other users can neither write nor read it.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
         let VirtualFunction { physical, number } = &self.function;
         let (pid, start) = self.process;
         let mut line = format!("{} {physical} {number} {pid} {start}", self.address);
@@ -47,17 +43,12 @@ impl Record {
             line += &format!(" {former}>{new}");
         }
         line.push('\n');
-        durable::replace(&self.path(directory), line.as_bytes(), 0o600)
+        records::write(directory, &self.path(directory), &line)
     }
 
     /// Removes the record.
     pub(super) fn remove(&self, directory: &Path) {
-        let path = self.path(directory);
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("cannot remove {}: {error}", path.display());
-        }
+        records::remove(&self.path(directory));
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -75,27 +66,17 @@ impl Record {
 
     /// Returns all records. A directory or file that does not exist has none. A file with another name than its function is none.
     pub(super) fn all(directory: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| {
-                let text = fs::read_to_string(entry.path()).ok()?;
-                let record = Self::parse(&text)?;
-                (entry.file_name() == record.address.as_str()).then_some(record)
-            })
-            .collect()
+        let read = |(name, text): (OsString, String)| {
+            let record = Self::parse(&text)?;
+            (name == record.address.as_str()).then_some(record)
+        };
+        records::all(directory).filter_map(read).collect()
     }
 
     /// Returns true if another process than this one has the function.
     pub(super) fn is_of_another(&self) -> bool {
-        let (pid, start_time) = self.process;
-        let boot = None;
-        let process = ProcessId {
-            pid,
-            start_time,
-            boot,
-        };
         let own = ProcessId::own().map(|own| (own.pid, own.start_time));
-        own != Some(self.process) && process.is_alive()
+        own != Some(self.process) && records::is_alive(self.process)
     }
 }
 
@@ -109,6 +90,8 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn record(address: &str, process: (i32, u64)) -> Record {

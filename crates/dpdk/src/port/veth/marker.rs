@@ -10,6 +10,8 @@ use quietwire_base::ProcessId;
 
 use quietwire_base::netns::Failure;
 
+use crate::port::records::{self, Process};
+
 /// Begin of each alias. Aliases of at most 255 octets are possible (linux/if.h, IFALIASZ).
 const BEGIN: &str = "quietwire veth ";
 /// Most characters of a port's name in an alias: at most 120 octets.
@@ -18,8 +20,8 @@ const NAME_MAX: usize = 30;
 /// Origin of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Marker {
-    /// Number and start time of the process ([`ProcessId`]).
-    process: (i32, u64),
+    /// The process.
+    process: Process,
     /// Number of the namespace in which the process has this number (pid_namespaces(7)).
     namespace: u64,
     /// True if the pair stays after its port.
@@ -64,14 +66,7 @@ impl Marker {
 
     /// Returns false if the process has certainly ended.
     pub(super) fn may_be_alive(&self) -> bool {
-        let (pid, start_time) = self.process;
-        let boot = None;
-        let process = ProcessId {
-            pid,
-            start_time,
-            boot,
-        };
-        own_namespace() != Some(self.namespace) || process.is_alive()
+        own_namespace() != Some(self.namespace) || records::is_alive(self.process)
     }
 }
 

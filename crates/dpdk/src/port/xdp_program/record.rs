@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of attached XDP programs: one line in a file per process and interface.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::{ProcessId, durable};
-
 use super::kernel::InterfaceId;
+use crate::port::records::{self, Process};
 
 /// An attached program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +16,8 @@ pub(super) struct Record {
     pub(super) program: u32,
     /// When it was loaded, ns since boot.
     pub(super) loaded: u64,
-    /// Number and start time of the process that attached it ([`ProcessId`]).
-    pub(super) process: (i32, u64),
+    /// The process that attached it.
+    pub(super) process: Process,
 }
 
 impl Record {
@@ -31,27 +28,18 @@ impl Record {
 
     /// Writes the record. Other users can neither write nor read it.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
         let InterfaceId { network, index } = self.interface;
         let (pid, start) = self.process;
         let line = format!(
             "{network} {index} {} {} {pid} {start}\n",
             self.program, self.loaded
         );
-        durable::replace(&self.path(directory), line.as_bytes(), 0o600)
+        records::write(directory, &self.path(directory), &line)
     }
 
     /// Removes the record.
     pub(super) fn remove(&self, directory: &Path) {
-        let path = self.path(directory);
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("cannot remove {}: {error}", path.display());
-        }
+        records::remove(&self.path(directory));
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -70,20 +58,12 @@ impl Record {
 
     /// Returns all records. A directory or file that does not exist has none.
     pub(super) fn all(directory: &Path) -> Vec<Self> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        texts.filter_map(|text| Self::parse(&text)).collect()
+        let all = records::all(directory);
+        all.filter_map(|(_, text)| Self::parse(&text)).collect()
     }
 
     pub(super) fn is_of_a_living_process(&self) -> bool {
-        let (pid, start_time) = self.process;
-        let boot = None;
-        ProcessId {
-            pid,
-            start_time,
-            boot,
-        }
-        .is_alive()
+        records::is_alive(self.process)
     }
 
     pub(super) fn is_same_program(&self, other: &Self) -> bool {
@@ -93,6 +73,10 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use quietwire_base::ProcessId;
+
     use super::*;
 
     fn record(pid: i32) -> Record {
