@@ -6,6 +6,7 @@ mod bars;
 mod distribution;
 mod history;
 mod load;
+mod load_axes;
 mod loss;
 mod percentiles;
 mod range;

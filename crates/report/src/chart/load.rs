@@ -4,9 +4,10 @@
 use maud::{Markup, html};
 
 use super::bars::tick_label;
+use super::load_axes::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes};
 use super::percentiles::time_tick;
 use super::scale::{Linear, Log};
-use super::{colour, marker, marker_size, path, px};
+use super::{colour, marker, marker_size, path};
 use crate::format;
 use crate::summary::{CaseSummary, SweepPoint};
 
@@ -18,13 +19,6 @@ pub(crate) enum LoadView {
     /// CPUs that the device used.
     Cpus,
 }
-
-const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 350.0;
-const LEFT: f64 = 92.0;
-const RIGHT: f64 = WIDTH - 18.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = HEIGHT - 54.0;
 
 impl LoadView {
     /// Returns the median over the rounds at a load.
@@ -98,16 +92,7 @@ pub(crate) fn load(cases: &[CaseSummary], view: LoadView) -> Markup {
     let up = Vertical::new(view, &values);
     html! {
         svg.chart.half viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ (view.name()) " against offered load" } {
-            @for (y, label) in up.ticks() {
-                line.grid x1=(px(LEFT)) x2=(px(RIGHT)) y1=(px(y)) y2=(px(y)) {}
-                text.tick x=(px(LEFT - 8.0)) y=(px(y + 4.5)) text-anchor="end" { (label) }
-            }
-            @for tick in across.ticks() {
-                line.grid x1=(px(across.at(tick))) x2=(px(across.at(tick))) y1=(px(TOP)) y2=(px(BOTTOM)) {}
-                text.tick x=(px(across.at(tick))) y=(px(BOTTOM + 18.0)) text-anchor="middle" { (tick_label(tick)) }
-            }
-            text.axis x=(px((LEFT + RIGHT) / 2.0)) y=(px(BOTTOM + 42.0)) text-anchor="middle" { "offered load, Mpps" }
-            text.axis transform={ "translate(14 " (px((TOP + BOTTOM) / 2.0)) ") rotate(-90)" } text-anchor="middle" { (view.name()) }
+            (axes(&across, &up.ticks(), view.name()))
             @for (index, case) in cases.iter().enumerate() { (series(index, case, view, &across, &up)) }
         }
     }

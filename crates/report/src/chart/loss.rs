@@ -4,6 +4,7 @@
 use maud::{Markup, html};
 
 use super::bars::tick_label;
+use super::load_axes::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes};
 use super::scale::{Linear, Log};
 use super::{colour, marker, marker_size, path, px};
 use crate::format::{THIN, number};
@@ -18,12 +19,6 @@ pub(crate) enum LossView {
     Small,
 }
 
-const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 350.0;
-const LEFT: f64 = 92.0;
-const RIGHT: f64 = WIDTH - 18.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = HEIGHT - 54.0;
 /// Height of the position for no loss.
 const NONE_BAND: f64 = 26.0;
 /// Largest loss of the small view, as a ratio.
@@ -98,7 +93,10 @@ pub(crate) fn loss(cases: &[CaseSummary], view: LossView, id: &str) -> Markup {
     };
     html! {
         svg.chart.half viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(label) {
-            (axes(&across, &up))
+            @if matches!(up, Vertical::Whole(_)) {
+                rect.band x=(px(LEFT)) y=(px(BOTTOM - NONE_BAND + 8.0)) width=(px(RIGHT - LEFT)) height=(px(NONE_BAND - 8.0)) {}
+            }
+            (axes(&across, &up.ticks(), "frames lost"))
             clipPath id=(id) {
                 rect x=(px(LEFT)) y=(px(TOP - 1.0)) width=(px(RIGHT - LEFT)) height=(px(BOTTOM - TOP + 2.0)) {}
             }
@@ -109,24 +107,6 @@ pub(crate) fn loss(cases: &[CaseSummary], view: LossView, id: &str) -> Markup {
                 (sweep(index, case, &across, &up, id))
             }
         }
-    }
-}
-
-fn axes(across: &Linear, up: &Vertical) -> Markup {
-    html! {
-        @if matches!(up, Vertical::Whole(_)) {
-            rect.band x=(px(LEFT)) y=(px(BOTTOM - NONE_BAND + 8.0)) width=(px(RIGHT - LEFT)) height=(px(NONE_BAND - 8.0)) {}
-        }
-        @for (y, label) in up.ticks() {
-            line.grid x1=(px(LEFT)) x2=(px(RIGHT)) y1=(px(y)) y2=(px(y)) {}
-            text.tick x=(px(LEFT - 8.0)) y=(px(y + 4.5)) text-anchor="end" { (label) }
-        }
-        @for tick in across.ticks() {
-            line.grid x1=(px(across.at(tick))) x2=(px(across.at(tick))) y1=(px(TOP)) y2=(px(BOTTOM)) {}
-            text.tick x=(px(across.at(tick))) y=(px(BOTTOM + 18.0)) text-anchor="middle" { (tick_label(tick)) }
-        }
-        text.axis x=(px((LEFT + RIGHT) / 2.0)) y=(px(BOTTOM + 42.0)) text-anchor="middle" { "offered load, Mpps" }
-        text.axis transform={ "translate(14 " (px((TOP + BOTTOM) / 2.0)) ") rotate(-90)" } text-anchor="middle" { "frames lost" }
     }
 }
 
