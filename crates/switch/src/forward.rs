@@ -87,8 +87,10 @@ impl Shared {
 /// Empty polls of all queues before yielding the CPU.
 const TURNS_BEFORE_YIELD: u32 = 32;
 
-/// Bursts of a full ring between two threads.
-const BURSTS_OF_RING: usize = 1024 / BURST_MAX;
+/// Size of a ring between two threads, frames.
+pub(crate) const RING_FRAMES: usize = 1024;
+/// Bursts of a full ring.
+const BURSTS_OF_RING: usize = RING_FRAMES.div_ceil(BURST_MAX);
 
 /// Forwards until the stop flag is set.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {

@@ -17,12 +17,11 @@ use super::links::Link;
 use super::maker::step;
 use super::slot::Slot;
 use super::threads::{Forwarder, ThreadStart};
-use super::tx_paths::RING_FRAMES;
 use super::wiring::share_of;
 use crate::config::{Group, Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
-use crate::forward::{Segmenter, Stage, WorkerCommand};
+use crate::forward::{RING_FRAMES, Segmenter, Stage, WorkerCommand};
 use crate::layer3::FollowedTables;
 use crate::report::PortCounts;
 

@@ -10,10 +10,9 @@ use quietwire_tables::share::Share;
 
 use super::Engine;
 use super::apply::Tally;
-use super::tx_paths::RING_FRAMES;
 use super::wiring::{ThreadShare, Wiring, share_of};
 use crate::error::SwitchError;
-use crate::forward::{PortStages, ShareStage, Stage, WorkerCommand};
+use crate::forward::{PortStages, RING_FRAMES, ShareStage, Stage, WorkerCommand};
 
 impl Engine {
     /// Returns the CPUs that share the state of connections, in ascending order: those of the plan, if there are several and state to

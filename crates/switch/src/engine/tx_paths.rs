@@ -11,10 +11,7 @@ use super::Engine;
 use super::assign::QueueId;
 use super::orders::Failed;
 use crate::error::SwitchError;
-use crate::forward::{Output, Relay, Reply, SegmentingQueue, TxPath, WorkerCommand};
-
-/// Size of a ring between two threads, frames.
-pub(super) const RING_FRAMES: usize = 1024;
+use crate::forward::{Output, RING_FRAMES, Relay, Reply, SegmentingQueue, TxPath, WorkerCommand};
 
 impl Engine {
     /// Returns the outputs that threads require for their queues: ports, each with a CPU. Transmit queues go first to threads that serve a
