@@ -159,7 +159,7 @@ impl Pool {
         self.spans.iter().any(|it| it.gateway == Some(address))
     }
 
-    /// Checks that a pod may have an address, whoever has it now. It may be outside of the first and the last address of its range.
+    /// Checks that a pod may have an address, even if another pod has it now. It may be outside of the first and the last address of its range.
     ///
     /// # Errors
     /// [`PoolError::Outside`], [`PoolError::Reserved`].
@@ -218,7 +218,7 @@ impl Pool {
                 && !self.reserved.contains_key(address)
                 && !self.is_gateway(*address)
         };
-        // No more addresses are looked at than are in use, reserved or gateways, and one.
+        // The search ends at the latest one address after those that are in use, reserved or gateways.
         let spans = self.spans.iter().filter(|it| it.is_ipv4() == is_ipv4);
         let mut free = spans.filter_map(|span| span.addresses(start).find(&is_free));
         free.next().ok_or(PoolError::Full)
