@@ -448,7 +448,7 @@ fn guest_figures(case: GuestCase) -> &'static [Figure] {
     }
 }
 
-/// Prepares guests, if they are to be measured. Says why in the run if this machine has none.
+/// Prepares guests if the run measures them. The run records the reason if this machine has none.
 fn prepare_guests(run: &mut Run, options: &Options, directory: &Path) -> Option<Boot> {
     let wanted = GUESTS.iter().any(|(name, _)| options.wants(name));
     if !wanted {
@@ -579,7 +579,7 @@ fn measure(run: &mut Run, net: &Net, side: &str, seconds: f64) -> Option<f64> {
     after_silence
 }
 
-/// Removes sides that this machine does not have, and says why in the run.
+/// Removes sides that this machine does not have, and records the reasons in the run.
 fn available(run: &mut Run, options: &Options) -> Vec<(&'static str, Device)> {
     let mut devices = DEVICES.to_vec();
     devices.retain(|(name, device)| {

@@ -55,7 +55,7 @@ const CHANGES_MIN: f64 = 10_000.0;
 
 /// Threads that stop at rest: changes, peers, routes.
 const THREADS: usize = 3;
-/// Pause between two looks at what threads share.
+/// Pause between two reads of what threads share.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the threads of a run share.

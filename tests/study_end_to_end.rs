@@ -119,7 +119,7 @@ impl Workplace {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the number of trials in the store, as seen by a reader during the study.
+    /// Returns the number of trials in the store, as a reader finds it during the study.
     fn trials(&self) -> usize {
         let Ok(output) = Command::new("python3")
             .args(["-c", "import sqlite3,sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True).execute('select count(*) from trial').fetchone()[0])"])

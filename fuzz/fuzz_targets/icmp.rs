@@ -51,7 +51,7 @@ fn sound(packet: &[u8]) -> (IpAddr, IpAddr) {
     }
 }
 
-/// The first octets say what a packet is most likely meant to be; checksums are set right half of the time.
+/// The first octets select the kind that a packet most likely is; checksums are set right half of the time.
 fn packet(input: &[u8]) -> Vec<u8> {
     let [choice, rest @ ..] = input else {
         return Vec::new();

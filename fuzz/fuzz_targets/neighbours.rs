@@ -187,7 +187,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(packets.back + lost <= packets.given);
         assert!(packets.given - packets.back - lost <= LIMITS.waiting_in_all as u64);
     }
-    // In the end everybody that waits is told.
+    // In the end every waiting side is notified.
     for number in [0, 1] {
         table.flush(number, &mut out);
     }

@@ -302,7 +302,7 @@ fuzz_target!(|input: &[u8]| {
                 true
             }
             6 => {
-                // A burst of frames more, wherever the ring stands.
+                // Another burst of frames, at any position of the ring.
                 let index = number(&mut input);
                 guest.poke(ring + AVAILABLE + 2, &(index & 0xf).to_le_bytes());
                 true

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SIGTERM ends every command within 5 seconds in every state, and the command says what it has to leave. Signals to a switch, to a
+//! SIGTERM ends every command within 5 seconds in every state, and the command lists what it must leave. Signals to a switch, to a
 //! generator and between two trials of a study are in `signals`.
 
 use std::fs::{self, File, OpenOptions};

@@ -31,7 +31,7 @@ const ABORTS: &str = "iotlb_to_section";
 const ATTEMPTS: u32 = 3;
 /// Timeout for the log of the switch in a guest that may have failed.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval between two looks at the guest.
+/// Interval between two polls of the guest.
 const POLL: Duration = Duration::from_millis(100);
 
 /// A model of a card.

@@ -67,7 +67,7 @@ fn memory_that_a_memif_client_truncates_before_it_is_sealed_costs_its_port_only(
                 }
             });
             if let Some(shared) = shared {
-                // The port reads the ring, wherever it is now.
+                // The port reads the ring at its present position.
                 let octets = [memif::SLOTS as u8, 0];
                 let _ = shared.file.write_at(&octets, memif::HEAD);
                 thread::sleep(POLL_INTERVAL);

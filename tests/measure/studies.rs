@@ -249,7 +249,7 @@ fn a_study_is_resumed_under_the_same_conditions_only() {
     assert_eq!(runs.iter().map(despite).collect::<Vec<_>>(), [0, 0, 1]);
     let page = fs::read_to_string(workspace.path("t.html")).unwrap();
     assert!(page.contains("Resumed under other conditions"));
-    // A store that a run has open stays where it is.
+    // A store that a run has open keeps its name.
     let store = File::open(workspace.path("t.sqlite")).unwrap();
     store.lock().unwrap();
     let (code, _, printed) = run("sim", &["--fresh"]);

@@ -285,7 +285,7 @@ impl<'a> Changer<'a> {
                 .collect();
             for key in keys {
                 let remove = self.objects.remove(&key).unwrap();
-                // The object may have gone together with its port or bridge. What remains is seen in the configuration.
+                // The object may have gone together with its port or bridge. The configuration shows what remains.
                 let _ = self.run_switch(&remove);
             }
         }

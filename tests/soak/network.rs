@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch's namespace and a router beside it, whose routes come and go through OSPF.
+//! The switch's namespace and the router next to it, whose routes come and go through OSPF.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ pub(crate) struct Network {
     switch: Namespace,
     router: Namespace,
     directory: PathBuf,
-    /// Daemons of the switch's namespace and of the router beside it.
+    /// Daemons of the switch's namespace and of the router next to it.
     daemons: Option<[Bird; 2]>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers of ports that come and go: senders that are killed, and connections that say nothing the protocols allow.
+//! Peers of ports that come and go: senders that are killed, and connections that send nothing that the protocols allow.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

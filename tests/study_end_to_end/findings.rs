@@ -173,10 +173,10 @@ fn a_ring_of_a_switch_that_stops_and_idle_neighbours_are_found() {
 
 #[test]
 fn a_thread_that_moves_is_found() {
-    // A thread that sleeps and is not pinned wakes up wherever a CPU is free.
+    // A thread that sleeps and is not pinned wakes up on any free CPU.
     let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"none\"\n";
     let study = study("idle = \"sleep\"", case);
-    // Where a CPU is free is the scheduler's to decide, in each run anew.
+    // The scheduler chooses a free CPU, in each run again.
     let migrated = |_| {
         let mut found = findings(&study).into_iter();
         found.find(|(rule, _)| rule == "migrated")

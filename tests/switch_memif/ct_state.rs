@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules on the state of connections as seen from the wire.
+//! Rules on the state of connections as observed on the wire.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Effects of filter rules, and the source guard, as seen from the wire.
+//! Effects of filter rules, and the source guard, as observed on the wire.
 
 use std::fs;
 

@@ -46,7 +46,7 @@ impl Stopped {
             let pause = Duration::from_millis(10);
             // The other side ends the wait.
             while is_resumed.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                // If the switch has ended, the kernel keeps it until this side has seen the end of the thread.
+                // If the switch has ended, the kernel keeps it until this side has observed the end of the thread.
                 let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
                 let status = waitpid(tid, Some(flags));
                 if matches!(

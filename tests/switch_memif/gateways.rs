@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gateways that are unreachable for a while or off the link, and invalid packets, as seen from the wire.
+//! Gateways that are unreachable for a while or off the link, and invalid packets, as observed on the wire.
 
 use std::net::Ipv4Addr;
 

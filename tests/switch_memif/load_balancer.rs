@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Load balancing as seen from the wire: every frame that leaves is compared, octet by octet, with one that is built from the translated
+//! Load balancing as observed on the wire: every frame that leaves is compared, octet by octet, with one that is built from the translated
 //! addresses.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Malformed frames at ports with rules as seen from the wire. `malformed.py` makes the frames with scapy.
+//! Malformed frames at ports with rules as observed on the wire. `malformed.py` makes the frames with scapy.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules on names in the first packets of connections, as seen from the wire.
+//! Rules on names in the first packets of connections, as observed on the wire.
 
 use std::fs;
 

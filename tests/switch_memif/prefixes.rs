@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prefix translation of IPv6 as seen from the wire: every frame that leaves is compared with one that is built from the translated
+//! Prefix translation of IPv6 as observed on the wire: every frame that leaves is compared with one that is built from the translated
 //! addresses.
 
 use std::fs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router as seen from the wire: neighbours, forwarding, errors, fragments, VRFs, bridges.
+//! The router as observed on the wire: neighbours, forwarding, errors, fragments, VRFs, bridges.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;

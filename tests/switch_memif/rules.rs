@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filter rules of ports as seen from the wire. `rules.py` makes the frames with scapy.
+//! Filter rules of ports as observed on the wire. `rules.py` makes the frames with scapy.
 
 use std::collections::BTreeMap;
 use std::fs;

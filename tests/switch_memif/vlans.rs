@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bridges with VLANs, static entries, groups and limits, as seen from the wire.
+//! Bridges with VLANs, static entries, groups and limits, as observed on the wire.
 
 use std::process::Command;
 

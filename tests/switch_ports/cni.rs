@@ -168,7 +168,7 @@ fn what_the_plugin_cannot_attach_leaves_nothing() {
         refused["msg"].as_str().unwrap().contains("wan"),
         "{refused}"
     );
-    // The address was given back.
+    // The address was released.
     assert!(!address.exists());
     // An address that the kernel refuses, after the port was added.
     runtime.give(pod.name(), "224.0.0.1");

@@ -19,7 +19,7 @@ pub use spawning::{SpawnFault, SpawnFaults};
 
 use crate::storage::{Disk, OpenFile, Opening, Storage};
 
-/// Panic payload that ends a process of a test where it is killed. Its destructors run, but can change no file.
+/// Panic payload that ends a process of a test at the point of its kill. Its destructors run, but can change no file.
 #[derive(Debug)]
 pub struct Killed;
 

@@ -228,7 +228,7 @@ impl Command {
             let Some(mut pipe) = child.take_stdin() else {
                 return Ok(());
             };
-            // A thread, because the pipe may be full. It ends with the command: then nobody reads the pipe.
+            // A thread, because the pipe may be full. It ends with the command: then the pipe has no reader.
             let write = move || drop(pipe.write_all(&input));
             let writer = thread::Builder::new().name("qw-input".to_owned());
             writer.spawn(write).map(drop)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A partition plan beside kubelet. The plan gives CPUs to the data plane, guests and neighbours only if kubelet keeps all containers off
-//! them. Otherwise it says which settings of kubelet to change, or which container has the CPUs. Nothing is changed here.
+//! them. Otherwise it names the settings of kubelet to change, or the container that has the CPUs. Nothing is changed here.
 //!
 //! Containers run on CPUs of the host: applying a plan keeps all other CPUs out of kubelet's control group.
 

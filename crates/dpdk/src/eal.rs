@@ -70,7 +70,7 @@ pub(crate) struct EalInner {
 
 /// The started EAL. Clones share it. It stays until the process ends: DPDK's `rte_eal_cleanup` unmaps memory
 /// that its own interrupt thread still uses, which ends the process with a segmentation fault if a port was
-/// closed just before (seen with 22.11). Nothing outlives the process because memory is anonymous.
+/// closed just before (observed with 22.11). Nothing outlives the process because memory is anonymous.
 #[derive(Clone, Debug)]
 pub struct Eal(pub(crate) Arc<EalInner>);
 

@@ -284,7 +284,7 @@ impl TxQueue {
         }
     }
 
-    /// Returns true if TCP segments and UDP datagrams that leave in one burst are to be merged, as far as the port accepts the frames
+    /// Returns true if TCP segments and UDP datagrams that leave in one burst must be merged, as far as the port accepts the frames
     /// ([`Self::accepts_whole`]): `gro=on` of the URI.
     #[must_use]
     pub fn merges_segments(&self) -> bool {

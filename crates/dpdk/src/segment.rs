@@ -9,7 +9,7 @@ use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
 
-/// Kind of a frame whose data are to be segmented.
+/// Kind of a frame whose data must be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeKind {
     /// True for IPv4, false for IPv6.
@@ -75,7 +75,7 @@ impl<'eal> MergedFrame<'eal> {
     /// Appends the octets of a segment behind its first `headers` octets, at most all of them. There are at most [`MERGED_MAX`] segments.
     pub fn append(&mut self, next: ExclusiveFrame<'eal>, headers: usize) {
         let mbuf = next.into_frame().into_buffer();
-        // SAFETY: both buffers are owned by this value and shared with nobody (ExclusiveFrame). `last` is the last buffer of the frame. The
+        // SAFETY: both buffers are owned by this value and not shared (ExclusiveFrame). `last` is the last buffer of the frame. The
         // octets that are left out are within the buffer.
         unsafe {
             let headers = headers.min(usize::from(*field::data_len(mbuf))) as u16;
@@ -94,7 +94,7 @@ impl<'eal> MergedFrame<'eal> {
         self.frame.front_mut()
     }
 
-    /// Returns the frame, which is to be cut into segments of `size` octets of data.
+    /// Returns the frame, which must be cut into segments of `size` octets of data.
     #[must_use]
     pub fn finish(mut self, size: u16) -> Mbuf<'eal> {
         self.frame.set_segment_size(size);
@@ -109,7 +109,7 @@ impl<'eal> MergedFrame<'eal> {
 }
 
 impl<'eal> Mbuf<'eal> {
-    /// Returns the frame as one that nobody shares.
+    /// Returns the frame as one that is not shared.
     ///
     /// # Errors
     /// The frame itself if it is shared, in several buffers, or to be segmented.
@@ -195,7 +195,7 @@ impl Mbuf<'_> {
             return Err(self);
         };
         field.copy_from_slice(&sum.to_be_bytes());
-        // SAFETY: owned by this value, and shared with nobody (checked: front_mut).
+        // SAFETY: owned by this value, and not shared (checked: front_mut).
         unsafe {
             sys::qw_request_segments(
                 self.mbuf,

@@ -92,7 +92,7 @@ impl Plan {
     }
 }
 
-/// Back end of an element's port, seen from the element.
+/// Back end of an element's port, from the side of the element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attachment {
     /// Memory shared with another process.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wish to end, which whatever takes long looks at.
+//! The request to end, which every long operation polls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -294,7 +294,7 @@ impl<T: Send> GateOwner<T> {
         Some(owned.into_box())
     }
 
-    /// Returns the visit that may not have seen what this thread wrote before, for [`Self::has_ended`]; `None` if there is
+    /// Returns the visit that may not have observed what this thread wrote before, for [`Self::has_ended`]; `None` if there is
     /// none. Visits that begin later see it.
     #[must_use]
     pub fn visit(&self) -> Option<u32> {

@@ -193,7 +193,7 @@ fn huge_pages_are_mapped_around_an_offset_and_unmapped_exactly() {
         let own = maps.lines().filter(|line| line.contains(NAME));
         own.map(str::to_owned).collect::<Vec<_>>()
     };
-    // The neighbours of the unmapped range, wherever the kernel places it.
+    // The neighbours of the unmapped range, at any address that the kernel chooses.
     let whole = || Mapping::of_peer(file.as_fd(), 0, 2 * HUGE, Sealing::Required).unwrap();
     let neighbours = [whole(), whole(), whole()];
     neighbours[0]

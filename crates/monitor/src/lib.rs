@@ -3,7 +3,7 @@
 //! snapshots, read below a root directory of the caller. [`settings`] has the settings of the machine that affect results. This crate never
 //! changes the machine.
 //!
-//! Each monitor is a file of `monitors`. [`offers`] says which of them a machine offers.
+//! Each monitor is a file of `monitors`. [`offers`] lists those that a machine offers.
 
 mod activity;
 mod files;

@@ -8,7 +8,7 @@
 //! Must not contain packet buffers of any library, tables, or decisions about what to do with a frame.
 //!
 //! Frames are as drivers pass them: from the destination address to the end of the data, without preamble and FCS. If a size
-//! includes the FCS, its name says so.
+//! includes the FCS, its name has `fcs`.
 
 // Bytes from outside: no cast loses a value, and no index is unchecked.
 #![cfg_attr(

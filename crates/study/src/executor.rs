@@ -29,7 +29,8 @@ pub(crate) trait Device {
     fn forget(&mut self) -> Option<Result<(), String>>;
 }
 
-/// Runs one action. `traffic` has the frames of procedures, and the connections of methods for connections. A failure of the tester says nothing about the device and is [`Observation::Invalid`].
+/// Runs one action. `traffic` has the frames of procedures, and the connections of methods for connections. A failure of the tester shows
+/// nothing about the device and is [`Observation::Invalid`].
 ///
 /// # Errors
 /// [`TesterError`] if the action could not run.

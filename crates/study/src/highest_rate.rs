@@ -8,7 +8,7 @@ use quietwire_tester::{Trial, TrialResult};
 /// Duration of the measurement of the highest rate, seconds.
 pub(crate) const CALIBRATION_S: f64 = 0.5;
 /// Share of a rate kept by the tester that becomes 100 % of the load. The speed of a virtual machine changes from minute to minute,
-/// and a rate that the tester itself cannot keep says nothing about the device.
+/// and a rate that the tester itself cannot keep shows nothing about the device.
 pub(crate) const CALIBRATION_MARGIN: f64 = 0.8;
 /// Share of the clean rate of a calibration that becomes 100 % of the load. The rings of a device cost the tester more than a loop, and
 /// the remaining share allows the tester to catch up after the machine takes time from it.
@@ -179,7 +179,7 @@ mod tests {
         assert!(full_load(tester_pps, device_pps, false) > device_pps);
         // The margin of the tester remains.
         assert!((full_load(1e6, 2e6, false) / 0.8e6 - 1.0).abs() < 1e-9);
-        // 10 Mpps are halved until 625,000 pps come through: they are all that was seen of the device.
+        // 10 Mpps are halved until 625,000 pps come through: they are all that was observed of the device.
         assert!((full_load(10e6, 1e6, true) / 0.5e6 - 1.0).abs() < 1e-9);
     }
 

@@ -263,7 +263,7 @@ impl LabBench {
         let at_work = lab.neighbours_at_work()?;
         let frames = lab.device().map(UpLab::frames);
         let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::Start)?;
-        // The record of the machine says why there is no sampler or no counter.
+        // The record of the machine has the reason for a missing sampler or counter.
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let counters = before.count_events().ok();
         let mut result = self.place.enter(|| tester.run(trial))??;

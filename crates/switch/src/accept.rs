@@ -32,7 +32,7 @@ impl AcceptErrors {
         }
     }
 
-    /// Returns true while no client is to be accepted.
+    /// Returns true while no client may be accepted.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused_until
             .is_some_and(|until| Instant::now() < until)

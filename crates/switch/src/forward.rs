@@ -211,7 +211,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
 struct Resources<'worker> {
     /// Connection tracking, if it is configured.
     connections: Option<&'worker mut ConnectionStage>,
-    /// Names of connections, if rules look at them.
+    /// Names of connections, if rules match on them.
     names: Option<&'worker mut NameFlows>,
     /// Empty before and after.
     kept: &'worker mut Burst,

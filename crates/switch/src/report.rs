@@ -188,7 +188,7 @@ pub struct FdbReport {
     pub vlan: Option<VlanId>,
     /// The address.
     pub mac: MacAddress,
-    /// Name of the port it was last seen on.
+    /// Name of the port it was last observed on.
     pub port: String,
     /// Seconds since then, in whole units. 0 for a static entry.
     pub age_s: u32,

@@ -6,7 +6,7 @@
 //! number of steps.
 //!
 //! A burst is processed in two phases. [`Tracker::track`] classifies all packets ([`CtState`]) and updates known connections; rules decide
-//! which packets are accepted; [`Tracker::commit`] creates the connections of accepted new packets. So packets that rules drop take no room.
+//! which packets are accepted; [`Tracker::commit`] creates the connections of accepted new packets. Packets that rules drop use no space.
 //!
 //! Connections are of TCP (RFC 9293, with the window checks described in `tcp`), UDP, ICMP echoes and other IP protocols by their addresses.
 //! ICMP errors are related to the connection of the packet that they are about. The tracker does not verify checksums. Connections that

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The filtering database: maps an address to the port it was last seen on (IEEE 802.1Q, section 8.8).
+//! The filtering database: maps an address to the port it was last observed on (IEEE 802.1Q, section 8.8).
 //!
 //! A hash table of fixed size. Any number of threads read and write it without a lock: forwarding threads look up and learn, the service
 //! thread removes aged entries, the control thread executes operators' requests. [`Fdb::new`] makes all allocations, and every operation of
@@ -16,7 +16,7 @@
 //!
 //! Timestamps have units of a thirtieth of the ageing time (at least a second). An address in permanent use is written once per unit and
 //! otherwise only read, so that its line stays in the caches of all forwarding CPUs. An address ages out between the ageing time and a
-//! thirtieth more after it was last seen. The clock of 62 units wraps around: the whole table must be swept at least every 27 units.
+//! thirtieth more after it was last observed. The clock of 62 units wraps around: the whole table must be swept at least every 27 units.
 //!
 //! Two anomalies are possible for an instant and harmless: a duplicate entry (same result), and a missing entry (the frame is flooded).
 
@@ -75,9 +75,9 @@ pub struct Entry {
     pub address: MacAddress,
     /// Its VLAN; none in a bridge that knows none.
     pub vlan: Option<VlanId>,
-    /// Number of the port it was last seen on, or of its static entry.
+    /// Number of the port it was last observed on, or of its static entry.
     pub port: u16,
-    /// Seconds since it was last seen, in whole units; 0 for a static entry.
+    /// Seconds since it was last observed, in whole units; 0 for a static entry.
     pub age_s: u32,
     /// True for a static entry.
     pub is_static: bool,
@@ -273,7 +273,7 @@ impl Fdb {
         }
     }
 
-    /// Returns the port that an address was last seen on, unless the entry has aged.
+    /// Returns the port that an address was last observed on, unless the entry has aged.
     #[inline(always)]
     #[must_use]
     pub fn look_up(&self, hash: Hash, now: Now) -> Option<u16> {

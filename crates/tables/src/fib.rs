@@ -6,7 +6,7 @@
 //! after a change, never an intermediate gap.
 //!
 //! Readers may still use memory that the writer has freed. It is reused only once every forwarding thread has finished the burst it was
-//! processing. Epoch numbers tell the writer when (`set_epoch`, `reclaim`).
+//! processing. Epoch numbers show the writer when (`set_epoch`, `reclaim`).
 //!
 //! Next hops are numbers from 1 to [`NEXT_HOP_MAX`]; [`NO_ROUTE`] means no route.
 

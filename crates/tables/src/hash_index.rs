@@ -68,7 +68,7 @@ impl Bucket {
 }
 
 impl Index {
-    /// Creates an index with room for this many entries.
+    /// Creates an index with space for this many entries.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -161,7 +161,7 @@ impl Index {
         None
     }
 
-    /// Adds an entry. Returns false if there is no room in the buckets of its hash, nor for one of their entries elsewhere.
+    /// Adds an entry. Returns false if there is no space in the buckets of its hash, nor for one of their entries elsewhere.
     #[must_use]
     pub(crate) fn insert(&mut self, hash: u64, entry: u32) -> bool {
         let (first, tag) = (self.first_bucket(hash), tag(hash));

@@ -75,7 +75,7 @@ pub(crate) struct Lane<'port> {
     turns_of_ring: u64,
     tx_burst: Burst,
     rx_burst: Burst,
-    /// True if the load is written and read where it lies in the rings.
+    /// True if the load is written and read in place, in the rings.
     is_in_place: bool,
     /// The peer may wait for an interrupt for frames written in place.
     is_unsettled: bool,

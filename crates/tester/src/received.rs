@@ -238,7 +238,7 @@ impl Received {
         (arrival == Arrival::InOrder).then_some(index)
     }
 
-    /// Records a frame where it lies. Returns false, and records nothing, if that takes a copy of the frame.
+    /// Records a frame in place. Returns false, and records nothing, if that takes a copy of the frame.
     #[inline(always)]
     fn record_in_place(&mut self, turn: &mut Turn, frame: Span<'_>) -> bool {
         let Some(frame) = self.plain.and_then(|ip| PlainFrame::read(frame, ip)) else {

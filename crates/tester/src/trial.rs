@@ -112,7 +112,7 @@ pub struct TesterHealth {
     /// Sum of those times, nanoseconds.
     #[serde(default)]
     pub host_stall_time_ns: u64,
-    /// Upper bound of the frames that the tester's receive rings had no room for, because the tester did not receive in time. The device
+    /// Upper bound of the frames that the tester's receive rings had no space for, because the tester did not receive in time. The device
     /// or the peer drops them, but the tester causes the loss.
     #[serde(default)]
     pub missed_at_most_frames: u64,

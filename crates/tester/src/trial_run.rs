@@ -310,7 +310,7 @@ fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
     }
 }
 
-/// Returns an upper bound of the frames of a low-rate stream that a file of time stamps has room for.
+/// Returns an upper bound of the frames of a low-rate stream that a file of time stamps has space for.
 fn low_rate_frames_max(trial: &Trial) -> usize {
     let scheduled = (trial.low_rate_pps * trial.duration_s).ceil() as u64 + 2;
     scheduled.min(TIMES_MAX) as usize

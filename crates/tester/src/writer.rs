@@ -157,7 +157,7 @@ pub(crate) struct Described {
     next: u32,
     /// Next sequence number of each flow. Flows beyond the table share entries.
     sequences: Box<[u64]>,
-    /// Room for the longest frame.
+    /// Space for the longest frame.
     scratch: Box<[u8]>,
     learning_left: u32,
     low_rate_written: u64,

@@ -107,7 +107,7 @@ pub fn last_lines(text: &str) -> String {
     }
 }
 
-/// A log file of limited size. When it is full, a quarter of the limit is kept from its beginning and a quarter from its end, with a line
+/// A log file of limited size. When it is full, a quarter of the limit remains from its beginning and a quarter from its end, with a line
 /// between them that has the number of missing octets.
 #[derive(Debug)]
 pub struct BoundedLog {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The addresses that pods have, as objects in the API server. An object is owned by its pod, so that the garbage collector of Kubernetes
-//! removes it with the pod whatever becomes of the node.
+//! removes it with the pod, also if the node is gone.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -190,7 +190,7 @@ impl Pool {
             .map(|it| it.subnet)
     }
 
-    /// Returns an address that nobody has for a pod: the reserved one, or a free one of the ranges of its family in their order. `start`
+    /// Returns a free address for a pod: the reserved one, or a free one of the ranges of its family in their order. `start`
     /// spreads the choices of nodes that choose at the same time.
     ///
     /// # Errors

@@ -211,7 +211,7 @@ fn requested_and_reserved_addresses_are_given_to_their_pods_only() {
                 "no subnet of the network has 10.67.0.7 for pods",
             ),
         ] {
-            // An address that is free beside it is not kept.
+            // The former address is not kept if another one is free.
             let request = add("b", "c3", &["10.66.0.8", requested]);
             let error = book.answer(&request).await.unwrap_err();
             assert_eq!(error.to_string(), format!("Network 'apps/lan': {message}"));

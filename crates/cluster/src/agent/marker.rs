@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! File that says which resource the applied partition belongs to. It is below `/run`, as the partition's journal is, so a reboot removes
+//! File that names the resource of the applied partition. It is below `/run`, as the partition's journal is, so a reboot removes
 //! both.
 
 use std::fs;

@@ -24,7 +24,7 @@ const REQUESTED_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Plugin {
     pub(super) resource: Resource,
-    /// The devices, as they were looked at last.
+    /// The devices, as of the last check.
     pub(super) devices: watch::Receiver<Vec<Device>>,
 }
 

@@ -79,7 +79,7 @@ pub async fn serve(resources: Vec<Resource>, places: Places, mut stop: watch::Re
         for plugged in &mut all {
             plugged.keep_registered(&places.device_plugins).await;
         }
-        // An error means that the sender is gone: nobody could stop this any more.
+        // An error means that the sender is gone, so that no stop can follow.
         if let Ok(Err(_)) = tokio::time::timeout(LOOK, stop.changed()).await {
             break;
         }
@@ -111,7 +111,7 @@ impl Plugged {
         }
     }
 
-    /// Looks at the devices, and reports them to kubelet if they have changed.
+    /// Reads the devices, and reports them to kubelet if they have changed.
     async fn look(&mut self) {
         let resource = self.resource.clone();
         match tokio::task::spawn_blocking(move || resource.devices()).await {

@@ -101,7 +101,7 @@ impl Configuration {
         self.cpu_manager_policy == STATIC
     }
 
-    /// Returns whether shared containers keep off the reserved CPUs.
+    /// Returns whether kubelet excludes shared containers from the reserved CPUs.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         let option = self.cpu_manager_options.get(STRICT);

@@ -116,7 +116,7 @@ pub(crate) struct Receiver {
     counters: Arc<QueueCounters>,
     /// The driver's descriptor, while threads may wait for it.
     interrupt: Option<Watched>,
-    /// True if the kernel signals each frame, so that nothing is to be enabled before a wait.
+    /// True if the kernel signals each frame, so that a wait requires no preparation.
     is_signalled_by_kernel: bool,
 }
 
@@ -199,7 +199,7 @@ impl Sender {
 /// Largest MTU of both ends of a veth pair with an XDP program, octets: a page of 4 KiB has a frame, the headroom of XDP and the kernel's
 /// description of the buffer (drivers/net/veth.c, veth_xdp_set: 4096 - 256 - 320 - 14). Network cards have similar limits.
 const XDP_MTU: u32 = 3506;
-/// Largest room of an AF_XDP buffer, octets: a page of 4 KiB has the buffer with its descriptions by DPDK (net/xdp/xdp_umem.c,
+/// Largest data room of an AF_XDP buffer, octets: a page of 4 KiB has the buffer with its descriptions by DPDK (net/xdp/xdp_umem.c,
 /// xdp_umem_reg: 4096 - 64 - 128 - 128).
 const XDP_BUFFER_MAX: u16 = 3776;
 
@@ -549,7 +549,7 @@ impl Device {
         }
     }
 
-    /// Returns true once the device was removed, or its driver was told to release it. It does not come back.
+    /// Returns true once the device was removed, or its driver was requested to release it. It does not come back.
     pub(crate) fn is_removed(&self) -> bool {
         // Marks of other devices are those of former ports with this number.
         // SAFETY: a call without preconditions.
@@ -715,8 +715,8 @@ fn hint(uri: &PortUri) -> &'static str {
     }
 }
 
-/// The same for a device that was found: AF_XDP limits buffers and MTU, and a queue of an interface has one user. `data_room` is the room of
-/// each buffer, octets.
+/// The same for a device that was found: AF_XDP limits buffers and MTU, and a queue of an interface has one user. `data_room` is
+/// that of each buffer, octets.
 fn likely_cause(uri: &PortUri, data_room: u16) -> String {
     let PortUri::AfXdp { interface, .. } = uri else {
         return String::new();

@@ -78,7 +78,7 @@ pub struct FramesTaken {
 
 /// Filled slots of a ring.
 pub trait FilledSlots {
-    /// Calls `take` with each next frame, octets without FCS, at most `most`, up to the first that is not read where it lies, or for which
+    /// Calls `take` with each next frame, octets without FCS, at most `most`, up to the first that is not read in place, or for which
     /// `take` returns false. That frame stays. Returns their number.
     fn take_while(&mut self, most: usize, take: impl FnMut(Span<'_>) -> bool) -> usize;
 }

@@ -94,7 +94,7 @@ impl InterfaceRequest {
         unsafe { self.0.ifr_ifru.ifru_mtu }
     }
 
-    /// Sets the queue length (ifr_qlen), which struct ifreq has where it has a metric: as an int.
+    /// Sets the queue length (ifr_qlen), which struct ifreq has as an int, like the metric.
     pub(super) const fn set_queue_length(&mut self, frames: libc::c_int) {
         self.0.ifr_ifru.ifru_metric = frames;
     }

@@ -185,7 +185,7 @@ pub(super) fn allowed(task: Task) -> Result<Rules, Error> {
 }
 
 /// Returns the calls of a task that fail without being counted, and their errors: starts of processes, and of threads except by control
-/// threads. `clone3` has its flags in memory, where no filter sees them, so the C library uses `clone` instead. DPDK requests the right to
+/// threads. `clone3` has its flags in memory, which no filter reads, so the C library uses `clone` instead. DPDK requests the right to
 /// use all ports of the processor at each start, and does without it.
 ///
 /// # Errors

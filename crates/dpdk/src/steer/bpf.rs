@@ -29,7 +29,7 @@ const PROGRAM_NAME: &str = "qw_steer";
 const SOCKETS_NAME: &str = "qw_sockets";
 const HITS_NAME: &str = "qw_hits";
 const LICENSE: &std::ffi::CStr = c"Apache-2.0";
-/// Size of the verifier's log, octets. Its end says why a program is refused.
+/// Size of the verifier's log, octets. Its end has the reason for a refusal.
 const LOG_LENGTH: u32 = 1 << 20;
 /// Lines of the verifier's log in an error.
 const LOG_LINES: usize = 3;

@@ -141,7 +141,7 @@ impl<T: FlowTable> CardRules<T> {
         self.record(&[])
     }
 
-    /// Refuses rules that another program has in the table: a record could not tell the two apart.
+    /// Refuses rules that another program has in the table: a record could not distinguish the two.
     fn refuse_foreign(&self, coming: &[Wanted]) -> Result<(), String> {
         if coming.is_empty() {
             return Ok(());

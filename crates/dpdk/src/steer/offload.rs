@@ -137,7 +137,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
     ///
     /// # Errors
     /// A rule that cannot be a flow rule, or that the driver refuses: a text for the user. The former rules are on the card then; the text
-    /// says so if the driver refuses them too.
+    /// states it if the driver refuses them too.
     pub(crate) fn replace(&mut self, rules: &[SteerRule]) -> Result<(), String> {
         let mut fresh = wanted(rules)?;
         let mut kept = Vec::new();
@@ -226,7 +226,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
         Err(failed)
     }
 
-    /// Returns whether a rule is to be counted: the driver may accept it only without a counter.
+    /// Returns whether a rule has a counter: the driver may accept it only without a counter.
     fn validate(&self, one: &Wanted) -> Result<bool, String> {
         let flow = |is_counted| Flow {
             spec: one.spec.clone(),

@@ -15,7 +15,7 @@ use super::program::{self, Maps, PASS};
 use super::slots::{self, Slots};
 use super::*;
 
-/// linux/bpf.h, XDP_DROP: the result for the switch here, where no queue has a socket.
+/// linux/bpf.h, XDP_DROP: the result for the switch here, because no queue has a socket.
 const DROP: i32 = 1;
 
 /// A loaded program that is not attached.

@@ -161,8 +161,7 @@ impl LabState {
     }
 }
 
-/// Lines kept from the start and from the end of a configuration: a router may have thousands of similar routes.
-/// other.
+/// Number of lines that remain of the start and of the end of a configuration: a router may have thousands of similar routes.
 const HEAD_LINES: usize = 500;
 const TAIL_LINES: usize = 100;
 

@@ -150,7 +150,7 @@ impl Receiver {
     fn resynchronise(&mut self, peer: u16) {
         self.errors += 1;
         self.window = Window::new(peer);
-        // A client takes back all slots and offers them again step by step.
+        // A client reclaims all slots and offers them again step by step.
         self.released = peer.wrapping_sub(self.ring.lead);
         self.ring.set_own(peer);
     }

@@ -39,7 +39,7 @@ pub struct Sender {
     published: u16,
     /// Octets of the next buffers that will be written: those of the last frame, or what [`Self::announce`] was given.
     length: usize,
-    /// Interrupts were masked after the last publication, but the peer may not have seen that one.
+    /// Interrupts were masked after the last publication, but the peer may not have observed that one.
     is_unsettled: bool,
     /// Slots of a frame that requires several.
     pieces: Vec<Slot>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! System calls of forwarding threads, sampled from `/proc/PID/task/TID/syscall` (proc_pid_syscall(5)) by a thread of its own. A sample
-//! sees the call in which a thread waits; calls that return at once are rarely seen.
+//! finds the call in which a thread waits. It rarely finds calls that return at once.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -11,7 +11,7 @@ pub(crate) const UNKNOWN: &str = "unknown";
 pub struct MachineSetting {
     /// Its value, or `unknown`.
     pub value: String,
-    /// Where it was read: a file, or a register.
+    /// Source of the value: a file, or a register.
     pub source: String,
 }
 

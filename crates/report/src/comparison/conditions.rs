@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where it is: `study`, `machine` or `versions`, and its key.
+    /// Its place: `study`, `machine` or `versions`, and its key.
     pub setting: String,
     /// Value in the first store; none if it has no such key.
     pub first: Option<String>,

@@ -114,7 +114,7 @@ fn threads(size: &SizeSummary) -> Markup {
     }
 }
 
-/// Renders the CPU time of neighbours. Neighbours without CPU time disturb nothing, so figures measured beside them say nothing about
+/// Renders the CPU time of neighbours. Neighbours without CPU time disturb nothing, so figures of such a case show nothing about
 /// isolation.
 pub(super) fn neighbours(size: &SizeSummary) -> Markup {
     let with: Vec<_> = size

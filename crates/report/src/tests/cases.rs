@@ -221,7 +221,7 @@ fn tenants_are_reported_with_what_they_cost() {
     assert!(!page.contains("Round trip"));
     assert!(text_table(&summary, None).contains("million cycles per second and tenant"));
 
-    // An unfinished search reports no maximum. If something else than loss limits it, the page says so.
+    // An unfinished search reports no maximum. If something else than loss limits it, the page states it.
     let (summary, page) = checked(&results_of(text, bench(), 3));
     assert_ne!(summary.state, State::Finished);
     assert!(!page.contains("tenants hold at"));

@@ -26,7 +26,7 @@ pub enum Outcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effective_duration_s: Option<f64>,
     },
-    /// The tester itself failed. The trial says nothing about the device and does not count.
+    /// The tester itself failed. The trial shows nothing about the device and does not count.
     Invalid {
         /// The failure, as one sentence.
         reason: String,

@@ -55,7 +55,7 @@ pub struct MlrGoalResult {
     pub upper: Option<MlrBound>,
     /// Conditional throughput at the relevant lower bound, frames per second; `None` without a lower bound.
     pub conditional_throughput_pps: Option<f64>,
-    /// `None` for a regular result. An irregular result must be marked wherever it is shown.
+    /// `None` for a regular result. Everything that shows an irregular result must mark it.
     pub irregularity: Option<MlrIrregularity>,
 }
 

@@ -109,7 +109,7 @@ pub enum Observation {
     },
     /// Outcome of a trial with conversations.
     Conversed(Box<ConversationCounts>),
-    /// The tester or the lab failed. The action says nothing about the device.
+    /// The tester or the lab failed. The action shows nothing about the device.
     Invalid {
         /// The failure, as one sentence.
         reason: String,

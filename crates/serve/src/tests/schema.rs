@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks documents against the schemas of the OpenAPI document: JSON Schema (2020-12) with the keywords that the document uses. Members that
-//! a schema does not name are refused, unless it says what others may be.
+//! a schema does not name are refused, unless it describes the others.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -11,7 +11,7 @@ pub struct Published {
     /// Title of the source, or its authors and subject if the title is unknown. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Where it was published, the machine of the measurement, and the method.
+    /// Place of the publication, machine of the measurement, and method.
     pub source: String,
     /// Differences between the published setup and this study.
     pub differs: String,

@@ -30,7 +30,7 @@ pub use quietwire_tables::filter::{
 pub use sets::SetSetting;
 pub use statement::{MSS_MIN, StatementSetting};
 
-/// Direction of frames, seen from the switch.
+/// Direction of frames, relative to the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {

@@ -131,7 +131,7 @@ impl Controller {
         if self.loads_observed.elapsed() >= LOADS {
             self.loads_observed = Instant::now();
             self.engine.sample_loads();
-            // The first missing reply of a thread is logged where it is noticed.
+            // The code that notices the first missing reply of a thread logs it.
             match self.engine.reclaim() {
                 Ok(()) => self.rebalance(),
                 Err(error) => tracing::debug!("{error}"),

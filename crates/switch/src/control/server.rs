@@ -207,7 +207,7 @@ impl Client {
         }
     }
 
-    /// Reads, answers and writes without blocking. Returns false if the connection is to be closed.
+    /// Reads, answers and writes without blocking. Returns false if the connection must be closed.
     fn turn(&mut self, now: Instant, handle: &mut dyn FnMut(Request) -> Answer) -> bool {
         for _ in 0..REQUESTS_A_TURN {
             match self.write(now) {

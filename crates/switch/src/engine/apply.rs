@@ -79,7 +79,7 @@ impl Tally {
     /// Counts the result of an order.
     ///
     /// # Errors
-    /// The failure, if no further order is to be given.
+    /// The failure, if no further order may follow.
     pub(super) fn note<T>(&mut self, result: Result<T, SwitchError>) -> Result<(), SwitchError> {
         match result {
             Ok(_) => Ok(()),

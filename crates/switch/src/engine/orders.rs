@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Orders to forwarding threads, and what becomes of the resources in orders that had no reply in time.
+//! Orders to forwarding threads, and the resources in orders without a reply in time.
 //!
 //! A queue or ring that is in no thread is loose: the engine keeps it until [`Engine::transition`] gives it to a thread again.
 
@@ -42,7 +42,7 @@ impl Engine {
         Ok(self.order(cpu, order)?)
     }
 
-    /// Like [`Self::send_command`]; the error tells whether the order takes effect later.
+    /// Like [`Self::send_command`]; the error shows whether the order takes effect later.
     pub(super) fn order(&mut self, cpu: u32, order: WorkerCommand) -> Result<Reply, Failed> {
         self.collect_late_replies();
         let is_check = matches!(

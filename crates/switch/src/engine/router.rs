@@ -170,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Creates what the router part of a plan requires: VRFs, taps, and the reader of kernel routes if other kernel tables are to be
+    /// Creates what the router part of a plan requires: VRFs, taps, and the reader of kernel routes if other kernel tables must be
     /// followed. Returns the latter with its tables.
     pub(super) fn prepare_router(
         &mut self,

@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// Tells all threads the owners of packets, as far as these have changed.
+    /// Sends the owners of packets to all threads, if these have changed.
     fn show_owners(&mut self, owners: &Arc<Owners>, tally: &mut Tally) -> Result<(), SwitchError> {
         for cpu in self.cpus() {
             let mut forwarders = self.forwarders.iter();

@@ -20,7 +20,7 @@ impl Engine {
     /// Gives each port of the plan its steering rules. A port that is removed keeps its rules, so that the kernel keeps its frames.
     ///
     /// # Errors
-    /// The first failure, if no further order is to be given.
+    /// The first failure, if no further order may follow.
     pub(super) fn steer(&self, tally: &mut Tally) -> Result<(), SwitchError> {
         let ports = self.plan.ports.iter();
         for port in ports.filter(|port| port.steers() || port.is_card()) {

@@ -308,7 +308,7 @@ impl CommandSender {
         }
     }
 
-    /// Takes back an order without reply. From here on the thread is late.
+    /// Withdraws an order without reply. From here on the thread is late.
     fn give_up(&mut self, number: u64, began: Instant) -> Result<Reply, Box<Unanswered>> {
         let ignored = ignored_by(&self.name);
         let given_up = self.orders.give_up(number, WorkerCommand::Nothing, ignored);
@@ -454,7 +454,7 @@ mod tests {
         let unanswered = line.ask(WorkerCommand::DrainRelays).unwrap_err();
         assert!(matches!(unanswered.order, Some(WorkerCommand::DrainRelays)));
         assert!(line.late_for().is_some());
-        // Further orders are refused at once, and never seen by the thread.
+        // Further orders are refused at once, and never reach the thread.
         let refused = line.ask(WorkerCommand::EndAbandonedRelays).unwrap_err();
         assert!(matches!(
             refused.order,

@@ -44,7 +44,7 @@ pub(crate) struct OrderReceiver<O, R> {
     replies: Producer<(u64, R)>,
 }
 
-/// What becomes of an order without a reply in time.
+/// State of an order without a reply in time.
 #[derive(Debug)]
 pub(crate) enum GivenUp<O, R> {
     /// The reply arrived at the last moment.
@@ -143,7 +143,7 @@ impl<O, R> OrderSender<O, R> {
         None
     }
 
-    /// Takes back an order without reply, and gives the thread an order `check` instead, whose reply shows that the thread runs again.
+    /// Withdraws an order without reply, and gives the thread an order `check` instead, whose reply shows that the thread runs again.
     pub(crate) fn give_up(
         &mut self,
         number: u64,

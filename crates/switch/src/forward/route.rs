@@ -38,7 +38,7 @@ pub(crate) struct Domain {
     pub(crate) prefixes: PrefixTranslation,
 }
 
-/// A bridge, seen from a router interface.
+/// A bridge from the side of a router interface.
 #[derive(Debug)]
 pub(crate) struct BridgeContext {
     pub(crate) fdb: Arc<Fdb>,

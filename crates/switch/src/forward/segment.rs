@@ -147,7 +147,7 @@ pub(crate) struct SegmentingQueue {
     tx: TxQueue,
     segmenter: Segmenter,
     ready: Burst,
-    /// True if segments are to be merged.
+    /// True if segments must be merged.
     merges: bool,
 }
 

@@ -161,7 +161,7 @@ impl Telemetry {
         }
     }
 
-    /// A burst is to be handed over to the thread that owns its connections.
+    /// Records a burst before it is handed over to the thread that owns its connections.
     #[cold]
     #[inline(never)]
     pub(super) fn hand_over(&mut self, burst: &Burst) {
@@ -170,7 +170,7 @@ impl Telemetry {
         }
     }
 
-    /// The ring to that thread had no space for these frames.
+    /// Records frames for which the ring to that thread had no space.
     #[cold]
     #[inline(never)]
     pub(super) fn not_handed_over(&mut self, burst: &Burst) {
@@ -179,7 +179,7 @@ impl Telemetry {
         }
     }
 
-    /// A burst of another thread is to be sent.
+    /// Records a burst of another thread before it is sent.
     #[cold]
     #[inline(never)]
     pub(super) fn adopt(&mut self, burst: &Burst) {

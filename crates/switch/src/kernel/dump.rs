@@ -50,12 +50,12 @@ pub(super) struct Dumps<Q> {
 enum DumpEnd<Q> {
     /// Entries that the dump did not name are gone.
     Complete(Q),
-    /// The dump says nothing about entries that it did not name. It is requested again.
+    /// Entries that the dump did not name stay unknown. The dump is requested again.
     Unusable,
 }
 
 impl<Q: Copy + PartialEq> Dumps<Q> {
-    /// Creates the state in which these questions are to be asked.
+    /// Creates the state with these dumps to request.
     pub(super) fn of(table: &'static str, questions: &[Q]) -> Self {
         Self {
             table,

@@ -58,7 +58,7 @@ impl SharedLayer3 {
             }
             drop(layer3);
             pause_after(&mut visited);
-            // One more prefix than has space tells that a further page follows.
+            // One more prefix than has space shows that a further page follows.
             if prefixes.len() > 2 * limit + CHUNK {
                 prefixes.select_nth_unstable(limit);
                 prefixes.truncate(limit + 1);

@@ -142,7 +142,7 @@ impl MetricsServer {
 }
 
 impl Client {
-    /// Serves one client. Returns false if the connection is to be closed.
+    /// Serves one client. Returns false if the connection must be closed.
     fn turn(&mut self, text: &mut dyn FnMut() -> String) -> bool {
         if self.answer.is_empty() {
             match self.read() {

@@ -354,7 +354,7 @@ impl Tracer {
         self.offered.clear();
     }
 
-    /// A burst is to be handed over to the thread that owns its connections.
+    /// Records a burst before it is handed over to the thread that owns its connections.
     pub(crate) fn hand_over(&mut self, burst: &Burst) {
         for ((octets, length), buffer) in burst.frames().zip(burst.lengths()).zip(burst.buffers()) {
             if let Some(packet) = self.packet_in(buffer) {

@@ -457,7 +457,7 @@ impl Balancer {
             return;
         }
         self.index.remove(self.hash(entry.client()), number);
-        // Has room for all entries.
+        // Has space for all entries.
         self.free.push(number);
         if let Some(one) = self.set.find_mut(entry.backend()) {
             one.connections = one.connections.saturating_sub(1);

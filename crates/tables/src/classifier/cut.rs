@@ -5,7 +5,7 @@ use super::key::{PORTS, WORDS};
 use super::region::{Region, Values, Window};
 use super::rule::{ALL, Rule};
 
-/// Rules that the choice looks at.
+/// Rules that the choice reads.
 const SAMPLE: usize = 128;
 /// Nodes of at least this number of rules move those that have no value in the window to the next tree.
 const MOVING: usize = 32;

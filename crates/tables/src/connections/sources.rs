@@ -103,7 +103,7 @@ impl Sources {
         source.count = source.count.saturating_sub(1);
         if source.count == 0 {
             self.index.remove(self.secret.hash_one(id), number);
-            // Has room for all sources.
+            // Has space for all sources.
             self.free.push(number);
         }
     }

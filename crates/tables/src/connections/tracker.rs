@@ -490,7 +490,7 @@ impl Tracker {
         self.zones
             .remove(&mut self.entries, zone, state.eviction(), index);
         self.zones.discount(zone);
-        // Has room for all entries.
+        // Has space for all entries.
         self.free.push(index);
     }
 

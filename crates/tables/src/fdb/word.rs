@@ -175,7 +175,7 @@ impl Stamp {
     pub(super) const STATIC: Self = Self(STAMP_MASK);
     /// Length of the clock cycle.
     const CYCLE: u64 = STAMP_MASK - 1;
-    /// An entry that seems older was seen by a thread whose clock is slightly ahead.
+    /// An entry that seems older was written by a thread whose clock is slightly ahead.
     const AHEAD: u64 = 4;
 }
 
@@ -222,7 +222,7 @@ impl Ageing {
         }
     }
 
-    /// Returns the units since an entry was seen; 0 for static entries.
+    /// Returns the units since an entry was observed; 0 for static entries.
     #[inline(always)]
     const fn age(stamp: Stamp, now: Now) -> u64 {
         if stamp.0 == Stamp::STATIC.0 {
@@ -253,7 +253,7 @@ impl Ageing {
         Self::age(stamp, now) > self.units
     }
 
-    /// Returns the seconds since an entry was seen, in whole units.
+    /// Returns the seconds since an entry was observed, in whole units.
     pub(super) const fn age_s(self, stamp: Stamp, now: Now) -> u32 {
         Self::age(stamp, now) as u32 * self.unit_s
     }

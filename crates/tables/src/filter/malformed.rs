@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Malformed frames: those whose headers a filter cannot read, or reads otherwise than their receiver does. A rule that drops frames by
-//! their headers does not match them, so a filter drops them before the rules ([`MalformedAction::Drop`]), unless it is told to match them
-//! by the headers that it can read ([`MalformedAction::Match`]).
+//! their headers does not match them, so a filter drops them before the rules ([`MalformedAction::Drop`]), unless it matches them by the
+//! headers that it can read ([`MalformedAction::Match`]).
 //!
 //! Malformed are, from the front of a frame:
 //!

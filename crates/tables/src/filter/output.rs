@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules for frames that leave: the same table as that of received frames, and one bit of the key tells them apart. The place of the states
-//! of connections, which such frames do not have, holds the port that received the frame.
+//! Rules for frames that leave: the same table as that of received frames, distinguished by one bit of the key. The place of the states of
+//! connections, which such frames do not have, holds the port that received the frame.
 
 use quietwire_base::BURST_MAX;
 

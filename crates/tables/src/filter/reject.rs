@@ -272,7 +272,7 @@ fn reset_of_large(large: &LargeFrame, packet: &[u8]) -> Option<Answer> {
     };
     let segment = packet.get(large.network_length()..)?;
     let (header, _) = TcpHeader::split(segment).ok()?;
-    // Only an acknowledgement tells the number.
+    // Only an acknowledgement has the number.
     let may = are_hosts == [true; 2] && large.is_sound() && header.flags() & ACK != 0;
     reset(Fragment::Whole, segment).filter(|_| may)
 }

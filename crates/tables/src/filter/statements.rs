@@ -51,7 +51,7 @@ impl RuleLog {
         }
     }
 
-    /// Counts a frame of any thread. Returns true if it is to be logged.
+    /// Counts a frame of any thread. Returns true if it must be logged.
     pub fn samples(&self) -> bool {
         let observed = self.observed.fetch_add(1, Ordering::Relaxed);
         observed.checked_rem(self.every) == Some(0)

@@ -184,7 +184,7 @@ impl Mappings {
         self.index.find(self.hash(end, protocol), is_mapping)
     }
 
-    /// Adds a mapping and returns its number; `None` if there is no room.
+    /// Adds a mapping and returns its number; `None` if there is no space.
     pub(super) fn add(&mut self, protocol: NatProtocol, mut mapping: Mapping) -> Option<u32> {
         let number = *self.free.last()?;
         mapping.protocol = protocol as u8;
@@ -207,7 +207,7 @@ impl Mappings {
         let hash = self.hash(mapping.internal(), mapping.protocol());
         self.index.remove(hash, number);
         *self.get_mut(number)? = Mapping::default();
-        // Has room for all mappings.
+        // Has space for all mappings.
         self.free.push(number);
         Some(mapping)
     }

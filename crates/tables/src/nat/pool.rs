@@ -101,7 +101,7 @@ impl Pool {
             used: zeroed(count * blocks)?,
             reserved: zeroed(count * blocks)?,
             share,
-            // A list has room for its elements at least, and never gets others.
+            // A list has space for its elements at least, and never gets others.
             free: (0..count).map(own).collect(),
             externals,
             hosts,
@@ -161,7 +161,7 @@ impl Pool {
             && self.share.has_block(at)
             && let Some(free) = self.free.get_mut(usize::from(external))
         {
-            // Has room for all blocks of the share.
+            // Has space for all blocks of the share.
             free.push(block);
         }
     }
@@ -389,7 +389,7 @@ impl Pool {
         note(self.event(false, &host, block));
         if host.count == 1 {
             self.host_index.remove(self.host_hash(host.address), number);
-            // Has room for all hosts.
+            // Has space for all hosts.
             self.free_hosts.push(number);
         }
     }

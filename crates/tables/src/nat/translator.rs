@@ -154,7 +154,7 @@ impl Nat {
     }
 
     /// Creates the tables of one of several forwarding CPUs: hosts get blocks of its share, and it has the forwards to hosts of its share.
-    /// Other ports that are forwarded are reserved. [`crate::owner::Owners`] tells which CPU a packet belongs to.
+    /// Other ports that are forwarded are reserved. [`crate::owner::Owners`] determines the CPU of a packet.
     ///
     /// # Errors
     /// [`NatSettingsError`].
@@ -183,7 +183,7 @@ impl Nat {
         let mut forwards = settings.forwards.clone();
         forwards.sort_unstable();
         if nat.set_forwards(&forwards) > 0 {
-            // There is room for all forwards; an index of few buckets may have none.
+            // There is space for all forwards; an index of few buckets may have none.
             return Err(NoMemory(size_of::<Mapping>()).into());
         }
         Ok(nat)
@@ -207,7 +207,7 @@ impl Nat {
                 continue;
             };
             if self.forwards.len() < FORWARDS_MAX && self.forward(forward).is_some() {
-                // Has room for all forwards.
+                // Has space for all forwards.
                 self.forwards.insert(place, *forward);
             } else {
                 without_space += 1;

@@ -591,7 +591,7 @@ impl Rib {
         (0..Self::PARTS).flat_map(move |part| self.routes_in(vrf, part))
     }
 
-    /// Number of parts of a VRF, for listings that look at one part at a time.
+    /// Number of parts of a VRF, for listings that read one part at a time.
     pub const PARTS: usize = parts::PARTS;
 
     /// Returns the routes of one part of a VRF, unordered.

@@ -91,7 +91,7 @@ pub(crate) struct Client {
     plan: Plan,
     shared: Shared,
     table: Table<Conversation>,
-    /// Conversations that had more to send than there was room for.
+    /// Conversations that had more to send than there was space for.
     waiting: VecDeque<u32>,
     opened: u64,
     turn: u64,
@@ -404,7 +404,7 @@ impl Client {
         }
     }
 
-    /// Sends what conversations still have to send, as long as there is room for it.
+    /// Sends what conversations still have to send, as long as there is space for it.
     pub(crate) fn resume(&mut self, now: u64) {
         for _ in 0..self.waiting.len() {
             if self.shared.space() == 0 {

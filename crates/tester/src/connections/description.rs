@@ -23,7 +23,7 @@ pub const MIX_MAX: usize = 64;
 pub const RATE_MAX: f64 = 1e8;
 /// Largest maximum segment size: that of frames of 9000 octets over IPv6, without options.
 const MSS_MAX: u16 = 8922;
-/// Smallest maximum segment size of IPv6 with room for options (RFC 8200, section 5).
+/// Smallest maximum segment size of IPv6 with space for options (RFC 8200, section 5).
 const MSS_MIN: u16 = 536;
 /// Longest time, milliseconds: a day.
 const TIME_MAX_MS: f64 = 86_400_000.0;
@@ -40,7 +40,7 @@ pub struct Connections {
     /// Conversations to keep open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
-    /// Conversations that each end has room for, including those in TIME-WAIT.
+    /// Conversations that each end has space for, including those in TIME-WAIT.
     pub open_max: u32,
     /// Seed of payloads, sizes, sequence numbers and the order of the mix.
     pub seed: u64,
@@ -573,7 +573,7 @@ impl Connections {
         None
     }
 
-    /// Returns true if the description says how many conversations to open, or the tester opens none.
+    /// Returns true if the description has the number of conversations to open, or the tester opens none.
     #[must_use]
     pub fn has_load(&self) -> bool {
         self.role == Role::Server || self.rate.is_some() || self.concurrent.is_some()

@@ -40,7 +40,7 @@ struct Line<'port> {
     drops_when_full: bool,
     received: Burst,
     sending: Burst,
-    /// Packets that found no room in the transmit ring.
+    /// Packets that found no space in the transmit ring.
     refused: u64,
 }
 
@@ -76,7 +76,7 @@ impl<'port> Line<'port> {
         all
     }
 
-    /// Sends waiting packets, as far as there are buffers and room in the ring.
+    /// Sends waiting packets, as far as there are buffers and space in the ring.
     fn send(&mut self, outbox: &mut VecDeque<Packet>) {
         let Some(tx) = &mut self.tx else {
             return;

@@ -23,7 +23,7 @@ const IDLE_RATIO_MIN: f64 = 0.01;
 const CHECKS: u32 = 3;
 /// Time without progress that connections are given in addition to the time between their requests, milliseconds.
 const IDLE_SPARE_MS: f64 = 30_000.0;
-/// Room in tables beyond the connections that are open.
+/// Space in tables beyond the connections that are open.
 const OPEN_SPARE: f64 = 1_024.0;
 /// Connections that may be in TIME-WAIT while transfers replace each other.
 const REPLACED: f64 = 100_000.0;

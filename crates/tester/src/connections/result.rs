@@ -130,7 +130,7 @@ pub struct ServerResult {
     pub completed: u64,
     /// Failed connections by cause.
     pub failed: BTreeMap<FailureCause, u64>,
-    /// Connections without room in the table.
+    /// Connections without space in the table.
     pub refused: u64,
     /// Datagrams answered.
     pub datagrams: u64,
@@ -173,7 +173,7 @@ pub struct ConnectionHealth {
     pub longest_gap_ns: u64,
     /// Longest time for which the host kept the tester from running, nanoseconds.
     pub longest_host_gap_ns: u64,
-    /// Packets that found no room in the tester, or no buffer, or a full transmit ring.
+    /// Packets that found no space in the tester, or no buffer, or a full transmit ring.
     pub dropped_packets: u64,
     /// Frames that the tester's own ports dropped.
     pub receive_drops: u64,

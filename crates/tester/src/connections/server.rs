@@ -24,7 +24,7 @@ pub(crate) struct ServerRecord {
     /// Connections that ended after all answers.
     pub(crate) completed: u64,
     pub(crate) failures: Failures,
-    /// SYNs without room in the table.
+    /// SYNs without space in the table.
     pub(crate) refused: u64,
     /// Datagrams that were answered.
     pub(crate) datagrams: u64,
@@ -177,7 +177,7 @@ impl Server {
         match arrived.content {
             Content::Udp(data) => self.receive_datagram(&arrived.addresses, data),
             Content::Tcp(segment, _) if self.plan.is_of_flood(arrived.addresses.source) => {
-                // A device may also reset the connections that nobody completes.
+                // A device may also reset the connections that no client completes.
                 self.record.flooded += u64::from(is_first(&segment));
             }
             Content::Tcp(segment, data) => {
@@ -320,7 +320,7 @@ impl Server {
         }
     }
 
-    /// Sends what connections still have to send, as long as there is room for it.
+    /// Sends what connections still have to send, as long as there is space for it.
     pub(crate) fn resume(&mut self, now: u64) {
         for _ in 0..self.waiting.len() {
             if self.shared.space() == 0 {

@@ -16,7 +16,7 @@ const PER_SECOND: u64 = 1_000_000_000;
 const OPENS_A_TURN: u64 = 32;
 /// Conversations that a late tester may open in a row.
 const CATCH_UP: u64 = 256;
-/// Room for packets that a turn of opening requires.
+/// Space for packets that a turn of opening requires.
 const SPARE: usize = 64;
 /// Timers that fire in a turn at most.
 const TIMERS_A_TURN: usize = 64;

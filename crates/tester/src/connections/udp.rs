@@ -56,7 +56,7 @@ impl Udp {
         }
     }
 
-    /// Returns what is to be done at `now`. A datagram to send counts as sent.
+    /// Returns the action at `now`. A datagram to send counts as sent.
     pub(crate) fn step(&mut self, rhythm: &Rhythm, now: u64) -> Step {
         let Some(interval_ns) = rhythm.interval_ns else {
             return self.step_by_answers(rhythm, now);

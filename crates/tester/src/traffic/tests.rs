@@ -49,7 +49,7 @@ fn pair<K: Kind>(
     if is_mirrored { [to, from] } else { [from, to] }
 }
 
-/// Reference generator: builds every header anew, from the inside out, with its checksum over the contents.
+/// Reference generator: builds every header again, from the inside out, with its checksum over the contents.
 fn obvious(headers: &Headers, payload: &[u8], flow: u32, mirrored: bool, vxlan: bool) -> Vec<u8> {
     let tcp = headers.tcp.as_ref();
     let protocol = if tcp.is_some() {

@@ -63,7 +63,7 @@ pub struct QueueLayout {
 
 /// Memory layout of all queues: their rings first, then their buffers.
 ///
-/// Queue `2 * n` receives and queue `2 * n + 1` sends, as seen by the driver (virtio 1.2, section 5.1.2).
+/// Queue `2 * n` receives and queue `2 * n + 1` sends, from the side of the driver (virtio 1.2, section 5.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     queue_pairs: u16,

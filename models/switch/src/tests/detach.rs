@@ -60,7 +60,7 @@ fn detach(mistake: Mistake) {
                 Order::Nothing => Reply::Done,
             },
         );
-        // A reply that nobody waits for may still be in the ring.
+        // A reply without a waiting thread may still be in the ring.
         (served, commands)
     });
     let outcome = ask(&mut orders, Order::Release, Order::Nothing);

@@ -164,7 +164,7 @@ fn description(args: &ConnectionArgs, given: usize) -> Result<Connections> {
     }
     if let Some(number) = args.concurrent {
         description.concurrent = Some(number);
-        // Room for those in TIME-WAIT as well.
+        // Space for those in TIME-WAIT as well.
         description.open_max = description.open_max.max(number.saturating_mul(2));
     }
     if args.expect_nat.is_some() {

@@ -70,7 +70,7 @@ impl PacketSocket {
         own.set("PACKET_LOSS", libc::PACKET_LOSS, &1i32)?;
         own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
         own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
-        // Room for a full ring. If it is too small, frames return unsent.
+        // Space for a full ring. If it is too small, frames return unsent.
         let octets = ring.slots as usize * (ring.slot_size as usize + SEND_OVERHEAD);
         own.set_size([libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], octets);
         own.bind(0)?;

@@ -192,7 +192,7 @@ pub(crate) fn receive(
     Ok(count)
 }
 
-/// Room for the control data of a message with [`DESCRIPTORS_MAX`] descriptors.
+/// Space for the control data of a message with [`DESCRIPTORS_MAX`] descriptors.
 // SAFETY: a computation without preconditions.
 const CONTROL_LEN: usize =
     unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) } as usize;

@@ -32,7 +32,7 @@ impl Pace {
         }
     }
 
-    /// Returns true if the queue is to be read now.
+    /// Returns true if the queue must be read now.
     #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
         self.pause == 0 || self.is_over(cycles::now())

@@ -39,7 +39,7 @@ impl Scripted {
     }
 
     fn call(&self) -> io::Result<()> {
-        // A record cannot tell a rule that the driver has altered from one of another program.
+        // A record cannot distinguish a rule that the driver has altered from one of another program.
         if !self.is_trial && !self.alters {
             self.is_left_as_it_was_if_the_process_is_killed_now();
         }

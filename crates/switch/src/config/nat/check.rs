@@ -18,7 +18,7 @@ const SOURCES_MAX: usize = 64;
 /// Maximum time-out, seconds: 30 days.
 const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
 
-/// Checks that a collector of events has a log beside it.
+/// Checks that the configuration has a log if it has a collector of events.
 ///
 /// # Errors
 /// [`SwitchError::Config`].

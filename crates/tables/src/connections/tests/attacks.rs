@@ -113,7 +113,7 @@ fn a_table_full_of_established_connections_refuses_new_ones() {
         let data = classify(&mut tracker, &talk.segment(1, ACK, 10), 0);
         assert_eq!(data.state, CtState::Established);
     }
-    // A closed connection makes room, an expired one too.
+    // A closed connection makes space, an expired one too.
     classify(&mut tracker, &talks[0].peek(0, RST, 0), 0);
     assert!(tracker.commit(&read(&syn), 0).is_ok());
     assert_eq!(tracker.expire(8000, 10_000), 4);

@@ -283,7 +283,7 @@ proptest! {
         operations in prop::collection::vec(operation(), 1..60),
         budgets in prop::collection::vec(0..8usize, 1..60),
     ) {
-        // Large enough that expired entries take no room from others.
+        // Large enough that expired entries take no space from others.
         let settings = Settings { entries_max: 64, zone_limits: vec![64, 64], ..settings() };
         let mut tracker = Tracker::new(&settings).unwrap();
         let mut reference = Reference::new(&settings);

@@ -67,7 +67,7 @@ pub(in super::super) struct NamedRule<'rules> {
 /// The names of all rules. A table never changes.
 #[derive(Debug)]
 pub(in super::super) struct NameTable {
-    /// Tells tables apart, so that flows know whether their marks are of this one.
+    /// Distinguishes tables, so that flows know whether their marks are of this one.
     pub(super) generation: u64,
     seed: u64,
     names: [Entries; NameKind::COUNT],

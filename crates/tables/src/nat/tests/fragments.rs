@@ -88,7 +88,7 @@ fn fragments_behind_the_first_one_are_translated_in_both_directions() {
     assert_eq!(outbound(&mut nat, &question[1], 15), Err(NatDrop::Fragment));
     let other = cut(&datagram(host, remote, 100), 8, 40);
     assert_eq!(outbound(&mut nat, &other[1], 15), Err(NatDrop::Fragment));
-    // A first fragment to a port without mapping says nothing.
+    // A first fragment to a port without mapping is not remembered.
     let unknown = SocketAddrV4::new(*external.ip(), 1);
     let scan = cut(&datagram(remote, unknown, 64), 9, 24);
     assert_eq!(inbound(&mut nat, &scan[0], 15), Err(NatDrop::NoMapping));

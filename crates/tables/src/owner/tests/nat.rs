@@ -191,7 +191,7 @@ proptest! {
             let error = cpus.inbound(&error, now).unwrap();
             let (_, destination) = ends(&error);
             prop_assert_eq!(destination.ip(), source.ip());
-            // The tracker has seen the error with its inside destination.
+            // The tracker has received the error with its inside destination.
             prop_assert_eq!(cpus.owner(&error), owner);
             // A router inside cannot deliver the answer.
             let received = packet(from, source, content(protocol, true));

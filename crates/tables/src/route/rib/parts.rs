@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A map from prefixes, in many parts of similar size, so that a listing can look at one part at a time. Growing moves the entries of
+//! A map from prefixes, in many parts of similar size, so that a listing can read one part at a time. Growing moves the entries of
 //! one part only.
 
 use std::collections::HashMap;

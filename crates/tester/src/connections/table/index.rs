@@ -44,7 +44,7 @@ impl Index {
     /// Returns the place of the entry for which `is_it` is true, and its number.
     fn find_place(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let mut place = self.first(hash);
-        // Half of the places are free, so the loop ends before it has seen all.
+        // Half of the places are free, so the loop ends before it has read all.
         for _ in 0..self.places.len() {
             match self.at(place) {
                 FREE => return None,

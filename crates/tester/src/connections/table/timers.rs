@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Timer wheel: one timer for each entry of a table.
 //!
-//! A timer that moves to a later time stays where it is. It fires early there, and its owner sets it again. So acknowledgements, which
+//! A timer that moves to a later time stays in its slot. It fires early there, and its owner sets it again. So acknowledgements, which
 //! move timers all the time, cost nothing.
 
 /// Number that stands for no entry, and for no time.

@@ -61,7 +61,7 @@ impl GapPool {
         self.gaps.get_mut(index.0 as usize)
     }
 
-    /// Returns the gaps of a connection, taken from the pool if it has none; `None` if the pool has no room.
+    /// Returns the gaps of a connection, taken from the pool if it has none; `None` if the pool has no space.
     pub(crate) fn take(&mut self, index: &mut GapIndex) -> Option<&mut Gaps> {
         if *index == GapIndex::NONE {
             *index = GapIndex(self.take_free()?);

@@ -30,7 +30,7 @@ impl Ranges {
         self.count == 0
     }
 
-    /// Adds a range. Returns false and changes nothing if there is no room for it.
+    /// Adds a range. Returns false and changes nothing if there is no space for it.
     #[must_use]
     pub(crate) fn insert(&mut self, added: Range) -> bool {
         let Some(with) = self.with(added) else {
@@ -40,7 +40,7 @@ impl Ranges {
         true
     }
 
-    /// Returns the set with an additional range; `None` if there is no room for it.
+    /// Returns the set with an additional range; `None` if there is no space for it.
     pub(crate) fn with(&self, added: Range) -> Option<Self> {
         if added.start >= added.end {
             return Some(*self);

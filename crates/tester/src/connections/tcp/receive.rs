@@ -269,7 +269,7 @@ impl Tcp {
             start: position,
             end: position + length(data),
         };
-        // Without room the data are dropped, and the peer sends them again.
+        // Without space the data are dropped, and the peer sends them again.
         let Some(gaps) = environment.gaps.take(&mut self.gaps) else {
             return;
         };

@@ -247,7 +247,7 @@ fn make_space(sacked: &mut Ranges, range: Range) {
     let last = sacked.iter().next_back();
     if last.is_some_and(|last| range.start < last.start) {
         sacked.remove_last();
-        // There is room now.
+        // There is space now.
         let _ = sacked.insert(range);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Adds a block. Does nothing if there is no room.
+    /// Adds a block. Does nothing if there is no space.
     pub(crate) fn push(&mut self, block: Block) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
             *place = block;

@@ -78,7 +78,7 @@ impl Tcp {
             probe.segment.sequence = probe.segment.sequence.wrapping_sub(1);
             return Some(probe);
         }
-        // A segment with data has no room for blocks, so they go first.
+        // A segment with data has no space for blocks, so they go first.
         if self.has(ACK_DUE) && !self.blocks(environment).blocks.is_empty() {
             return Some(self.without_data(environment, ACK));
         }

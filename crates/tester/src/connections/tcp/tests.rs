@@ -39,7 +39,7 @@ fn transfer(seed: u64) {
                 delayed: random.below(2000),
             },
         ),
-        // Now and then a pool without room, so that connections lack it.
+        // Now and then a pool without space, so that connections lack it.
         random.one_of(64, &[64, 1, 0]),
     );
     let pair = [random.index(4), random.index(4)];

@@ -197,7 +197,7 @@ fn loads_that_are_not_possible_are_refused() {
                 .is_err()
         );
     }
-    // The tables have room for what the load opens, and no more than they can have.
+    // The tables have space for what the load opens, and no more than they can have.
     let fast = run(ConversationLoad::Connections { per_s: 1e8 });
     assert_eq!(fast.prepare().unwrap().description.open_max, OPEN_MAX);
 }

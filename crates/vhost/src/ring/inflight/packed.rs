@@ -132,7 +132,7 @@ impl PackedInflight {
                 .map_or(0, |[_, word]| word.load(Ordering::Acquire));
             let flags = PackedWord(u64::from_le(word)).flags() & (FLAG_AVAIL | FLAG_USED);
             if flags != packed::avail_flags(old_used.wrap) {
-                // The guest has seen the batch.
+                // The guest has observed the batch.
                 old_used = used;
                 free = field(header, 32);
             }

@@ -68,7 +68,7 @@ proptest! {
                 expected.push_back(sight);
                 frames.next();
             }
-            // Frames taken before a crash are seen again.
+            // Frames taken before a crash are received again.
             let before = expected.clone();
             receiver.ready(*most);
             for _ in 0..*takes {

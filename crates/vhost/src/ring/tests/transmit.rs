@@ -145,7 +145,7 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
             put(&guest, &mut sender, header, &short, &[]),
             PutResult::Sent
         );
-        // The first buffer is returned once the guest has seen the frame.
+        // The first buffer is returned once the guest has received the frame.
         assert_eq!(
             put(&guest, &mut sender, header, &long, &[]),
             PutResult::Full

@@ -161,7 +161,7 @@ fn stopping_a_ring_replies_where_it_has_stopped() {
         side.take_log(),
         [Action::StopRing { index: 0 }, Action::DeviceGone]
     );
-    // The next kick descriptor starts it at the position where it stopped.
+    // The next kick descriptor starts it at the position of its stop.
     side.tell(
         R::SetRingKick(RingEvent {
             index: 1,

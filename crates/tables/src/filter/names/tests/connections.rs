@@ -164,7 +164,7 @@ fn what_cannot_be_decided_on_follows_the_rule() {
         for rules in [allow_list(fail), deny_list(fail)] {
             let mut flows = NameFlows::new().unwrap();
             let mut judge = |frame: Vec<u8>| passes(&rules, &mut flows, &frame);
-            // A connection whose start was not seen: segments without data have no name.
+            // A connection whose start was not observed: segments without data have no name.
             assert!(judge(client(1)(5, ACK, &[])));
             assert_eq!(judge(client(1)(5, ACK, &data)), is_open);
             // Data that are missing: the segment alone is undecidable.
