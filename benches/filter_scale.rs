@@ -79,7 +79,7 @@ struct Filter {
     is_tracked: bool,
 }
 
-/// What a turn measures.
+/// Measurement of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Filter(Filter),

@@ -34,7 +34,7 @@ const ADDRESSES: [&str; 2] = ["10.93.0.1", "10.93.0.2"];
 /// Data of UDP in a frame of 64 octets with FCS, between the addresses.
 const SMALL_DATA: &str = "18";
 
-/// What connects the hosts.
+/// Connection between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     LinuxBridge,
@@ -86,7 +86,7 @@ const DEVICES: [(&str, Device); 9] = [
 /// Ends of the cables in the namespace of the device.
 const CABLES: [&str; 2] = ["left0", "right0"];
 
-/// What is measured.
+/// Measurement between two hosts.
 #[derive(Clone, Copy, Debug)]
 enum Case {
     Stream(&'static str),
@@ -104,7 +104,7 @@ const CASES: [(&str, Case); 6] = [
     ("request after a silence of 50 ms", Case::Silence),
 ];
 
-/// What connects a host and a guest.
+/// Connection between a host and a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuestDevice {
     /// The card is a tap of QEMU, with vhost-net if the machine has it.
@@ -118,7 +118,7 @@ const GUESTS: [(&str, GuestDevice); 2] = [
     ("quietwire, guest", GuestDevice::Quietwire),
 ];
 
-/// What is measured between a host and a guest.
+/// Measurement between a host and a guest.
 #[derive(Clone, Copy, Debug)]
 enum GuestCase {
     /// True if the guest sends.

@@ -58,7 +58,7 @@ const THREADS: usize = 3;
 /// Pause between two reads of what threads share.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// Changes, peers and routes stop for the moment.

@@ -14,7 +14,7 @@ use quietwire_switch::control::{REQUEST_MAX, Request};
 
 static ONLINE: LazyLock<CpuList> = LazyLock::new(|| "0-3".parse().expect("a list of CPUs"));
 
-/// What there is before the first line, so that there is something to change.
+/// Configuration before the first line, so that a request can change something.
 const START: &str = include_str!("../../crates/switch/src/fuzz/start.toml");
 
 static SETTINGS: LazyLock<Settings> =

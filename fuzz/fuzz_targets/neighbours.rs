@@ -112,7 +112,7 @@ fn frame(input: &mut &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What became of packets.
+/// Counts of packets by result.
 #[derive(Default)]
 struct Packets {
     given: u64,

@@ -15,7 +15,7 @@ use nix::unistd::mkfifo;
 use crate::workspace::{Ended, Running, STUDY, Workspace};
 use crate::{FAILED, NULLS};
 
-/// What every command promises.
+/// Time limit of every command after a signal.
 const IN_TIME: Duration = Duration::from_secs(5);
 
 /// Starts a command, sends SIGTERM once it is `ready`, and waits for its end in time.

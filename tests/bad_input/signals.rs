@@ -77,7 +77,7 @@ fn a_switch_under_nohup_outlives_its_terminal() {
     assert_eq!(workspace.machine(), before);
 }
 
-/// Where the device of a study has its second port.
+/// Path of the second port of the device of a study.
 const PORT_OF_STUDY: &str = "lab/named/study/l1.sock";
 
 #[test]

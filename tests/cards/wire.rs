@@ -33,7 +33,7 @@ pub(crate) struct Wire {
     far: PathBuf,
 }
 
-/// What arrived of frames, and in which order.
+/// Frames that arrived, and their order.
 #[derive(Default)]
 pub(crate) struct Carried {
     pub(crate) frames: Vec<Vec<u8>>,

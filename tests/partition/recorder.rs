@@ -2,7 +2,7 @@
 //! A recorder of the machine's settings that knows nothing of quietwire: it reads every file below the trees of the kernel in which
 //! `partition apply` may write, and the CPUs and control groups of every thread.
 //!
-//! What the kernel counts or measures is left out by name. All other files have to be equal before `apply` and after `rollback`.
+//! Files with counts or measurements of the kernel are left out by name. All other files must be equal before `apply` and after `rollback`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a soak measures.
+//! Samples of a soak.
 
 use std::fs;
 use std::path::Path;

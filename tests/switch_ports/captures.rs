@@ -101,7 +101,7 @@ impl Piece {
     }
 }
 
-/// What a capture has of one direction.
+/// Contents of a capture in one direction.
 #[derive(Default)]
 struct Direction {
     /// All data: several pieces have an octet that was sent again.

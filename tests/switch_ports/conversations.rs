@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What hosts behind ports of the kernel do all day: short messages both ways, downloads, long datagrams. Each on every kind of port, with
+//! Usual traffic of hosts behind ports of the kernel: short messages both ways, downloads, long datagrams. Each on every kind of port, with
 //! the offloads that the kernel has by default.
 
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What DPDK and the libraries of its drivers say does not reach the terminal, and its errors are sentences.
+//! Lines of DPDK and of the libraries of its drivers do not reach the terminal, and errors are sentences.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::rig::{Namespace, Switch, quietwire};
 
-/// What their lines have and ours have not.
+/// Texts of their lines that ours do not contain.
 const THEIRS: [&str; 9] = [
     "EAL:", "ETHDEV:", "VHOST_", "TAP:", "init_", "eth_", "libbpf:", "libxdp:", "rte_",
 ];

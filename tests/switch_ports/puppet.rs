@@ -16,7 +16,7 @@ const IDLE: [i64; 4] = [
     libc::SYS_epoll_pwait,
 ];
 
-/// How a call ended.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The filter denied it; the result after that.

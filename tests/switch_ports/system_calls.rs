@@ -9,7 +9,7 @@ use crate::puppet::{Outcome, Puppet};
 use crate::rig::{Namespace, Switch, until};
 use crate::{carries_in, files};
 
-/// What an attacker would try first: files, network, programs, other processes. All arguments are 0, except those without which the
+/// First attempts of an attacker: files, network, programs, other processes. All arguments are 0, except those without which the
 /// kernel would refuse the call at once.
 const ATTEMPTS: [(&str, i64, [u64; 3]); 4] = [
     ("openat", libc::SYS_openat, [0; 3]),

@@ -59,7 +59,7 @@ pub fn remove_left(storage: &dyn Storage, path: &Path) -> io::Result<()> {
 /// Replaces the contents of a file. Writes them beside the file, to the disk, and renames the new file. `mode` is that of a new file
 /// (open(2)); an existing one keeps its own. After an error, the file has its former contents, and no other file is left, except that it
 /// has the new contents if only its directory could not be written to the disk. A symbolic link stays, and what it points to is replaced.
-/// What is not a file, such as a terminal or a pipe, is written to.
+/// Terminals, pipes and other paths that are not files are written to directly.
 ///
 /// # Errors
 /// Error of the operating system.

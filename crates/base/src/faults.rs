@@ -53,7 +53,7 @@ pub fn run_seeds(of_tests: u64, package: &str, test: &str, mut run: impl FnMut(u
     count
 }
 
-/// What happens to an operation.
+/// Fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injected {
     /// It fails and has no effect.

@@ -22,7 +22,7 @@ use mutation::Mutator;
 /// Default duration of a target. There are many, and `make test` runs all of them.
 const DURATION: Duration = Duration::from_millis(500);
 
-/// What a target returns: nothing, or whether it accepted the input.
+/// Result of a target: none, or whether it accepted the input.
 pub trait Outcome {
     /// Returns whether the input was accepted; `None` if the target does not report it.
     fn accepted(self) -> Option<bool>;
@@ -92,7 +92,7 @@ fn number(key: &str) -> Option<u64> {
     std::env::var(key).ok()?.parse().ok()
 }
 
-/// What a run did.
+/// Counts of a run.
 struct Report {
     /// Files of the corpus.
     inputs: usize,

@@ -77,7 +77,7 @@ pub trait Storage: Debug {
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 }
 
-/// How a file is opened for writing. A missing file is created.
+/// Mode of a file that is opened for writing. A missing file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// Writes go to the end.

@@ -112,7 +112,7 @@ pub struct Command {
     in_own_group: bool,
 }
 
-/// Where the standard streams of a child go. Its standard input is empty if not stated otherwise.
+/// Standard streams of a child. Its standard input is empty if not stated otherwise.
 #[derive(Clone, Copy, Debug)]
 pub enum Streams<'a> {
     /// Both outputs are appended to one file of at most [`LOG_MAX`] octets.

@@ -89,7 +89,7 @@ fn end_by_force(left: &str) {
     signal_hook::low_level::exit(i32::from(FAILED));
 }
 
-/// What a command leaves that measures with isolated CPUs.
+/// Message about the remains of a command with isolated CPUs that is ended by force.
 pub(crate) const ISOLATION_LEFT: &str =
     "CPUs may still be isolated (undo that with `quietwire lab clean`)";
 

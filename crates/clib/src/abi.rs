@@ -63,7 +63,7 @@ fn check_time(now_s: u32) -> Result<(), Status> {
     Ok(())
 }
 
-/// Where a function stores a result.
+/// Pointer to the result of a function.
 struct Out<T>(*mut T);
 
 impl<T> Out<T> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What kubelet has configured and assigned on this node: its configuration file, the state file of its CPU manager, and its gRPC services on
-//! Unix sockets.
+//! Configuration and assignments of kubelet on this node: its configuration file, the state file of its CPU manager, and its gRPC services
+//! on Unix sockets.
 
 // Files and messages of another program: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -63,7 +63,7 @@ impl Default for Places {
     }
 }
 
-/// What kubelet leaves to others.
+/// Configuration and assignments of kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kubelet {
     /// Its configuration.

@@ -160,7 +160,7 @@ pub enum Error {
         port: String,
         /// Its URI.
         uri: String,
-        /// What failed.
+        /// The step that failed.
         step: &'static str,
         /// The reason, and what to do.
         cause: String,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of each network card, and what is in the way of a port with it: its driver, its IOMMU group, its link, huge pages on
-//! another node. Each problem has the command that solves it.
+//! Network cards with the problems that prevent a port: its driver, its IOMMU group, its link, huge pages on another node. Each problem has
+//! the command that solves it.
 
 use crate::inventory::{Inventory, Nic, NicLink, NumaNode};
 
@@ -20,7 +20,7 @@ pub struct CardReport {
     pub pci_address: String,
     /// Interfaces, driver, node, IOMMU group and link, as texts.
     pub facts: Vec<String>,
-    /// What is wrong with it.
+    /// Problems that prevent a port.
     pub problems: Vec<CardProblem>,
 }
 

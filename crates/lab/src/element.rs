@@ -154,7 +154,7 @@ impl Attachment {
 /// Host-side view of a guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestSide {
-    /// How it was started, and its accelerator.
+    /// Record of its start, and its accelerator.
     pub record: GuestRecord,
     /// Its second serial port, with a shell.
     pub shell_socket: PathBuf,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a device counts about its own work: cycles by step, bursts, nodes of its graph. Each program has its own names.
+//! Counters of a device about its own work: cycles by step, bursts, nodes of its graph. Each program has its own names.
 
 use std::collections::BTreeMap;
 

@@ -164,7 +164,7 @@ impl Drop for Doorbell {
 /// Returns true if a descriptor, which may be a peer's, is an eventfd.
 ///
 /// # Errors
-/// What the kernel said; `/proc` is needed.
+/// Error of the operating system. Requires `/proc`.
 pub fn is_eventfd(file: BorrowedFd<'_>) -> io::Result<bool> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     Ok(link.as_os_str() == "anon_inode:[eventfd]")

@@ -8,7 +8,7 @@ use crate::Span;
 pub struct SlotBuffer<'ring> {
     /// The octets of the buffer, at least as many as the frame has.
     pub octets: Span<'ring>,
-    /// What the sender last noted about the contents of the buffer: 0 for nothing. `None` if the buffer is the peer's, which may give
+    /// Last note of the sender about the contents of the buffer: 0 for none. `None` if the buffer is the peer's, which may give
     /// another one for the slot each time.
     pub mark: Option<&'ring mut u32>,
 }

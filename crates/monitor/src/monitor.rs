@@ -38,7 +38,7 @@ impl Watched {
     }
 }
 
-/// What monitors read: the files of a machine, and processes on it.
+/// Objects that monitors read: the files of a machine, and processes on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     /// Root directory of the machine's files.

@@ -95,7 +95,7 @@ pub struct Ipv6Extensions {
     pub protocol_at: usize,
     /// Total length of the headers walked, octets: at most [`IPV6_EXTENSIONS_MAX`] times 2048.
     pub length: usize,
-    /// Which part of a datagram this is.
+    /// Part of a datagram.
     pub fragment: Fragment,
 }
 

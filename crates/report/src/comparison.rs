@@ -28,7 +28,7 @@ pub struct ComparisonConfig {
     pub margin: f64,
 }
 
-/// What the results say about a quantity.
+/// Result of the comparison of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -59,7 +59,7 @@ pub struct ComparedQuantity {
     pub case: String,
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
-    /// What is measured: `p99 latency`.
+    /// Name of the quantity: `p99 latency`.
     pub quantity: String,
     /// Unit of the values.
     pub unit: Unit,
@@ -69,7 +69,7 @@ pub struct ComparedQuantity {
     pub values: [usize; 2],
     /// Ratio of the second store's median to the first one's, with its confidence limits.
     pub effect: RatioEstimate,
-    /// What the results say.
+    /// Result of the comparison.
     pub finding: Finding,
     /// True if the whole interval is worse than the margin.
     pub is_regression: bool,

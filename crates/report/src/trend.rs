@@ -73,7 +73,7 @@ pub struct TrendSeries {
     pub case: String,
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
-    /// What is measured: `p99 latency`.
+    /// Name of the quantity: `p99 latency`.
     pub quantity: String,
     /// Unit of the values.
     pub unit: Unit,
@@ -107,7 +107,7 @@ pub struct Trend {
     pub series: Vec<TrendSeries>,
 }
 
-/// What identifies a quantity: study, case, frame size, quantity.
+/// Identity of a quantity: study, case, frame size, quantity.
 type Key = [String; 4];
 
 /// Content of one store, as far as a trend requires it.

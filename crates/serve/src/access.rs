@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may ask: only clients that address this server by its own name, and pages of this server. A page of another origin cannot read
+//! Access: only for clients that address this server by its own name, and pages of this server. A page of another origin cannot read
 //! answers anyway; these checks also refuse its requests, and those that reach this address by another name (DNS rebinding).
 
 use std::net::SocketAddr;

@@ -19,7 +19,7 @@ use crate::started::{StartError, StartRequest, Starter};
 use crate::stores::Stores;
 use crate::switch::SwitchSampler;
 
-/// What the resources show.
+/// Data of the resources.
 #[derive(Debug)]
 pub(crate) struct Views {
     address: SocketAddr,

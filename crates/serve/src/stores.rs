@@ -30,7 +30,7 @@ pub(crate) struct StoreEntry {
     pub(crate) error: Option<String>,
 }
 
-/// How far a study is.
+/// Progress of a study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct StoreProgress {
     /// Name of the study.

@@ -90,7 +90,7 @@ pub trait Bench {
     /// Starts device and neighbours. Returns every command and setting, for the record.
     ///
     /// # Errors
-    /// What could not be set up. Everything set up before is undone.
+    /// The part that could not be set up. Everything set up before is undone.
     fn enter_case(&mut self, case: &CaseSpec) -> Result<CaseSettings, BenchError>;
 
     /// Returns the console output of the guests of the current case, by the names of their elements. It is called before the case is
@@ -105,7 +105,7 @@ pub trait Bench {
     /// Undoes [`Bench::enter_case`].
     ///
     /// # Errors
-    /// What could not be undone.
+    /// The part that could not be undone.
     fn leave_case(&mut self) -> Result<(), BenchError>;
 
     /// Returns 100 % of the load for this frame size, frames per second summed over directions: the highest rate that the tester

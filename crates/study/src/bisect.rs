@@ -31,7 +31,7 @@ pub struct JudgedCommit {
     /// The commit.
     #[serde(flatten)]
     pub commit: BisectCommit,
-    /// What its values say.
+    /// Result of the comparison of its values.
     pub finding: CommitFinding,
     /// Ratio of its median to that of the good commit, with confidence limits.
     pub effect: RatioEstimate,

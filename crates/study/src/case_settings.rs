@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run stores about its machine and software, and what a case stores about its setup. Everything that benches and runs write is
+//! Stored facts about the machine and the software of a run, and about the setup of a case. Everything that benches and runs write is
 //! here; [`crate::CaseFacts`] and [`crate::RunFacts`] are the parts that are read again.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the figures of a run depend on beside the study file: the machine, the program, and settings of the machine. Trials of runs that
-//! differ in it are not comparable.
+//! Identity of a run, on which its figures depend in addition to the study file: the machine, the program, and settings of the machine.
+//! Trials of runs that differ in it are not comparable.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -111,7 +111,7 @@ pub(crate) fn assignment(
     Ok(assignment)
 }
 
-/// Who has which CPUs in a case, as isolation and neighbours have to know it.
+/// Returns the CPUs of each part in a case, for isolation and neighbours.
 pub(crate) fn setup(
     file: &StudyFile,
     case: &Case,

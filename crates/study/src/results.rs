@@ -225,7 +225,7 @@ fn is_rate_missed(result: &TrialResult) -> bool {
     )
 }
 
-/// What a trial counts for where durations are summed up: the time that it took, warm-up and drain included.
+/// Returns the duration of a trial in sums of durations: the time that it took, warm-up and drain included.
 fn effective_duration_s(result: &TrialResult) -> Option<f64> {
     let around_s = result.trial.warm_up_s + result.trial.drain_s;
     Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)

@@ -12,7 +12,7 @@ use quietwire_host::verify::Verdict;
 use quietwire_search::{median_rank, sign_test, two_ranks};
 use serde::Serialize;
 
-/// Which values meet a bound.
+/// Direction of a bound: the values that meet it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -25,7 +25,7 @@ pub enum Direction {
 /// Rule of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rule {
-    /// Which values meet the bound.
+    /// Direction of the bound.
     pub direction: Direction,
     /// The bound.
     pub bound: f64,

@@ -56,7 +56,7 @@ pub(crate) use socket::ControlSocket;
 /// Maximum length of a request, octets.
 pub const REQUEST_MAX: usize = 64 * 1024;
 
-/// What `show` can display.
+/// Subject of `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -265,7 +265,7 @@ pub enum Answer<T = Value> {
         /// The result.
         #[serde(rename = "ok")]
         result: T,
-        /// What is wrong nevertheless.
+        /// A problem that remains.
         #[serde(skip_serializing_if = "Option::is_none")]
         warning: Option<String>,
     },

@@ -207,7 +207,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     (empty, relayed)
 }
 
-/// What the stages of a port use, beside the path of the burst.
+/// Resources of the stages of a port, beside the path of the burst.
 struct Resources<'worker> {
     /// Connection tracking, if it is configured.
     connections: Option<&'worker mut ConnectionStage>,

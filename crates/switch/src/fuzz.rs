@@ -116,7 +116,7 @@ fn import() {
     check(CRATE, "switch-import", fuzz_import);
 }
 
-/// What the first request changes.
+/// Configuration before the first request.
 const START: &str = include_str!("fuzz/start.toml");
 
 /// Parses any lines as requests of the control socket. A request is the same after it was written; a change is refused, or leads to a plan

@@ -154,7 +154,7 @@ pub struct PortReport {
     /// Why a port is waiting for its peer, if known: the reason for the end of the last connection. Or why it is out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_reason: Option<String>,
-    /// How frames pass between the interface and an AF_XDP port: `zero-copy` or `copy`. `None` for other ports.
+    /// Mode of the frames between the interface and an AF_XDP port: `zero-copy` or `copy`. `None` for other ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xdp_mode: Option<String>,
     /// Link speed, Mbit/s, if the port has one.
@@ -502,7 +502,7 @@ pub struct KernelFilterReport {
 pub struct SteerReport {
     /// Port on the interface.
     pub port: String,
-    /// What steers.
+    /// The part that steers.
     pub by: SteeredBy,
     /// Port on the tap of the kernel, if the port itself does not steer.
     pub kernel_port: Option<String>,
@@ -512,7 +512,7 @@ pub struct SteerReport {
     pub unmatched: u64,
 }
 
-/// What steers the frames of an interface.
+/// The part that steers the frames of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SteeredBy {
@@ -680,7 +680,7 @@ pub struct RuleReport {
     /// Names of DNS queries to match, if set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_name: Vec<NamePattern>,
-    /// What the rule does with packets whose name cannot be decided on, if set.
+    /// Behaviour of the rule for packets whose name cannot be decided on, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_fail: Option<NameFail>,
     /// Logs one of this many frames, if set.

@@ -102,7 +102,7 @@ struct Threads {
     has_failed: Arc<AtomicBool>,
 }
 
-/// How threads ended.
+/// Ends of threads.
 #[derive(Debug, Default)]
 struct Ended {
     panicked: Vec<&'static str>,

@@ -17,7 +17,7 @@ pub(crate) const TIMEOUT_S: u32 = 15;
 /// IPv6 extension headers in front of the fragment header, at most.
 const EXTENSIONS_MAX: usize = 8;
 
-/// What all fragments of a datagram have in common. IPv6 has no protocol in it (RFC 8200, section 4.5).
+/// Identity of a datagram, which all its fragments have. IPv6 has no protocol in it (RFC 8200, section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramId {
     pub(crate) source: u128,

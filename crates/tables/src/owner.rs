@@ -61,7 +61,7 @@ struct Externals {
     pairs: Vec<(u32, u32)>,
 }
 
-/// What determines the owner of each packet. The same on all forwarding CPUs.
+/// Parameters that determine the owner of each packet. The same on all forwarding CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     /// Number of forwarding CPUs.

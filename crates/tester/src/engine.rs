@@ -34,7 +34,7 @@ pub(crate) struct Timetable {
     pub(crate) end: u64,
     /// When the transmission ends, even if frames are still due.
     pub(crate) limit: u64,
-    /// How long lanes receive after the transmission, ticks.
+    /// Time to receive after the transmission, ticks.
     pub(crate) drain: u64,
     /// Latest end of receiving.
     pub(crate) drain_end: u64,
@@ -151,11 +151,11 @@ const PAUSE_US: u64 = 500;
 /// Sleep interval of a lenient thread, microseconds. It is short enough for the receive rings to hold the frames that arrive meanwhile.
 const LENIENCE_US: u64 = 20;
 
-/// How long a thread sleeps between bursts, microseconds: at 2 million frames per second 100 frames become due, fewer than may be
+/// Sleep of a thread between bursts, microseconds: at 2 million frames per second 100 frames become due, fewer than may be
 /// sent in a row.
 const BETWEEN_US: u64 = 50;
 
-/// How long after its end a schedule may go on sending what is due, ticks.
+/// Returns the time after its end in which a schedule may still send due frames, ticks.
 pub(crate) fn grace(ticks_per_second: u64) -> u64 {
     ticks_per_second / MICROSECOND_HZ * GRACE_US
 }
@@ -268,7 +268,7 @@ fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     }
 }
 
-/// What [`offer`] does with a lane, as a trait so that tests see in which order it does it.
+/// Operations of [`offer`] on a lane, as a trait so that tests record their order.
 trait Offers {
     fn transmit(&mut self) -> u64;
     fn receive(&mut self, before: u64) -> u64;

@@ -28,7 +28,7 @@ fn ordered<T>(order: Ordering, operation: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Where a word is.
+/// Location of a word.
 enum Location {
     Own(loom::sync::atomic::AtomicU64),
     Shared(Arc<Memory>, u64),

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-/// What all accesses of a model lack.
+/// Part that all accesses of a model lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Defect {
     /// Nothing: the code as it is.

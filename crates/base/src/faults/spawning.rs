@@ -22,7 +22,7 @@ use crate::supervised::{SpawnHook, with_spawn_hook};
 /// Longest wait for the end of a process that was killed, or that exits at once.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// What happens to a process.
+/// Fault of the start of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpawnFault {
     /// It is not started.

@@ -156,7 +156,7 @@ fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a study leaves that is ended by force.
+/// Message about the remains of a study that is ended by force.
 const LEFT: &str = "its lab and its partition may remain (undo them with `quietwire lab clean`); finished trials are in the store (to continue, repeat the command with --resume)";
 
 fn run_study_of(args: &RunArgs) -> Result<()> {

@@ -16,7 +16,7 @@ pub(crate) enum PoolError {
     Malformed {
         /// The text.
         text: String,
-        /// What it should be.
+        /// Description of a valid value.
         expected: &'static str,
     },
     /// A requested address that the network does not have.

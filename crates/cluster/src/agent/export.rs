@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the agent shows to others: the CPUs of each NUMA node as a `NodeResourceTopology` for schedulers, and features of the machine as a
-//! `NodeFeature` for Node Feature Discovery. Both have the name of the node, and are removed with it.
+//! Objects of the agent for other programs: the CPUs of each NUMA node as a `NodeResourceTopology` for schedulers, and features of the
+//! machine as a `NodeFeature` for Node Feature Discovery. Both have the name of the node, and are removed with it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

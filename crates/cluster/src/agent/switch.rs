@@ -27,7 +27,7 @@ const MODE: u32 = 0o600;
 /// Most rejected changes that are reported.
 const REJECTED_MAX: usize = 32;
 
-/// What the agent asks of a switch.
+/// Requests of the agent to a switch.
 pub(super) trait Orders {
     /// Makes a change.
     ///
@@ -106,7 +106,7 @@ impl Orders for Running {
     }
 }
 
-/// What the agent has made in the switch.
+/// Objects that the agent has created in the switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Made {

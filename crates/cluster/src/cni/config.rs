@@ -70,7 +70,7 @@ pub struct NetworkConfig {
     pub ipam: Option<Ipam>,
     /// DNS settings for the result.
     pub dns: Option<Value>,
-    /// What the runtime knows of this attachment.
+    /// Settings of the runtime for this attachment.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,
     /// Result of the plugin before, or of ADD.

@@ -21,7 +21,7 @@ pub struct SwitchPort {
     pub group: String,
 }
 
-/// What the plugin asks of a switch.
+/// Requests of the plugin to a switch.
 pub trait Switch {
     /// Adds a port.
     ///

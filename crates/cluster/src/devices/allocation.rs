@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a container gets for its devices.
+//! Mounts, device nodes and variables of a container with devices.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -26,7 +26,7 @@ pub struct Configuration {
     pub reserved: CpuList,
     /// Policy of the topology manager.
     pub topology_manager_policy: String,
-    /// What the topology manager places together: `container` or `pod`.
+    /// Scope of the topology manager: `container` or `pod`.
     pub topology_manager_scope: String,
     /// Policy of the memory manager.
     pub memory_manager_policy: String,

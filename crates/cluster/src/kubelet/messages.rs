@@ -130,7 +130,7 @@ pub struct ContainerAllocateRequest {
     pub devices_ids: Vec<String>,
 }
 
-/// What the containers get.
+/// Allocations of the containers.
 #[derive(Clone, PartialEq, Message)]
 pub struct AllocateResponse {
     /// One for each container of the request.
@@ -138,7 +138,7 @@ pub struct AllocateResponse {
     pub container_responses: Vec<ContainerAllocateResponse>,
 }
 
-/// What a container gets.
+/// Allocation of a container.
 #[derive(Clone, PartialEq, Message)]
 pub struct ContainerAllocateResponse {
     /// Environment variables.

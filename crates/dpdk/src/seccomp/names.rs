@@ -8,7 +8,7 @@ macro_rules! named {
     ($($call:ident)*) => { &[$((libc::$call, stringify!($call))),*] };
 }
 
-/// What the names of the constants begin with.
+/// Prefix of the constants.
 const PREFIX: &str = "SYS_";
 
 /// Calls of every architecture.

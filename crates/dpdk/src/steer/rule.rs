@@ -38,7 +38,7 @@ pub enum SteerTarget {
     Kernel,
 }
 
-/// Where the network card delivers the frames of a rule, before any program sees them.
+/// Destination to which the network card delivers the frames of a rule, before any program receives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CardTarget {
     /// A receive queue of the interface. The target of the rule then decides.

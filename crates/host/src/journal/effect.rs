@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which changes of a journal are in effect. A change was recorded before it was made, so the last one may never have been made, and others
+//! Changes of a journal that are in effect. A change was recorded before it was made, so the last one may never have been made, and others
 //! may have been undone since.
 
 use std::path::Path;

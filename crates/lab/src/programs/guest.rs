@@ -49,7 +49,7 @@ const CARD_DRIVERS: [&str; 8] = [
 /// Prefix of MAC addresses of guests' ports: locally administered, different from the tester's.
 const MAC: u64 = 0x0251_5700_0000;
 
-/// What all guests of a lab share.
+/// Hypervisor and image of all guests of a lab.
 #[derive(Debug)]
 pub(crate) struct Hypervisor {
     image: Image,

@@ -58,7 +58,7 @@ pub(super) fn frames(plan: &Plan, deadline: Deadline) -> Result<ElementCounts, S
     of_links(&run_until(deadline, &words)?)
 }
 
-/// What `ip` reports of the namespace.
+/// Returns the output of `ip` about the namespace.
 pub(super) fn query_kernel(plan: &Plan, subjects: &[&[&str]]) -> Result<Vec<String>, String> {
     let namespace = namespace(plan).map_err(|error| error.to_string())?;
     let mut lines = Vec::new();

@@ -24,7 +24,7 @@ pub struct CaseSummary {
     pub max_rate_pps: Option<f64>,
     /// One summary for each goal of the search.
     pub goals: Vec<GoalSummary>,
-    /// What limited the rate of each goal; none without a rate.
+    /// Limit of the rate of each goal; none without a rate.
     pub limits: Vec<Option<Limit>>,
     /// The highest load of the sweep at which all cases with the same 100 % had a valid trial.
     pub highest_load: Option<HighestLoad>,

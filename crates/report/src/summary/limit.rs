@@ -30,7 +30,7 @@ pub enum Limiter {
 /// Limit of the rate that was found for a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// What it is.
+    /// The part that limited the rate.
     pub by: Limiter,
     /// Share of the time with traffic, 0 to 1, in which the device's busiest forwarding thread had no frames. None if the device does not
     /// count cycles.

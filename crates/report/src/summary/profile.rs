@@ -30,7 +30,7 @@ pub struct TrialProfile {
     pub cpus: Vec<CpuShare>,
     /// Busy threads of device and tester.
     pub threads: Vec<ThreadShare>,
-    /// What the device counts about its own work, by element and part, such as cycles by step. Empty if it counts nothing.
+    /// Counters of the device about its own work, by element and part, such as cycles by step. Empty if it has none.
     pub counters: BTreeMap<String, BTreeMap<String, u64>>,
 }
 

@@ -44,7 +44,7 @@ pub struct RankedCase {
     pub rate_pps: Option<Spread>,
     /// True if the rate is a lower bound.
     pub is_at_least: bool,
-    /// What limited the rate.
+    /// The part that limited the rate.
     pub limited_by: Option<Limiter>,
     /// Cost of a frame by the device's own account, if it has one.
     pub cycles: Option<CyclesPerFrame>,

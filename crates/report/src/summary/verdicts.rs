@@ -32,7 +32,7 @@ pub struct ObjectiveVerdict {
     pub case: String,
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
-    /// What is measured: `p99 latency`.
+    /// Name of the quantity: `p99 latency`.
     pub quantity: String,
     /// Case or store that a ratio refers to; none for an absolute bound.
     pub against: Option<String>,

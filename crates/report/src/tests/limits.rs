@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a frame cost, what limited a rate, and where frames were lost.
+//! Costs of frames, limits of rates, and places of losses.
 
 use quietwire_study::ElementActivity;
 use quietwire_tester::account::Accounted;

@@ -85,7 +85,7 @@ pub struct TimeSummary {
     pub max_ns: u64,
 }
 
-/// What a valid trial with conversations counted. Rates are those of the middle of the trial, without its first tenth.
+/// Counts of a valid trial with conversations. Rates are those of the middle of the trial, without its first tenth.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConversationCounts {
     /// Connections, or with [`ConversationLoad::Transactions`] transactions, that the trial attempted.

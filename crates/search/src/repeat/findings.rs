@@ -10,7 +10,7 @@ use crate::ThroughputSearch;
 pub struct RepeatConfig {
     /// The search, the same each time.
     pub search: ThroughputSearch,
-    /// How often. Many more than 10 say something about a device.
+    /// Number of repeats. Many more than 10 show something about a device.
     pub runs: u32,
     /// Level of the confidence interval, between 0 and 1: 0.95.
     pub confidence: f64,

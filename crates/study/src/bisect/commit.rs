@@ -12,7 +12,7 @@ pub struct BisectCommit {
     pub subject: String,
 }
 
-/// What the values of a commit say.
+/// Result of the comparison of the values of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitFinding {

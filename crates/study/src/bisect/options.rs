@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to bisect.
+//! Options of a bisection.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What to bisect.
+/// Options of a bisection.
 #[derive(Clone, Debug)]
 pub struct BisectOptions {
     /// Directory of the repository.

@@ -36,7 +36,7 @@ pub struct ElementActivity {
     pub is_kernels: bool,
     /// Ticks of the time stamp counter per second.
     pub tsc_hz: u64,
-    /// What its program counts about its own work.
+    /// Counters of its program about its own work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_view: Option<OwnView>,
     /// Why the program's own view is unavailable, as a clause.

@@ -80,7 +80,7 @@ impl Device for LabDevice<'_> {
     }
 }
 
-/// What was observed while a trial ran.
+/// Samples that were taken while a trial ran.
 #[derive(Debug, Default)]
 pub(super) struct Meanwhile {
     pub(super) system_calls: Vec<SystemCallSamples>,

@@ -28,7 +28,7 @@ pub enum StoreError {
     NotAStore {
         /// The file.
         path: PathBuf,
-        /// What the file is, or is not.
+        /// The reason.
         reason: String,
     },
     /// A newer version wrote it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far a study is. These queries read indexes and single rows, so that a store with a million trials answers at once.
+//! Progress of a study. These queries read indexes and single rows, so that a store with a million trials answers at once.
 
 use quietwire_tester::{Trial, TrialResult};
 

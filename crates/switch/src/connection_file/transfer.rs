@@ -21,7 +21,7 @@ use crate::report::{RestoredConnectionsReport, SavedConnectionsReport};
 /// Result of [`restore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// What the switch reports.
+    /// Report of the switch.
     pub report: RestoredConnectionsReport,
     /// Connections that have expired since they were saved.
     pub expired: u64,

@@ -35,7 +35,7 @@ const LINKS: Duration = Duration::from_secs(1);
 /// Interval between load samples of receive queues.
 const LOADS: Duration = Duration::from_secs(2);
 
-/// What the controller asks of the machine. Tests replace it.
+/// Access of the controller to the machine. Tests replace it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     /// Returns the CPUs that are online.

@@ -52,7 +52,7 @@ struct Prepared {
     followed: Option<FollowedTables>,
 }
 
-/// What a failed order does to the orders after it.
+/// Effect of a failed order on the orders after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effort {
     /// No further order is given.

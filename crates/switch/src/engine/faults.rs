@@ -43,7 +43,7 @@ enum When {
     OneIn(u64),
 }
 
-/// What happens to an order.
+/// Fault of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
     /// The thread has not taken it, and never executes it.

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use super::threads::{StartedThread, ThreadStart, start_system_thread};
 use crate::error::SwitchError;
 
-/// What makes ports, threads and tables for the engine.
+/// Factory of ports, threads and tables for the engine.
 pub(crate) trait Maker: Debug + Send + Sync {
     /// Called before and after each step, with the name of what it makes.
     ///

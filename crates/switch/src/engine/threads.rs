@@ -49,7 +49,7 @@ pub(crate) trait ForwardingThread: Debug + Send {
     fn leave(&mut self);
 }
 
-/// What a new thread gets.
+/// Settings and resources of a new thread.
 #[derive(Debug)]
 pub(crate) struct ThreadStart<'a> {
     pub(crate) eal: &'a Eal,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What threads have of the state of connections that they share: rings, owners, and shares of tables.
+//! Parts of the state of connections that threads share: rings, owners, and shares of tables.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Wiring {
     pub(super) owners: Vec<u32>,
 }
 
-/// What a thread has.
+/// Share of a thread.
 #[derive(Debug, Default)]
 pub(super) struct ThreadShare {
     /// Number of its rings in [`Wiring`].

@@ -20,7 +20,7 @@ pub(super) struct FilterContext<'worker> {
     pub(super) connections: Option<&'worker mut ConnectionStage>,
     /// Memory for names in connections, if rules compare them.
     pub(super) names: Option<&'worker mut NameFlows>,
-    /// What translates destinations of received packets.
+    /// Translators of the destinations of received packets.
     pub(super) inside: TranslatorsView<'worker>,
     pub(super) now_s: u32,
     /// Empty before and after.

@@ -195,7 +195,7 @@ mod tests {
         udp: [true; 2],
     };
 
-    /// What the next frame of a test is.
+    /// The next frame of a test.
     #[derive(Clone, Debug)]
     struct Step {
         flow: u8,

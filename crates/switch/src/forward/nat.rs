@@ -32,7 +32,7 @@ const ICMP: u8 = 1;
 /// A block event with its time, in ticks of the time stamp counter.
 pub(crate) type StampedEvent = (u64, BlockEvent);
 
-/// What makes an instance the same as a former one: its name, and its settings without static forwards.
+/// Identity of an instance over changes: its name, and its settings without static forwards.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NatIdentity {
     pub(crate) name: String,

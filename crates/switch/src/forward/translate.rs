@@ -10,7 +10,7 @@ use super::balance::BalanceStage;
 use super::nat::{NatCopy, NatStage};
 use super::telemetry::Telemetry;
 
-/// What translates destinations of received packets to inside ones.
+/// Translators of destinations of received packets to inside ones.
 #[derive(Clone, Copy)]
 pub(super) struct TranslatorsView<'a> {
     pub(super) nat: Option<&'a NatStage>,
@@ -45,7 +45,7 @@ impl TranslatorsView<'_> {
     }
 }
 
-/// What translates received frames.
+/// Translators of received frames.
 pub(super) struct Translators<'a> {
     pub(super) nat: Option<&'a mut NatStage>,
     pub(super) balance: Option<&'a mut BalanceStage>,

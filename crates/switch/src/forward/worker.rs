@@ -410,7 +410,7 @@ impl Worker {
     }
 }
 
-/// What tests of the control thread see of a thread, which runs in the test itself.
+/// Access of tests of the control thread to a thread, which runs in the test itself.
 #[cfg(test)]
 impl Worker {
     /// Executes an order.

@@ -45,7 +45,7 @@ pub(super) struct Dumps<Q> {
     pause_end: Option<Instant>,
 }
 
-/// What the end of a dump means.
+/// Effect of the end of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DumpEnd<Q> {
     /// Entries that the dump did not name are gone.

@@ -26,7 +26,7 @@ const DATAGRAMS_A_TURN: usize = 64;
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
 
-/// What a message of the kernel is.
+/// Kind of a message of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Part of a dump. It may be older than notifications that arrived before it, because the kernel fills a datagram of a dump before it
@@ -186,7 +186,7 @@ pub(super) fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
     }
 }
 
-/// What this module needs of a message's header (struct nlmsghdr of linux/netlink.h).
+/// Fields of a message's header (struct nlmsghdr of linux/netlink.h) that this module reads.
 struct Header {
     kind: u16,
     is_multipart: bool,

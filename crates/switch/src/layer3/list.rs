@@ -20,7 +20,7 @@ const CHUNK: usize = 1024;
 /// Pause between two locks. Without it, the lock would be taken again before a waiting thread wakes up.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What to list.
+/// Query of a list of routes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteQuery<'request> {
     /// Name of the VRF. Default: the main one.

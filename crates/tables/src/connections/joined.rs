@@ -18,7 +18,7 @@ const NEXT_HEADER_AT: usize = 6;
 /// Octets of the headers of UDP and of an ICMP echo.
 const SHORT_HEADER: usize = 8;
 
-/// What the first fragment of a datagram says about the later ones.
+/// Data of the first fragment of a datagram for the later ones.
 #[derive(Clone, Copy, Debug)]
 struct First {
     key: Key,

@@ -48,7 +48,7 @@ pub(super) enum Addresses {
     V6(u128, u128),
 }
 
-/// Which side of an echo sent the packet.
+/// Side of an echo that sent the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Echo {
     /// No echo.

@@ -80,7 +80,7 @@ const HAS_SYN: u8 = 4;
 /// The SYN had a window scale option.
 const SCALES: u8 = 8;
 
-/// What one side has sent.
+/// State of one side: the numbers that it has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[repr(C)]

@@ -28,7 +28,7 @@ pub struct Connection {
     pub(super) generation: u16,
 }
 
-/// What the tracker knows of a packet.
+/// Result of the tracker for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracked {
     /// Class of the packet.

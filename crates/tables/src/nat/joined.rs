@@ -15,7 +15,7 @@ const TCP_LENGTH_AT: usize = 12;
 /// Octets of the headers of UDP and of an ICMP echo.
 const SHORT_HEADER: u32 = 8;
 
-/// What the first fragment of a datagram says about the later ones.
+/// Data of the first fragment of a datagram for the later ones.
 #[derive(Clone, Copy, Debug)]
 struct First {
     /// New addresses, as far as they change.

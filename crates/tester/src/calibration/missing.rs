@@ -13,7 +13,7 @@ use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 /// Calibration that a trial cannot cite because it is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingCalibration {
-    /// What the calibration file lacks, as a clause.
+    /// The part that the calibration file lacks, as a clause.
     pub lacks: String,
     /// The command that creates the calibration.
     pub command: String,

@@ -27,7 +27,7 @@ const BURSTS_A_TURN: usize = 8;
 /// Bursts that are sent in a turn at most.
 const SENDS_A_TURN: usize = 16;
 
-/// How long an idle thread that may sleep does so.
+/// Sleep of an idle thread that may sleep.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// A port with its end of the conversations.
@@ -109,7 +109,7 @@ impl<'port> Line<'port> {
     }
 }
 
-/// What a run reports in addition.
+/// Additional results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RunExtras {
     /// Part of the run whose rates are reported, nanoseconds from the start. Default: the duration without its first tenth.

@@ -214,7 +214,7 @@ impl ExpectedNat {
     }
 }
 
-/// What is wrong about a translation.
+/// Fault of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NatFault {
@@ -259,7 +259,7 @@ impl NatFault {
 /// A conversation whose translation is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatViolation {
-    /// What is wrong.
+    /// The fault.
     pub fault: NatFault,
     /// Source as the client knows it.
     pub source: SocketAddr,

@@ -32,7 +32,7 @@ const LINK: Link = Link {
     destination: KERNEL_MAC,
 };
 const LIMIT: Duration = Duration::from_secs(180);
-/// How long a frame is held that others overtake.
+/// Delay of a frame that others overtake.
 const HELD: Duration = Duration::from_millis(1);
 const CHUNK: usize = 1 << 16;
 

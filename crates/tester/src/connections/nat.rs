@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a NAT between the ends has changed: the server compares the source of each conversation with the one that the client names.
+//! Changes by a NAT between the ends: the server compares the source of each conversation with the one that the client names.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -64,7 +64,7 @@ pub(crate) struct Class {
     up_to: u64,
 }
 
-/// What a conversation does.
+/// Task of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     /// Index of the class.

@@ -29,7 +29,7 @@ const HEAD_LENGTH: usize = HEAD as usize;
 const OF_REQUEST: [u8; 4] = *b"qwcr";
 const OF_ANSWER: [u8; 4] = *b"qwca";
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Number of the conversation.

@@ -138,7 +138,7 @@ pub struct ServerResult {
     pub received_octets: u64,
     /// TCP.
     pub tcp: TcpResult,
-    /// What a NAT between the ends has changed.
+    /// Changes by a NAT between the ends.
     pub translations: TranslationReport,
     /// Check of the translations; `None` if none is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]

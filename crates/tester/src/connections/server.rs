@@ -34,7 +34,7 @@ pub(crate) struct ServerRecord {
     pub(crate) received_octets: u64,
 }
 
-/// What the head of a connection says.
+/// Contents of the head of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     number: u64,

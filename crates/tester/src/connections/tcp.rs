@@ -85,7 +85,7 @@ pub(crate) struct Counters {
     pub(crate) unexpected: u64,
 }
 
-/// What the connections of an end share.
+/// State that the connections of an end share.
 #[derive(Debug)]
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
@@ -100,7 +100,7 @@ pub(crate) trait Sink {
     fn accept(&mut self, offset: u32, octets: &[u8]) -> bool;
 }
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Both ends closed it.

@@ -4,7 +4,7 @@
 //! Without an interval, each request waits for the answer to the one before, as resolvers do. With an interval, requests leave on schedule,
 //! as voice and video do. The server answers each datagram by itself and has no state.
 
-/// How the datagrams of a conversation follow each other.
+/// Timing of the datagrams of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rhythm {
     /// Datagrams of the client.
@@ -17,7 +17,7 @@ pub(crate) struct Rhythm {
     pub(crate) timeout_ns: u64,
 }
 
-/// What a conversation does at an instant.
+/// Action of a conversation at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It sends the datagram with this index.

@@ -25,7 +25,7 @@ pub(crate) struct PlainSource<'w> {
     requires_more: bool,
 }
 
-/// What the frames of a burst have in common if they differ in nothing but flow and sequence number.
+/// Common parts of the frames of a burst that differ in nothing but flow and sequence number.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     /// The mark of buffers that have such a frame.

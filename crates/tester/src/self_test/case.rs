@@ -34,7 +34,7 @@ pub struct SelfTestOptions {
     pub frame_sizes: Vec<u16>,
     /// Faults. Each is tested in a separate case, in addition to a case without faults and one with all of them.
     pub faults: Vec<Fault>,
-    /// How long frames are offered in each trial, seconds.
+    /// Time during which frames are offered in each trial, seconds.
     pub duration_s: f64,
     /// Seed of all random choices of the scripts.
     pub seed: u64,
@@ -65,7 +65,7 @@ pub struct CaseReport {
 const TRIALS_MAX: u32 = 3;
 /// Length of the warm-up, seconds.
 const WARM_UP_S: f64 = 0.1;
-/// How long the tester receives after the last frame, seconds: longer than the device holds frames back.
+/// Time to receive after the last frame, seconds: longer than the device holds frames back.
 const DRAIN_S: f64 = 0.5;
 /// Length of a trial that only empties the rings, seconds.
 const EMPTYING_S: f64 = 0.02;

@@ -40,7 +40,7 @@ const CLIENTS: u32 = 4;
 pub struct ConnectionSelfTestOptions {
     /// Connections opened per second.
     pub rate: f64,
-    /// How long connections are opened in each trial, seconds.
+    /// Time during which connections are opened in each trial, seconds.
     pub duration_s: f64,
     /// Lies. Each is tested in a separate case, in addition to a case without lies and one with all of them.
     pub lies: Vec<Lie>,

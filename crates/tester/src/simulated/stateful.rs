@@ -34,7 +34,7 @@ pub(super) struct StateTable {
     next_ns: f64,
 }
 
-/// What a new connection meets.
+/// Answer to a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Admitted,

@@ -31,14 +31,14 @@ pub struct TesterOptions {
     pub preparation: Preparation,
     /// Whether threads leave their CPU to others between bursts.
     pub idle: TesterIdle,
-    /// How frames are written and read.
+    /// Access to frames.
     pub frame_access: FrameAccess,
 }
 
-/// How the tester writes and reads frames.
+/// Access of the tester to the frames that it writes and reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameAccess {
-    /// Where they lie in the rings of memif and virtio-user ports; at other ports in packet buffers. Single frames (learning, the
+    /// In the rings of memif and virtio-user ports; at other ports in packet buffers. Single frames (learning, the
     /// low-rate stream) always pass through packet buffers.
     #[default]
     InPlace,
@@ -46,7 +46,7 @@ pub enum FrameAccess {
     PacketBuffers,
 }
 
-/// What a thread of the tester does when nothing more is due and nothing more has come.
+/// Action of a thread of the tester if no frame is due and none has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TesterIdle {

@@ -22,7 +22,7 @@ const NEVER_SENT: u32 = 1_000_000;
 /// Code of the option with the identifier of a packet (epb_packetid of the draft).
 const PACKET_ID: u16 = 5;
 
-/// What a file has of a frame: transmit and receive time, nanoseconds.
+/// Transmit and receive time of each frame in a file, nanoseconds.
 type Frames = BTreeMap<(u32, u32), [Option<u64>; 2]>;
 
 /// Reads a file of one trial with the crate `pcap-file`.

@@ -36,7 +36,7 @@ enum Reply {
     Done,
 }
 
-/// What the control thread does wrong.
+/// Mistake of the control thread.
 #[derive(Clone, Copy, PartialEq)]
 enum Mistake {
     None,

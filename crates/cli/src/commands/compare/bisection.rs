@@ -15,7 +15,7 @@ use crate::exit::{CheckFailed, MissingPrerequisite, Usage, stop_on_signals};
 use crate::text::{print, say};
 use crate::units::parse_positive_duration;
 
-/// What a bisection leaves if it is ended by force.
+/// Message about the remains of a bisection that is ended by force.
 const LEFT: &str = "its worktrees are still being removed";
 /// Characters of a hash in texts.
 const HASH_SHOWN: usize = 12;

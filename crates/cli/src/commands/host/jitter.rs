@@ -27,7 +27,7 @@ pub(crate) struct JitterArgs {
     json: bool,
 }
 
-/// What a measurement leaves that is ended by force.
+/// Message about the remains of a measurement that is ended by force.
 const LEFT: &str =
     "the kernel's osnoise tracer may still run (the next `quietwire host jitter` stops it)";
 

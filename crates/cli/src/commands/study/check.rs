@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is checked before anything is set up, by a run and by `--dry-run` alike.
+//! Checks before anything is set up, by a run and by `--dry-run` alike.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use quietwire_study::{GeneratorBench, LabBench, RunIdentity, Store, StoreError, 
 use crate::commands::chosen_tester::ChosenTester;
 use crate::output::check_place;
 
-/// What a run is asked for.
+/// Options of a run.
 pub(super) struct Wanted<'a> {
     pub(super) store: Option<&'a PathBuf>,
     pub(super) html: Option<&'a PathBuf>,
@@ -21,7 +21,7 @@ pub(super) struct Wanted<'a> {
     pub(super) tester: Option<&'a ChosenTester>,
 }
 
-/// Where a run writes.
+/// Output paths of a run.
 pub(super) struct Places {
     pub(super) store: PathBuf,
     pub(super) html: PathBuf,

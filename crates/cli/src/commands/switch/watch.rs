@@ -21,7 +21,7 @@ use crate::units::{parse_duration, parse_path};
 /// Polling interval while the switch has no news.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a capture or a trace leaves that is ended by force.
+/// Message about the remains of a capture or a trace that is ended by force.
 pub(super) const WATCH_LEFT: &str =
     "the switch ends the capture or trace, which is not read any more";
 

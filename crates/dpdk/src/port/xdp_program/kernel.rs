@@ -39,7 +39,7 @@ pub(in crate::port) fn interface(interface: &str) -> io::Result<InterfaceId> {
 pub(super) struct Attached {
     /// Its number in the kernel.
     pub(super) program: u32,
-    /// How it is attached (linux/if_link.h, `XDP_ATTACHED_*`).
+    /// Attach mode (linux/if_link.h, `XDP_ATTACHED_*`).
     pub(super) mode: u8,
 }
 

@@ -300,7 +300,7 @@ fn machine(number: usize, earlier: u64) -> Machine {
     machine
 }
 
-/// What happens without faults.
+/// Result without faults.
 struct Reference {
     /// Settings when the plan is applied.
     after: Settings,

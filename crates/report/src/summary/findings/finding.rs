@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// What the data says about a case: a cause with its evidence, and the cure.
+/// A cause that the data of a case shows, with its evidence and the cure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineFinding {
     /// Name of the rule: `preempted`. It is also the name of its section in the guide.
@@ -12,7 +12,7 @@ pub struct MachineFinding {
     pub case: String,
     /// The finding and its evidence, one sentence.
     pub text: String,
-    /// What to do, as a clause.
+    /// The cure, as a clause.
     pub cure: String,
     /// Section of the guide.
     pub page: String,

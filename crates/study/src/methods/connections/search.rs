@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the searches over connections have in common.
+//! Common parts of the searches over connections.
 
 use std::fmt;
 

@@ -27,7 +27,7 @@ pub(super) struct Described {
     metadata: Option<(u32, u32)>,
 }
 
-/// What a packet has.
+/// Fields of a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     addresses: Option<(IpAddr, IpAddr)>,

@@ -10,7 +10,7 @@ use super::*;
 pub(super) const CONVERSATIONS: usize = 10;
 const TCP_CONVERSATIONS: usize = 5;
 
-/// What a generated packet is like.
+/// Description of a generated packet.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) conversation: usize,

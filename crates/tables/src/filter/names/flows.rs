@@ -36,7 +36,7 @@ const TRIES: usize = 4;
 /// No connection, or no buffer.
 const NONE: usize = usize::MAX;
 
-/// How much is known of a connection, in the order in which connections are replaced.
+/// State of the search for the name of a connection, in the order in which connections are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// There is no connection.

@@ -50,7 +50,7 @@ impl NameKind {
     }
 }
 
-/// What a rule does with packets whose name cannot be decided on.
+/// Behaviour of a rule for packets whose name cannot be decided on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NameFail {
@@ -141,7 +141,7 @@ pub struct NameMatch {
     /// Names that DNS queries ask for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_name: Vec<NamePattern>,
-    /// What the rule does with packets whose name cannot be decided on. Default: closed.
+    /// Behaviour of the rule for packets whose name cannot be decided on. Default: closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_fail: Option<NameFail>,
 }

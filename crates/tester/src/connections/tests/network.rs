@@ -79,7 +79,7 @@ impl Nat {
     }
 }
 
-/// What a device does with a frame.
+/// Action of a device for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     Forward,

@@ -16,7 +16,7 @@ const FLOWS: u16 = 2;
 /// Frames of a receive burst.
 const BURST: usize = 24;
 
-/// What happens to a frame on the way.
+/// Disposition of a frame on the way.
 #[derive(Clone, Copy, Debug)]
 enum Disposition {
     Arrives,

@@ -52,7 +52,7 @@ impl Default for BackendConfig {
     }
 }
 
-/// How the front end notifies the back end of available buffers.
+/// Notification of the back end by the front end about available buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kick<F> {
     /// No notification: the back end polls.
@@ -85,11 +85,11 @@ pub struct RingConfig<F> {
     pub features: u64,
     /// True if the ring starts enabled.
     pub is_enabled: bool,
-    /// How the front end notifies the back end.
+    /// Notification of the back end by the front end.
     pub kick: Kick<F>,
-    /// How the back end notifies the front end; `None` if it polls, or until [`Action::SetCall`].
+    /// Notification of the front end by the back end; `None` if it polls, or until [`Action::SetCall`].
     pub call: Option<F>,
-    /// How the back end reports an error.
+    /// Notification of the front end about an error.
     pub error: Option<F>,
 }
 
@@ -155,7 +155,7 @@ pub enum Action<F> {
     SetKick {
         /// Index of the ring.
         index: u8,
-        /// How the front end notifies the back end.
+        /// Notification of the back end by the front end.
         kick: Kick<F>,
     },
     /// Replace the call descriptor of a running ring, and notify once: buffers may have been used in between.

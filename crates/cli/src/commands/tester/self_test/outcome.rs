@@ -9,12 +9,12 @@ use serde_json::json;
 use crate::exit::CheckFailed;
 use crate::text::print;
 
-/// What the command prints, and how.
+/// Form and texts of the result.
 pub(super) struct Conclusion {
     pub(super) is_json: bool,
     pub(super) duration_s: f64,
     pub(super) seed: u64,
-    /// What differs from the ledger of the device, with its verb.
+    /// Description of a difference from the ledger of the device, with its verb.
     pub(super) difference: &'static str,
     /// Option for a lower rate.
     pub(super) rate_option: &'static str,

@@ -27,7 +27,7 @@ pub struct Missing {
     pub reason: String,
 }
 
-/// What a rule does.
+/// Action of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Verdict(Action),
@@ -42,7 +42,7 @@ pub(super) struct Statement {
     pub(super) name: String,
     /// All have to hold.
     pub(super) conditions: Vec<Alternatives>,
-    /// What it does beside its verdict. Empty before a jump.
+    /// Statements beside its verdict. Empty before a jump.
     pub(super) statements: StatementSetting,
     pub(super) target: Target,
 }
@@ -93,7 +93,7 @@ struct Expansion<'source> {
     source: &'source Source,
     rules: Vec<RuleSetting>,
     missing: Vec<Missing>,
-    /// What is in `missing`: a chain can be expanded several times.
+    /// Contents of `missing`: a chain can be expanded several times.
     observed: HashSet<Missing>,
     steps: usize,
     /// Number of rules with each name.
