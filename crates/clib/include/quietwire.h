@@ -42,7 +42,7 @@ extern "C" {
 /* Most connections of a tracker, and most zones. */
 #define QW_ENTRIES_MAX 67108864
 #define QW_ZONES_MAX 1024
-/* Longest time-out, seconds. */
+/* Longest timeout, seconds. */
 #define QW_TIMEOUT_MAX 2592000
 /* Latest time, seconds. */
 #define QW_SECONDS_MAX 2147483648u

@@ -181,7 +181,7 @@ impl VerdictRecord {
     };
 }
 
-/// Number of time-outs in [`TrackerSettings`], for states of later versions too.
+/// Number of timeouts in [`TrackerSettings`], for states of later versions too.
 pub const TIMEOUTS: usize = 32;
 
 /// Settings of a tracker: `struct qw_tracker_settings`.
@@ -196,7 +196,7 @@ pub struct TrackerSettings {
     pub zone_limit: u32,
     /// 0.
     pub reserved: u32,
-    /// Time-outs by `enum qw_connection_state`, seconds; 0 is the default.
+    /// Timeouts by `enum qw_connection_state`, seconds; 0 is the default.
     pub timeouts_s: [u32; TIMEOUTS],
 }
 

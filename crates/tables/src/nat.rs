@@ -21,7 +21,7 @@
 //! |---|---|
 //! | RFC 4787, REQ-3a; RFC 5382, REQ-7: well-known ports stay well-known | no: external ports are of the pool's range |
 //! | RFC 4787, REQ-4: parity of the port | preserved if the host has a port of that parity left |
-//! | RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2: time-outs | [`NatTimeouts`] |
+//! | RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2: timeouts | [`NatTimeouts`] |
 //! | RFC 4787, REQ-6: outbound packets refresh | yes; inbound packets do not |
 //! | RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7: hairpinning | yes, with external source addresses |
 //! | RFC 4787, REQ-12; RFC 5382, REQ-10; RFC 5508, REQ-6: errors end no mapping | yes; errors change nothing |

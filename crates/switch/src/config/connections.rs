@@ -23,7 +23,7 @@ pub struct ConnectionsSetting {
     /// Maximum number of connections that a source address has begun, in each zone. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_source: Option<u32>,
-    /// Time-outs by the name of the state, in kebab case, seconds. Default: those of [`quietwire_tables::connections::Timeouts`].
+    /// Timeouts by the name of the state, in kebab case, seconds. Default: those of [`quietwire_tables::connections::Timeouts`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, u32>,
     /// Zones. Ports of no zone share a zone without name.
@@ -159,11 +159,11 @@ impl ConnectionsSetting {
         for (name, seconds) in &self.timeouts {
             if !State::ALL.into_iter().any(|state| key_of(state) == *name) {
                 let names = State::ALL.map(key_of).join(", ");
-                return Err(format!("unknown time-out '{name}' (available: {names})"));
+                return Err(format!("unknown timeout '{name}' (available: {names})"));
             }
             if !(1..=TIMEOUT_MAX_S).contains(seconds) {
                 return Err(format!(
-                    "time-out '{name}' of {seconds} s is out of range (allowed: 1 to {TIMEOUT_MAX_S})"
+                    "timeout '{name}' of {seconds} s is out of range (allowed: 1 to {TIMEOUT_MAX_S})"
                 ));
             }
         }
@@ -240,7 +240,7 @@ mod tests {
             ("max-entries = 100000000", "out of range"),
             ("max-per-source = 0", "max-per-source 0 is out of range"),
             ("[timeouts]\ntcp-open = 1", "available: tcp-syn-sent"),
-            ("[timeouts]\ntcp-close = 0", "time-out 'tcp-close' of 0 s"),
+            ("[timeouts]\ntcp-close = 0", "timeout 'tcp-close' of 0 s"),
             ("colour = 1", "colour"),
             (
                 "[[zone]]\nname = \"a\"\nports = [\"p\"]\nmax-entries = 70000",

@@ -56,7 +56,7 @@ pub struct NatSetting {
     /// Maximum number of hosts with mappings. Default: 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_hosts: Option<u32>,
-    /// Time-outs of mappings.
+    /// Timeouts of mappings.
     #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: NatTimeoutsSetting,
     /// Published ports.
@@ -71,7 +71,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Time-outs of mappings without packets from the inside, seconds. Default: those of [`NatTimeouts`].
+/// Timeouts of mappings without packets from the inside, seconds. Default: those of [`NatTimeouts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct NatTimeoutsSetting {

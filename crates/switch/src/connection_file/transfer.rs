@@ -136,7 +136,7 @@ fn connections_of(
 }
 
 /// Restores the connections of a file in the switch on a control socket. The whole file is checked first. Time that has passed since it was
-/// written counts for time-outs.
+/// written counts for timeouts.
 ///
 /// # Errors
 /// [`SwitchError::Config`] if the file cannot be read or is not one of [`save`]; those of [`ask`].

@@ -17,7 +17,7 @@ pub const BALANCED_MAX: u32 = 1 << 24;
 /// Entries that are checked for one to replace when the table is full.
 const REPLACE_STEPS: usize = 64;
 
-/// Time-outs, seconds. TCP: RFC 5382, REQ-5. UDP: RFC 4787, REQ-5.
+/// Timeouts, seconds. TCP: RFC 5382, REQ-5. UDP: RFC 4787, REQ-5.
 const EMBRYONIC_S: u32 = 60;
 const OPEN_S: u32 = 7440;
 const CLOSING_S: u32 = 240;
@@ -479,7 +479,7 @@ impl Balancer {
     }
 }
 
-/// Applies a packet of the client to the state of its connection, and begins its time-out again.
+/// Applies a packet of the client to the state of its connection, and begins its timeout again.
 #[inline]
 fn note(entry: &mut Entry, protocol: NatProtocol, flags: u8, now: u32) {
     let flags = if protocol == NatProtocol::Tcp {

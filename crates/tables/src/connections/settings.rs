@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings of a tracker: size, zones, time-outs.
+//! Settings of a tracker: size, zones, timeouts.
 
 use super::names::State;
 use crate::arena::NoMemory;
@@ -10,14 +10,14 @@ pub const ENTRIES_MAX: u32 = 1 << 26;
 pub const ENTRY_OCTETS: usize = 128;
 /// Maximum number of zones of a tracker.
 pub const ZONES_MAX: u16 = 1024;
-/// Maximum time-out, seconds: 30 days.
+/// Maximum timeout, seconds: 30 days.
 pub const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
 
-/// Seconds since the tracker's start, rounded down. An entry with a time-out of T seconds is removed between T and T + 1 seconds after the
+/// Seconds since the tracker's start, rounded down. An entry with a timeout of T seconds is removed between T and T + 1 seconds after the
 /// last packet.
 pub type Seconds = u32;
 
-/// Time-out of each state, seconds.
+/// Timeout of each state, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts([u32; State::ALL.len()]);
 
@@ -49,14 +49,14 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Returns the time-out of a state.
+    /// Returns the timeout of a state.
     #[must_use]
     #[inline]
     pub const fn of(&self, state: State) -> u32 {
         self.0[state as usize]
     }
 
-    /// Returns these time-outs with another one for a state, limited to the range from 1 to [`TIMEOUT_MAX_S`].
+    /// Returns these timeouts with another one for a state, limited to the range from 1 to [`TIMEOUT_MAX_S`].
     #[must_use]
     pub fn with(mut self, state: State, seconds: u32) -> Self {
         self.0[state as usize] = seconds.clamp(1, TIMEOUT_MAX_S);
@@ -71,12 +71,12 @@ pub struct Settings {
     pub entries_max: u32,
     /// Maximum number of connections of each zone, by its number. Zones beyond the list do not exist.
     pub zone_limits: Vec<u32>,
-    /// Time-outs.
+    /// Timeouts.
     pub timeouts: Timeouts,
 }
 
 impl Settings {
-    /// Creates settings of one zone with default time-outs.
+    /// Creates settings of one zone with default timeouts.
     #[must_use]
     pub fn of_size(entries_max: u32) -> Self {
         Self {

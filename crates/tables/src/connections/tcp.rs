@@ -100,7 +100,7 @@ pub(super) struct Side {
 /// Result of a segment that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The connection is in this state now, and its time-out starts again.
+    /// The connection is in this state now, and its timeout starts again.
     Enter(State),
     /// The segment is forwarded, and changes nothing.
     Pass,

@@ -336,7 +336,7 @@ impl Tracker {
         }
     }
 
-    /// Finds the connection of the packet that an ICMP error is about. The error changes nothing (RFC 5927): it extends no time-out.
+    /// Finds the connection of the packet that an ICMP error is about. The error changes nothing (RFC 5927): it extends no timeout.
     fn track_error(&self, packet: &Packet, hash: u64, sequence: Option<u32>) -> Tracked {
         let unrelated = Tracked::invalid(InvalidReason::Unrelated);
         let Some(index) = self.live(packet, hash) else {
@@ -586,7 +586,7 @@ fn opening_state(packet: &Packet) -> Result<State, InvalidReason> {
     }
 }
 
-/// Applies a later fragment to the connection of the first one. It changes no state, and extends no time-out.
+/// Applies a later fragment to the connection of the first one. It changes no state, and extends no timeout.
 #[cold]
 fn follow(
     entry: &mut Entry,

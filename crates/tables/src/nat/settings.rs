@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings of NAT: external addresses and ports, blocks, static forwards, time-outs.
+//! Settings of NAT: external addresses and ports, blocks, static forwards, timeouts.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -53,7 +53,7 @@ pub struct Pair {
     pub external: Ipv4Addr,
 }
 
-/// Time-outs of mappings without outbound packets, seconds.
+/// Timeouts of mappings without outbound packets, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatTimeouts {
     /// UDP. Default: 300 (RFC 4787, REQ-5).
@@ -90,7 +90,7 @@ pub struct NatSettings {
     pub mappings_max: u32,
     /// Maximum number of hosts with mappings.
     pub hosts_max: u32,
-    /// Time-outs.
+    /// Timeouts.
     pub timeouts: NatTimeouts,
 }
 

@@ -660,7 +660,7 @@ impl Nat {
         let events = &mut self.events;
         let mut note = |event| events.note(event);
         let port = self.pool.take(internal, protocol, &mut note)?;
-        // The first packet sets its time-out.
+        // The first packet sets its timeout.
         let mapping = Mapping::new(internal, port, self.now + 1);
         let Some(number) = self.mappings.add(protocol, mapping) else {
             self.pool
@@ -673,7 +673,7 @@ impl Nat {
         Ok(number)
     }
 
-    /// Begins the time-out of a mapping again, for an outbound packet (RFC 4787, REQ-6).
+    /// Begins the timeout of a mapping again, for an outbound packet (RFC 4787, REQ-6).
     #[inline]
     fn refresh(&mut self, number: u32, flags: u8) {
         let (now, timeouts) = (self.now, self.timeouts);
@@ -790,7 +790,7 @@ impl Nat {
 }
 
 /// Notes whether the other side of a TCP mapping answers. A forged reset ends no mapping: the next outbound packet begins the short
-/// time-out.
+/// timeout.
 fn note_answer(mapping: &mut Mapping, flags: u8) {
     if flags & RST != 0 {
         mapping.is_answered = 0;

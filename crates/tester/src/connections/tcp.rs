@@ -169,7 +169,7 @@ pub(crate) struct Tcp {
     flags: u16,
     state: State,
     duplicates: u8,
-    /// Time-outs in a row.
+    /// Timeouts in a row.
     retries: u8,
     /// Shift of the peer's windows.
     shift: u8,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulated device as a stateful one: a table of connections with time-outs, and a limit of new connections. The time is simulated,
+//! The simulated device as a stateful one: a table of connections with timeouts, and a limit of new connections. The time is simulated,
 //! so a run with connections takes only the time to count them.
 
 use std::cmp::Reverse;

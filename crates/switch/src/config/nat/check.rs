@@ -15,7 +15,7 @@ use crate::error::SwitchError;
 const NATS_MAX: usize = 16;
 /// Maximum number of source prefixes of an instance.
 const SOURCES_MAX: usize = 64;
-/// Maximum time-out, seconds: 30 days.
+/// Maximum timeout, seconds: 30 days.
 const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
 
 /// Checks that the configuration has a log if it has a collector of events.
@@ -145,7 +145,7 @@ fn check_one(
     ] {
         if seconds.is_some_and(|seconds| !(1..=TIMEOUT_MAX_S).contains(&seconds)) {
             return Err(format!(
-                "time-out '{name}' is out of range (allowed: 1 to {TIMEOUT_MAX_S} s)"
+                "timeout '{name}' is out of range (allowed: 1 to {TIMEOUT_MAX_S} s)"
             ));
         }
     }

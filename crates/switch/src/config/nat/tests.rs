@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_refused_with_the_cure() {
         (format!("{NAT}addresses = [\"224.0.0.1\"]"), "unicast"),
         (format!("{NAT}ports = \"9-1\""), "FIRST-LAST"),
         (format!("{NAT}block-size = 0"), "block of 0 ports"),
-        (format!("{NAT}timeouts = {{ udp = 0 }}"), "time-out 'udp'"),
+        (format!("{NAT}timeouts = {{ udp = 0 }}"), "timeout 'udp'"),
         (format!("{NAT}colour = 1"), "colour"),
         (
             format!(

@@ -27,7 +27,7 @@ pub(super) struct Host {
 /// Effect of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The connection is in this state, and its time-out starts again.
+    /// The connection is in this state, and its timeout starts again.
     In(State),
     /// None.
     None,

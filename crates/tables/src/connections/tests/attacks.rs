@@ -200,7 +200,7 @@ fn icmp_errors_are_related_only_to_what_was_sent() {
     assert_eq!(forged.reason, Some(InvalidReason::Unrelated));
     let about = classify(&mut tracker, &error(request.clone(), request.source), 5);
     assert_eq!(about.state, CtState::Related);
-    // No error extends a time-out.
+    // No error extends a timeout.
     let list = all(&tracker);
     let talk = list.iter().find(|one| one.protocol == 6).unwrap();
     assert_eq!(talk.expires_in_s, 7440 - 5);
@@ -217,7 +217,7 @@ fn the_timer_wheel_works_within_its_budget_and_catches_up() {
     for port in 1..=100 {
         pass(&mut tracker, &datagram(port), 10);
     }
-    // Never earlier than the time-out.
+    // Never earlier than the timeout.
     assert_eq!(tracker.expire(13, 1_000_000), 0);
     assert_eq!(all(&tracker).len(), 100);
     // One of them remains in use.

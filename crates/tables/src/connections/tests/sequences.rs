@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tracker compared with the reference under generated sequences of packets, in bursts, with small tables and time-outs.
+//! The tracker compared with the reference under generated sequences of packets, in bursts, with small tables and timeouts.
 
 use proptest::prelude::*;
 

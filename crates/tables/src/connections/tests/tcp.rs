@@ -162,7 +162,7 @@ fn segments_outside_of_the_window_are_invalid_and_change_nothing() {
     let after = all(&tracker);
     let counted = |list: &[ConnectionInfo]| (list[0].state, list[0].packets, list[0].octets);
     assert_eq!(counted(&before), counted(&after));
-    // 5 seconds have passed, and no packet extended the time-out.
+    // 5 seconds have passed, and no packet extended the timeout.
     assert_eq!(before[0].expires_in_s, after[0].expires_in_s + 5);
     for (sequence, acknowledgement) in [(1000, 0), (-1000, 0), (0, -66_000), (-1, 0)] {
         let segment = talk.shifted(0, ACK, sequence, acknowledgement);

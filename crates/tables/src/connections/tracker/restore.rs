@@ -48,7 +48,7 @@ impl Tracker {
         }
     }
 
-    /// Adds a saved connection, which counts as created. It expires when it would have expired before, and at the latest after the time-out
+    /// Adds a saved connection, which counts as created. It expires when it would have expired before, and at the latest after the timeout
     /// of its state. It counts for the limit of its source, which does not refuse it.
     ///
     /// # Errors

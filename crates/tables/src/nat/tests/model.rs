@@ -43,7 +43,7 @@ fn content(protocol: NatProtocol, is_answer: bool) -> Content {
     }
 }
 
-/// Time-outs of one size, so that the model has one.
+/// Timeouts of one size, so that the model has one.
 const TIMEOUT_S: u32 = 50;
 
 fn small() -> NatSettings {

@@ -104,7 +104,7 @@ fn parity_is_preserved_while_ports_are_left() {
     }
 }
 
-/// RFC 4787, REQ-5 and REQ-6: the time-out of UDP, which only outbound packets extend.
+/// RFC 4787, REQ-5 and REQ-6: the timeout of UDP, which only outbound packets extend.
 #[test]
 fn outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not() {
     let mut nat = Nat::new(&settings()).unwrap();
@@ -167,7 +167,7 @@ fn inside_hosts_reach_each_other_by_external_endpoints() {
     }
 }
 
-/// RFC 5382, REQ-5: transitory and established time-outs.
+/// RFC 5382, REQ-5: transitory and established timeouts.
 #[test]
 fn an_answered_connection_stays_for_two_hours_and_a_closed_one_for_minutes() {
     let mut nat = Nat::new(&settings()).unwrap();

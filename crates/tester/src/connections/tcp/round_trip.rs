@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Retransmission timeout (RFC 6298).
 
-/// Time-out before the first measurement (RFC 6298, section 2.1), microseconds.
+/// Timeout before the first measurement (RFC 6298, section 2.1), microseconds.
 const INITIAL_US: u32 = 1_000_000;
 /// Granularity of the timers, microseconds: `G` of RFC 6298.
 const GRANULARITY_US: u32 = 1_000;
