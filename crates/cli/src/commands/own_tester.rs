@@ -73,7 +73,7 @@ pub(super) fn check_time_stamps(path: Option<&PathBuf>) -> Result<()> {
     make_parent(TIME_STAMPS, path)
 }
 
-/// Lets the tester write the times of its low-rate frames to the file of `--timestamps`.
+/// Configures the tester to write the times of its low-rate frames to the file of `--timestamps`.
 pub(super) fn record_time_stamps(tester: &mut Tester, path: Option<&PathBuf>) -> Result<()> {
     if let Some(path) = path {
         let file = TimeStampFile::create(path);

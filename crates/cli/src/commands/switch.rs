@@ -195,7 +195,7 @@ struct ShowArgs {
     set: Option<SetName>,
     /// Count for this time from now on, like 1s (cycles and stats only; stats add rates per second). Default: counters since the
     /// start.
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     interval: Option<Duration>,
     /// Repeat every second, or every --for, until a signal (stats only).
     #[arg(long)]

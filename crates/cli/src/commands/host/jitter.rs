@@ -20,7 +20,7 @@ pub(crate) struct JitterArgs {
     #[arg(long, value_name = "LIST")]
     cpus: CpuList,
     /// Duration of the measurement.
-    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
     /// Print the result as JSON.
     #[arg(long)]

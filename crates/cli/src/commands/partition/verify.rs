@@ -33,7 +33,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// Also observe threads, interrupts, context switches and system calls for this long.
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_positive_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_positive_duration)]
     interval: Option<Duration>,
     /// Print the checks as JSON.
     #[arg(long)]

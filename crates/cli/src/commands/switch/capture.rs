@@ -50,9 +50,10 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "N", default_value_t = 16384)]
     snap_length: u32,
     #[command(flatten)]
-    filter: FilterArgs,
-    #[command(flatten)]
     until: UntilArgs,
+    // Last, because its help heading applies to all options behind it.
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -31,11 +31,19 @@ use crate::units::parse_path;
 /// Choice of the switch, and output format.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
+    // The order places the global options behind those of the subcommand. clap gives `--help` the order 999.
     /// Print the answer as JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 997)]
     pub(super) json: bool,
     /// Control socket of the switch.
-    #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
+    #[arg(
+        long,
+        global = true,
+        display_order = 998,
+        value_name = "PATH",
+        default_value = CONTROL_SOCKET_DEFAULT,
+        value_parser = parse_path
+    )]
     pub(super) control_socket: PathBuf,
 }
 

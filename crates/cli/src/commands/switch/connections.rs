@@ -25,19 +25,19 @@ const PAGE: usize = 4096;
 /// Choice of connections.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SelectionArgs {
-    /// Only connections of this IP protocol: tcp, udp, icmp and others, or a number (connections only).
+    /// Only connections of this IP protocol: tcp, udp, icmp and others, or a number.
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
-    /// Only connections in this state, such as tcp_established (connections only).
+    /// Only connections in this state, such as tcp_established.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only connections of an address in this prefix (connections only).
+    /// Only connections of an address in this prefix.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     address: Option<IpNet>,
-    /// Only connections of this port (connections only).
+    /// Only connections of this port.
     #[arg(long, value_name = "PORT")]
     l4_port: Option<u16>,
-    /// Only connections of this zone (connections only).
+    /// Only connections of this zone.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
 }

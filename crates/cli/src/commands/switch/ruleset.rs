@@ -116,7 +116,7 @@ struct CheckArgs {
     dns_name: Option<NamePattern>,
 }
 
-/// Compare the rules of a file with those of the running switch. Exit code 1: they differ.
+/// Compare the rules of a file with those of the running switch. Exits with code 1 if they differ.
 #[derive(Debug, Args)]
 struct DiffArgs {
     /// File of rules (TOML).
@@ -131,11 +131,11 @@ struct ReplaceArgs {
     #[arg(value_parser = parse_path)]
     file: PathBuf,
     /// Return to the former rules unless `rules confirm` runs within this time, such as 60s, at most 24 h. Default: never return.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     confirm: Option<Duration>,
 }
 
-/// Convert a ruleset of nftables (`nft -j list ruleset`) or iptables (`iptables-save`) into rules. Exit code 1: something cannot be
+/// Convert a ruleset of nftables (`nft -j list ruleset`) or iptables (`iptables-save`) into rules. Exits with code 1 if a rule cannot be
 /// expressed.
 #[derive(Debug, Args)]
 struct ImportArgs {

@@ -29,9 +29,10 @@ pub(super) struct TraceArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    filter: FilterArgs,
-    #[command(flatten)]
     until: UntilArgs,
+    // Last, because its help heading applies to all options behind it.
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 pub(super) fn trace(args: &TraceArgs) -> Result<()> {

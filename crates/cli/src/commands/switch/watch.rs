@@ -27,7 +27,7 @@ pub(super) const WATCH_LEFT: &str =
 
 /// Filter of frames. A frame matches if it matches all given options.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which frames")]
+#[command(next_help_heading = "Selected frames")]
 pub(super) struct FilterArgs {
     /// Port of the switch.
     #[arg(long, value_name = "NAME")]
@@ -73,7 +73,7 @@ impl From<&FilterArgs> for Filter {
 #[derive(Debug, Args)]
 pub(super) struct UntilArgs {
     /// Stop after this time, like 10s. Default: run until a signal.
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     interval: Option<Duration>,
     /// Control socket of the switch.
     #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
