@@ -178,7 +178,11 @@ fuzz_target!(|input: &[u8]| {
             }
         }
         packets.look(&mut out);
-        table.tick(now, |number| interface_info.get(usize::from(number)), &mut out);
+        table.tick(
+            now,
+            |number| interface_info.get(usize::from(number)),
+            &mut out,
+        );
         packets.look(&mut out);
         assert!(table.next_deadline().is_none_or(|due| due > now));
         assert!(table.list(now).count() <= LIMITS.neighbours);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts that every other crate may use: classes of errors, deadlines, processes and the formats of `/proc` that describe them, lock files,
-//! storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations in
-//! TOML files, network namespaces and requests to rtnetlink, rate limits, the size of a burst, idle behaviour of forwarding threads, use of
-//! seccomp filters, the list of Prometheus metrics and their text format, a fuzzer and failing storage for tests.
+//! Parts that every other crate may use: classes of errors, deadlines, Unix time, processes and the formats of `/proc` that describe them,
+//! lock files, storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations
+//! in TOML files, network namespaces and requests to rtnetlink, rate limits, random numbers, the size of a burst, idle behaviour of
+//! forwarding threads, use of seccomp filters, the list of Prometheus metrics and their text format, a fuzzer and failing storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
@@ -23,7 +23,6 @@ pub mod netns;
 pub mod proc;
 mod process;
 mod program;
-#[doc(hidden)]
 pub mod random;
 mod rate;
 pub mod rtnetlink;
@@ -32,6 +31,7 @@ pub mod storage;
 pub mod supervised;
 #[doc(hidden)]
 pub mod testing;
+mod unix_time;
 
 pub use crc32c::crc32c;
 pub use deadline::{Deadline, wait_until};
@@ -43,6 +43,7 @@ pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
 pub use seccomp::{Seccomp, UnknownSeccomp};
+pub use unix_time::{unix_time, unix_time_ns};
 
 /// Maximum number of frames that are processed together.
 pub const BURST_MAX: usize = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The formats of `/proc/PID/stat`, `/proc/PID/status`, `/proc/cpuinfo` and `/proc/locks`, each parsed here only (proc_pid_stat(5),
-//! proc_pid_status(5), proc_locks(5)).
+//! The formats of `/proc/PID/stat`, `/proc/PID/status`, `/proc/cpuinfo`, `/proc/locks` and `/proc/sys/kernel/osrelease`, each parsed here only
+//! (proc_pid_stat(5), proc_pid_status(5), proc_locks(5)).
 
 // Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -209,6 +209,20 @@ impl<'a> Status<'a> {
     }
 }
 
+/// Returns the release of the running kernel (uname(2)), such as `6.1.0-18-cloud-amd64`; empty if `/proc` is not readable.
+#[must_use]
+pub fn kernel_release() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Returns the first two numbers of a kernel's release.
+#[must_use]
+pub fn release_numbers(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Returns the value of the first line `KEY : VALUE` of the text of `/proc/cpuinfo`.
 #[must_use]
 pub fn cpuinfo_field<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
@@ -255,6 +269,16 @@ mod tests {
 
     /// Fields after the name: a thread of the kernel, bound to its CPU.
     const FIELDS: &str = "S 2 0 0 0 -1 69238848 0 0 0 0 13 17 0 0 20 0 1 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 5 0 0 0";
+
+    #[test]
+    fn releases_of_kernels_are_compared_by_their_numbers() {
+        assert_eq!(release_numbers("6.12.48+deb13-amd64"), Some((6, 12)));
+        assert_eq!(release_numbers("6.5\n"), Some((6, 5)));
+        assert_eq!(release_numbers("6"), None);
+        assert_eq!(release_numbers("linux-6.5"), None);
+        assert!(release_numbers("6.12.0") > release_numbers("6.5.0"));
+        assert!(release_numbers(&kernel_release()).is_some());
+    }
 
     #[test]
     fn a_name_may_hold_what_ends_names() {

@@ -18,13 +18,6 @@ pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugep
 pub const MEMORY: &str = "/proc/meminfo";
 const HUGE_PAGES_FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
-/// Returns the first two numbers of a kernel's release such as `6.1.0-18-cloud-amd64`.
-#[must_use]
-pub fn release_numbers(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 /// Writes a setting unless it already has the value. Returns whether it was written.
 ///
 /// # Errors

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
+use quietwire_base::proc::release_numbers;
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::settings::release_numbers;
 use quietwire_host::threads::{own_threads, set_affinity};
 use serde::{Deserialize, Serialize};
 

@@ -37,6 +37,8 @@
 //! ```
 
 mod best_worst;
+#[cfg(test)]
+mod chance;
 mod error;
 mod forwarding_rate;
 mod latency_plan;

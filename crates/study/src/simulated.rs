@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_base::random::fraction;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::Intensity;
@@ -63,15 +64,6 @@ pub struct SimulatedBench {
     pub console: Option<String>,
     /// Number of cases entered and left.
     pub entered_and_left: (u32, u32),
-}
-
-/// Returns a number in \[0, 1) for each seed and index (SplitMix64's mixer).
-#[must_use]
-pub fn chance(seed: u64, index: u64) -> f64 {
-    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Returns a loss account in which most frames are lost at the transmit queue, and a few inside the device.
@@ -140,7 +132,7 @@ impl SimulatedBench {
     }
 
     fn dice(&self, throw: u64) -> f64 {
-        chance(self.seed, self.made * 8 + throw)
+        fraction(self.seed, self.made * 8 + throw)
     }
 
     fn result(&self, trial: &Trial, behaviour: &Behaviour) -> Result<TrialResult, BenchError> {

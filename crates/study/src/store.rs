@@ -14,9 +14,9 @@ mod write;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use quietwire_base::{LockError, LockFile};
+use quietwire_base::{LockError, LockFile, unix_time};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest, Sha256};
 
@@ -390,9 +390,5 @@ fn sha256(text: &str) -> String {
 
 /// Returns the current time, nanoseconds since the Unix epoch. SQLite's integers suffice until the year 2262.
 fn unix_ns() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-        })
+    i64::try_from(unix_time().as_nanos()).unwrap_or(i64::MAX)
 }

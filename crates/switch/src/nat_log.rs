@@ -11,8 +11,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use quietwire_base::unix_time;
 use quietwire_dpdk::cycles;
 use rtrb::Consumer;
 use serde::Serialize;
@@ -102,10 +102,7 @@ pub(crate) fn connect(collector: SocketAddr) -> Result<Exporter, SwitchError> {
 
 /// Returns the present Unix time, milliseconds.
 fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+    u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the Unix time of a moment, milliseconds. `ticks` are of the time stamp counter.

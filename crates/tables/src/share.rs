@@ -3,13 +3,7 @@
 //!
 //! Every CPU computes the same answer from the packet alone, so no two CPUs have state of one connection, and none reads that of another.
 
-/// Mixes the bits of a number (the finalizer of SplitMix64). All switches agree on it, so that they choose the same backends.
-pub(crate) const fn mixed(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
-}
+use quietwire_base::random::mix;
 
 /// Share of one of several forwarding CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +67,7 @@ const fn reduced(hash: u64, of: u16) -> u16 {
 
 #[inline(always)]
 const fn folded(address: u128) -> u64 {
-    mixed((address >> 64) as u64 ^ mixed(address as u64))
+    mix((address >> 64) as u64 ^ mix(address as u64))
 }
 
 /// Returns the CPU out of `of` that has the state of an IPv4 host.
@@ -85,7 +79,7 @@ pub(crate) const fn owner_of_host(address: u32, of: u16) -> u16 {
 /// Returns the CPU out of `of` that has the state of connections between two addresses, in whichever order.
 #[inline(always)]
 pub(crate) const fn owner_of_pair(one: u128, other: u128, of: u16) -> u16 {
-    reduced(mixed(folded(one).wrapping_add(folded(other))), of)
+    reduced(mix(folded(one).wrapping_add(folded(other))), of)
 }
 
 /// Returns the CPU out of `of` that a block of external ports belongs to. If there are as many blocks as CPUs, each has one.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use options::{SimOptionError, SimOptions};
 
 use distribution::{latency_ns, summary};
+use quietwire_base::random::fraction;
 use stateful::{StateTable, StatefulDevice};
 
 use crate::connections::{ConversationOutcome, ConversationRun};
@@ -62,16 +63,9 @@ impl SimulatedDevice {
         self.trials = trials;
     }
 
-    /// Returns a random number in \[0, 1) for each trial and throw (SplitMix64's mixer).
+    /// Returns a random number in \[0, 1) for each trial and throw.
     fn dice(&self, throw: u64) -> f64 {
-        let index = self.trials * THROWS + throw;
-        let mut z = self
-            .options
-            .seed
-            .wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        fraction(self.options.seed, self.trials * THROWS + throw)
     }
 
     /// Returns the capacity of the device in this trial, frames per second.

@@ -32,7 +32,6 @@ use std::path::Path;
 use quietwire_base::locate::{self, FileError};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use draw::mix;
 pub use field::{
     DscpKind, FLOWS_MAX, Field, FlagsKind, Ipv4Kind, Ipv6Kind, Kind, LabelKind, MacKind, Order,
     PortKind, PriorityKind, TtlKind, VlanIdKind, VniKind, WordKind,

@@ -11,11 +11,11 @@ mod zmtp;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, unix_time_ns};
 use serde_json::{Value, json};
 
 use self::zmtp::Req;
@@ -329,7 +329,7 @@ impl TrafficGenerator for Trex {
             self.wait(Duration::from_secs_f64(trial.drain_s))?;
         }
         let before = self.counters()?;
-        let started = SystemTime::now();
+        let started_unix_ns = unix_time_ns();
         self.send(senders, trial.duration_s)?;
         self.wait(Duration::from_secs_f64(trial.drain_s))?;
         let after = self.counters()?;
@@ -342,9 +342,7 @@ impl TrafficGenerator for Trex {
         let (offered, received) = (grown(|it| it.sent), grown(|it| it.received));
         let none = LatencySummary::default();
         let mut result = TrialResult::of_counts(trial, trial.duration_s, offered, received, none);
-        result.started_unix_ns = started
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        result.started_unix_ns = started_unix_ns;
         result.scheduled_frames = (trial.offered_rate_pps * trial.duration_s).round() as u64;
         result.health.unsent_frames = result.scheduled_frames.saturating_sub(offered);
         result.health.pacing_miss_ratio =

@@ -5,8 +5,9 @@ mod profile;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use quietwire_base::unix_time;
 use quietwire_dpdk::{PortStats, cycles};
 
 use crate::account::PortTotals;
@@ -72,7 +73,7 @@ impl Tester {
         guard_realtime(trial, lead_s, self.options.realtime_priority.is_some());
 
         let until_start = Duration::from_secs_f64(lead_s + preparation.settle_s + trial.warm_up_s);
-        let started = SystemTime::now() + until_start;
+        let started = unix_time() + until_start;
         let times = Timetable {
             times: self.ready.as_ref().and_then(Ready::times),
             ..timetable(trial, epoch, profile, &self.options)
@@ -142,9 +143,7 @@ impl Tester {
 
         let mut result = assemble(trial, &times, &names, paired, &lanes, &healths)
             .map_err(TesterError::Result)?;
-        result.started_unix_ns = started
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        result.started_unix_ns = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
         result.health.realtime = realtime;
         result.health.receive_drops = self.receive_drops(&before);
         self.set_totals(&mut result, &before, &lanes);

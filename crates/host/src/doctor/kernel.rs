@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks of kernel features.
 
+use quietwire_base::proc::release_numbers;
+
 use super::Machine;
 use super::check::Check;
-use crate::settings::release_numbers;
 
 /// Oldest tested kernel release (Debian 11).
 const RELEASE_TRIED: (u32, u32) = (5, 10);

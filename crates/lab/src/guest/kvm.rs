@@ -6,6 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::proc::kernel_release;
 use quietwire_base::supervised::{Command, Streams};
 use quietwire_base::{Deadline, LockError, LockFile, wait_until};
 use serde::{Deserialize, Serialize};
@@ -135,14 +136,8 @@ fn cache_directory() -> PathBuf {
 
 /// Returns the kernel's release and the machine's boot ID (random(4): boot_id changes at each boot).
 fn host() -> (String, String) {
-    let read = |path: &str| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.trim().to_owned()
-    };
-    (
-        read("/proc/sys/kernel/osrelease"),
-        read("/proc/sys/kernel/random/boot_id"),
-    )
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    (kernel_release(), boot_id.trim().to_owned())
 }
 
 /// Returns the outcome of an earlier probe; `None` if there was none since the machine booted with this kernel.

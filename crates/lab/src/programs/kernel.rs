@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common parts of the kernel's switches: their network namespace, the CPUs that do the work, counters of interfaces.
 
+use quietwire_base::proc::kernel_release;
 use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
 
@@ -18,8 +19,7 @@ pub(super) fn probe() -> Result<String, Unavailable> {
             "`apt-get install iproute2` installs it",
         ));
     }
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Ok(format!("Linux {}", release.trim()))
+    Ok(format!("Linux {}", kernel_release()))
 }
 
 /// The namespace of the element; an element with interfaces of the kernel always has one.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Comparisons of simulated studies, and their error rate.
 
-use quietwire_study::simulated::{SimulatedBench, chance};
+use quietwire_base::random::fraction;
+use quietwire_study::simulated::SimulatedBench;
 
 use super::*;
 use crate::tests::results_of;
@@ -124,7 +125,7 @@ fn values(kind: u64, seed: u64, rounds: u32, median: f64) -> Vec<Sample> {
     let numbered = 0..rounds;
     numbered
         .map(|round| {
-            let value = median * factor(chance(seed, u64::from(round)));
+            let value = median * factor(fraction(seed, u64::from(round)));
             Sample::exact(round, 0, value)
         })
         .collect()

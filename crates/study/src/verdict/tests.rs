@@ -2,12 +2,12 @@
 //! Verdicts by hand, and their error rates on simulated devices.
 
 use proptest::prelude::*;
+use quietwire_base::random::fraction;
 use quietwire_search::{
     Findings, LossRatio, Method as _, Outcome, SingleRun, SingleRunConfig, Step,
 };
 
 use super::*;
-use crate::simulated::chance;
 
 const AT_LEAST_98: Rule = Rule {
     direction: Direction::AtLeast,
@@ -174,7 +174,7 @@ impl Noise {
 /// Returns the highest rate without loss that a search finds on a simulated device: its capacity differs in each round, and a little in
 /// each trial.
 fn found_rate(noise: Noise, seed: u64, round: u64) -> f64 {
-    let capacity = 5e6 * noise.factor(chance(seed, round * 1000));
+    let capacity = 5e6 * noise.factor(fraction(seed, round * 1000));
     let mut search = SingleRun::new(SingleRunConfig {
         start_rate_pps: 1e6,
         start_step_pps: 2e6,
@@ -193,7 +193,7 @@ fn found_rate(noise: Noise, seed: u64, round: u64) -> f64 {
         match search.step() {
             Step::Run(request) => {
                 trial += 1;
-                let wobble = 0.995 + 0.01 * chance(seed, round * 1000 + trial);
+                let wobble = 0.995 + 0.01 * fraction(seed, round * 1000 + trial);
                 let loss_ratio = (1.0 - capacity * wobble / request.rate_pps).max(0.0);
                 search.record(Outcome::lost(loss_ratio)).unwrap();
             }
@@ -257,7 +257,7 @@ fn ratios_on_simulated_devices_are_judged_falsely_less_often_than_stated() {
     for noise in NOISES {
         // Both cases of a round share what else the machine does.
         let pair = |seed: u64, round: u64| {
-            let machine = 0.7 + 0.3 * chance(seed + 5, round);
+            let machine = 0.7 + 0.3 * fraction(seed + 5, round);
             let quiet = machine * found_rate(Noise::Even, seed, round);
             let noisy = machine * found_rate(noise, seed + 1, round);
             [noisy, quiet]

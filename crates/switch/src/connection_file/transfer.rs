@@ -6,11 +6,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Seek};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use quietwire_base::durable::{directory_of, sync_directory};
+use quietwire_base::unix_time;
 use quietwire_tables::connections::{SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 
 use super::{ConnectionFileError, ConnectionFileReader, ConnectionFileWriter};
@@ -32,11 +32,6 @@ fn wrong(path: &Path, what: impl ToString) -> SwitchError {
         location: path.display().to_string(),
         what: what.to_string(),
     }
-}
-
-fn unix_time_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 /// Returns the path of the file that becomes `path`, in the same directory.
@@ -92,7 +87,7 @@ fn write(
 ) -> Result<u64, SwitchError> {
     let cannot = |cause: std::io::Error| wrong(path, format!("cannot write the file: {cause}"));
     let mut writer =
-        ConnectionFileWriter::new(BufWriter::new(file), unix_time_s()).map_err(cannot)?;
+        ConnectionFileWriter::new(BufWriter::new(file), unix_time().as_secs()).map_err(cannot)?;
     let (mut page, mut position) = (first, 0);
     loop {
         let connections = connections_of(&page, path)?;
@@ -150,7 +145,7 @@ pub fn restore(socket: &Path, path: &Path) -> Result<Restored, SwitchError> {
     }
     file.rewind().map_err(unreadable)?;
     let mut reader = ConnectionFileReader::new(BufReader::new(&file)).map_err(refused)?;
-    let passed_s = unix_time_s().saturating_sub(reader.saved_at_s());
+    let passed_s = unix_time().as_secs().saturating_sub(reader.saved_at_s());
     let passed_s = u32::try_from(passed_s).unwrap_or(u32::MAX);
     let mut restored = Restored::default();
     while let Some(block) = reader.next_block().map_err(refused)? {

@@ -2,8 +2,9 @@
 //! Active captures and traces, owned by the control thread.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use quietwire_base::unix_time_ns;
 use quietwire_dpdk::cycles;
 
 use super::capture::{CaptureReader, Directions};
@@ -22,11 +23,10 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn new(id: u64) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             id,
             read: Instant::now(),
-            start_ns: now.map_or(0, |since| since.as_nanos() as u64),
+            start_ns: unix_time_ns(),
             start_ticks: cycles::now(),
         }
     }

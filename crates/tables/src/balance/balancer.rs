@@ -4,13 +4,14 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
 
+use quietwire_base::random::mix;
+
 use super::backend::{BackendSet, BackendUse};
 use crate::arena::{NoMemory, zeroed};
 use crate::drops::RouterDrop;
 use crate::hash_index::Index;
 use crate::named;
 use crate::nat::NatProtocol;
-use crate::share::mixed;
 
 /// Maximum number of connections of a virtual endpoint.
 pub const BALANCED_MAX: u32 = 1 << 24;
@@ -327,7 +328,7 @@ impl Balancer {
 
     #[inline]
     fn chosen(&self, client: SocketAddrV4) -> Option<SocketAddrV4> {
-        self.set.choose(mixed(word_of(client)))
+        self.set.choose(mix(word_of(client)))
     }
 
     #[inline]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Consistent hashing with a table of choices, as described for the load balancer Maglev (Eisenbud et al., NSDI 2016, section 3.4).
+//!
+//! All switches have the same hash, so that they choose the same backends.
 
-use crate::share::mixed;
+use quietwire_base::random::mix;
 
 /// Number of choices: a prime, and far more than backends, so that shares differ little from the weights.
 pub const CHOICES: usize = 65_537;
@@ -18,7 +20,7 @@ struct Filler {
 
 impl Filler {
     fn new(number: u16, identity: u64, weight: u32) -> Self {
-        let (first, second) = (mixed(identity), mixed(!identity));
+        let (first, second) = (mix(identity), mix(!identity));
         Self {
             number,
             weight,

@@ -4,12 +4,14 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
 
+use quietwire_base::random::mix;
+
 use super::names::{NatDrop, NatProtocol};
 use super::packet::End;
 use super::settings::{HOST_BLOCKS_MAX, PortPool};
 use crate::arena::{NoMemory, zeroed};
 use crate::hash_index::Index;
-use crate::share::{Share, mixed};
+use crate::share::Share;
 
 const PORTS: usize = 1 << 16;
 const PROTOCOLS: usize = NatProtocol::ALL.len();
@@ -255,7 +257,7 @@ impl Pool {
         // A host that has state on several CPUs has one external address nevertheless.
         let start = match self.share.is_whole() {
             true => self.draw(count),
-            false => mixed(u64::from(address)) as usize % count.max(1),
+            false => mix(u64::from(address)) as usize % count.max(1),
         };
         let external = (0..count)
             .map(|step| (start + step) % count)

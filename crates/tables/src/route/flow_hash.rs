@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow hash, which assigns all packets of a flow to the same next hop.
 
+use quietwire_base::random::word_of;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 /// Returns a number that is equal for all packets of a flow: addresses, protocol and ports (RFC 2992; without ports for fragments and other
@@ -33,9 +34,9 @@ pub(super) fn flow_hash(frame: &[u8]) -> u32 {
     };
     let mut hash = u64::from(ports) << 8 | u64::from(protocol);
     for word in addresses.unwrap_or(&[]).as_chunks::<8>().0 {
-        hash = mix(hash ^ u64::from_be_bytes(*word));
+        hash = word_of(hash ^ u64::from_be_bytes(*word));
     }
-    (mix(hash) >> 32) as u32
+    (word_of(hash) >> 32) as u32
 }
 
 /// Returns both ports of a protocol with ports at the same offsets as TCP.
@@ -48,11 +49,4 @@ fn ports_of(protocol: u8, payload: Option<&[u8]>) -> u32 {
         (6 | 17 | 33 | 132 | 136, Some(ports)) => u32::from_be_bytes(*ports),
         _ => 0,
     }
-}
-
-/// Finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
-const fn mix(number: u64) -> u64 {
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calibration of a tester over a loop: ports that are connected only to each other.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use quietwire_base::unix_time_ns;
 use quietwire_dpdk::cycles;
 
 use super::{Calibration, PacingCalibration, SizeCalibration};
@@ -87,9 +88,7 @@ impl Tester {
         }
         Ok(Calibration {
             tester: self.kind(),
-            measured_unix_ns: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            measured_unix_ns: unix_time_ns(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             timestamp_ns: timestamp_ns(),
             ticks_per_second: ticks_per_second(),

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use quietwire_base::unix_time_ns;
 use quietwire_dpdk::{Burst, Eal, Mempool, PortStats, RxQueue, TxQueue, cycles};
 use quietwire_packet::MacAddress;
 
@@ -256,7 +257,7 @@ impl Tester {
         if let Some(client) = &mut session.client {
             client.log_ends(extras.logged);
         }
-        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        let started_unix_ns = unix_time_ns();
         let check = ClockCheck::begin();
         let (gaps, realtime, refused) = self.drive(&mut session, description, limits)?;
         let clock_error_ratio = check.error_ratio();
@@ -264,7 +265,7 @@ impl Tester {
             return Err(TesterError::Aborted);
         }
         let times = RunTimes {
-            started_unix_ns: started.map_or(0, nanoseconds),
+            started_unix_ns,
             duration_s: duration.as_secs_f64(),
             elapsed_s: gaps.elapsed as f64 / 1e9,
         };

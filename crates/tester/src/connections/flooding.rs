@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends a flood of SYNs from the client's end.
 
+use quietwire_base::random::mix;
+
 use super::end::Shared;
 use super::flood::FloodResult;
 use super::plan::{AddressRange, Plan};
 use super::tcp::{SYN, Segment};
 use super::wire::{Addresses, Packet, Transport};
 use crate::pacer::{Pace, Pacer};
-use crate::traffic::mix;
 
 /// Ticks of the schedule per second: nanoseconds.
 const PER_SECOND: u64 = 1_000_000_000;

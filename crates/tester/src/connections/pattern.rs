@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Payload that follows from a key and an offset, so that neither end stores any.
 
-use crate::traffic::mix;
+use quietwire_base::random::mix;
 
 /// Octets that follow from one key: the contents of a stream or of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

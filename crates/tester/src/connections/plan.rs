@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::traffic::mix;
+use quietwire_base::random::mix;
 
 use super::description::{Connections, Conversation, Size, TransportProtocol};
 use super::expected_nat::ExpectedNat;

@@ -17,7 +17,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::traffic::mix;
+use quietwire_base::random::mix;
 
 use super::pattern::{Pattern, Sender};
 

@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 use index::Index;
 use timers::Timers;
 
-use crate::traffic::mix;
+use quietwire_base::random::mix;
 
 /// Transport protocol of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

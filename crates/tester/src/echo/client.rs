@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use quietwire_base::unix_time_ns;
+
 use super::{EchoError, EchoOptions, EchoResult, EchoTransport, PAYLOAD_MAX, PAYLOAD_MIN};
 use crate::latency::Recorder;
 
@@ -320,10 +322,7 @@ fn failed(options: &EchoOptions, error: io::Error, replies: u64) -> EchoError {
 
 /// Returns the number of the first request of a run. It differs from run to run, so that replies to earlier runs are not accepted.
 fn first_number() -> u64 {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |time| time.as_nanos() as u64);
-    now & !0xffff_ffff
+    unix_time_ns() & !0xffff_ffff
 }
 
 /// A request with a changing number.

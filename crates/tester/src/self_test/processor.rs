@@ -2,8 +2,8 @@
 //! Frame processing of the device: applies the script to each frame and counts the outcome.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use quietwire_base::unix_time_ns;
 use quietwire_dpdk::{Eal, Mbuf, Mempool, TxQueue, cycles};
 
 use super::ledger::{DamageEffect, Ledger, Tally};
@@ -219,13 +219,10 @@ impl<'a> FrameProcessor<'a> {
         };
         let scale = Scale::new(ticks_per_second());
         let ago_ns = scale.ns(cycles::now().saturating_sub(work.last_sent));
-        let now_ns = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         Ledger {
             directions: work.directions.map(|direction| direction.finish(scale)),
             last_sent_unix_ns: if work.last_sent > 0 {
-                now_ns.saturating_sub(ago_ns)
+                unix_time_ns().saturating_sub(ago_ns)
             } else {
                 0
             },

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::traffic::mix;
+use quietwire_base::random::mix;
 
 /// One kind of misbehaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

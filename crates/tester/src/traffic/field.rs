@@ -5,12 +5,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use quietwire_base::random::mix;
 use quietwire_packet::MacAddress;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
 
-use super::draw::{self, ZipfTable, mix};
+use super::draw::{self, ZipfTable};
 
 /// Largest number of flows of one direction, and of values of one field.
 pub const FLOWS_MAX: u32 = 1 << 20;

@@ -5,8 +5,8 @@
 //! description's seed, which the receiver knows.
 
 use quietwire_base::crc32c;
+use quietwire_base::random::mix;
 
-use super::draw::mix;
 use super::program::sum;
 
 /// Octets after the signature: the payload's length and the CRC.

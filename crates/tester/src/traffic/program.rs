@@ -7,9 +7,10 @@
 
 mod checksum;
 
+use quietwire_base::random::mix;
 use quietwire_packet::{fold_sum, udp_checksum};
 
-use super::draw::{ZipfTable, halves, mix};
+use super::draw::{ZipfTable, halves};
 use super::field::{EXPONENT, Order};
 use super::integrity::{self, Pattern};
 use super::layout::{Cover, Layout, Sum};

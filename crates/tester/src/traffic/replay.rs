@@ -11,8 +11,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::pcapng::{Block, PcapNgParser};
 use pcap_file::{DataLink, PcapError};
-
-use super::draw::mix;
+use quietwire_base::random::mix;
 
 /// Largest file accepted, octets.
 const FILE_MAX: u64 = 1 << 30;

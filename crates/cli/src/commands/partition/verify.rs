@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, unix_time};
 use quietwire_host::apply::{ApplyError, applied_plan};
 use quietwire_host::partition::Plan;
 use quietwire_host::verify::{Check, Sample, Verdict, exposition, live_checks, static_checks};
@@ -210,7 +210,7 @@ fn watch(args: &VerifyArgs, plan: &Plan, stop: &AtomicBool) -> Result<()> {
     let mut standing = static_checks(root, plan);
     let mut looked_at = Instant::now();
     let mut before = Sample::take(root, plan);
-    let mut text = exposition(&standing, &before, spent(), since_epoch());
+    let mut text = exposition(&standing, &before, spent(), unix_time().as_secs_f64());
     loop {
         let mut looked = before.clone();
         looked.calls.clear();
@@ -231,15 +231,10 @@ fn watch(args: &VerifyArgs, plan: &Plan, stop: &AtomicBool) -> Result<()> {
         let mut checks = standing.clone();
         checks.extend(live_checks(root, plan, &before, &after));
         print_changes(&reported, &checks, args.json)?;
-        text = exposition(&checks, &after, spent(), since_epoch());
+        text = exposition(&checks, &after, spent(), unix_time().as_secs_f64());
         reported = checks;
         before = after;
     }
-}
-
-fn since_epoch() -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0.0, |now| now.as_secs_f64())
 }
 
 /// Serves metrics for `duration`.

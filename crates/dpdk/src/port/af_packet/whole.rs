@@ -7,6 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ptr;
 
 use nix::errno::Errno;
+use quietwire_base::proc::{kernel_release, release_numbers};
 use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
 
 use super::slot::{self, Queued, Tag};
@@ -168,20 +169,13 @@ pub(super) struct WholeKinds {
 impl WholeKinds {
     /// Returns those of a device with these features, as far as this kernel passes them on.
     pub(super) fn of(features: &Features) -> Self {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-        let release = release.ok().and_then(|text| numbers(&text));
+        let release = release_numbers(&kernel_release());
         Self {
             tcp: ["tx-tcp-segmentation", "tx-tcp6-segmentation"].map(|name| features.has(name)),
             udp: features.has("tx-udp-segmentation")
                 && release.is_some_and(|release| release >= DATAGRAMS_SINCE),
         }
     }
-}
-
-/// Returns the first two numbers of a kernel release (uname(2)), such as `6.12.48+deb13-amd64`.
-fn numbers(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Sends frames that the device or the receiver segments.
@@ -275,20 +269,5 @@ impl WholeSender {
         } else {
             Sent::Refused
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_of_kernels_are_compared_by_their_numbers() {
-        assert_eq!(numbers("6.12.48+deb13-amd64"), Some((6, 12)));
-        assert_eq!(numbers("6.5\n"), Some((6, 5)));
-        assert_eq!(numbers("6"), None);
-        assert_eq!(numbers("linux-6.5"), None);
-        assert!(numbers("6.12.0") >= Some(DATAGRAMS_SINCE));
-        assert!(numbers("6.1.0-40-amd64") < Some(DATAGRAMS_SINCE));
     }
 }

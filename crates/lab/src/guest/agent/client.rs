@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, unix_time};
 use quietwire_host::CpuList;
 use quietwire_host::jitter::JitterReport;
 use serde::de::DeserializeOwned;
@@ -61,14 +61,10 @@ impl Agent {
             .map_err(|error| agent_error(format!("{}: {error}", socket.display())))?
             .unless(stop);
         // Differs from the numbers of former connections, whose answers may still be in transit.
-        let now = std::time::SystemTime::now();
-        let since = now
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
         let mut agent = Self {
             guest: guest.to_owned(),
             lines,
-            next_id: since.as_micros() as u64,
+            next_id: unix_time().as_micros() as u64,
             hello: Hello {
                 version: 0,
                 quietwire: String::new(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use quietwire_base::proc::read;
+use quietwire_base::proc::{kernel_release, read};
 use quietwire_base::supervised::{Command, Streams};
 use quietwire_base::{Deadline, wait_until};
 use quietwire_host::CpuList;
@@ -183,11 +183,10 @@ impl Server {
     }
 
     fn hello(&self) -> Hello {
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Hello {
             version: VERSION,
             quietwire: env!("CARGO_PKG_VERSION").to_owned(),
-            kernel: kernel.trim().to_owned(),
+            kernel: kernel_release(),
             cpus: self.machine.cpus.clone(),
             ports: self
                 .machine

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::devices::{Device, OVERHEAD_S, Searched, chance, search};
+use super::devices::{Device, OVERHEAD_S, Searched, search};
 use super::{config, ratio};
+use crate::chance::chance;
 use crate::mlrsearch::load::{Measured, conditional_throughput};
 use crate::{DurationSums, LoadClass, LossRatio, MlrGoal, MlrSearchConfig};
 
