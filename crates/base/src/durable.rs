@@ -35,6 +35,25 @@ fn temporary(path: &Path) -> (OsString, &'static str) {
     (start, ".new")
 }
 
+/// Removes a file if it exists.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn remove_if_exists(path: &Path) -> io::Result<()> {
+    remove_if_exists_in(&Disk, path)
+}
+
+/// Removes a file like [`remove_if_exists`], with the caller's storage.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn remove_if_exists_in(storage: &dyn Storage, path: &Path) -> io::Result<()> {
+    match storage.remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Removes temporary files of [`replace`] that killed processes left beside `path`.
 ///
 /// # Errors
@@ -47,10 +66,7 @@ pub fn remove_left(storage: &dyn Storage, path: &Path) -> io::Result<()> {
         let number = number.and_then(|rest| rest.strip_suffix(end.as_bytes()));
         let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
         if number.is_some_and(|pid| ProcessId::of(pid).is_none()) {
-            match storage.remove_file(&directory.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_exists_in(storage, &directory.join(name))?;
         }
     }
     Ok(())

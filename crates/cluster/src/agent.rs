@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agent of a node: applies the `NodePartition` that selects the node, verifies it, reports its state, and rolls it back when no resource
-//! selects the node any more. Brings the switch to what a `DataPlane` requests, and serves the device plugin.
+//! selects the node any more. Configures the switch as a `DataPlane` requests, and serves the device plugin.
 
 mod api;
 mod decide;
@@ -9,6 +9,7 @@ mod machine;
 mod marker;
 mod rollout;
 mod run;
+mod state_file;
 mod status;
 mod switch;
 #[cfg(test)]

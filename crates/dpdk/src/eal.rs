@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use quietwire_base::durable::remove_if_exists;
 
 use crate::error::{self, Error};
 use crate::library_log::{self, Mark};
@@ -156,10 +157,7 @@ impl Eal {
         let made_here = socket.made_here;
         sockets.remove(path);
         // DPDK removes the sockets of most ports.
-        if made_here
-            && let Err(error) = fs::remove_file(path)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        if made_here && let Err(error) = remove_if_exists(path) {
             tracing::warn!("cannot remove the socket {}: {error}", path.display());
         }
     }

@@ -91,10 +91,7 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
         .recursive(true)
         .mode(MODE)
         .create(directory)?;
-    match fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    durable::remove_if_exists(socket)?;
     UnixListener::bind(socket)
 }
 

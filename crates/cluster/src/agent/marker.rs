@@ -2,15 +2,13 @@
 //! File that names the resource of the applied partition. It is below `/run`, as the partition's journal is, so a reboot removes
 //! both.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use quietwire_base::durable;
 use serde::{Deserialize, Serialize};
 
-/// Mode of the file.
-const MODE: u32 = 0o600;
+use super::state_file;
 
 /// Owner of the applied partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,26 +28,16 @@ pub(super) struct Marker {
 impl Marker {
     /// Reads the file. `None` if it does not exist.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
-        match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => serde_json::from_slice(&read?)
-                .map(Some)
-                .map_err(io::Error::other),
-        }
+        state_file::read(path)
     }
 
     /// Writes the file, whole or not at all. The directory is created.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(durable::directory_of(path))?;
-        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
-        durable::replace(path, &text, MODE)
+        state_file::write(path, self)
     }
 
     /// Removes the file if it exists.
     pub(super) fn remove(path: &Path) -> io::Result<()> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        durable::remove_if_exists(path)
     }
 }

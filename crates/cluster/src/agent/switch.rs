@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Brings the switch of the node to what a `DataPlane` requests, while the switch runs. What the agent has made is noted in a file, and only
-//! that is changed or removed.
+//! Configures the running switch of the node as a `DataPlane` requests. A file lists the objects that the agent has made. The agent changes
+//! and removes only these.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use quietwire_base::durable;
 use quietwire_host::CpuList;
 use quietwire_packet::VlanId;
 use quietwire_switch::config::bridging::{AddBridge, BridgingSetting};
@@ -19,11 +17,10 @@ use quietwire_switch::control::{Request, Subject, ask};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
+use super::state_file;
 use crate::cni::{RunningSwitch, Switch as _};
 use crate::resources::{Bridge, DataPlaneSpec, Interface, Port, RejectedChange, Vrf};
 
-/// Mode of the file with what was made.
-const MODE: u32 = 0o600;
 /// Most rejected changes that are reported.
 const REJECTED_MAX: usize = 32;
 
@@ -121,16 +118,11 @@ pub(super) struct Made {
 impl Made {
     /// Reads the file. Nothing is made if it does not exist.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
-        match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            read => serde_json::from_slice(&read?).map_err(io::Error::other),
-        }
+        Ok(state_file::read(path)?.unwrap_or_default())
     }
 
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(durable::directory_of(path))?;
-        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
-        durable::replace(path, &text, MODE)
+        state_file::write(path, self)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quietwire_base::durable::remove_if_exists;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -87,17 +88,9 @@ pub async fn serve(resources: Vec<Resource>, places: Places, mut stop: watch::Re
     for plugged in &mut all {
         plugged.serving = None;
         let socket = places.device_plugins.join(plugged.resource.endpoint());
-        if let Err(error) = remove(&socket) {
+        if let Err(error) = remove_if_exists(&socket) {
             tracing::warn!("removing {}: {error}", socket.display());
         }
-    }
-}
-
-/// Removes a file unless it is gone already.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 
@@ -162,7 +155,7 @@ impl Plugged {
 
     async fn start(&self, directory: &Path, own: &Path) -> Result<JoinHandle<()>, String> {
         let at = |error: io::Error| format!("{}: {error}", own.display());
-        remove(own).map_err(at)?;
+        remove_if_exists(own).map_err(at)?;
         let listener = UnixListener::bind(own).map_err(at)?;
         let plugin = Plugin {
             resource: self.resource.clone(),

@@ -23,9 +23,7 @@ pub(super) fn write(directory: &Path, file: &Path, text: &str) -> io::Result<()>
 
 /// Removes a record.
 pub(super) fn remove(file: &Path) {
-    if let Err(error) = fs::remove_file(file)
-        && error.kind() != io::ErrorKind::NotFound
-    {
+    if let Err(error) = durable::remove_if_exists(file) {
         tracing::warn!("cannot remove {}: {error}", file.display());
     }
 }

@@ -138,13 +138,10 @@ impl State {
         let directory = target.state_directory.join(RENDERED);
         let path = directory.join(COMMAND_LINE);
         if pending.is_empty() {
-            return match target.storage.remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(
-                    &path,
-                    "removing changes that are no longer pending",
-                )(error)),
-                _ => Ok(()),
-            };
+            return durable::remove_if_exists_in(target.storage, &path).map_err(state_error(
+                &path,
+                "removing changes that are no longer pending",
+            ));
         }
         target
             .storage
@@ -317,12 +314,8 @@ fn remove_state(target: &Target<'_>) -> Result<(), ApplyError> {
     let plan = directory.join(PLAN);
     durable::remove_left(storage, &plan).map_err(state_error(&plan, "removing temporary files"))?;
     for file in [plan.with_extension("new"), plan] {
-        match storage.remove_file(&file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(state_error(&file, "removing the plan")(error));
-            }
-            _ => {}
-        }
+        durable::remove_if_exists_in(storage, &file)
+            .map_err(state_error(&file, "removing the plan"))?;
     }
     let rendered = directory.join(RENDERED);
     match storage.remove_tree(&rendered) {

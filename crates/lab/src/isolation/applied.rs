@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::durable::remove_if_exists;
 use quietwire_base::{Deadline, LockError, LockFile};
 use quietwire_host::apply::{self, Outcome, STATE_DIRECTORY, Target};
 use quietwire_host::cpuset::{Cpuset, Cpusets};
@@ -205,13 +206,7 @@ fn take_back(target: &Target<'_>) -> Result<Vec<(Change, UndoOutcome)>, LabError
 }
 
 fn remove(marker: &Path) -> Result<(), LabError> {
-    match fs::remove_file(marker) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(
-            marker,
-            "removing the note of the partition",
-        )(error)),
-        _ => Ok(()),
-    }
+    remove_if_exists(marker).map_err(io_error(marker, "removing the note of the partition"))
 }
 
 fn note_path(target: &Target<'_>) -> PathBuf {

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::durable::remove_if_exists;
 use quietwire_base::{Deadline, Idle};
 use quietwire_dpdk::HugePages;
 use quietwire_host::threads::{ThreadCpus, threads_of};
@@ -286,12 +287,7 @@ impl Forwarder for Quietwire {
         self.processes.iter_mut().try_for_each(Process::kill)?;
         for socket in plan.own_sockets() {
             // A socket that is left behind would look like a running device.
-            match std::fs::remove_file(socket) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(io_error(socket, "removing the killed device's")(error));
-                }
-                _ => {}
-            }
+            remove_if_exists(socket).map_err(io_error(socket, "removing the killed device's"))?;
         }
         self.start(plan, context)
     }

@@ -2,12 +2,13 @@
 //! Values that a command prints in a worktree.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use quietwire_base::durable::remove_if_exists;
 use quietwire_base::supervised::{Command, Streams};
 use quietwire_base::{Deadline, wait_until};
 
@@ -47,10 +48,7 @@ impl<'a> Runner<'a> {
             BisectError::Failed(format!("{}: {error}", command.display()))
         };
         for output in &self.outputs {
-            match fs::remove_file(output) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            }
+            remove_if_exists(output).map_err(failed)?;
         }
         let mut change = OsString::from("--chdir=");
         change.push(directory);

@@ -2,11 +2,11 @@
 //! Common parts of a guest's network functions: ports, CPUs, the interface to control them, and a process.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quietwire_base::Deadline;
+use quietwire_base::durable::remove_if_exists;
 use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_host::{CpuId, CpuList};
 
@@ -86,10 +86,7 @@ impl Process {
     pub(super) fn spawn(words: &[String], log: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("starting {}: {error}", words.join(" "));
         // A log of an earlier program must not look like that of this one.
-        match fs::remove_file(log) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        remove_if_exists(log).map_err(failed)?;
         let child = Command::of(words)
             .start(Streams::Log(log))
             .map_err(failed)?;
