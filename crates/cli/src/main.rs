@@ -12,6 +12,7 @@ mod commands;
 #[cfg(test)]
 mod documented;
 mod exit;
+mod input;
 mod output;
 mod renamed;
 mod text;

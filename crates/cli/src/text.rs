@@ -41,6 +41,19 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     }
 }
 
+/// Prints a text of lines for these columns, which are none without a terminal, and folds longer lines.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print_folded(text: impl FnOnce(Option<u16>) -> String) -> Result<()> {
+    let columns = terminal_columns();
+    let text = text(columns);
+    let width = columns.map_or(usize::MAX, usize::from);
+    let lines = text.trim_end().lines();
+    let folded: Vec<String> = lines.map(|line| fold(line, width, 0)).collect();
+    print(folded.join("\n"))
+}
+
 /// Prints a message on standard error. An error is ignored because it could not be reported.
 pub(crate) fn say(text: impl Display) {
     drop(writeln!(stderr().lock(), "{text}"));

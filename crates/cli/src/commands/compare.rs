@@ -13,7 +13,7 @@ use quietwire_study::{Store, StudyResults};
 use bisection::BisectArgs;
 
 use crate::exit::{CheckFailed, Usage};
-use crate::text::{fold, print, terminal_columns};
+use crate::text::{print, print_folded};
 
 /// Compare two stores: effect on each quantity, and settings that differ. Exits with code 1 on a regression. With --bisect, find
 /// the commit of a regression instead.
@@ -65,12 +65,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     if args.json {
         print(serde_json::to_string_pretty(&comparison)?)?;
     } else {
-        let width = terminal_columns();
-        let text = comparison.text(width);
-        let width = width.map_or(usize::MAX, usize::from);
-        let lines = text.trim_end().lines();
-        let folded: Vec<String> = lines.map(|line| fold(line, width, 0)).collect();
-        print(folded.join("\n"))?;
+        print_folded(|width| comparison.text(width))?;
     }
     if comparison.quantities.is_empty() {
         bail!(CheckFailed(

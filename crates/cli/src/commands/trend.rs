@@ -11,7 +11,7 @@ use quietwire_study::{Store, StoreError};
 
 use crate::exit::{CheckFailed, Usage};
 use crate::output::{check_place, make_parent};
-use crate::text::{fold, print, say, terminal_columns};
+use crate::text::{print, print_folded, say};
 
 /// Find changes of each quantity over many stores. Exits with code 1 if a quantity is worse since its last change.
 #[derive(Debug, Args)]
@@ -74,12 +74,7 @@ fn show(args: &TrendArgs, trend: &Trend) -> Result<()> {
     if args.json {
         print(serde_json::to_string_pretty(trend)?)?;
     } else {
-        let width = terminal_columns();
-        let text = trend.text(width);
-        let width = width.map_or(usize::MAX, usize::from);
-        let lines = text.trim_end().lines();
-        let folded: Vec<String> = lines.map(|line| fold(line, width, 0)).collect();
-        print(folded.join("\n"))?;
+        print_folded(|width| trend.text(width))?;
     }
     if let Some(path) = &args.html {
         make_parent("--html", path)?;

@@ -14,7 +14,7 @@ use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::location::{Located, Location, wrong};
+use super::location::{Located, Location, read_text, wrong};
 use super::nat::NatSetting;
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
@@ -112,11 +112,7 @@ impl Settings {
     /// # Errors
     /// [`SwitchError::Unreadable`]; [`SwitchError::Config`] with file, line and key.
     pub fn read(path: &Path) -> Result<Self, SwitchError> {
-        let text = std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
-            path: path.to_owned(),
-            cause: cause.to_string(),
-        })?;
-        Self::parse(path, &text)
+        Self::parse(path, &read_text(path)?)
     }
 
     /// Parses the text of a TOML file. `path` appears in messages.

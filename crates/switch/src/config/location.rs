@@ -56,6 +56,17 @@ pub struct Located<T> {
     pub location: Location,
 }
 
+/// Reads a text file.
+///
+/// # Errors
+/// [`SwitchError::Unreadable`].
+pub(super) fn read_text(path: &Path) -> Result<String, SwitchError> {
+    std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
+        path: path.to_owned(),
+        cause: cause.to_string(),
+    })
+}
+
 /// Converts an error of the TOML reader, whose own text has several lines and no file name.
 pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
     let mut location = path.display().to_string();

@@ -15,7 +15,7 @@ use super::request::{Contents, Request};
 use super::table::{Key, Protocol, Table};
 use super::tcp::{Segment, Sink, State, Tcp};
 use super::udp::{Step, Udp};
-use super::wire::{Addresses, Arrived, Content, Packet, Payload, Rejected, Transport, read};
+use super::wire::{Addresses, Arrived, Content, Packet, Payload, Transport};
 
 /// Endpoints that are tried for a new conversation.
 const TRIES: u32 = 64;
@@ -275,16 +275,8 @@ impl Client {
 
     /// Takes a frame that arrived.
     pub(crate) fn receive(&mut self, frame: &[u8], now: u64) {
-        let arrived = match read(frame) {
-            Ok(arrived) => arrived,
-            Err(Rejected::Foreign) => {
-                self.shared.others.foreign += 1;
-                return;
-            }
-            Err(Rejected::Damaged) => {
-                self.shared.others.damaged += 1;
-                return;
-            }
+        let Some(arrived) = self.shared.read(frame) else {
+            return;
         };
         let Some(local) = self.plan.clients.number(arrived.addresses.destination) else {
             self.shared.others.foreign += 1;

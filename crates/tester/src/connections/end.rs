@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::request::Contents;
 use super::tcp::{Counters, Environment, GapPool, Outgoing, Segment, Settings};
-use super::wire::{Addresses, Packet, Payload, Transport};
+use super::wire::{Addresses, Arrived, Packet, Payload, Rejected, Transport, read};
 
 /// Packets that wait for their transmission at most.
 pub(crate) const OUTBOX_MAX: usize = 512;
@@ -58,6 +58,17 @@ impl Shared {
             gaps: &mut self.gaps,
             counters: &mut self.counters,
         }
+    }
+
+    /// Reads a frame, and verifies its checksums. Counts a frame that belongs to no conversation.
+    #[inline]
+    pub(crate) fn read<'frame>(&mut self, frame: &'frame [u8]) -> Option<Arrived<'frame>> {
+        match read(frame) {
+            Ok(arrived) => return Some(arrived),
+            Err(Rejected::Foreign) => self.others.foreign += 1,
+            Err(Rejected::Damaged) => self.others.damaged += 1,
+        }
+        None
     }
 
     /// Returns the number of packets for which there is space.

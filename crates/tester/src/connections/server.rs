@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::request::{Contents, HEAD, Request};
 use super::table::{Key, Protocol, Table};
 use super::tcp::{ACK, RST, STREAM_MAX, SYN, Segment, Sink, State, Tcp};
-use super::wire::{Addresses, Content, Packet, Payload, Rejected, Transport, read};
+use super::wire::{Addresses, Content, Packet, Payload, Transport};
 
 /// Counters of a server.
 #[derive(Debug, Default)]
@@ -159,16 +159,8 @@ impl Server {
 
     /// Takes a frame that arrived.
     pub(crate) fn receive(&mut self, frame: &[u8], now: u64) {
-        let arrived = match read(frame) {
-            Ok(arrived) => arrived,
-            Err(Rejected::Foreign) => {
-                self.shared.others.foreign += 1;
-                return;
-            }
-            Err(Rejected::Damaged) => {
-                self.shared.others.damaged += 1;
-                return;
-            }
+        let Some(arrived) = self.shared.read(frame) else {
+            return;
         };
         let Some(local) = self.plan.servers.number(arrived.addresses.destination) else {
             self.shared.others.foreign += 1;

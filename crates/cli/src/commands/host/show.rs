@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire host show` and `host record`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -10,11 +9,12 @@ use quietwire_host::apply::{STATE_DIRECTORY, applied_plan};
 use quietwire_host::cards::{self, CardReport};
 use quietwire_host::drawing::draw;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::partition::{PartitionRequest, Plan, plan};
+use quietwire_host::partition::{Plan, plan};
 use quietwire_host::recording::{RecordingError, Root, record};
 
 use super::grouped;
 use crate::exit::Usage;
+use crate::input::{read_plan, read_request};
 use crate::output::{unwritable, write_file};
 use crate::text::print;
 
@@ -85,14 +85,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
 }
 
 fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
-    let read = |path: &Path| {
-        fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())))
-    };
     if let Some(path) = &args.plan {
-        let plan = serde_json::from_str(&read(path)?);
-        return Ok(Some(
-            plan.map_err(|error| Usage(format!("{}: {error}", path.display())))?,
-        ));
+        return read_plan(path).map(Some);
     }
     let Some(path) = &args.config else {
         // The applied plan is known for this machine only.
@@ -100,11 +94,8 @@ fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
         let applied = is_live.then(|| applied_plan(Path::new(STATE_DIRECTORY)));
         return Ok(applied.transpose()?.flatten());
     };
-    let request = PartitionRequest::parse(&read(path)?)
-        .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
-    Ok(Some(
-        plan(machine, &request).map_err(|error| Usage(error.to_string()))?,
-    ))
+    let made = plan(machine, &read_request(path)?);
+    Ok(Some(made.map_err(|error| Usage(error.to_string()))?))
 }
 
 pub(super) fn run_record(args: &RecordArgs) -> Result<()> {

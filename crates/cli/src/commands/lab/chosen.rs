@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use quietwire_host::CpuList;
-use quietwire_host::partition::Plan;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::topology::{
     self, Assignment, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage,
@@ -16,6 +15,7 @@ use quietwire_lab::topology::{
 use quietwire_switch::config::rules::RuleFile;
 
 use crate::exit::Usage;
+use crate::input::read_plan;
 
 /// Topology and parameters.
 #[derive(Debug, Args)]
@@ -143,16 +143,6 @@ fn parse_image(text: &str) -> Result<OwnImage, String> {
         kernel: path(kernel)?,
         initramfs: path(initramfs)?,
     })
-}
-
-fn read_plan(path: &Path) -> Result<Plan> {
-    let wrong = |error: String| Usage(format!("--plan {}: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Ok(serde_json::from_str(&text).map_err(|error| {
-        wrong(format!(
-            "{error} (create a plan with `quietwire partition plan --json`)"
-        ))
-    })?)
 }
 
 impl TopologyArgs {

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options common to several commands of `partition`.
 
-use quietwire_host::files::Disk;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quietwire_host::apply::STATE_DIRECTORY;
-use quietwire_host::apply::Target;
+use quietwire_host::apply::{STATE_DIRECTORY, Target};
+use quietwire_host::files::Disk;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::partition::{PartitionRequest, Plan, plan};
+use quietwire_host::partition::{Plan, plan};
 use quietwire_host::recording::Root;
 
 use crate::commands::host::open;
 use crate::exit::Usage;
+use crate::input::{read_plan, read_request};
 
 /// Root directory of a machine, and its state directory.
 pub(super) struct OpenMachine {
@@ -78,20 +77,13 @@ pub(super) struct PlanArgs {
 impl PlanArgs {
     /// Returns the plan, or none if the options name no plan.
     pub(super) fn read(&self, root: &Path) -> Result<Option<Plan>> {
-        let read = |path: &Path| {
-            fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())))
-        };
         if let Some(path) = &self.plan {
-            let plan = serde_json::from_str(&read(path)?);
-            let plan = plan.map_err(|error| Usage(format!("{}: {error}", path.display())))?;
-            return Ok(Some(plan));
+            return read_plan(path).map(Some);
         }
         let Some(path) = &self.config else {
             return Ok(None);
         };
-        let request = PartitionRequest::parse(&read(path)?)
-            .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
-        let made = plan(&Inventory::read(root), &request);
+        let made = plan(&Inventory::read(root), &read_request(path)?);
         let made = made.map_err(|error| Usage(error.to_string()));
         made.map(Some)
             .with_context(|| format!("{} is not feasible on this machine", path.display()))

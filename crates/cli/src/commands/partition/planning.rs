@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire partition plan`, `partition derive` and `partition render`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -13,6 +12,7 @@ use quietwire_host::render::Target;
 
 use crate::commands::host::open;
 use crate::exit::Usage;
+use crate::input::{read_plan, read_request};
 use crate::output::write_file;
 use crate::text::print;
 
@@ -62,16 +62,8 @@ pub(super) struct RenderArgs {
     output: Option<PathBuf>,
 }
 
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())).into())
-}
-
 fn request(config: Option<&Path>, machine: &Inventory) -> Result<PartitionRequest> {
-    let Some(path) = config else {
-        return Ok(derive(machine));
-    };
-    PartitionRequest::parse(&read(path)?)
-        .map_err(|error| Usage(format!("{}: {error}", path.display())).into())
+    config.map_or_else(|| Ok(derive(machine)), read_request)
 }
 
 fn made(input: &InputArgs) -> Result<(Plan, Inventory)> {
@@ -111,8 +103,7 @@ pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
 
 pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
     let plan = match &args.plan {
-        Some(path) => serde_json::from_str(&read(path)?)
-            .map_err(|error| Usage(format!("{}: {error}", path.display())))?,
+        Some(path) => read_plan(path)?,
         None => made(&args.input)?.0,
     };
     let files = args.target.render(&plan);

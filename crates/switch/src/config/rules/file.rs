@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Action, MalformedAction, RuleSetting, SetSetting};
-use crate::config::location::{Located, Location, wrong};
+use crate::config::location::{Located, Location, read_text, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -43,11 +43,7 @@ impl RuleFile {
     /// # Errors
     /// [`SwitchError::Unreadable`]; [`SwitchError::Config`] with file, line and key.
     pub fn read(path: &Path) -> Result<Self, SwitchError> {
-        let text = std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
-            path: path.to_owned(),
-            cause: cause.to_string(),
-        })?;
-        Self::parse(path, &text)
+        Self::parse(path, &read_text(path)?)
     }
 
     /// Parses the text of a file of filter rules. `path` appears in messages.
