@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::frequency::{self, Frequency, IdleState};
-use crate::proc::memory_mib;
+use crate::proc::{cache_kib, memory_mib};
 use crate::tree::Tree;
 use crate::{CpuId, CpuList};
 
@@ -189,9 +189,7 @@ fn cache(tree: &Tree, directory: &str) -> Option<Cache> {
     Some(Cache {
         level: tree.value(&at("level"))?,
         kind: tree.text(&at("type"))?,
-        size_kib: tree
-            .text(&at("size"))
-            .and_then(|size| size.strip_suffix('K')?.parse().ok()),
+        size_kib: tree.text(&at("size")).and_then(|size| cache_kib(&size)),
         cpus: tree.value(&at("shared_cpu_list"))?,
         id: tree.value(&at("id")),
         // The kernel reports 0 for an unknown number.

@@ -15,6 +15,12 @@ pub fn memory_mib(meminfo: &str, key: &str) -> Option<u64> {
     meminfo.lines().find_map(value).map(|kib| kib / 1024)
 }
 
+/// Returns the size of a cache, KiB, from its file `size`: `48K`.
+#[must_use]
+pub fn cache_kib(size: &str) -> Option<u64> {
+    size.strip_suffix('K')?.parse().ok()
+}
+
 /// Returns the value of a line `KEY VALUE`, as in `/proc/vmstat` and in `numastat` of a NUMA node.
 #[must_use]
 pub fn counter(text: &str, key: &str) -> Option<u64> {

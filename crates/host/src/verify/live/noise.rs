@@ -7,6 +7,7 @@ use super::super::check::{Check, UNREADABLE, some_of};
 use super::interval::Interval;
 use crate::files::Disk;
 use crate::partition::Class;
+use crate::proc::cache_kib;
 use crate::resctrl::Resctrl;
 use crate::{CpuId, CpuList};
 
@@ -123,7 +124,7 @@ fn cache_octets(interval: &Interval<'_>, class: &Class) -> Option<u64> {
     let size = interval
         .machine
         .text(&format!("{CPUS}/cpu{cpu}/cache/index3/size"))?;
-    Some(size.strip_suffix('K')?.parse::<u64>().ok()? * 1024)
+    cache_kib(&size)?.checked_mul(1024)
 }
 
 /// Checks the results of the osnoise tracer if it is running. Verification does not start it, because it never writes.
