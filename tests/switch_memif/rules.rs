@@ -669,7 +669,7 @@ fn the_rule_that_decides_is_explained_for_a_file_and_for_a_running_switch() {
     for more in [&["123"][..], &["123", "--rules", &file]] {
         let text = explained(more);
         assert!(
-            text.contains("accept by rule 'p123', behind 1 rules"),
+            text.contains("accept by rule 'p123', after 1 rule that does not match"),
             "{text}"
         );
         assert!(
@@ -678,7 +678,7 @@ fn the_rule_that_decides_is_explained_for_a_file_and_for_a_running_switch() {
         );
     }
     let text = explained(&["80"]);
-    assert!(text.contains("drop by default: none of 2 rules"), "{text}");
+    assert!(text.contains("drop by default: no rule matches, of 2"), "{text}");
     // Nothing was counted.
     assert_eq!(counts(&bench)["p123"], 0);
     let error = refused(&bench, &["rules", "check", "--port", "c"]);

@@ -75,6 +75,17 @@ pub struct LocatedFault {
     pub message: String,
 }
 
+/// Reads the text of a file.
+///
+/// # Errors
+/// [`FileError::Unreadable`].
+pub fn read(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })
+}
+
 /// Returns the error for a fault that the TOML reader found.
 #[must_use]
 pub fn of_toml(text: &str, path: &Path, error: &toml::de::Error) -> FileError {

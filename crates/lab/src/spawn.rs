@@ -22,6 +22,15 @@ pub(crate) fn spawn(
     spawn_in(journal, command, &lists, streams)
 }
 
+/// Returns the reason why a child does not run, as a clause that begins with `how`; `None` while it runs.
+pub(crate) fn ended(child: &mut Supervised, how: &str) -> Option<String> {
+    match child.exit() {
+        Ok(None) => None,
+        Ok(Some(status)) => Some(format!("{how}, with {status}")),
+        Err(error) => Some(format!("cannot be watched: {error}")),
+    }
+}
+
 /// Starts a command as [`spawn`] does, listed from its first instruction on in these files of the kernel: of CPU sets, of classes of
 /// service.
 pub(crate) fn spawn_in(

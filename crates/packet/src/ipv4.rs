@@ -8,6 +8,19 @@ use crate::{Checksum, Damage, Fragment, IpProtocol, be16, be32};
 /// Octets of an IPv4 header without options.
 pub const IPV4_HEADER_MIN: usize = 20;
 
+/// Offset of the source address in the header, octets.
+pub const IPV4_SOURCE_AT: usize = 12;
+/// Offset of the destination address in the header, octets.
+pub const IPV4_DESTINATION_AT: usize = 16;
+
+/// Returns the address at this offset of a packet, as a number. `None` if the packet ends before.
+#[inline(always)]
+#[must_use]
+pub fn ipv4_address_at(packet: &[u8], at: usize) -> Option<u32> {
+    let octets = packet.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*octets))
+}
+
 /// An IPv4 header whose lengths fit the bytes that it was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4Header<'a> {
@@ -125,13 +138,13 @@ impl<'a> Ipv4Header<'a> {
     #[must_use]
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
-        be32(self.fixed, 12).into()
+        be32(self.fixed, IPV4_SOURCE_AT).into()
     }
 
     /// Returns the destination address.
     #[must_use]
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
-        be32(self.fixed, 16).into()
+        be32(self.fixed, IPV4_DESTINATION_AT).into()
     }
 }

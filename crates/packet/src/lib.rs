@@ -50,7 +50,7 @@ pub use ethernet::{
     VlanIdError, VlanTag,
 };
 pub use ip::{Fragment, IpProtocol};
-pub use ipv4::{IPV4_HEADER_MIN, Ipv4Header};
+pub use ipv4::{IPV4_DESTINATION_AT, IPV4_HEADER_MIN, IPV4_SOURCE_AT, Ipv4Header, ipv4_address_at};
 pub use ipv6::{
     IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH, Ipv6Extensions, Ipv6Header, walk_ipv6_extensions,
 };

@@ -30,7 +30,6 @@ mod unfinished;
 
 use std::path::Path;
 
-use quietwire_base::durable;
 use quietwire_study::StudyResults;
 
 pub use badge::badge;
@@ -120,11 +119,7 @@ impl<'a> Report<'a> {
     /// # Errors
     /// [`ReportError::Write`] if the file is not writable.
     pub fn write_html(&self, path: &Path) -> Result<(), ReportError> {
-        let page = self.html();
-        durable::replace(path, page.as_bytes(), 0o666).map_err(|error| ReportError::Write {
-            path: path.to_owned(),
-            error,
-        })
+        page::write(path, &self.html())
     }
 
     /// Returns the results as one document for programs: the computed figures, and the machine and software. The store has every trial

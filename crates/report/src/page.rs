@@ -17,14 +17,26 @@ mod throughput;
 mod verdicts;
 pub(crate) mod words;
 
+use std::path::Path;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use quietwire_base::durable;
 use quietwire_study::StudyResults;
 
+use crate::error::ReportError;
 use crate::format;
 use crate::summary::{SizeSummary, Summary};
 
 /// Style of the page and of its charts.
 pub(crate) const STYLE: &str = include_str!("page/style.css");
+
+/// Writes a page to a file: all of it, or nothing.
+pub(crate) fn write(path: &Path, page: &str) -> Result<(), ReportError> {
+    durable::replace(path, page.as_bytes(), 0o666).map_err(|error| ReportError::Write {
+        path: path.to_owned(),
+        error,
+    })
+}
 
 pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
     html! {

@@ -83,10 +83,7 @@ impl StudyFile {
     /// # Errors
     /// [`FileError`], with file, line and key.
     pub fn read(path: &Path) -> Result<(Self, String), FileError> {
-        let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
-            path: path.to_owned(),
-            error,
-        })?;
+        let text = locate::read(path)?;
         Ok((Self::parse(&text, path)?, text))
     }
 

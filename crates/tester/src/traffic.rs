@@ -166,11 +166,7 @@ impl Traffic {
     /// # Errors
     /// [`FileError`] with file, line and key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
-            path: path.to_owned(),
-            error,
-        })?;
-        Self::parse(&text, path)
+        Self::parse(&locate::read(path)?, path)
     }
 
     /// Parses and checks the text of such a file. `path` is used in errors only.

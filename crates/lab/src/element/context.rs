@@ -59,11 +59,8 @@ impl Process {
 
     /// Returns an error if it has exited; `how` describes the exit.
     fn check_as(&mut self, how: &str) -> Result<(), LabError> {
-        match self.child.exit() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.failed(format!("{how}, with {status}"))),
-            Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
-        }
+        let ended = spawn::ended(&mut self.child, how);
+        ended.map_or(Ok(()), |what| Err(self.failed(what)))
     }
 
     /// Kills it with SIGKILL.

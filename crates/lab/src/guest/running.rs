@@ -341,11 +341,8 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] with the console's last lines.
     pub fn check(&mut self) -> Result<(), LabError> {
-        match self.child.exit() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.failed(format!("ended by itself, QEMU with {status}"))),
-            Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
-        }
+        let ended = spawn::ended(&mut self.child, "ended by itself: QEMU exited");
+        ended.map_or(Ok(()), |what| Err(self.failed(what)))
     }
 
     /// Returns an error with its console's last lines.

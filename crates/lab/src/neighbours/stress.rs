@@ -170,11 +170,8 @@ impl Worker {
 
     /// Returns an error if it has ended; `how` describes it.
     pub(super) fn check(&mut self, how: &str) -> Result<(), LabError> {
-        match self.child.exit() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.failed(format!("{how}, with {status}"))),
-            Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
-        }
+        let ended = spawn::ended(&mut self.child, how);
+        ended.map_or(Ok(()), |what| Err(self.failed(what)))
     }
 
     pub(super) fn stop(&mut self) -> Result<(), LabError> {

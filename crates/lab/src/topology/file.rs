@@ -3,7 +3,7 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
-use quietwire_base::locate::{At, FileError, LocatedFault, of_fault, of_toml};
+use quietwire_base::locate::{self, At, FileError, LocatedFault, of_fault, of_toml};
 use quietwire_host::CpuList;
 use serde::Deserialize;
 
@@ -58,11 +58,7 @@ fn host() -> ElementPlace {
 /// # Errors
 /// A file that cannot be read, or an invalid value, with line, column and key.
 pub fn read(path: &FilePath) -> Result<Graph, FileError> {
-    let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
-        path: path.to_owned(),
-        error,
-    })?;
-    parse(&text, path)
+    parse(&locate::read(path)?, path)
 }
 
 /// Parses a file's text, as [`read`].

@@ -4,13 +4,12 @@
 use std::path::Path;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use quietwire_base::durable;
 
 use super::{Trend, TrendSeries};
 use crate::chart::{History, history};
 use crate::error::ReportError;
 use crate::format;
-use crate::page::STYLE;
+use crate::page::{STYLE, write};
 use crate::summary::value_text;
 
 impl Trend {
@@ -25,11 +24,7 @@ impl Trend {
     /// # Errors
     /// [`ReportError::Write`] if the file is not writable.
     pub fn write_html(&self, path: &Path) -> Result<(), ReportError> {
-        let page = self.html();
-        durable::replace(path, page.as_bytes(), 0o666).map_err(|error| ReportError::Write {
-            path: path.to_owned(),
-            error,
-        })
+        write(path, &self.html())
     }
 }
 

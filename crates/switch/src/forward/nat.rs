@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use quietwire_dpdk::cycles;
-use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
+use quietwire_packet::{
+    ETHERNET_HEADER_LENGTH, IPV4_DESTINATION_AT, IPV4_SOURCE_AT, VLAN_TAG_LENGTH, ipv4_address_at,
+};
 use quietwire_tables::nat::{
     BlockEvent, Forward, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome, NatProtocol,
     NatSettings,
@@ -23,10 +25,8 @@ const EXPIRY_STEPS_OF_ORDER: usize = 4096;
 /// Octets of a frame that its classification reads at most: headers, and for ICMP errors the whole packet.
 const COPY_HEADERS: usize = 192;
 const COPY_MAX: usize = 2048;
-/// Offsets in an IPv4 header.
+/// Offset of the protocol in an IPv4 header.
 const PROTOCOL_AT: usize = 9;
-const SOURCE_AT: usize = 12;
-const DESTINATION_AT: usize = 16;
 const ICMP: u8 = 1;
 
 /// A block event with its time, in ticks of the time stamp counter.
@@ -135,12 +135,6 @@ pub(super) fn ipv4(frame: &[u8]) -> Option<&[u8]> {
     ([high, low] == [0x08, 0x00]).then_some(packet)
 }
 
-#[inline(always)]
-fn address_at(packet: &[u8], at: usize) -> Option<u32> {
-    let octets = packet.get(at..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*octets))
-}
-
 impl NatBinding {
     /// Returns true if packets of this source are translated.
     #[inline(always)]
@@ -244,7 +238,8 @@ impl NatStage {
     /// Returns true if an untagged frame of a VRF is to an external address.
     #[inline(always)]
     pub(super) fn concerns(&self, frame: &[u8], vrf: u16) -> bool {
-        let Some(destination) = ipv4(frame).and_then(|packet| address_at(packet, DESTINATION_AT))
+        let Some(destination) =
+            ipv4(frame).and_then(|packet| ipv4_address_at(packet, IPV4_DESTINATION_AT))
         else {
             return false;
         };
@@ -271,7 +266,8 @@ impl NatStage {
         (from, vrf): (u16, u16),
         now_s: u32,
     ) -> Result<(), NatDrop> {
-        let Some(destination) = ipv4(frame).and_then(|packet| address_at(packet, DESTINATION_AT))
+        let Some(destination) =
+            ipv4(frame).and_then(|packet| ipv4_address_at(packet, IPV4_DESTINATION_AT))
         else {
             return Ok(());
         };
@@ -336,7 +332,8 @@ impl NatStage {
         if from == interface {
             return Ok(());
         }
-        let Some(source) = ipv4(frame).and_then(|packet| address_at(packet, SOURCE_AT)) else {
+        let Some(source) = ipv4(frame).and_then(|packet| ipv4_address_at(packet, IPV4_SOURCE_AT))
+        else {
             return Ok(());
         };
         let mut instances = self.instances.iter_mut();
@@ -388,7 +385,7 @@ impl NatStage {
     ) -> Option<&'copy [u8]> {
         let at = ipv4_offset(frame)?;
         let packet = frame.get(at..)?;
-        let destination = address_at(packet, DESTINATION_AT)?;
+        let destination = ipv4_address_at(packet, IPV4_DESTINATION_AT)?;
         let mut instances = self.instances.iter();
         let instance = instances.find(|one| one.is_external(destination))?;
         let space = copy.of(frame, at)?;

@@ -3,6 +3,8 @@
 
 use std::net::SocketAddrV4;
 
+use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};
+
 use super::balancer::{BalanceDrop, Balancer};
 use crate::nat::NatProtocol;
 use crate::nat::packet::{End, Kind, View, read};
@@ -17,16 +19,6 @@ pub enum BalanceOutcome {
     Translated,
     /// To be dropped.
     Dropped(BalanceDrop),
-}
-
-/// Offsets in an IPv4 header.
-const SOURCE_AT: usize = 12;
-const DESTINATION_AT: usize = 16;
-
-#[inline(always)]
-fn address_at(packet: &[u8], at: usize) -> Option<u32> {
-    let octets = packet.get(at..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*octets))
 }
 
 /// An endpoint and the number of a load balancer that has it.
@@ -126,14 +118,15 @@ impl Balancers {
     #[inline(always)]
     #[must_use]
     pub fn is_to_virtual(&self, packet: &[u8]) -> bool {
-        address_at(packet, DESTINATION_AT).is_some_and(|one| has_address(&self.virtuals, one))
+        ipv4_address_at(packet, IPV4_DESTINATION_AT)
+            .is_some_and(|one| has_address(&self.virtuals, one))
     }
 
     /// Returns true if a packet is from the address of a backend.
     #[inline(always)]
     #[must_use]
     pub fn is_from_backend(&self, packet: &[u8]) -> bool {
-        address_at(packet, SOURCE_AT).is_some_and(|one| has_address(&self.backends, one))
+        ipv4_address_at(packet, IPV4_SOURCE_AT).is_some_and(|one| has_address(&self.backends, one))
     }
 
     /// Translates the destination of an IPv4 packet to a virtual endpoint, in place, from its IP header on. `length` is the number of octets in

@@ -2,8 +2,8 @@
 //! Translation of headers, with incremental updates of all checksums that cover them (RFC 1624; RFC 3022, section 4.2).
 
 use quietwire_packet::{
-    TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, udp_checksum, update_checksum_u16,
-    update_checksum_u32,
+    IPV4_DESTINATION_AT, IPV4_SOURCE_AT, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, udp_checksum,
+    update_checksum_u16, update_checksum_u32,
 };
 
 use super::names::NatProtocol;
@@ -12,8 +12,6 @@ use super::packet::{End, View};
 /// Offsets in an IPv4 header.
 const IP_IDENTIFICATION_AT: usize = 4;
 const CHECKSUM_AT: usize = 10;
-const SOURCE_AT: usize = 12;
-const DESTINATION_AT: usize = 16;
 /// Offsets in an ICMP message.
 const ICMP_CHECKSUM_AT: usize = 2;
 const IDENTIFIER_AT: usize = 4;
@@ -74,8 +72,8 @@ impl Editor<'_> {
     /// Replaces an end. A transport checksum behind the end of the packet, as in ICMP errors, stays away.
     fn translate(&mut self, view: &View, which: Which, end: End) -> Option<()> {
         let (address_at, port_at) = match which {
-            Which::Source => (view.at + SOURCE_AT, 0),
-            Which::Destination => (view.at + DESTINATION_AT, 2),
+            Which::Source => (view.at + IPV4_SOURCE_AT, 0),
+            Which::Destination => (view.at + IPV4_DESTINATION_AT, 2),
         };
         let former = self.long(address_at)?;
         let sum = self.word(view.at + CHECKSUM_AT)?;
@@ -143,8 +141,8 @@ pub(crate) fn translate_address(packet: &mut [u8], which: Which, address: u32) {
         outer_sum_at: None,
     };
     let at = match which {
-        Which::Source => SOURCE_AT,
-        Which::Destination => DESTINATION_AT,
+        Which::Source => IPV4_SOURCE_AT,
+        Which::Destination => IPV4_DESTINATION_AT,
     };
     if let (Some(former), Some(sum)) = (editor.long(at), editor.word(CHECKSUM_AT)) {
         editor.put_long(at, address);

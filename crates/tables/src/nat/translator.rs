@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 
+use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};
+
 use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol};
@@ -96,16 +98,8 @@ pub struct Nat {
     counters: NatCounters,
 }
 
-/// Offsets in an IPv4 header.
+/// Offset in an IPv4 header.
 const FRAGMENT_AT: usize = 6;
-const SOURCE_AT: usize = 12;
-const DESTINATION_AT: usize = 16;
-
-#[inline(always)]
-fn address_at(packet: &[u8], at: usize) -> Option<u32> {
-    let octets = packet.get(at..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*octets))
-}
 
 /// Inside endpoint of a packet to an external address.
 #[derive(Clone, Copy, Debug)]
@@ -408,8 +402,8 @@ impl Nat {
         if u16::from_be_bytes([high, low]) & 0x3fff == 0 {
             return None;
         }
-        let source = address_at(packet, SOURCE_AT)?;
-        let destination = address_at(packet, DESTINATION_AT)?;
+        let source = ipv4_address_at(packet, IPV4_SOURCE_AT)?;
+        let destination = ipv4_address_at(packet, IPV4_DESTINATION_AT)?;
         let is_paired = self.pairs.external_of(source).is_some()
             || self.pairs.internal_of(destination).is_some();
         FragmentPart::of_ipv4(packet, 0).filter(|_| !is_paired)
@@ -431,8 +425,8 @@ impl Nat {
             });
         }
         let ends = |packet: &[u8]| {
-            let source = address_at(packet, SOURCE_AT)?;
-            Some((source, address_at(packet, DESTINATION_AT)?))
+            let source = ipv4_address_at(packet, IPV4_SOURCE_AT)?;
+            Some((source, ipv4_address_at(packet, IPV4_DESTINATION_AT)?))
         };
         let before = ends(packet).ok_or(NatDrop::Malformed)?;
         let outcome = translate(self, packet, length)?;
@@ -492,7 +486,7 @@ impl Nat {
     }
 
     fn try_outbound(&mut self, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
-        let source = address_at(packet, SOURCE_AT).ok_or(NatDrop::Malformed)?;
+        let source = ipv4_address_at(packet, IPV4_SOURCE_AT).ok_or(NatDrop::Malformed)?;
         if let Some(external) = self.pairs.external_of(source) {
             translate_pair(packet, length, Which::Source, external)?;
             return self.translate_if_external(packet, length);
@@ -526,7 +520,7 @@ impl Nat {
         packet: &mut [u8],
         length: usize,
     ) -> Result<NatOutcome, NatDrop> {
-        let destination = address_at(packet, DESTINATION_AT).ok_or(NatDrop::Malformed)?;
+        let destination = ipv4_address_at(packet, IPV4_DESTINATION_AT).ok_or(NatDrop::Malformed)?;
         if !self.is_external(destination) {
             return Ok(NatOutcome::Translated);
         }
@@ -581,7 +575,7 @@ impl Nat {
     /// Finds the inside endpoint that a packet to an external address is for. `None` for another destination.
     #[inline]
     fn target(&self, packet: &[u8], length: usize) -> Result<Option<Target>, NatDrop> {
-        let Some(destination) = address_at(packet, DESTINATION_AT) else {
+        let Some(destination) = ipv4_address_at(packet, IPV4_DESTINATION_AT) else {
             return Ok(None);
         };
         if let Some(internal) = self.pairs.internal_of(destination) {

@@ -239,15 +239,12 @@ fn received(args: CheckArgs) -> ReceivedPacket {
 
 fn check_text(found: &RuleCheck) -> String {
     let action = action_name(found.action);
-    let mut text = match &found.rule {
-        Some(rule) => format!(
-            "{action} by rule '{rule}', behind {} rules that do not match",
-            found.rules_before
-        ),
-        None => format!(
-            "{action} by default: none of {} rules matches",
-            found.rules_before
-        ),
+    let mut text = match (&found.rule, found.rules_before) {
+        (Some(rule), 1) => format!("{action} by rule '{rule}', after 1 rule that does not match"),
+        (Some(rule), before) => {
+            format!("{action} by rule '{rule}', after {before} rules that do not match")
+        }
+        (None, all) => format!("{action} by default: no rule matches, of {all}"),
     };
     if !found.near.is_empty() {
         let header = ["rule", "action", "differs in", "rule has", "packet has"];
