@@ -90,8 +90,10 @@ fn findings(summary: &Summary) -> String {
 fn of_size(summary: &Summary, size: &SizeSummary) -> String {
     let (header, rows) = size_table(size);
     let mut text = format!("\n## Results with {}\n\n", words::frames(size));
-    text.push_str(&table(&header, rows.into_iter()));
-    text.push('\n');
+    if header.len() > 1 {
+        text.push_str(&table(&header, rows.into_iter()));
+        text.push('\n');
+    }
     for sentence in words::answer(summary, size) {
         text.push_str(&format!("{}\n", escaped(&words::plain(&sentence))));
     }

@@ -121,6 +121,10 @@ const NONE: &str = "–";
 
 fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
     let (header, rows) = size_table(size);
+    if header.len() == 1 {
+        // Only names of cases: the figures are in the tables of methods.
+        return String::new();
+    }
     let mut table = TerminalTable::new(header, width).ruled().numbers_from(1);
     for row in rows {
         table.add_row(row);
@@ -237,6 +241,9 @@ fn row(case: &CaseSummary) -> Vec<String> {
     );
     cells.push(words::cycles(case.cycles.as_ref()));
     cells.push(words::limit(case));
-    cells.push(format!("{} of {}", case.health.invalid, case.health.trials));
+    cells.push(match case.has_results_without_trials() {
+        true => NONE.to_owned(),
+        false => format!("{} of {}", case.health.invalid, case.health.trials),
+    });
     cells
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{CaseSummary, State, Summary, html, json, text_table};
+use crate::{Applications, CaseSummary, Spread, State, Summary, html, json, text_table};
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{
     OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent, run_study,
@@ -199,6 +199,27 @@ fn a_study_without_a_trial_is_an_honest_page() {
     assert!(page.contains("No trial has been made yet."));
     assert!(page.contains("not measured"));
     assert!(text_table(&summary, Some(100)).contains("not measured"));
+}
+
+#[test]
+fn results_without_trials_are_not_reported_as_missing() {
+    let results = results_of(&STUDY, SimulatedBench::new(1, 0), 0);
+    let (mut summary, _) = checked(&results);
+    let value = || Spread::of(vec![1e9]).unwrap();
+    for case in summary.sizes.iter_mut().flat_map(|size| &mut size.cases) {
+        case.applications = Some(Applications {
+            tcp_up_bps: value(),
+            tcp_down_bps: value(),
+            echo_mean_ns: value(),
+            echo_min_ns: 1,
+            echo_max_ns: 2,
+            echo_p99_ns: None,
+        });
+    }
+    let table = text_table(&summary, Some(100));
+    for missing in ["No trial", "0 of 0"] {
+        assert!(!table.contains(missing), "{missing}: {table}");
+    }
 }
 
 #[test]

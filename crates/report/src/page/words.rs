@@ -490,6 +490,7 @@ fn not_measured(size: &SizeSummary) -> Option<String> {
         .cases
         .iter()
         .filter(|case| case.health.trials == case.health.invalid)
+        .filter(|case| !case.has_results_without_trials())
         .map(|case| case.name.as_str())
         .collect();
     (!missing.is_empty()).then(|| format!("No trial is valid in: {}.", missing.join(", ")))
@@ -513,7 +514,9 @@ fn starved(size: &SizeSummary) -> Vec<String> {
 }
 
 fn validity(summary: &Summary) -> Option<String> {
+    let mut cases = summary.sizes.iter().flat_map(|size| &size.cases);
     match (summary.invalid_trials, summary.trials) {
+        (_, 0) if cases.any(CaseSummary::has_results_without_trials) => None,
         (_, 0) => Some("No trial has been made yet.".to_owned()),
         (0, trials) => Some(format!("All {trials} trials were valid.")),
         (invalid, trials) => {

@@ -58,6 +58,11 @@ pub struct CaseSummary {
 }
 
 impl CaseSummary {
+    /// Returns true if the case has results, although it has no trials: of applications, or of methods that open connections.
+    pub(crate) fn has_results_without_trials(&self) -> bool {
+        self.health.trials == 0 && (!self.methods.is_empty() || self.applications.is_some())
+    }
+
     /// Returns true if the limit of some goal's rate is known.
     pub(crate) fn has_limits(&self) -> bool {
         self.limits.iter().any(Option::is_some)
