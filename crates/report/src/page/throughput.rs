@@ -292,7 +292,7 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
                     figure { (loss_chart(&size.cases, LossView::Small, &format!("small-{}", size.frame_size))) }
                 }
             } @else {
-                p.none { "No trial of a search or sweep is valid." }
+                p.none { "There is no valid trial of a search or sweep." }
             }
         }
     }
