@@ -634,7 +634,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
     fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"refuse\"\n").unwrap();
     let file = file.to_str().unwrap();
     for (words, code, part) in [
-        (&["vNet9"][..], 2, "there is no topology 'vNet9'"),
+        (&["vNet9"][..], 2, "unknown topology 'vNet9'"),
         (&["vNet1", "--chains", "2"], 2, "--chains is 2"),
         (&["vNet1", "--cpus", "S=8000"], 2, "S is given CPUs '8000'"),
         (

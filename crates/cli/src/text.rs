@@ -84,9 +84,49 @@ pub(crate) fn fold(text: &str, width: usize, indent: usize) -> String {
     lines.join("\n")
 }
 
+/// Folds the last column of a line like [`fold`]. It begins at `column`. The columns before it stay unchanged.
+pub(crate) fn fold_column(line: &str, width: usize, column: usize) -> String {
+    match line.char_indices().nth(column) {
+        Some((at, _)) => {
+            let (columns, sentence) = line.split_at(at);
+            let space = width.saturating_sub(column).max(column);
+            let folded = fold(sentence, space, 0).replace('\n', &format!("\n{:column$}", ""));
+            format!("{columns}{folded}")
+        }
+        None => line.to_owned(),
+    }
+}
+
+/// Prints lines whose last column begins at `column`, folded to the width of the terminal. Lines with a command (`-> COMMAND`) stay whole,
+/// so that it can be copied.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print_columns(text: &str, column: usize) -> Result<()> {
+    let width = terminal_columns().map_or(usize::MAX, usize::from);
+    print(folded_columns(text, width, column))
+}
+
+fn folded_columns(text: &str, width: usize, column: usize) -> String {
+    let line = |line: &str| match line.trim_start().starts_with("-> ") {
+        true => line.to_owned(),
+        false => fold_column(line, width, column),
+    };
+    let lines: Vec<String> = text.lines().map(line).collect();
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_column_is_folded_and_commands_stay_whole() {
+        let text = "a    one two three\nlong  one\n\n     -> one two three four";
+        let folded = "a    one two\n     three\nlong  one\n\n     -> one two three four";
+        assert_eq!(folded_columns(text, 13, 5), folded);
+        assert_eq!(folded_columns(text, usize::MAX, 5), text);
+    }
 
     #[test]
     fn text_is_folded_between_words() {

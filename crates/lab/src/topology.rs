@@ -40,7 +40,7 @@ pub use text::describe;
 pub enum TopologyError {
     /// A name that is not in the catalogue of fifteen topologies.
     #[error(
-        "there is no topology '{0}'; `quietwire lab list` shows those that there are, and a name that ends with .toml is a file with your own"
+        "unknown topology '{0}' (`quietwire lab list` lists the topologies; the path of a topology file ends with .toml)"
     )]
     Unknown(String),
     /// An invalid parameter or graph.

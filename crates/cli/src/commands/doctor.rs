@@ -9,7 +9,7 @@ use quietwire_base::search_path;
 use quietwire_host::doctor::{Check, State, examine, worst};
 
 use crate::exit::MissingPrerequisite;
-use crate::text::{fold, print, terminal_width};
+use crate::text::{fold_column, print, terminal_width};
 
 /// Check what quietwire needs on this machine, and show the command that remedies each problem. Changes nothing.
 #[derive(Debug, Args)]
@@ -55,25 +55,12 @@ fn list(checks: &[Check], width: usize) -> String {
             State::Missing => "MISSING",
         };
         let line = format!("{state:<8}{:<17}{}", check.name, check.found);
-        lines.push(fold_after(&line, width));
+        lines.push(fold_column(&line, width, INDENT));
         if let Some(remedy) = &check.remedy {
             lines.push(format!("{:INDENT$}-> {remedy}", ""));
         }
     }
     lines.join("\n")
-}
-
-/// Folds a line like [`fold`], but keeps the spaces of the columns.
-fn fold_after(line: &str, width: usize) -> String {
-    match line.char_indices().nth(INDENT) {
-        Some((at, _)) => {
-            let (columns, sentence) = line.split_at(at);
-            let space = width.saturating_sub(INDENT).max(INDENT);
-            let folded = fold(sentence, space, 0).replace('\n', &format!("\n{:INDENT$}", ""));
-            format!("{columns}{folded}")
-        }
-        None => line.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ const CASES: &[IsolationCase] = &[
     },
     IsolationCase {
         name: "rdt-cat",
-        about: "as isolated, and the forwarding CPUs have ways of the last-level cache to themselves",
+        about: "as isolated, with ways of the last-level cache for the forwarding CPUs alone",
         parts: &[
             IsolationPart::Pinned,
             IsolationPart::Isolated,

@@ -310,12 +310,12 @@ fn lacks_cache(machine: &Inventory) -> Option<String> {
     let caches = machine.rdt.caches.iter();
     let Some(cache) = caches.max_by_key(|cache| cache.level) else {
         let reason = without_resctrl(machine, "cat_");
-        return Some(format!("the cache cannot be shared out (CAT): {reason}"));
+        return Some(format!("the cache cannot be allocated (CAT): {reason}"));
     };
     let last = machine.caches.iter().map(|cache| cache.level).max();
     if last.is_some_and(|last| last > cache.level) {
         return Some(format!(
-            "the last-level cache cannot be shared out, only level {}",
+            "the last-level cache cannot be allocated, only level {}",
             cache.level
         ));
     }

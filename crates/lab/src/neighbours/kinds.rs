@@ -15,7 +15,7 @@ pub struct NeighbourKind {
 const KINDS: &[NeighbourKind] = &[
     NeighbourKind {
         name: "cpu",
-        about: "square roots: the execution units of a core and nothing else",
+        about: "square roots: only the execution units of a core",
         stressors: &["--cpu {count} --cpu-method sqrt"],
     },
     NeighbourKind {
@@ -48,7 +48,7 @@ const KINDS: &[NeighbourKind] = &[
     },
     NeighbourKind {
         name: "io",
-        about: "buffers written out again and again (sync(2))",
+        about: "repeated writes of all buffers to the disks (sync(2))",
         stressors: &["--io {count}"],
     },
     NeighbourKind {
@@ -58,7 +58,7 @@ const KINDS: &[NeighbourKind] = &[
     },
     NeighbourKind {
         name: "context-switches",
-        about: "two processes that hand a message to and fro",
+        about: "two processes that send messages to each other",
         stressors: &["--switch {count}"],
     },
     NeighbourKind {

@@ -13,7 +13,7 @@ use crate::unavailable::Unavailable;
 #[derive(Debug)]
 pub(super) struct OwnImage;
 
-const WHY: &str = "an image of your own is booted in a guest, and runs nowhere else";
+const WHY: &str = "an image of your own runs in a guest only";
 
 impl Forwarder for OwnImage {
     fn probe(&self) -> Result<String, Unavailable> {

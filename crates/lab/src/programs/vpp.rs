@@ -157,7 +157,7 @@ impl Forwarder for Vpp {
             if found.is_none() {
                 return Err(not_installed(
                     name,
-                    "Debian has no package of it; fd.io has",
+                    "fd.io has packages, Debian has none",
                 ));
             }
         }

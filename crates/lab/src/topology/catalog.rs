@@ -97,8 +97,8 @@ use Shape::{Switch, SwitchedVnfs, Vnf, VnfSwitchVnf};
 /// The catalogue.
 #[rustfmt::skip]
 pub const CATALOG: [CatalogEntry; 15] = [
-    CatalogEntry::one("vComp1-Host", "T - V - T", "a reference VNF on the host: the ceiling of ports and tester", Vnf, Host, Host),
-    CatalogEntry::one("vComp1-VM", "T - [V] - T", "the same VNF in a guest: the price of the guest", Vnf, Host, Guest),
+    CatalogEntry::one("vComp1-Host", "T - V - T", "a reference VNF on the host: the limit of ports and tester", Vnf, Host, Host),
+    CatalogEntry::one("vComp1-VM", "T - [V] - T", "the same VNF in a guest: the cost of the guest", Vnf, Host, Guest),
     CatalogEntry::one("vComp2-VM2VM", "T - [V] - S - [V] - T", "the switch between two guest ports", VnfSwitchVnf, Host, Guest),
     CatalogEntry::one("vComp3-PHY2VM", "T - S - [V] - S - T", "physical to guest and back", SwitchedVnfs, Host, Guest),
     CatalogEntry::one("vNet1", "T - S - T", "the switch on the host alone", Switch, Host, Guest),

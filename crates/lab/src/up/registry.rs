@@ -81,7 +81,7 @@ impl Claim {
             });
         }
         Err(LabError::Undo(format!(
-            "{} is removed again and again",
+            "{} is removed repeatedly",
             directory.display()
         )))
     }

@@ -16,7 +16,7 @@ use super::grouped;
 use crate::exit::Usage;
 use crate::input::{read_plan, read_request};
 use crate::output::{unwritable, write_file};
-use crate::text::print;
+use crate::text::{print, print_columns};
 
 /// Show processors, caches, memory, network controllers and cache and bandwidth allocation (resctrl).
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if args.json {
         print(serde_json::to_string_pretty(&machine)?)
     } else if args.svg.is_none() {
-        print(summary(&machine))
+        print_columns(&summary(&machine), WIDTH)
     } else {
         Ok(())
     }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::chosen::TopologyArgs;
 use crate::output::write_file;
-use crate::text::{fold, print, terminal_width};
+use crate::text::{fold, print, print_columns, terminal_width};
 
 /// List the fifteen named topologies, switches, kinds of neighbours, isolation cases, and running labs.
 #[derive(Debug, Args)]
@@ -81,39 +81,29 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
         });
         return print(serde_json::to_string_pretty(&reported)?);
     }
-    let widest = |of: fn(&quietwire_lab::topology::CatalogEntry) -> &'static str| {
-        CATALOG
-            .iter()
-            .map(|topology| of(topology).chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let (names, paths) = (
-        widest(|topology| topology.name),
-        widest(|topology| topology.path),
-    );
-    for topology in CATALOG {
-        let (name, path, about) = (topology.name, topology.path, topology.about);
-        print(format!("{name:names$}  {path:paths$}  {about}"))?;
-    }
+    let paths = CATALOG.iter().map(|topology| topology.path.chars().count());
+    let paths = paths.max().unwrap_or(0);
+    print_list(CATALOG.iter().map(|topology| {
+        let text = format!("{:paths$}  {}", topology.path, topology.about);
+        (topology.name, text)
+    }))?;
     print("\nT tester, S switch, V VNF, [..] guest; n is set by --chains, … by --length\n")?;
-    for (program, version) in programs()? {
-        let reported = version.unwrap_or_else(|why| why.to_string());
-        print(format!("{:15}  {reported}", program.name()))?;
-    }
+    print_list(programs()?.into_iter().map(|(program, version)| {
+        let text = version.unwrap_or_else(|why| why.to_string());
+        (program.name(), text)
+    }))?;
     print("\nneighbours, for [neighbours] of a study:\n")?;
-    for kind in neighbour_kinds() {
-        print(format!("{:16}  {}", kind.name, kind.about))?;
-    }
+    let kinds = neighbour_kinds().iter();
+    print_list(kinds.map(|kind| (kind.name, kind.about.to_owned())))?;
     print("\nisolation, for a [[case]] of a study:\n")?;
     let machine = Inventory::read(Path::new("/"));
-    for case in isolation_cases() {
-        let reported = case.unavailable(&machine, None).map_or_else(
+    print_list(isolation_cases().iter().map(|case| {
+        let text = case.unavailable(&machine, None).map_or_else(
             || case.about.to_owned(),
             |why| format!("unavailable on this machine: {why}"),
         );
-        print(format!("{:16}  {reported}", case.name))?;
-    }
+        (case.name, text)
+    }))?;
     let (up, left_over) = labs(args)?;
     for lab in up {
         let topology = lab
@@ -128,6 +118,17 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// Prints names and texts in two columns.
+fn print_list(rows: impl Iterator<Item = (&'static str, String)>) -> Result<()> {
+    let rows: Vec<(&str, String)> = rows.collect();
+    let names = rows.iter().map(|(name, _)| name.chars().count());
+    let names = names.max().unwrap_or(0);
+    let lines = rows
+        .iter()
+        .map(|(name, text)| format!("{name:names$}  {text}\n"));
+    print_columns(&lines.collect::<String>(), names + 2)
 }
 
 type Availability = (Program, Result<String, Unavailable>);

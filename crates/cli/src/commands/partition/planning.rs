@@ -14,7 +14,7 @@ use crate::commands::host::open;
 use crate::exit::Usage;
 use crate::input::{read_plan, read_request};
 use crate::output::write_file;
-use crate::text::print;
+use crate::text::{print, print_columns};
 
 /// Machine and partition request of a plan.
 #[derive(Debug, Args)]
@@ -92,7 +92,8 @@ pub(super) fn run(args: &PlanningArgs) -> Result<()> {
     if args.json {
         return print(serde_json::to_string_pretty(&plan)?);
     }
-    print(describe_plan(&plan) + &describe_cards(&plan, &machine))
+    let text = describe_plan(&plan) + &describe_cards(&plan, &machine);
+    print_columns(&text, WIDTH + 1)
 }
 
 pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
