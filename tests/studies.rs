@@ -428,7 +428,7 @@ fn what_a_machine_lacks_for_a_case_is_reported_and_the_others_are_run() {
     );
     assert!(why("functions").contains("SR-IOV") || why("functions").contains("virtual functions"));
     assert!(
-        why("image").contains("no-kernel is no file"),
+        why("image").contains("no-kernel is not a file"),
         "{left_out:?}"
     );
     let observed = case(&reported["summary"], "firewall");

@@ -234,7 +234,7 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
         (
             "Network",
             range(json!({ "subnet": "10.0.0.0/33" })),
-            "subnet is no prefix",
+            "subnet is not a prefix",
         ),
         (
             "Network",

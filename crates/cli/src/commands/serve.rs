@@ -37,7 +37,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     if !args.directory.is_dir() {
         bail!(Usage(format!(
-            "{}: is no directory (give the directory with the stores)",
+            "{}: is not a directory (give the directory with the stores)",
             args.directory.display()
         )));
     }

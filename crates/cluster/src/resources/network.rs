@@ -52,7 +52,7 @@ pub struct NetworkSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    { "rule": "isCIDR(self.subnet)", "message": "subnet is no prefix like 10.66.0.0/24 or fd00:66::/64" },
+    { "rule": "isCIDR(self.subnet)", "message": "subnet is not a prefix like 10.66.0.0/24 or fd00:66::/64" },
     { "rule": "!isCIDR(self.subnet) || cidr(self.subnet) == cidr(self.subnet).masked()", "message": "subnet has bits beyond its prefix length" },
     { "rule": "!isCIDR(self.subnet) || !has(self.first) || (isIP(self.first) && cidr(self.subnet).containsIP(self.first))", "message": "first is not in subnet" },
     { "rule": "!isCIDR(self.subnet) || !has(self.last) || (isIP(self.last) && cidr(self.subnet).containsIP(self.last))", "message": "last is not in subnet" },

@@ -130,7 +130,7 @@ fn configure_device(
 ) -> Result<Option<ConfiguredFunction>, Problem> {
     let Some(function) = pci::virtual_function(root, address) else {
         return Err(Problem::NoFunction(
-            "is no virtual function, but mac, vlan, trust, spoof-check and max-tx-rate are settings of one (create functions with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`, or remove the options)"
+            "is not a virtual function, but mac, vlan, trust, spoof-check and max-tx-rate are settings of one (create functions with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`, or remove the options)"
                 .to_owned(),
         ));
     };

@@ -45,7 +45,7 @@ impl Interrupts {
         if !is_eventfd(file.as_fd())? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the descriptor is no eventfd",
+                "the descriptor is not an eventfd",
             ));
         }
         self.watch(file)

@@ -42,7 +42,7 @@ impl Image {
         for (what, path) in [("kernel", kernel), ("initramfs", initramfs)] {
             if !path.is_file() {
                 return Err(LabError::GuestSpec(format!(
-                    "the guest's {what} {} is no file",
+                    "the guest's {what} {} is not a file",
                     path.display()
                 )));
             }

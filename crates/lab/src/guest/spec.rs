@@ -200,7 +200,7 @@ impl GuestSpec {
             PortBackend::Card { address } if is_pci_address(address) => {}
             PortBackend::Card { address } => {
                 return bad(format!(
-                    "'{address}' is no address of a PCI device, which is like 0000:17:00.0"
+                    "'{address}' is not an address of a PCI device, which is like 0000:17:00.0"
                 ));
             }
         }
@@ -272,7 +272,7 @@ fn check_interface(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "'{name}' is no name of an interface; take up to 15 letters, digits, '-', '_' and '.'"
+        "'{name}' is not a name of an interface; take up to 15 letters, digits, '-', '_' and '.'"
     ))
 }
 
@@ -280,7 +280,7 @@ fn check_interface(name: &str) -> Result<(), String> {
 pub(crate) fn check_socket_path(path: &Path) -> Result<(), String> {
     if !path.is_absolute() {
         return Err(format!(
-            "the socket '{}' is no absolute path",
+            "the socket '{}' is not an absolute path",
             path.display()
         ));
     }
@@ -405,13 +405,13 @@ pub(crate) mod tests {
             ("two ports have the interface p0", |spec| {
                 spec.ports = vec![tap("p0", 1), tap("p0", 2)];
             }),
-            ("'a,b' is no name of an interface", |spec| {
+            ("'a,b' is not a name of an interface", |spec| {
                 spec.ports[0] = tap("a,b", 1);
             }),
             ("two ports have the network card 0000:17:02.0", |spec| {
                 spec.ports = vec![card("0000:17:02.0", 1), card("0000:17:02.0", 2)];
             }),
-            ("'17:02.0,x' is no address", |spec| {
+            ("'17:02.0,x' is not an address", |spec| {
                 spec.ports[0] = card("17:02.0,x", 1);
             }),
             ("queues", |spec| spec.ports[0].queues = 0),

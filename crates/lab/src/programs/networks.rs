@@ -80,7 +80,7 @@ pub(super) fn drawn(
 pub(super) fn routing(encapsulation: Encapsulation, destinations: u32) -> Result<Routing, String> {
     let mut routing = Routing::default();
     for (port, side) in sides(encapsulation).iter().enumerate() {
-        let wrong = |what: &str| format!("{what} is no address");
+        let wrong = |what: &str| format!("{what} is not an address");
         let own = side.own.parse().map_err(|_| wrong(side.own))?;
         let tester = side.tester.parse().map_err(|_| wrong(side.tester))?;
         routing.addresses.insert(port, vec![own]);

@@ -257,7 +257,7 @@ pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     for (index, card) in cards.iter().enumerate() {
         if !is_pci_address(card) {
             return Err(format!(
-                "'{card}' is no address of a PCI device, which is like 0000:17:00.0"
+                "'{card}' is not an address of a PCI device, which is like 0000:17:00.0"
             ));
         }
         if cards[..index].contains(card) {

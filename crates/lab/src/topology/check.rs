@@ -23,7 +23,7 @@ impl Graph {
         let name = &element.name;
         if !is_name(name) {
             return Err(format!(
-                "'{name}' is no name for an element; take up to 16 letters, digits, '-' and '.'"
+                "'{name}' is not a name for an element; take up to 16 letters, digits, '-' and '.'"
             ));
         }
         if self.elements[..index]

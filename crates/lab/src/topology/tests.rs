@@ -293,7 +293,7 @@ fn parameters_that_make_no_sense_are_reported() {
                 ports: vec!["eth0".to_owned(), "eth1".to_owned()],
                 ..usual.clone()
             },
-            "'eth0' is no address",
+            "'eth0' is not an address",
         ),
         (
             "vNet1",
@@ -600,7 +600,7 @@ fn faults_of_a_file_are_reported_with_line_and_key() {
         (
             "link = \"vhost-user\"",
             "ports = [\"a\", \"b\"]",
-            "own.toml:27:9: chain[1].ports: 'a' is no address",
+            "own.toml:27:9: chain[1].ports: 'a' is not an address",
         ),
         (
             "name = \"two-tenants\"",

@@ -82,7 +82,7 @@ fn hash(options: &BisectOptions, name: &str) -> Result<String, BisectError> {
     match git(&options.repository, &words) {
         Ok(hash) => Ok(hash.trim().to_owned()),
         Err(BisectError::Failed(_)) => Err(BisectError::BadInput(format!(
-            "'{name}' is no commit of the repository {} (use GOOD..BAD, or --repository)",
+            "'{name}' is not a commit of the repository {} (use GOOD..BAD, or --repository)",
             options.repository.display()
         ))),
         Err(error) => Err(error),
@@ -96,7 +96,7 @@ pub(super) fn commits(options: &BisectOptions) -> Result<Vec<BisectCommit>, Bise
     let is_ancestor = git(&options.repository, &ancestry).is_ok();
     if !is_ancestor || good == bad {
         return Err(BisectError::BadInput(format!(
-            "{} is no ancestor of {} (name the older, good commit first)",
+            "{} is not an ancestor of {} (name the older, good commit first)",
             options.good, options.bad
         )));
     }

@@ -83,7 +83,7 @@ fn lacks_image(device: &Device) -> Option<String> {
     let image = device.image.as_ref()?;
     let mut files = [&image.kernel, &image.initramfs].into_iter();
     let missing = files.find(|file| !file.is_file())?;
-    Some(format!("its image: {} is no file", missing.display()))
+    Some(format!("its image: {} is not a file", missing.display()))
 }
 
 /// Returns the reason why the tester cannot use its network cards.

@@ -31,7 +31,7 @@ pub struct PrefixPair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixPairError {
     /// A prefix has no bits, or too many.
-    #[error("{0} is no prefix that can be translated (use a length from 1 to {PREFIX_MAX})")]
+    #[error("{0} is not a prefix that can be translated (use a length from 1 to {PREFIX_MAX})")]
     Length(Ipv6Net),
     /// Both prefixes are the same.
     #[error("{0} and {1} are the same prefix, and would not change")]

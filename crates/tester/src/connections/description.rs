@@ -672,7 +672,7 @@ interval-ms = 20.0
         for (text, expected) in [
             (
                 "[connections.nat]\npool = [\"1.2.3.4/40\"]\n".to_owned(),
-                "'1.2.3.4/40' is no address",
+                "'1.2.3.4/40' is not an address",
             ),
             (
                 "[connections.nat]\npool = [\"1.2.3.4\"]\nports = [0, 5]\n".to_owned(),

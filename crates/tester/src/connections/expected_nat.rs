@@ -84,7 +84,7 @@ impl FromStr for PoolRange {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || {
             format!(
-                "'{text}' is no address, FIRST-LAST or ADDRESS/LENGTH (write 203.0.113.0/28, for example)"
+                "'{text}' is not an address, FIRST-LAST or ADDRESS/LENGTH (write 203.0.113.0/28, for example)"
             )
         };
         let address = |text: &str| text.parse::<IpAddr>().map_err(|_| wrong());
@@ -186,7 +186,7 @@ fn parse_ports(text: &str) -> Result<[u16; 2], String> {
     let ports = text
         .split_once('-')
         .and_then(|(first, last)| Some([first.parse().ok()?, last.parse().ok()?]));
-    ports.ok_or_else(|| format!("'{text}' are no ports (write ports=1024-65535, for example)"))
+    ports.ok_or_else(|| format!("'{text}' are not ports (write ports=1024-65535, for example)"))
 }
 
 impl ExpectedNat {

@@ -357,7 +357,7 @@ fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
     let histogram = read_histogram(text).map_err(unreadable)?;
     if min > max || max > VALUE_MAX {
         return Err(unreadable(format!(
-            "its ends, {min} and {max} ns, are no range up to {VALUE_MAX} ns"
+            "its ends, {min} and {max} ns, are not a range up to {VALUE_MAX} ns"
         )));
     }
     let mut counts = histogram.iter_recorded().map(|step| step.count_at_value());

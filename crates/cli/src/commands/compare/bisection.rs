@@ -58,7 +58,7 @@ impl BisectArgs {
         let (good, bad) = range.split_once("..").unwrap_or_default();
         if good.is_empty() || bad.is_empty() || bad.starts_with('.') {
             bail!(Usage(format!(
-                "--bisect: '{range}' is no range (give two commits as GOOD..BAD)"
+                "--bisect: '{range}' is not a range (give two commits as GOOD..BAD)"
             )));
         }
         let options = BisectOptions {

@@ -205,7 +205,7 @@ impl Server {
 fn request_of(line: &[u8]) -> Result<AgentRequest, (u64, String)> {
     // The number is parsed first: a request of another version may have unknown parts.
     let value: Value = serde_json::from_slice(line)
-        .map_err(|error| (0, format!("'{}' is no question: {error}", excerpt(line))))?;
+        .map_err(|error| (0, format!("'{}' is not a question: {error}", excerpt(line))))?;
     let id = value["id"].as_u64().unwrap_or(0);
     if value["ask"] == "hello" {
         return Ok(AgentRequest {

@@ -55,7 +55,7 @@ impl FromStr for PrefixTranslationSetting {
             .and_then(|(inside, outside)| Some((inside.parse().ok()?, outside.parse().ok()?)));
         let (inside, outside) = prefixes.ok_or_else(|| {
             format!(
-                "'{text}' are no two IPv6 prefixes (example: fd01:203:405::/48,2001:db8:1::/48)"
+                "'{text}' are not two IPv6 prefixes (example: fd01:203:405::/48,2001:db8:1::/48)"
             )
         })?;
         Ok(Self { inside, outside })

@@ -211,7 +211,7 @@ impl Wide {
             (Self::DestinationMac, Element::Mac(mac)) => {
                 vec![Condition::DestinationMac(OrSet::Value(mac))]
             }
-            _ => return Err(format!("'{element}' is no value of this field")),
+            _ => return Err(format!("'{element}' is not a value of this field")),
         };
         Ok(conditions)
     }

@@ -356,7 +356,7 @@ impl<'line> Options<'line> {
                 _ => with_mask_length(one).parse()?,
             };
             if is_port != (element.kind() == SetType::InetService) {
-                return Err(format!("'{one}' is no value of this option"));
+                return Err(format!("'{one}' is not a value of this option"));
             }
             elements.push(element);
         }
