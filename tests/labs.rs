@@ -648,13 +648,13 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
             "choose the encapsulation ipv4 or ipv6",
         ),
         (&["vNet1", "--name", "../x"], 2, "is not a valid lab name"),
-        (&["vNet1", "--rules", file], 2, "there is no firewall"),
+        (&["vNet1", "--rules", file], 2, "the topology has no firewall"),
         (
             &["vNet3", "--vnf", "firewall", "--rules", file],
             2,
             "refuse",
         ),
-        (&["vNet3", "--vnf", "own-image"], 2, "wants an image"),
+        (&["vNet3", "--vnf", "own-image"], 2, "requires a kernel and an initramfs"),
         (
             &["vNet3", "--image", "/nowhere/k,/nowhere/i"],
             2,
@@ -674,7 +674,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
                 "ffff:ff:1f.6,ffff:ff:1f.7",
             ],
             2,
-            "takes no cards",
+            "supports no network cards",
         ),
     ] {
         let output = labs.run("up", words);

@@ -343,7 +343,7 @@ fn an_image_of_ones_own_that_never_says_that_it_forwards_is_reported() {
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        printed.contains("has not said 'quietwire: forwarding'"),
+        printed.contains("has not printed 'quietwire: forwarding'"),
         "{printed}"
     );
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");

@@ -249,7 +249,7 @@ impl<R: Read> ConnectionFileReader<R> {
             return Err(ConnectionFileError::Damaged("connections are missing"));
         }
         if self.input.read(&mut [0])? != 0 {
-            return Err(ConnectionFileError::Damaged("it goes on behind its end"));
+            return Err(ConnectionFileError::Damaged("it continues behind its end"));
         }
         self.has_ended = true;
         Ok(())

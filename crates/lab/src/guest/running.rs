@@ -303,7 +303,7 @@ impl Guest {
         });
         found.unwrap_or_else(|| {
             Err(self.failed(format!(
-                "did not come up in {} s: its image has not said '{FORWARDING}' on its first serial port",
+                "did not come up in {} s: its image has not printed '{FORWARDING}' on its first serial port",
                 spec.ready_timeout.as_secs_f64()
             )))
         })

@@ -80,12 +80,12 @@ impl Parameters {
         let has = |is: fn(&Element) -> bool| graph.elements.iter().any(is);
         if self.rules.is_some() && !has(|element| element.rules.is_some()) {
             return Err(TopologyError::Wrong(
-                "--rules: there is no firewall; choose one with --vnf firewall".to_owned(),
+                "--rules: the topology has no firewall (choose one with --vnf firewall)".to_owned(),
             ));
         }
         if self.image.is_some() && !has(|element| element.image.is_some()) {
             return Err(TopologyError::Wrong(
-                "--image: there is no VNF in a guest; choose a topology with one".to_owned(),
+                "--image: the topology has no VNF in a guest (choose another topology)".to_owned(),
             ));
         }
         Ok(())

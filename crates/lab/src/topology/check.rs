@@ -23,20 +23,18 @@ impl Graph {
         let name = &element.name;
         if !is_name(name) {
             return Err(format!(
-                "'{name}' is not a name for an element; take up to 16 letters, digits, '-' and '.'"
+                "'{name}' is not a name for an element (use up to 16 letters, digits, '-' and '.')"
             ));
         }
         if self.elements[..index]
             .iter()
             .any(|other| other.name == *name)
         {
-            return Err(format!(
-                "there are two elements '{name}'; each has its own name"
-            ));
+            return Err(duplicate(name));
         }
         if !element.program.suits(element.role) {
             return Err(format!(
-                "{} cannot be a {}; {}",
+                "{} cannot be a {} ({})",
                 element.program,
                 element.role,
                 choices(element.role)
@@ -205,7 +203,7 @@ fn check_parts(element: &Element) -> Result<(), String> {
     }
     if element.image.is_none() && *program == Program::OwnImage {
         return Err(format!(
-            "{name}: own-image wants an image, its kernel and its initramfs (--image KERNEL,INITRD)"
+            "{name}: own-image requires a kernel and an initramfs (--image KERNEL,INITRD)"
         ));
     }
     Ok(())
@@ -225,7 +223,12 @@ fn choices(role: Role) -> String {
         .filter(|program| program.suits(role))
         .map(|program| program.name())
         .collect();
-    format!("there are {}", names.join(", "))
+    format!("available: {}", names.join(", "))
+}
+
+/// Returns the message about a second element of this name.
+pub(super) fn duplicate(name: &str) -> String {
+    format!("two elements have the name '{name}' (give each element its own name)")
 }
 
 fn is_name(name: &str) -> bool {

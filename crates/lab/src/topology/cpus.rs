@@ -89,7 +89,9 @@ pub fn assign(
         }
     }
     if online.is_empty() {
-        return Err(TopologyError::Wrong("there is no CPU to give".to_owned()));
+        return Err(TopologyError::Wrong(
+            "no CPU is available for the elements".to_owned(),
+        ));
     }
     Ok(dealt(graph, online, &request))
 }

@@ -8,6 +8,7 @@ use quietwire_host::CpuList;
 use serde::Deserialize;
 
 use super::build::{CHAINS_MAX, check_addresses, laid, tester};
+use super::check::duplicate;
 use super::graph::{Element, Graph, OwnImage, Part, Path, TESTER};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
@@ -115,14 +116,14 @@ impl File {
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
             return Err(fault(
                 &[At::Key("name")],
-                "takes up to 32 letters, digits, '-', '_' and '.'".to_owned(),
+                "use up to 32 letters, digits, '-', '_' and '.'".to_owned(),
             ));
         }
         if self.chains.is_empty() || self.chains.len() > CHAINS_MAX as usize {
             return Err(fault(
                 &[At::Key("chain")],
                 format!(
-                    "1 to {CHAINS_MAX} chains are wanted, and there are {}",
+                    "{} chains are out of range (allowed: 1 to {CHAINS_MAX})",
                     self.chains.len()
                 ),
             ));
@@ -161,8 +162,7 @@ impl File {
                 .iter()
                 .any(|other| other.name == *name)
             {
-                let message = format!("there are two elements '{name}'; each has its own name");
-                return Err(fault(&named(index), message));
+                return Err(fault(&named(index), duplicate(name)));
             }
         }
         let second =
@@ -171,9 +171,7 @@ impl File {
             None => Ok(()),
             Some(index) => Err(fault(
                 &named(index),
-                format!(
-                    "the tester is there already, by the name {TESTER}; leave this element out"
-                ),
+                format!("the topology already has the tester, {TESTER} (remove this element)"),
             )),
         }
     }
@@ -195,10 +193,7 @@ impl File {
                         At::Key("path"),
                         At::Index(hop),
                     ],
-                    format!(
-                        "there is no element '{name}'; there are {}",
-                        names.join(", ")
-                    ),
+                    format!("unknown element '{name}' (elements: {})", names.join(", ")),
                 )
             })?);
         }

@@ -490,7 +490,7 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
                 rules,
                 ..Parameters::default()
             },
-            "there is no firewall",
+            "the topology has no firewall",
         ),
         (
             "vNet1",
@@ -500,7 +500,7 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
             },
             "no VNF in a guest",
         ),
-        ("vNet3", own.clone(), "own-image wants an image"),
+        ("vNet3", own.clone(), "own-image requires a kernel"),
         (
             "vNet3",
             Parameters {
@@ -560,7 +560,7 @@ fn faults_of_a_file_are_reported_with_line_and_key() {
         (
             "name = \"S\"",
             "name = \"T\"",
-            "own.toml:5:8: element[0].name: the tester is there already",
+            "own.toml:5:8: element[0].name: the topology already has the tester",
         ),
         (
             "\"ovs-dpdk\"",
@@ -575,12 +575,12 @@ fn faults_of_a_file_are_reported_with_line_and_key() {
         (
             "name = \"left\"",
             "name = \"S\"",
-            "own.toml:11:8: element[1].name: there are two elements 'S'",
+            "own.toml:11:8: element[1].name: two elements have the name 'S'",
         ),
         (
             "[\"T\", \"S\", \"left\", \"S\", \"T\"]",
             "[\"T\", \"S\", \"middle\", \"S\", \"T\"]",
-            "own.toml:23:19: chain[0].path[2]: there is no element 'middle'; there are T, S, left, right",
+            "own.toml:23:19: chain[0].path[2]: unknown element 'middle' (elements: T, S, left, right)",
         ),
         (
             "[\"T\", \"S\", \"left\", \"S\", \"T\"]",
@@ -605,7 +605,7 @@ fn faults_of_a_file_are_reported_with_line_and_key() {
         (
             "name = \"two-tenants\"",
             "name = \"two/tenants\"",
-            "own.toml:1:8: name: takes up to 32",
+            "own.toml:1:8: name: use up to 32",
         ),
     ] {
         assert!(OWN.contains(from), "{from}");

@@ -54,10 +54,10 @@ fn can_have(element: &Element, address: &str) -> Result<(), LabError> {
     let reason = if element.place == ElementPlace::Guest {
         "the kernel of the guests' image has no drivers of cards"
     } else {
-        "takes no cards by their addresses here"
+        "supports no network cards by address"
     };
     Err(LabError::Topology(format!(
-        "{name}: its network card {address}: {program}: {reason}; choose a program of DPDK, such as quietwire"
+        "{name}: its network card {address}: {program}: {reason} (choose a DPDK program, such as quietwire)"
     )))
 }
 
@@ -128,7 +128,7 @@ mod tests {
                 "vNet1",
                 &kernel,
                 Fault::BadInput,
-                "S: its network card 0000:17:00.0: linux-bridge: takes no cards",
+                "S: its network card 0000:17:00.0: linux-bridge: supports no network cards",
             ),
             (
                 ready.path(),

@@ -239,7 +239,7 @@ pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabE
             "no lab is up (start one with `quietwire lab up NAME`)".to_owned(),
         )),
         (None, Some(name)) => Err(LabError::Topology(format!(
-            "no lab '{name}' is up; there are {}",
+            "no lab '{name}' is up (running labs: {})",
             names.join(", ")
         ))),
         (None, None) => Err(LabError::Topology(format!(

@@ -321,7 +321,7 @@ mod tests {
         assert!(refused(&ask("\"counters\"")).contains("start one first"));
         assert!(refused(&ask("\"stop\"")).contains("start one first"));
         let start = r#"{"start":{"kind":"cross-connect","queues":1,"frame-size-max":1518}}"#;
-        assert!(refused(&ask(start)).contains("wants ports in pairs"));
+        assert!(refused(&ask(start)).contains("requires ports in pairs"));
         let jitter = r#"{"jitter":{"cpus":"0","duration_ms":999999}}"#;
         assert!(refused(&ask(jitter)).contains("at most"));
         let run = r#"{"run":{"command":["/no/such"],"deadline_ms":5}}"#;

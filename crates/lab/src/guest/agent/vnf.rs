@@ -25,13 +25,13 @@ impl Machine {
         );
         if self.ports.is_empty() || are_pairs && !self.ports.len().is_multiple_of(2) {
             return Err(format!(
-                "this network function wants ports{}, and the guest has {}",
+                "this network function requires ports{}, but the guest has {}",
                 if are_pairs { " in pairs" } else { "" },
                 self.ports.len()
             ));
         }
         if vnf.queues == 0 {
-            return Err("queues: 0; a port has one at least".to_owned());
+            return Err("queues: 0 is out of range (use at least 1)".to_owned());
         }
         let cpus = Cpus::of(&self.cpus, vnf.forwarding_cpus.as_ref())?;
         let directory = Path::new(DIRECTORY);
