@@ -38,9 +38,9 @@ pub use pod_resources::{PodCpus, PodResourcesError, pod_cpus};
 /// Time for a reply of the pod-resources service.
 const REPLY: Duration = Duration::from_secs(5);
 
-/// Places of kubelet's files and sockets.
+/// Paths of the files and sockets of kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct KubeletPaths {
     /// Configuration file (`--config`).
     pub configuration: PathBuf,
     /// State file of the CPU manager, in kubelet's root directory.
@@ -51,7 +51,7 @@ pub struct Places {
     pub device_plugins: PathBuf,
 }
 
-impl Default for Places {
+impl Default for KubeletPaths {
     fn default() -> Self {
         let root = PathBuf::from("/var/lib/kubelet");
         Self {
@@ -79,7 +79,7 @@ impl Kubelet {
     ///
     /// # Errors
     /// [`KubeletFileError`]: a file cannot be read or parsed.
-    pub fn read(places: &Places, pods: &[PodCpus]) -> Result<Self, KubeletFileError> {
+    pub fn read(places: &KubeletPaths, pods: &[PodCpus]) -> Result<Self, KubeletFileError> {
         let configuration = Configuration::read(&places.configuration)?;
         let cpu_state = CpuManagerState::read(&places.cpu_state)?;
         let claims = claims(cpu_state.as_ref(), pods);
@@ -94,7 +94,7 @@ impl Kubelet {
     ///
     /// # Errors
     /// The problem: a file cannot be read or parsed.
-    pub async fn observe(places: &Places) -> Result<Self, String> {
+    pub async fn observe(places: &KubeletPaths) -> Result<Self, String> {
         let pods = match pod_cpus(&places.pod_resources, REPLY).await {
             Ok(pods) => pods,
             Err(error) => {

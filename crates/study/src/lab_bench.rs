@@ -50,7 +50,7 @@ use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use crate::unmanaged::UnmanagedDevice;
 use demand::{frame_size_max, memory_mib, neighbours};
-use snapshot::{DeviceSnapshot, LabDevice, Meanwhile, activity};
+use snapshot::{DeviceSnapshot, LabDevice, TrialSamples, activity};
 
 pub use elements::ElementActivity;
 pub use error::LabBenchError;
@@ -244,7 +244,7 @@ impl LabBench {
         // A restart changes the process.
         let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
         lab.check()?;
-        let meanwhile = Meanwhile::default();
+        let meanwhile = TrialSamples::default();
         let activity = activity(lab, (&before, &after), at_work, meanwhile)?;
         Ok(ActionOutcome {
             observation,
@@ -267,7 +267,7 @@ impl LabBench {
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let counters = before.count_events().ok();
         let mut result = self.place.enter(|| tester.run(trial))??;
-        let meanwhile = Meanwhile {
+        let meanwhile = TrialSamples {
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
             system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
         };

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run as run_agent};
 use quietwire_cluster::devices::DevicesConfig;
-use quietwire_cluster::kubelet::Places;
+use quietwire_cluster::kubelet::KubeletPaths;
 use quietwire_cluster::networks::{ControllerOptions, run as run_controller};
 use quietwire_cluster::resources;
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
@@ -102,11 +102,11 @@ fn agent(args: &AgentArgs) -> Result<()> {
         kubeconfig: args.kubeconfig.clone(),
         root: PathBuf::from("/"),
         control_socket: args.control_socket.clone(),
-        places: Places {
+        places: KubeletPaths {
             configuration: args.kubelet_config.clone(),
             cpu_state: args.kubelet_root.join("cpu_manager_state"),
             pod_resources: args.kubelet_root.join("pod-resources/kubelet.sock"),
-            ..Places::default()
+            ..KubeletPaths::default()
         },
         devices,
         exports: Exports {

@@ -24,7 +24,7 @@ use super::chosen_tester::ChosenTester;
 use crate::exit::{CheckFailed, MissingPrerequisite, stop_on_signals};
 use crate::output::{check_place, make_directory, make_parent, write_file};
 use crate::text::{fold, print, say, terminal_columns};
-use check::Wanted;
+use check::RunRequest;
 use exports::ExportArgs;
 use progress::ProgressView;
 use verdicts::VerdictArgs;
@@ -168,7 +168,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     if args.tester.is_none() && !args.dry_run {
         crate::exit::require_root("running a study in a lab")?;
     }
-    let wanted = Wanted {
+    let wanted = RunRequest {
         store: args.store.as_ref(),
         html: args.html.as_ref(),
         resume: args.resume,

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
 use super::pool::{Pool, PoolError};
-use super::protocol::{Given, Holder, NetworkName, Request};
+use super::protocol::{AssignedAddresses, Holder, NetworkName, Request};
 use crate::follow::bounded;
 use crate::hash::hash;
 use crate::resources::{Address, AddressSpec, Network};
@@ -120,7 +120,7 @@ impl Book {
     ///
     /// # Errors
     /// [`BookError`].
-    pub(super) async fn answer(&self, request: &Request) -> Result<Given, BookError> {
+    pub(super) async fn answer(&self, request: &Request) -> Result<AssignedAddresses, BookError> {
         match request {
             Request::Add {
                 network,
@@ -146,7 +146,7 @@ impl Book {
                 self.pool(network).await?;
             }
         }
-        Ok(Given::default())
+        Ok(AssignedAddresses::default())
     }
 
     /// Returns ranges and reservations of a network (verb `get` of `networks`).
@@ -171,7 +171,7 @@ impl Book {
         network: &NetworkName,
         holder: &Holder,
         requested: &[IpAddr],
-    ) -> Result<Given, BookError> {
+    ) -> Result<AssignedAddresses, BookError> {
         if holder.namespace != network.namespace {
             return Err(BookError::Namespace {
                 network: network.clone(),
@@ -200,9 +200,9 @@ impl Book {
         let mut taken: BTreeSet<IpAddr> = present.iter().filter_map(address_of).collect();
         let own = of_holder(network, holder);
         let mut made = Vec::new();
-        let mut given = Given {
+        let mut given = AssignedAddresses {
             mac: pool.mac(&holder.pod).map(str::to_owned),
-            ..Given::default()
+            ..AssignedAddresses::default()
         };
         for required in required {
             let kept = present.iter().find(|it| {

@@ -111,7 +111,7 @@ pub(crate) enum Request {
 /// Addresses of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct Given {
+pub(crate) struct AssignedAddresses {
     /// Addresses with the length of their prefix, and their gateways.
     pub(crate) ips: Vec<(IpNet, Option<IpAddr>)>,
     /// Reserved MAC address.
@@ -122,7 +122,7 @@ pub(crate) struct Given {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reply {
-    Given(Given),
+    Given(AssignedAddresses),
     Refused { is_temporary: bool, message: String },
 }
 
@@ -161,7 +161,7 @@ impl AskError {
 ///
 /// # Errors
 /// [`AskError`].
-pub(crate) fn ask(socket: &Path, request: &Request) -> Result<Given, AskError> {
+pub(crate) fn ask(socket: &Path, request: &Request) -> Result<AssignedAddresses, AskError> {
     let reply = exchange(socket, request).map_err(|cause| AskError::Unreachable {
         socket: socket.to_owned(),
         cause,

@@ -14,7 +14,7 @@ use quietwire_base::wait_until;
 use serde_json::{Value, json};
 
 use super::book::BookError;
-use super::protocol::Given;
+use super::protocol::AssignedAddresses;
 use super::*;
 use crate::runtime;
 use crate::simulated::Simulated;
@@ -76,7 +76,7 @@ fn book(server: &Simulated, node: &str) -> Book {
     Book::new(server.client(), node.to_owned())
 }
 
-fn addresses(given: &Given) -> Vec<String> {
+fn addresses(given: &AssignedAddresses) -> Vec<String> {
     given.ips.iter().map(|(net, _)| net.to_string()).collect()
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::follow::bounded;
-use crate::kubelet::{Kubelet, Places};
+use crate::kubelet::{Kubelet, KubeletPaths};
 
 /// Interval at which kubelet is read.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -230,7 +230,7 @@ impl Exporter {
 pub(super) async fn serve(
     mut exporter: Exporter,
     root: PathBuf,
-    places: Places,
+    places: KubeletPaths,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut inventory: Option<(Inventory, Instant)> = None;

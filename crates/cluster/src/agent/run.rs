@@ -18,11 +18,11 @@ use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain};
-use super::switch::{Made, Running, bring};
+use super::switch::{OwnObjects, Running, bring};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
 use crate::devices::{self, DevicesConfig};
-use crate::kubelet::{Kubelet, Places};
+use crate::kubelet::{Kubelet, KubeletPaths};
 use crate::resources::{
     DataPlane, DataPlaneSpec, NodePartition, NodeStatus, Phase, RejectedChange, SwitchStatus, now,
 };
@@ -50,7 +50,7 @@ pub struct AgentOptions {
     /// Control socket of the switch.
     pub control_socket: PathBuf,
     /// Files and sockets of kubelet.
-    pub places: Places,
+    pub places: KubeletPaths,
     /// Resources of the device plugin. `None`: no device plugin.
     pub devices: Option<DevicesConfig>,
     /// Objects for schedulers and Node Feature Discovery.
@@ -110,7 +110,7 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
 pub(super) struct Agent {
     cluster: Cluster,
     node: String,
-    places: Places,
+    places: KubeletPaths,
     machine: Arc<Mutex<Machine>>,
     switch: Running,
     made: PathBuf,
@@ -248,7 +248,7 @@ impl Agent {
     async fn bring(&self, spec: DataPlaneSpec) -> Result<Vec<RejectedChange>, PassError> {
         let (switch, path) = (self.switch.clone(), self.made.clone());
         let work = move || -> io::Result<Vec<RejectedChange>> {
-            let before = Made::read(&path)?;
+            let before = OwnObjects::read(&path)?;
             if before.is_empty() && spec == DataPlaneSpec::default() {
                 return Ok(Vec::new());
             }

@@ -106,7 +106,7 @@ impl Orders for Running {
 /// Objects that the agent has created in the switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Made {
+pub(super) struct OwnObjects {
     bridges: BTreeSet<String>,
     ports: BTreeMap<String, Port>,
     vrfs: BTreeMap<String, Vrf>,
@@ -115,7 +115,7 @@ pub(super) struct Made {
     forwarding_cpus: Option<String>,
 }
 
-impl Made {
+impl OwnObjects {
     /// Reads the file. Nothing is made if it does not exist.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         Ok(state_file::read(path)?.unwrap_or_default())
@@ -165,7 +165,7 @@ impl Made {
 pub(super) fn bring(
     switch: &impl Orders,
     spec: &DataPlaneSpec,
-    made: &mut Made,
+    made: &mut OwnObjects,
 ) -> Result<Vec<RejectedChange>, String> {
     let mut present = switch.names()?;
     let before = made.len();
@@ -225,7 +225,7 @@ impl<O: Orders> Work<'_, O> {
 
     /// Removes what the specification does not contain any more, and what it describes differently. Interfaces come first, because they
     /// are on ports and bridges and in VRFs. Ports come before bridges, whose members they are.
-    fn remove(&mut self, spec: &DataPlaneSpec, present: &mut Names, made: &mut Made) {
+    fn remove(&mut self, spec: &DataPlaneSpec, present: &mut Names, made: &mut OwnObjects) {
         let ports = unwanted(&made.ports, &spec.ports);
         let vrfs = unwanted(&made.vrfs, &spec.vrfs);
         let mut interfaces = unwanted(&made.interfaces, &spec.interfaces);
@@ -274,7 +274,7 @@ impl<O: Orders> Work<'_, O> {
     }
 
     /// Sets the forwarding CPUs. Without a list, those of now stay.
-    fn set_forwarding_cpus(&mut self, text: Option<&str>, made: &mut Made) {
+    fn set_forwarding_cpus(&mut self, text: Option<&str>, made: &mut OwnObjects) {
         let Some(text) = text else {
             made.forwarding_cpus = None;
             return;
@@ -290,7 +290,7 @@ impl<O: Orders> Work<'_, O> {
         }
     }
 
-    fn add_vrf(&mut self, vrf: &Vrf, present: &BTreeSet<String>, made: &mut Made) {
+    fn add_vrf(&mut self, vrf: &Vrf, present: &BTreeSet<String>, made: &mut OwnObjects) {
         let name = &vrf.name;
         // A VRF of others may be used, like a bridge.
         if made.vrfs.contains_key(name) || present.contains(name) {
@@ -309,7 +309,7 @@ impl<O: Orders> Work<'_, O> {
         &mut self,
         interface: &Interface,
         present: &BTreeSet<String>,
-        made: &mut Made,
+        made: &mut OwnObjects,
     ) {
         let name = &interface.name;
         let object = format!("interface {name}");
@@ -330,7 +330,7 @@ impl<O: Orders> Work<'_, O> {
         }
     }
 
-    fn add_bridge(&mut self, bridge: &Bridge, present: &BTreeSet<String>, made: &mut Made) {
+    fn add_bridge(&mut self, bridge: &Bridge, present: &BTreeSet<String>, made: &mut OwnObjects) {
         let name = &bridge.name;
         // A bridge of others may be used: pods are attached to it as well.
         if made.bridges.contains(name) || present.contains(name) {
@@ -347,7 +347,7 @@ impl<O: Orders> Work<'_, O> {
         }
     }
 
-    fn add_port(&mut self, port: &Port, present: &BTreeSet<String>, made: &mut Made) {
+    fn add_port(&mut self, port: &Port, present: &BTreeSet<String>, made: &mut OwnObjects) {
         let (name, object) = (&port.name, format!("port {}", port.name));
         if made.ports.contains_key(name) {
             return;
@@ -377,7 +377,7 @@ impl<O: Orders> Work<'_, O> {
         }
     }
 
-    fn set_rules(&mut self, text: Option<&str>, made: &mut Made) {
+    fn set_rules(&mut self, text: Option<&str>, made: &mut OwnObjects) {
         let parsed = RuleFile::parse(&PathBuf::from("spec.rules"), text.unwrap_or_default());
         let file = match parsed {
             Ok(file) => file,
@@ -514,7 +514,7 @@ mod tests {
     #[test]
     fn changes_are_those_between_two_specifications() {
         let switch = FakeSwitch::default();
-        let mut made = Made::default();
+        let mut made = OwnObjects::default();
         let first = spec(&[port("a", "null:"), port("b", "null:")]);
         assert_eq!(bring(&switch, &first, &mut made), Ok(Vec::new()));
         assert_eq!(changes(&switch), ["+bridge lan", "+port a", "+port b"]);
@@ -560,7 +560,7 @@ mod tests {
             kernel_table: Some(kernel_table),
         };
         let switch = FakeSwitch::default();
-        let mut made = Made::default();
+        let mut made = OwnObjects::default();
         let free = |uri: &str| Port {
             bridge: None,
             ..port("a", uri)
@@ -604,10 +604,13 @@ mod tests {
         );
         // What the agent wrote is what it reads.
         let text = serde_json::to_string(&made).unwrap();
-        assert_eq!(serde_json::from_str::<Made>(&text).unwrap(), made);
+        assert_eq!(serde_json::from_str::<OwnObjects>(&text).unwrap(), made);
         // Notes of an earlier version have neither VRFs nor interfaces.
         let earlier = r#"{"bridges":["lan"],"ports":{},"rules":null}"#;
-        assert_eq!(serde_json::from_str::<Made>(earlier).unwrap().len(), 1);
+        assert_eq!(
+            serde_json::from_str::<OwnObjects>(earlier).unwrap().len(),
+            1
+        );
 
         wanted.interfaces[0].addresses = vec!["192.0.2.1".to_owned()];
         let rejected = bring(&switch, &wanted, &mut made).unwrap();
@@ -627,7 +630,7 @@ mod tests {
     #[test]
     fn forwarding_cpus_are_set_once_and_stay() {
         let switch = FakeSwitch::default();
-        let mut made = Made::default();
+        let mut made = OwnObjects::default();
         let mut wanted = spec(&[port("a", "null:")]);
         wanted.forwarding_cpus = Some("3,2".to_owned());
         assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
@@ -660,7 +663,7 @@ mod tests {
             ..FakeSwitch::default()
         };
         switch.names.borrow_mut().ports.insert("c".to_owned());
-        let mut made = Made::default();
+        let mut made = OwnObjects::default();
         let mut wanted = spec(&[port("a", "null:"), port("b", "null:"), port("c", "null:")]);
         wanted.rules = Some("[[rule]]\nfoo = 1\n".to_owned());
         let rejected = bring(&switch, &wanted, &mut made).unwrap();

@@ -17,7 +17,7 @@ use super::api::Cluster;
 use super::run::Agent;
 use super::*;
 use crate::follow::follow_once;
-use crate::kubelet::Places;
+use crate::kubelet::KubeletPaths;
 use crate::resources::{DataPlane, NodePartition, NodePartitionStatus, NodeStatus, Phase};
 use crate::runtime;
 
@@ -57,9 +57,9 @@ impl Rig {
         fs::write(path, configuration).unwrap();
     }
 
-    fn places(&self) -> Places {
+    fn places(&self) -> KubeletPaths {
         let directory = self.root.path().join("var/lib/kubelet");
-        Places {
+        KubeletPaths {
             configuration: directory.join("config.yaml"),
             cpu_state: directory.join("cpu_manager_state"),
             pod_resources: directory.join("absent.sock"),

@@ -22,7 +22,7 @@ use super::resource::Resource;
 use crate::kubelet::messages::RegisterRequest;
 use crate::kubelet::services::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::kubelet::services::registration::registration_client::RegistrationClient;
-use crate::kubelet::{Places, pod_cpus};
+use crate::kubelet::{KubeletPaths, pod_cpus};
 
 /// Version of the interface.
 const VERSION: &str = "v1beta1";
@@ -57,7 +57,7 @@ impl Drop for Serving {
 }
 
 /// One resource with its devices and its server.
-struct Plugged {
+struct ServedResource {
     resource: Resource,
     devices: watch::Sender<Vec<Device>>,
     serving: Option<Serving>,
@@ -66,8 +66,12 @@ struct Plugged {
 }
 
 /// Serves the resources until `stop` becomes true. Errors of kubelet and the switch are logged, and tried again.
-pub async fn serve(resources: Vec<Resource>, places: Places, mut stop: watch::Receiver<bool>) {
-    let mut all: Vec<Plugged> = resources.into_iter().map(Plugged::new).collect();
+pub async fn serve(
+    resources: Vec<Resource>,
+    places: KubeletPaths,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut all: Vec<ServedResource> = resources.into_iter().map(ServedResource::new).collect();
     let mut looked_at: Option<Instant> = None;
     while !*stop.borrow() {
         if looked_at.is_none_or(|at| at.elapsed() >= COLLECT) {
@@ -94,7 +98,7 @@ pub async fn serve(resources: Vec<Resource>, places: Places, mut stop: watch::Re
     }
 }
 
-impl Plugged {
+impl ServedResource {
     fn new(resource: Resource) -> Self {
         Self {
             resource,
@@ -208,7 +212,7 @@ async fn register(socket: &Path, request: RegisterRequest) -> Result<(), String>
 }
 
 /// Collects the devices that no container has any more. Without a reply of kubelet nothing is collected.
-async fn collect(all: &[Plugged], places: &Places) {
+async fn collect(all: &[ServedResource], places: &KubeletPaths) {
     let pods = match pod_cpus(&places.pod_resources, REPLY).await {
         Ok(pods) => pods,
         Err(error) => {

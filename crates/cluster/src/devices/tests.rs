@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use super::sockets::{GRACE, SharedSwitch};
 use super::*;
 use crate::cni::{CniError, ErrorCode, Switch, SwitchPort};
-use crate::kubelet::Places;
+use crate::kubelet::KubeletPaths;
 use crate::kubelet::messages::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest, Device, Empty,
     PreferredAllocationRequest, RegisterRequest,
@@ -281,10 +281,10 @@ fn kubelet_sees_the_devices_and_after_its_restart_they_are_registered_again() {
     let plugins = tempfile::tempdir().unwrap();
     let switch = Arc::new(FakeSwitch::default());
     let resource = memif(sockets.path(), &switch);
-    let places = Places {
+    let places = KubeletPaths {
         device_plugins: plugins.path().to_owned(),
         pod_resources: plugins.path().join("absent.sock"),
-        ..Places::default()
+        ..KubeletPaths::default()
     };
     runtime().unwrap().block_on(async {
         let (registered, mut registrations) = mpsc::unbounded_channel();

@@ -93,10 +93,10 @@ fn a_container_that_both_report_is_listed_once_with_its_pod() {
 #[test]
 fn files_that_are_missing_or_malformed_are_named() {
     let root = tempfile::tempdir().unwrap();
-    let places = Places {
+    let places = KubeletPaths {
         configuration: root.path().join("config.yaml"),
         cpu_state: root.path().join("cpu_manager_state"),
-        ..Places::default()
+        ..KubeletPaths::default()
     };
     let error = Kubelet::read(&places, &[]).unwrap_err().to_string();
     assert!(error.contains("config.yaml: cannot be read"), "{error}");

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run};
-use quietwire_cluster::kubelet::Places;
+use quietwire_cluster::kubelet::KubeletPaths;
 use quietwire_cluster::resources::NodeStatus;
 use quietwire_host::machines;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ impl RunningAgent {
             kubeconfig: Some(server.kubeconfig_file(User::Agent(NODE))),
             root: root.to_owned(),
             control_socket: root.join("absent.sock"),
-            places: Places {
+            places: KubeletPaths {
                 configuration: kubelet.join("config.yaml"),
                 cpu_state: kubelet.join("cpu_manager_state"),
                 pod_resources: kubelet.join("absent.sock"),

@@ -15,7 +15,7 @@ use self::record::Record;
 use self::table::KernelTable;
 use super::xdp_program::kernel::{InterfaceId, interface, network};
 use crate::steer::SteerRule;
-use crate::steer::card_rules::{self, CardRules, FlowTable, Wanted};
+use crate::steer::card_rules::{self, CardRules, FlowTable, RequestedRule};
 use crate::uri::PortUri;
 
 /// Directory of the records.
@@ -34,7 +34,7 @@ impl FlowRules {
         &mut self,
         uri: &PortUri,
         rules: &[SteerRule],
-    ) -> Result<Vec<Wanted>, String> {
+    ) -> Result<Vec<RequestedRule>, String> {
         let wanted = card_rules::wanted(rules)?;
         let card = match self.0.take() {
             Some(card) => card,
@@ -48,7 +48,7 @@ impl FlowRules {
     }
 
     /// Makes the former rules the rules again. Reports those that are lost.
-    pub(super) fn restore(&mut self, former: &[Wanted]) {
+    pub(super) fn restore(&mut self, former: &[RequestedRule]) {
         if let Some(card) = &mut self.0
             && let Err(why) = card.replace(former)
         {

@@ -248,14 +248,14 @@ struct Request<'uri> {
 }
 
 /// An open interface.
-struct Made {
+struct OpenedTap {
     files: Vec<Arc<TapFile>>,
     control: Control,
     has_uso: bool,
 }
 
 /// Opens the interface in the network namespace of the thread: creates it, or uses a tap that exists.
-fn make(request: &Request<'_>) -> Result<Made, Failure> {
+fn make(request: &Request<'_>) -> Result<OpenedTap, Failure> {
     let name = request.interface;
     let has_queues = request.queues > 1;
     let (first, has_queues) = match TapFile::attach(name, has_queues) {
@@ -280,7 +280,7 @@ fn make(request: &Request<'_>) -> Result<Made, Failure> {
     control.set_mtu(request.mtu)?;
     control.set_queue_length(request.queue_length)?;
     control.set_up()?;
-    Ok(Made {
+    Ok(OpenedTap {
         files,
         control,
         has_uso,
@@ -331,7 +331,7 @@ pub(crate) fn open(
     };
     let made = netns::within(opened.as_ref(), || make(&request))
         .map_err(|(step, error)| fail(step, error.desc().to_owned() + hint(step, error)))?;
-    let Made {
+    let OpenedTap {
         files,
         control,
         has_uso,

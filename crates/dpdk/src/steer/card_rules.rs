@@ -48,7 +48,7 @@ pub(crate) trait FlowTable {
 
 /// A rule of a list, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedRule {
     /// Place in the list of steering rules of the port, from 1.
     place: usize,
     spec: FlowSpec,
@@ -58,7 +58,7 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// A rule with conditions that a flow rule cannot have: a text for the user.
-pub(crate) fn wanted(rules: &[SteerRule]) -> Result<Vec<Wanted>, String> {
+pub(crate) fn wanted(rules: &[SteerRule]) -> Result<Vec<RequestedRule>, String> {
     let mut wanted = Vec::new();
     for (place, rule) in (1..).zip(rules) {
         let Some(target) = rule.card else {
@@ -66,7 +66,7 @@ pub(crate) fn wanted(rules: &[SteerRule]) -> Result<Vec<Wanted>, String> {
         };
         let specs =
             FlowSpec::of(&rule.frames, target).map_err(|why| format!("rule {place}: {why}"))?;
-        wanted.extend(specs.into_iter().map(|spec| Wanted { place, spec }));
+        wanted.extend(specs.into_iter().map(|spec| RequestedRule { place, spec }));
     }
     Ok(wanted)
 }
@@ -75,7 +75,7 @@ pub(crate) fn wanted(rules: &[SteerRule]) -> Result<Vec<Wanted>, String> {
 #[derive(Debug)]
 pub(crate) struct CardRules<T: FlowTable> {
     table: T,
-    installed: Vec<(Wanted, u32)>,
+    installed: Vec<(RequestedRule, u32)>,
 }
 
 impl<T: FlowTable> CardRules<T> {
@@ -87,7 +87,7 @@ impl<T: FlowTable> CardRules<T> {
     }
 
     /// Returns the rules that are in the table.
-    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+    pub(crate) fn wanted(&self) -> Vec<RequestedRule> {
         self.installed.iter().map(|(one, _)| one.clone()).collect()
     }
 
@@ -96,7 +96,7 @@ impl<T: FlowTable> CardRules<T> {
     /// # Errors
     /// A rule that the card refuses, or the driver's error, as a text for the user. The former rules are in the table then; the text says
     /// so if the driver refuses them too.
-    pub(crate) fn replace(&mut self, wanted: &[Wanted]) -> Result<(), String> {
+    pub(crate) fn replace(&mut self, wanted: &[RequestedRule]) -> Result<(), String> {
         let kept = self.unchanged(wanted);
         if kept == wanted.len() && kept == self.installed.len() {
             return Ok(());
@@ -116,14 +116,14 @@ impl<T: FlowTable> CardRules<T> {
     }
 
     /// Returns how many rules at the begin are those of a list.
-    fn unchanged(&self, wanted: &[Wanted]) -> usize {
+    fn unchanged(&self, wanted: &[RequestedRule]) -> usize {
         let pairs = self.installed.iter().zip(wanted);
         let same = pairs.take_while(|((one, _), other)| one.spec == other.spec);
         same.count()
     }
 
     /// Removes the rules behind the first ones, and adds those of a list instead.
-    fn exchange(&mut self, kept: usize, wanted: &[Wanted]) -> Result<(), String> {
+    fn exchange(&mut self, kept: usize, wanted: &[RequestedRule]) -> Result<(), String> {
         self.record(wanted.get(kept..).unwrap_or_default())?;
         while self.installed.len() > kept {
             if let Some((one, location)) = self.installed.last() {
@@ -142,7 +142,7 @@ impl<T: FlowTable> CardRules<T> {
     }
 
     /// Refuses rules that another program has in the table: a record could not distinguish the two.
-    fn refuse_foreign(&self, coming: &[Wanted]) -> Result<(), String> {
+    fn refuse_foreign(&self, coming: &[RequestedRule]) -> Result<(), String> {
         if coming.is_empty() {
             return Ok(());
         }
@@ -161,8 +161,8 @@ impl<T: FlowTable> CardRules<T> {
     }
 
     /// Records the rules in the table, and those that are about to be there.
-    fn record(&self, coming: &[Wanted]) -> Result<(), String> {
-        let entry = |one: &Wanted, location| Entry {
+    fn record(&self, coming: &[RequestedRule]) -> Result<(), String> {
+        let entry = |one: &RequestedRule, location| Entry {
             spec: one.spec.clone(),
             location,
         };
@@ -221,7 +221,7 @@ impl<T: FlowTable> CardRules<T> {
     /// As [`Self::replace`].
     pub(crate) fn renew(&mut self) -> Result<usize, String> {
         let contents = self.table.contents().map_err(unreadable)?;
-        let is_there = |(one, location): &(Wanted, u32)| {
+        let is_there = |(one, location): &(RequestedRule, u32)| {
             contents.locations.contains(location)
                 && self
                     .table

@@ -32,7 +32,7 @@ pub(crate) trait FlowDriver {
 
 /// A rule of a list. A steering rule about both versions of IP has two.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct RequestedRule {
     /// Place in the list, from 0.
     place: usize,
     spec: FlowSpec,
@@ -40,7 +40,7 @@ struct Wanted {
 
 #[derive(Debug)]
 struct Installed<R> {
-    wanted: Wanted,
+    wanted: RequestedRule,
     is_counted: bool,
     rule: R,
 }
@@ -55,7 +55,7 @@ pub(crate) struct OffloadedRules<D: FlowDriver> {
 }
 
 /// Returns the flow rules of a list of steering rules.
-fn wanted(rules: &[SteerRule]) -> Result<Vec<Wanted>, String> {
+fn wanted(rules: &[SteerRule]) -> Result<Vec<RequestedRule>, String> {
     let mut wanted = Vec::new();
     for (place, rule) in rules.iter().enumerate() {
         let Some(target) = rule.card else {
@@ -75,7 +75,7 @@ fn wanted(rules: &[SteerRule]) -> Result<Vec<Wanted>, String> {
         }
         let specs = FlowSpec::of(&rule.frames, target)
             .map_err(|why| format!("rule {}: {why}", place + 1))?;
-        wanted.extend(specs.into_iter().map(|spec| Wanted { place, spec }));
+        wanted.extend(specs.into_iter().map(|spec| RequestedRule { place, spec }));
     }
     Ok(wanted)
 }
@@ -175,9 +175,9 @@ impl<D: FlowDriver> OffloadedRules<D> {
     fn exchange(
         &self,
         gone: &mut Vec<Installed<D::Rule>>,
-        fresh: Vec<Wanted>,
+        fresh: Vec<RequestedRule>,
     ) -> Result<Vec<Installed<D::Rule>>, String> {
-        let fresh: Vec<(Wanted, bool)> = fresh
+        let fresh: Vec<(RequestedRule, bool)> = fresh
             .into_iter()
             .map(|one| self.validate(&one).map(|is_counted| (one, is_counted)))
             .collect::<Result<_, _>>()?;
@@ -227,7 +227,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
     }
 
     /// Returns whether a rule has a counter: the driver may accept it only without a counter.
-    fn validate(&self, one: &Wanted) -> Result<bool, String> {
+    fn validate(&self, one: &RequestedRule) -> Result<bool, String> {
         let flow = |is_counted| Flow {
             spec: one.spec.clone(),
             is_counted,
@@ -244,7 +244,11 @@ impl<D: FlowDriver> OffloadedRules<D> {
         }
     }
 
-    fn create(&self, wanted: Wanted, is_counted: bool) -> Result<Installed<D::Rule>, String> {
+    fn create(
+        &self,
+        wanted: RequestedRule,
+        is_counted: bool,
+    ) -> Result<Installed<D::Rule>, String> {
         let rule = self.driver.create(&Flow {
             spec: wanted.spec.clone(),
             is_counted,

@@ -134,7 +134,8 @@ fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
 }
 
 /// Words in the log of the examples once they forward, and what is missing until then.
-pub(super) const EXAMPLE_READY: (&str, &str) = ("entering main loop", "it has not entered its main loop");
+pub(super) const EXAMPLE_READY: (&str, &str) =
+    ("entering main loop", "it has not entered its main loop");
 
 /// Threads of a DPDK process: workers forward, the others do not.
 pub(super) fn threads(

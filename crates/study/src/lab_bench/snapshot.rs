@@ -82,7 +82,7 @@ impl Device for LabDevice<'_> {
 
 /// Samples that were taken while a trial ran.
 #[derive(Debug, Default)]
-pub(super) struct Meanwhile {
+pub(super) struct TrialSamples {
     pub(super) system_calls: Vec<SystemCallSamples>,
     pub(super) perf_events: Vec<CpuEvents>,
 }
@@ -92,7 +92,7 @@ pub(super) fn activity(
     lab: &Lab,
     (before, after): (&DeviceSnapshot, &DeviceSnapshot),
     at_work: Option<NeighbourSample>,
-    meanwhile: Meanwhile,
+    meanwhile: TrialSamples,
 ) -> Result<TrialActivity, LabBenchError> {
     let mut activity = Activity::between(&before.machine, &after.machine);
     activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);

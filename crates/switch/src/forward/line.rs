@@ -9,16 +9,16 @@ use super::sync::{
     wait_for,
 };
 
-/// The letter box of a forwarding thread.
+/// Slot for one order to a forwarding thread.
 #[derive(Debug)]
-struct LetterBox<O> {
+struct OrderSlot<O> {
     /// True while there is an order. The only part that a forwarding thread reads every turn.
     is_full: AtomicBool,
     /// Neither side ever waits for this lock.
     order: Mutex<Option<(u64, O)>>,
 }
 
-impl<O> LetterBox<O> {
+impl<O> OrderSlot<O> {
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<(u64, O)>>> {
         match self.order.try_lock() {
             Ok(order) => Some(order),
@@ -31,7 +31,7 @@ impl<O> LetterBox<O> {
 /// The control thread's end.
 #[derive(Debug)]
 pub(crate) struct OrderSender<O, R> {
-    letter_box: Arc<LetterBox<O>>,
+    letter_box: Arc<OrderSlot<O>>,
     replies: Consumer<(u64, R)>,
     /// Number of the last order.
     number: u64,
@@ -40,7 +40,7 @@ pub(crate) struct OrderSender<O, R> {
 /// The forwarding thread's end.
 #[derive(Debug)]
 pub(crate) struct OrderReceiver<O, R> {
-    letter_box: Arc<LetterBox<O>>,
+    letter_box: Arc<OrderSlot<O>>,
     replies: Producer<(u64, R)>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum GivenUp<O, R> {
 /// Creates both ends of a line.
 pub(crate) fn line<O, R>() -> (OrderSender<O, R>, OrderReceiver<O, R>) {
     let (reply_writer, reply_reader) = channel();
-    let letter_box = Arc::new(LetterBox {
+    let letter_box = Arc::new(OrderSlot {
         is_full: AtomicBool::new(false),
         order: Mutex::new(None),
     });

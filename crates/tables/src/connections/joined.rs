@@ -20,7 +20,7 @@ const SHORT_HEADER: usize = 8;
 
 /// Data of the first fragment of a datagram for the later ones.
 #[derive(Clone, Copy, Debug)]
-struct First {
+struct FirstFragment {
     key: Key,
     is_from_higher: bool,
     /// Octets of the payload up to the end of the transport header. No later fragment may contain some of them (RFC 1858, section 4).
@@ -32,7 +32,7 @@ struct First {
 /// Datagrams whose first fragment has arrived.
 #[derive(Debug)]
 pub(super) struct Joined {
-    datagrams: Datagrams<First>,
+    datagrams: Datagrams<FirstFragment>,
 }
 
 impl Joined {
@@ -64,7 +64,7 @@ impl Joined {
         };
         match packet.part {
             Part::Whole => {}
-            Part::First => {
+            Part::FirstFragment => {
                 let transport = match *ethertype {
                     IPV6 => transport_of(octets),
                     _ => Some(part.at),
@@ -111,7 +111,7 @@ fn headers_of(
 }
 
 /// Returns what a first fragment says. `None` for packets that belong to no connection, and for ICMP errors.
-fn first_of(packet: &Packet, headers: u32) -> Option<First> {
+fn first_of(packet: &Packet, headers: u32) -> Option<FirstFragment> {
     let sequence = match packet.kind {
         Kind::Tcp(segment) => {
             let data = segment
@@ -122,7 +122,7 @@ fn first_of(packet: &Packet, headers: u32) -> Option<First> {
         Kind::Udp | Kind::EchoRequest | Kind::EchoReply | Kind::Other => None,
         Kind::Untracked | Kind::Invalid(_) | Kind::Error(_) | Kind::Later(_) => return None,
     };
-    Some(First {
+    Some(FirstFragment {
         key: packet.key,
         is_from_higher: packet.is_from_higher,
         headers,

@@ -17,7 +17,7 @@ const SHORT_HEADER: u32 = 8;
 
 /// Data of the first fragment of a datagram for the later ones.
 #[derive(Clone, Copy, Debug)]
-struct First {
+struct FirstFragment {
     /// New addresses, as far as they change.
     source: Option<u32>,
     destination: Option<u32>,
@@ -31,7 +31,7 @@ struct First {
 /// Datagrams whose first fragment has been translated.
 #[derive(Debug)]
 pub(super) struct Joined {
-    datagrams: Datagrams<First>,
+    datagrams: Datagrams<FirstFragment>,
     /// Counter of identifications. Those of an external address differ, whatever the inside hosts (RFC 6864, section 5.3.1).
     count: u16,
     share: Share,
@@ -69,7 +69,7 @@ impl Joined {
         };
         let changed = |before: u32, after: u32| (before != after).then_some(after);
         self.count = self.count.wrapping_add(1);
-        let first = First {
+        let first = FirstFragment {
             source: changed(before.0, after.0),
             destination: changed(before.1, after.1),
             identification: self.share.distinct(self.count),

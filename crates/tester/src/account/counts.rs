@@ -129,7 +129,7 @@ impl DeviceLayout {
 
 /// A counter that is lower than before: the element restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WentBack {
+pub(super) struct DecreasedCounter {
     pub(super) at: PortAt,
     /// Size of the decrease, frames.
     pub(super) frames: u64,
@@ -138,13 +138,13 @@ pub(super) struct WentBack {
 /// Increase of the counters. A counter that decreased is excluded.
 #[derive(Debug, Default)]
 struct CounterDelta {
-    went_back: Vec<WentBack>,
+    went_back: Vec<DecreasedCounter>,
 }
 
 impl CounterDelta {
     fn of(&mut self, at: &PortAt, before: u64, after: u64) -> u64 {
         after.checked_sub(before).unwrap_or_else(|| {
-            self.went_back.push(WentBack {
+            self.went_back.push(DecreasedCounter {
                 at: at.clone(),
                 frames: before - after,
             });
@@ -156,7 +156,7 @@ impl CounterDelta {
 impl DeviceCounts {
     /// Returns the increase since an earlier reading, and the counters that decreased. If one counter of an element decreased, its other
     /// counters prove nothing either.
-    pub(super) fn since(&self, before: &Self) -> (Self, Vec<WentBack>) {
+    pub(super) fn since(&self, before: &Self) -> (Self, Vec<DecreasedCounter>) {
         let mut growth = CounterDelta::default();
         let elements = self.elements.iter().map(|(name, after)| {
             let then = before.elements.get(name);

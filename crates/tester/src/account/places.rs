@@ -81,7 +81,7 @@ pub enum DifferenceKind {
     /// More frames were dropped than are missing: frames of other traffic, or copies.
     MoreDropped,
     /// A counter is lower than before the trial: the element restarted.
-    WentBack,
+    DecreasedCounter,
 }
 
 impl DifferenceKind {
@@ -90,7 +90,7 @@ impl DifferenceKind {
         Self::MoreReceived,
         Self::MoreSent,
         Self::MoreDropped,
-        Self::WentBack,
+        Self::DecreasedCounter,
     ];
 
     /// Returns the kind in words, as reports show it.
@@ -100,7 +100,7 @@ impl DifferenceKind {
             Self::MoreReceived => "received more than was sent to it",
             Self::MoreSent => "sent and dropped more than it received",
             Self::MoreDropped => "dropped more than is missing",
-            Self::WentBack => "its counters decreased: it restarted",
+            Self::DecreasedCounter => "its counters decreased: it restarted",
         }
     }
 }

@@ -385,7 +385,7 @@ pub fn account(
         claims.add(LossSource::Unknown, frames_of(unexplained));
     }
     for back in went_back {
-        claims.differ(&back.at, DifferenceKind::WentBack, back.frames);
+        claims.differ(&back.at, DifferenceKind::DecreasedCounter, back.frames);
     }
     Ok(LossAccount {
         without_counters,

@@ -276,7 +276,7 @@ fn contradictions_are_shown() {
     let went_back = |port: &str| Difference {
         element: "S".to_owned(),
         port: port.to_owned(),
-        kind: DifferenceKind::WentBack,
+        kind: DifferenceKind::DecreasedCounter,
         frames: 3 * BEFORE - 10,
     };
     assert_eq!(reported.differences, [went_back("p0"), went_back("p1")]);
@@ -678,7 +678,7 @@ fn sums_of_accounts_keep_how_they_were_found() {
         ..made().account()
     };
     let more = DifferenceKind::MoreSent;
-    let back = DifferenceKind::WentBack;
+    let back = DifferenceKind::DecreasedCounter;
     for (one, other) in [(true, false), (false, true)] {
         let mut sum = account(one, vec![difference(more, 2)]);
         sum.add(&account(

@@ -11,7 +11,7 @@ use crate::commands::chosen_tester::ChosenTester;
 use crate::output::check_place;
 
 /// Options of a run.
-pub(super) struct Wanted<'a> {
+pub(super) struct RunRequest<'a> {
     pub(super) store: Option<&'a PathBuf>,
     pub(super) html: Option<&'a PathBuf>,
     pub(super) resume: bool,
@@ -22,18 +22,18 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Output paths of a run.
-pub(super) struct Places {
+pub(super) struct OutputPaths {
     pub(super) store: PathBuf,
     pub(super) html: PathBuf,
 }
 
 /// Refuses whatever cannot end well. Changes nothing.
 pub(super) fn run(
-    wanted: &Wanted<'_>,
+    wanted: &RunRequest<'_>,
     file: &StudyFile,
     text: &str,
     options: &LabOptions,
-) -> Result<Places> {
+) -> Result<OutputPaths> {
     let store = wanted
         .store
         .cloned()
@@ -57,7 +57,7 @@ pub(super) fn run(
         Some(tester) => GeneratorBench::check(file, tester.is_simulated())?,
         None => LabBench::check(file, options)?,
     }
-    Ok(Places { store, html })
+    Ok(OutputPaths { store, html })
 }
 
 /// Returns what the figures of a run depend on beside its study file.

@@ -131,7 +131,7 @@ fn spec_of(vlan: u16, target: CardTarget) -> FlowSpec {
     FlowSpec::of(&frames, target).unwrap().remove(0)
 }
 
-fn listed(vlans: &[u16]) -> Vec<Wanted> {
+fn listed(vlans: &[u16]) -> Vec<RequestedRule> {
     let rule = |vlan: &u16| SteerRule {
         frames: SteerMatch {
             vlan: Some(*vlan),
@@ -144,7 +144,7 @@ fn listed(vlans: &[u16]) -> Vec<Wanted> {
     wanted(&rules).unwrap()
 }
 
-fn specs(wanted: &[Wanted]) -> Vec<FlowSpec> {
+fn specs(wanted: &[RequestedRule]) -> Vec<FlowSpec> {
     wanted.iter().map(|one| one.spec.clone()).collect()
 }
 
