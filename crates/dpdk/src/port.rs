@@ -35,8 +35,9 @@ mod xdp_program;
 mod xdp_sockets;
 
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::Arc;
+
+use quietwire_base::net_device;
 
 use crate::burst::Burst;
 use crate::eal::Eal;
@@ -471,8 +472,7 @@ impl PortHandle {
         }
         // DPDK's drivers of kernel interfaces read the link state only when the port is opened.
         if let Some(interface) = self.inner.uri.interface() {
-            let carrier = Path::new("/sys/class/net").join(interface).join("carrier");
-            return std::fs::read_to_string(carrier).is_ok_and(|text| text.trim() == "1");
+            return net_device::value(interface, "carrier") == Some(1);
         }
         match &self.inner.backend {
             Backend::Device(device) => device.link_is_up(),

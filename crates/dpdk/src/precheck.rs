@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::PoisonError;
 
+use quietwire_base::net_device;
+
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::pcap;
@@ -20,7 +22,7 @@ use crate::uri::{PortUri, Role};
 /// Checks the place of a port before it is opened, and registers its use of a socket.
 pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
     if let Some(interface) = uri.interface()
-        && !Path::new("/sys/class/net").join(interface).exists()
+        && !net_device::exists(interface)
     {
         return Err(Error::NoInterface {
             port: port.to_owned(),
@@ -131,8 +133,8 @@ fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
             port: port.to_owned(),
         });
     }
-    let there = Path::new("/sys/class/net").join(interface);
-    if netns.is_none() && there.exists() && !there.join("tun_flags").exists() {
+    let is_tap = net_device::path(interface, "tun_flags").exists();
+    if netns.is_none() && net_device::exists(interface) && !is_tap {
         return Err(Error::NotATap {
             port: port.to_owned(),
             interface: interface.clone(),
@@ -152,8 +154,7 @@ fn check_interface_queues(uri: &PortUri, port: &str) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    let path = Path::new("/sys/class/net").join(interface).join("queues");
-    let Ok(entries) = fs::read_dir(path) else {
+    let Ok(entries) = fs::read_dir(net_device::path(interface, "queues")) else {
         return Ok(());
     };
     let there = entries

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lane: the transmission and reception of one port in a trial, or of one of its queue pairs.
 
-use std::path::Path;
-
+use quietwire_base::net_device;
 use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, Scratch, TxQueue, cycles};
 
 use crate::backlog::{Backlog, Ring};
@@ -102,9 +101,7 @@ struct Link<'port> {
 /// ports, whose link can only be polled.
 fn carrier_changes(handle: &PortHandle) -> Option<u64> {
     let interface = handle.uri().interface()?;
-    let path = Path::new("/sys/class/net").join(interface);
-    let changes = std::fs::read_to_string(path.join("carrier_changes")).ok()?;
-    changes.trim().parse().ok()
+    net_device::value(interface, "carrier_changes")
 }
 
 impl<'port> Link<'port> {

@@ -7,10 +7,10 @@ mod properties;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
+use quietwire_base::net_device;
 use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
@@ -461,8 +461,7 @@ impl Device {
         let PortUri::AfXdp { interface, .. } = &self.uri else {
             return false;
         };
-        let device = Path::new("/sys/class/net").join(interface).join("device");
-        !device.exists()
+        !net_device::path(interface, "device").exists()
     }
 
     /// Returns whether the kernel copies frames; none for other ports than AF_XDP.
@@ -726,10 +725,7 @@ fn likely_cause(uri: &PortUri, data_room: u16) -> String {
             "; the largest frame may be too long for AF_XDP (set frame-size-max to at most {XDP_BUFFER_MAX}, or use af-packet)"
         );
     }
-    let path = Path::new("/sys/class/net").join(interface).join("mtu");
-    let mtu = std::fs::read_to_string(path);
-    let mtu = mtu.ok().and_then(|text| text.trim().parse::<u32>().ok());
-    match mtu {
+    match net_device::value::<u32>(interface, "mtu") {
         Some(mtu) if mtu > XDP_MTU => format!(
             "; the MTU of {mtu} octets may be too large for XDP (set at most {XDP_MTU} on this interface and on the other end of a pair, or use af-packet)"
         ),

@@ -3,11 +3,11 @@
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use ipnet::IpNet;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
+use quietwire_base::net_device;
 use quietwire_packet::MacAddress;
 
 /// Maximum length of an interface name (IFNAMSIZ without the terminator).
@@ -53,7 +53,7 @@ impl Tap {
             )));
         }
         // An existing interface may belong to another program.
-        if PathBuf::from("/sys/class/net").join(name).exists() {
+        if net_device::exists(name) {
             return Err(wrong(
                 "the interface exists (use another name, or remove it)".to_owned(),
             ));

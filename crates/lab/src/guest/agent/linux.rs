@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quietwire_base::supervised::{Command, Finished};
-use quietwire_base::{Deadline, wait_until};
+use quietwire_base::{Deadline, net_device, wait_until};
 
 use super::function::{Function, Machine};
 use super::ports::OF_KERNEL;
@@ -172,10 +172,7 @@ impl Linux {
 
 /// Reads a counter of an interface (Documentation/ABI/testing/sysfs-class-net-statistics).
 fn statistic(interface: &str, name: &str) -> impl Fn() -> Result<u64, String> {
-    let path = PathBuf::from("/sys/class/net")
-        .join(interface)
-        .join("statistics")
-        .join(name);
+    let path = net_device::path(interface, "statistics").join(name);
     move || {
         let text =
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
