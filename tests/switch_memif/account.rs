@@ -6,8 +6,7 @@ use std::process::Command;
 use quietwire_switch::report::{PortDrop, PortReport};
 use serde_json::Value;
 
-use crate::bench::{Bench, output, quietwire};
-use crate::watch::command;
+use crate::bench::{Bench, command, output, quietwire};
 
 /// UDP source port of the tester's first flow.
 const FIRST_SOURCE_PORT: &str = "1024";

@@ -53,6 +53,36 @@ pub(crate) fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Returns `quietwire switch …` for the switch of a bench.
+pub(crate) fn command(bench: &Bench, arguments: &[&str]) -> Command {
+    let mut command = quietwire();
+    command.arg("switch").args(arguments);
+    command
+        .arg("--control-socket")
+        .arg(bench.path("control.sock"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Changes the switch of a bench.
+pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
+    output(&mut command(bench, arguments));
+}
+
+/// Returns the message of a change that fails.
+pub(crate) fn refused(bench: &Bench, arguments: &[&str]) -> String {
+    let output = command(bench, arguments).output().unwrap();
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Returns the message of a change that ends with this exit code.
+pub(crate) fn refused_with(bench: &Bench, code: i32, arguments: &[&str]) -> String {
+    let output = command(bench, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
 pub(crate) fn frame(destination: [u8; 6], source: [u8; 6], number: u8) -> Vec<u8> {
     let mut frame = destination.to_vec();
     frame.extend(source);

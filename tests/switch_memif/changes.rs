@@ -2,35 +2,13 @@
 //! Changes of a running switch while frames flow: none is lost or reordered.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use quietwire_switch::Rules;
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{FdbReport, MoveReport, PortReport, QueueReport, ThreadReport};
 use serde_json::Value;
 
-use crate::bench::{Bench, Peer, frame, output, quietwire, until};
-
-/// Returns `quietwire switch …` for this bench's switch.
-pub(crate) fn command(bench: &Bench, arguments: &[&str]) -> Command {
-    let mut command = quietwire();
-    command.arg("switch").args(arguments);
-    command
-        .arg("--control-socket")
-        .arg(bench.path("control.sock"));
-    command
-}
-
-pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
-    output(&mut command(bench, arguments));
-}
-
-/// Returns the message of a change that ends with this exit code.
-pub(crate) fn refused(bench: &Bench, code: i32, arguments: &[&str]) -> String {
-    let output = command(bench, arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
+use crate::bench::{Bench, Peer, change, command, frame, output, refused_with, until};
 
 /// Frames of one flow, numbered.
 pub(crate) struct Flow<'bench> {
@@ -143,7 +121,7 @@ fn ports_and_bridges_come_and_go_beside_others() {
             "no receive queue 7",
         ),
     ] {
-        let message = refused(bench, 2, arguments);
+        let message = refused_with(bench, 2, arguments);
         assert!(message.contains(part), "{arguments:?}: {message}");
     }
     assert_eq!(bench.show::<String>("config"), with_lan);

@@ -5,8 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::bench::{Bench, output, quietwire};
-use crate::watch::command;
+use crate::bench::{Bench, command, output, quietwire};
 
 const DESCRIPTION: &str = "
 [connections]

@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use quietwire_switch::report::{ConnectionsReport, PortDrop, PortReport, RulesReport};
 
-use crate::bench::{Bench, output, until};
-use crate::watch::command;
+use crate::bench::{Bench, command, output, until};
 
 const CONFIG: &str = r#"
 rule-default = "drop"

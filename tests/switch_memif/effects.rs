@@ -6,8 +6,7 @@ use std::fs;
 use quietwire_packet::{Checksum, checksum};
 use quietwire_switch::report::{PortDrop, PortReport, RuleEffect, RulesReport, SetsReport};
 
-use crate::bench::{Bench, output, until};
-use crate::rules::change;
+use crate::bench::{Bench, change, output, until};
 
 const RULES: &str = r#"
 [[set]]

@@ -20,8 +20,8 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{PortReport, QueueReport, RoutesReport, ThreadReport};
 use serde::de::IgnoredAny;
 
-use crate::bench::{Bench, frame, output, until};
-use crate::changes::{Flow, TWO_THREADS, change, command, refused, restart_from_own_configuration};
+use crate::bench::{Bench, change, command, frame, output, refused_with, until};
+use crate::changes::{Flow, TWO_THREADS, restart_from_own_configuration};
 use crate::router::router;
 
 /// A thread of the switch that does not run until this value is dropped.
@@ -153,7 +153,7 @@ fn a_stopped_thread_costs_no_queue_and_refused_changes_leave_nothing() {
         &["add", "port", "e", &socket],
         &["del", "port", "a"],
     ] {
-        let message = refused(&bench, 1, arguments);
+        let message = refused_with(&bench, 1, arguments);
         assert!(message.contains("qw-fwd-1: no reply"), "{message}");
     }
     assert_eq!((bench.show::<String>("config"), cpus()), before);
@@ -291,7 +291,7 @@ fn logged(bench: &Bench, text: &str) -> usize {
 /// Checks that a change is refused with this exit code and message and changes nothing, and that the configuration still starts the switch.
 fn check_refused(bench: &Bench, code: i32, arguments: &[&str], part: &str) {
     let before: String = bench.show("config");
-    let message = refused(bench, code, arguments);
+    let message = refused_with(bench, code, arguments);
     assert!(message.contains(part), "{message}");
     assert_eq!(bench.show::<String>("config"), before, "{arguments:?}");
 }

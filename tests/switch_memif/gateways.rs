@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use quietwire_switch::report::{NeighbourReport, StatsReport};
 
-use crate::bench::{Bench, Peer, until};
-use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, answer, change, refused, router, udp, v4};
+use crate::bench::{Bench, Peer, change, refused, until};
+use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, answer, router, udp, v4};
 
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 

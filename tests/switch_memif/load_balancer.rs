@@ -9,8 +9,8 @@ use std::net::Ipv4Addr;
 use etherparse::PacketBuilder;
 use quietwire_switch::report::{ConnectionsReport, LoadBalancerReport, StatsReport};
 
-use crate::bench::{Bench, Peer, until};
-use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, change, refused};
+use crate::bench::{Bench, Peer, change, refused, until};
+use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
 
 const VIRTUAL: (&str, u16) = ("198.51.100.80", 80);
 const CLIENT: &str = "198.51.100.9";

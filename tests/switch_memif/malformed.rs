@@ -7,8 +7,8 @@ use std::fs;
 use quietwire_switch::config::rules::{Malformation, MalformedAction};
 use quietwire_switch::report::{PortDrop, PortDrops, PortReport, RulesReport};
 
-use crate::bench::{Bench, output, until};
-use crate::rules::{change, counts, lines_of, octets_of};
+use crate::bench::{Bench, change, output, until};
+use crate::rules::{counts, lines_of, octets_of};
 use crate::watch::{steps, trace};
 
 /// Rules that drop what the frames carry.

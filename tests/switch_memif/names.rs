@@ -5,9 +5,7 @@ use std::fs;
 
 use quietwire_switch::report::{PortDrop, PortReport, RuleEffect, RulesReport};
 
-use crate::bench::{Bench, output, until};
-use crate::rules::change;
-use crate::watch::command;
+use crate::bench::{Bench, change, command, output, until};
 
 const RULES: &str = r#"
 [[rule]]

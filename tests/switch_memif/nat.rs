@@ -10,10 +10,9 @@ use quietwire_switch::report::{
     RouterCounts, StatsReport,
 };
 
-use crate::bench::{Bench, Peer, output, until};
+use crate::bench::{Bench, Peer, change, command, output, refused, until};
 use crate::changes::TWO_THREADS;
-use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, change, refused};
-use crate::watch::command;
+use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
 
 /// Inside hosts, the external address, and a remote host.
 const HOST: &str = "10.0.0.5";

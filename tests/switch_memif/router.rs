@@ -2,7 +2,6 @@
 //! The router as observed on the wire: neighbours, forwarding, errors, fragments, VRFs, bridges.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
 
 use etherparse::{
     ArpEthIpv4Packet, ArpHardwareId, ArpOperation, ArpPacket, EtherType, IpNumber, Ipv4Slice,
@@ -12,31 +11,12 @@ use quietwire_switch::report::{
     InterfaceReport, NeighbourReport, RoutesReport, StatsReport, VrfReport,
 };
 
-use crate::bench::{Bench, Peer, output, quietwire, until};
+use crate::bench::{Bench, Peer, change, command, output, refused, until};
 
 pub(crate) const ROUTER_A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 pub(crate) const ROUTER_B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 pub(crate) const HOST_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const HOST_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
-
-fn command(bench: &Bench, arguments: &[&str]) -> Command {
-    let mut command = quietwire();
-    command.arg("switch").args(arguments);
-    command
-        .arg("--control-socket")
-        .arg(bench.path("control.sock"));
-    command
-}
-
-pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
-    output(&mut command(bench, arguments));
-}
-
-pub(crate) fn refused(bench: &Bench, arguments: &[&str]) -> String {
-    let output = command(bench, arguments).output().unwrap();
-    assert!(!output.status.success(), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
 
 fn show_routes(bench: &Bench, more: &[&str]) -> RoutesReport {
     let arguments = [&["show", "routes", "--json"], more].concat();

@@ -11,8 +11,8 @@ use quietwire_switch::config::rules::{Action, MalformedAction};
 use quietwire_switch::report::{PortDrop, PortReport, RulesReport};
 use serde::de::DeserializeOwned;
 
-use crate::bench::{Bench, frame, output, until};
-use crate::watch::{command, steps, trace};
+use crate::bench::{Bench, change, command, frame, output, refused, until};
+use crate::watch::{steps, trace};
 
 const RULES: &str = r#"
 rule-default = "drop"
@@ -120,16 +120,6 @@ pub(crate) fn counts(bench: &Bench) -> BTreeMap<String, u64> {
     counts.insert(String::new(), report.default_frames);
     counts.insert("(malformed)".to_owned(), report.malformed_frames);
     counts
-}
-
-pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
-    output(&mut command(bench, arguments));
-}
-
-fn refused(bench: &Bench, arguments: &[&str]) -> String {
-    let output = command(bench, arguments).output().unwrap();
-    assert!(!output.status.success(), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
@@ -678,7 +668,10 @@ fn the_rule_that_decides_is_explained_for_a_file_and_for_a_running_switch() {
         );
     }
     let text = explained(&["80"]);
-    assert!(text.contains("drop by default: no rule matches, of 2"), "{text}");
+    assert!(
+        text.contains("drop by default: no rule matches, of 2"),
+        "{text}"
+    );
     // Nothing was counted.
     assert_eq!(counts(&bench)["p123"], 0);
     let error = refused(&bench, &["rules", "check", "--port", "c"]);

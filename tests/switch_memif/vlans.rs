@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bridges with VLANs, static entries, groups and limits, as observed on the wire.
 
-use std::process::Command;
-
 use quietwire_packet::VlanId;
 use quietwire_switch::report::{
     FdbReport, FlappingReport, PortDrop, PortDrops, PortReport, StatsReport, VlanReport,
 };
 
-use crate::bench::{Bench, Peer, frame, output, quietwire, until};
+use crate::bench::{Bench, Peer, change, frame, refused, until};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 
@@ -18,25 +16,6 @@ fn mac(last: u8) -> [u8; 6] {
 
 fn vlan(number: u16) -> Option<VlanId> {
     VlanId::new(number).ok()
-}
-
-fn command(bench: &Bench, arguments: &[&str]) -> Command {
-    let mut command = quietwire();
-    command.arg("switch").args(arguments);
-    command
-        .arg("--control-socket")
-        .arg(bench.path("control.sock"));
-    command
-}
-
-fn change(bench: &Bench, arguments: &[&str]) {
-    output(&mut command(bench, arguments));
-}
-
-fn refused(bench: &Bench, arguments: &[&str]) -> String {
-    let output = command(bench, arguments).output().unwrap();
-    assert!(!output.status.success(), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
 }
 
 /// Returns the frame with a tag before its type (IEEE 802.1Q, section 9.3).

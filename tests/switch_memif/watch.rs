@@ -5,26 +5,16 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use quietwire_switch::observe::TraceEvent;
 use quietwire_switch::report::CyclesReport;
 
-use crate::bench::{Bench, forwarding_cpu, frame, output, quietwire, until};
+use crate::bench::{Bench, command, forwarding_cpu, frame, output, until};
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 2];
-
-pub(crate) fn command(bench: &Bench, arguments: &[&str]) -> Command {
-    let mut command = quietwire();
-    command.arg("switch").args(arguments);
-    command
-        .arg("--control-socket")
-        .arg(bench.path("control.sock"));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 /// Starts a capture into a file, and waits until it has begun.
 fn capture(bench: &Bench, file: &Path, arguments: &[&str]) -> Child {

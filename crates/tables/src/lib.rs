@@ -25,3 +25,5 @@ pub mod route;
 #[cfg(test)]
 mod scapy;
 pub mod share;
+#[cfg(test)]
+mod testing;

@@ -13,6 +13,7 @@ use quietwire_packet::checksum;
 use super::*;
 use crate::connections::Endpoint;
 use crate::connections::reference::{Content, Sent, TcpSent};
+use crate::testing::ends;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -109,17 +110,6 @@ fn transport_sum(octets: &[u8]) -> u16 {
 fn assert_sound(octets: &[u8]) {
     assert_eq!(checksum(&octets[..20]), 0, "header checksum");
     assert_eq!(transport_sum(octets), 0, "transport checksum");
-}
-
-/// Returns source and destination of a packet; the ports of an echo are its identifier.
-fn ends(octets: &[u8]) -> (SocketAddrV4, SocketAddrV4) {
-    let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&octets[at..at + 4]).unwrap());
-    let port = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
-    let (from, to) = if octets[9] == 1 { (24, 24) } else { (20, 22) };
-    (
-        SocketAddrV4::new(address(12), port(from)),
-        SocketAddrV4::new(address(16), port(to)),
-    )
 }
 
 /// Returns an ICMP error about a packet, with right checksums: time exceeded, from a router.

@@ -13,6 +13,7 @@ use quietwire_packet::checksum;
 use super::*;
 use crate::connections::Endpoint;
 use crate::connections::reference::{Content, Sent, TcpSent};
+use crate::testing::ends;
 
 const SYN: u8 = 2;
 const ACK: u8 = 16;
@@ -105,17 +106,6 @@ fn error_about(inner: &[u8], to: Ipv4Addr) -> Vec<u8> {
     let start = [0x45, 0, high, low, 0, 0, 0, 0, 64, 1, 0, 0];
     let router = Ipv4Addr::new(203, 0, 113, 254).octets();
     [&start[..], &router, &to.octets(), &message].concat()
-}
-
-/// Returns source and destination of a packet; the ports of an echo are its identifier.
-fn ends(octets: &[u8]) -> (SocketAddrV4, SocketAddrV4) {
-    let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&octets[at..at + 4]).unwrap());
-    let port = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
-    let (from, to) = if octets[9] == 1 { (24, 24) } else { (20, 22) };
-    (
-        SocketAddrV4::new(address(12), port(from)),
-        SocketAddrV4::new(address(16), port(to)),
-    )
 }
 
 proptest! {
