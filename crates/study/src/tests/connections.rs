@@ -2,13 +2,12 @@
 //! Methods for stateful devices, on a simulated device with known limits.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use quietwire_search::procedure::{
     ConversationSearchFindings, ProcedureEnd, ProcedureFindings, ProcedureResult,
 };
-use quietwire_tester::{SimOptions, SimulatedDevice};
 
+use super::procedures::run_interrupted;
 use crate::*;
 
 const HEAD: &str = concat!(
@@ -49,36 +48,7 @@ fn parse(text: &str) -> Result<StudyFile, String> {
 
 /// Runs a study, interrupted after every `actions` actions and continued on a new device.
 fn run(text: &str, device: &str, actions: u32) -> StudyResults {
-    struct StopAfter<'a>(u32, &'a AtomicBool);
-    impl Progress for StopAfter<'_> {
-        fn action(&mut self, event: &ActionEvent<'_>) {
-            self.0 = self.0.saturating_sub(u32::from(!event.is_replayed));
-            if self.0 == 0 {
-                self.1.store(true, std::sync::atomic::Ordering::Relaxed);
-            }
-        }
-        fn max_rate(&mut self, _frame_size: FrameSize, rate_pps: f64) {
-            panic!("frames were sent to find a rate of {rate_pps}");
-        }
-    }
-    let file = parse(text).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("c.sqlite");
-    let mut mode = OpenMode::New;
-    for _ in 0..1000 {
-        let mut store = Store::open(&path, &file, text, mode).unwrap();
-        mode = OpenMode::Resume;
-        let options: SimOptions = device.parse().unwrap();
-        let generator = Box::new(SimulatedDevice::new(options));
-        let mut bench = GeneratorBench::new(&file, generator).unwrap();
-        let stop = AtomicBool::new(false);
-        let mut progress = StopAfter(actions, &stop);
-        let end = run_study(&file, &mut store, &mut bench, &mut progress, &stop).unwrap();
-        if end == StudyEnd::Finished {
-            return store.results().unwrap();
-        }
-    }
-    panic!("the study did not end");
+    run_interrupted(text, device, actions, false)
 }
 
 fn result(results: &StudyResults, kind: &StepKind) -> ProcedureResult {

@@ -54,21 +54,42 @@ isolation = "none"
 const DEVICE: &str = "capacity=5M,line-rate=10M,buffer=2000,recovery=20ms,restart=300ms,addresses=700,learning-rate=20000";
 
 /// Stops after this number of actions that were really run.
-struct StopAfter<'a>(u32, &'a AtomicBool);
+struct StopAfter<'a> {
+    actions: u32,
+    stop: &'a AtomicBool,
+    finds_rate: bool,
+}
 
 impl Progress for StopAfter<'_> {
     fn action(&mut self, event: &ActionEvent<'_>) {
         if !event.is_replayed {
-            self.0 = self.0.saturating_sub(1);
-            if self.0 == 0 {
-                self.1.store(true, std::sync::atomic::Ordering::Relaxed);
+            self.actions = self.actions.saturating_sub(1);
+            if self.actions == 0 {
+                self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
             }
         }
     }
+
+    fn max_rate(&mut self, _frame_size: FrameSize, rate_pps: f64) {
+        assert!(
+            self.finds_rate,
+            "frames were sent to find a rate of {rate_pps}"
+        );
+    }
 }
 
-/// Runs the study with this device, replaced by a new one after every `actions` actions, as after a restart of everything.
 fn run(text: &str, device: &str, actions: u32) -> StudyResults {
+    run_interrupted(text, device, actions, true)
+}
+
+/// Runs a study with this device, replaced by a new one after every `actions` actions, as after a restart of everything. Checks that no
+/// rate is searched for unless `finds_rate` is true.
+pub(super) fn run_interrupted(
+    text: &str,
+    device: &str,
+    actions: u32,
+    finds_rate: bool,
+) -> StudyResults {
     let file = StudyFile::parse(text, Path::new("p.toml")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.sqlite");
@@ -80,7 +101,11 @@ fn run(text: &str, device: &str, actions: u32) -> StudyResults {
         let generator = Box::new(SimulatedDevice::new(options));
         let mut bench = GeneratorBench::new(&file, generator).unwrap();
         let stop = AtomicBool::new(false);
-        let mut progress = StopAfter(actions, &stop);
+        let mut progress = StopAfter {
+            actions,
+            stop: &stop,
+            finds_rate,
+        };
         let end = run_study(&file, &mut store, &mut bench, &mut progress, &stop).unwrap();
         if end == StudyEnd::Finished {
             return store.results().unwrap();
