@@ -251,6 +251,9 @@ mod tests {
             reason.starts_with("unavailable: device and tester"),
             "{reason}"
         );
+        let facts: RunFacts = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(facts.cpu_model, machine.inventory.cpu_model);
+        assert_eq!(facts.cpus, machine.inventory.cpus);
         let read: Inventory = serde_json::from_value(stored).unwrap();
         assert_eq!(read, machine.inventory);
     }

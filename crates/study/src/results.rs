@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Content of a store, in memory.
 
+use quietwire_host::inventory::CpuPlace;
 use quietwire_lab::IsolationRecord;
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_search::{Attempt, Findings, Outcome, TrialRequest};
@@ -90,11 +91,17 @@ pub enum RunEnd {
 }
 
 /// Parsed part of the machine of a run ([`crate::MachineRecord`]). Everything else about it is only shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct RunFacts {
     /// True if the device is simulated and nothing is measured.
     #[serde(default, rename = "simulated")]
     pub is_simulated: bool,
+    /// Name of the processor, if known.
+    #[serde(default)]
+    pub cpu_model: Option<String>,
+    /// Place of each CPU in the topology. Empty if unknown.
+    #[serde(default)]
+    pub cpus: Vec<CpuPlace>,
 }
 
 /// Parsed part of the settings of a case ([`crate::CaseSettings`]). The other settings are only shown.

@@ -59,9 +59,12 @@ pub(super) fn findings<'a>(
     results: &'a StudyResults,
     summaries: impl Iterator<Item = &'a [CaseSummary]> + Clone,
 ) -> Vec<MachineFinding> {
-    let run = results.runs.last();
     // A run with a generator stores no inventory. Its machine is unknown.
-    let machine = run.and_then(|run| serde_json::from_value::<Inventory>(run.machine.clone()).ok());
+    let machine = results.runs.last().map(|run| Inventory {
+        cpu_model: run.facts.cpu_model.clone(),
+        cpus: run.facts.cpus.clone(),
+        ..Inventory::default()
+    });
     let mut all = Vec::new();
     for case in measured(results) {
         let steps = results.steps.iter();
