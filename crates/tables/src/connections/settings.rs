@@ -114,3 +114,32 @@ pub enum SettingsError {
     #[error(transparent)]
     Memory(#[from] NoMemory),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::InvalidReason;
+    use super::*;
+
+    /// The guide has all states with their timeouts, and all reasons.
+    #[test]
+    fn states_timeouts_and_reasons_are_those_of_the_guide() {
+        let page = include_str!("../../../../docs/connections.md");
+        let rows = || page.lines().filter(|line| line.starts_with("| `"));
+        let row_of = |name: &str| {
+            let quoted = format!("`{name}`");
+            let mut rows = rows().map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+            rows.find(|cells| cells[1].contains(&quoted))
+        };
+        for state in State::ALL {
+            let name = state.name();
+            assert!(row_of(name).is_some(), "no state {name}");
+            let key = name.replace('_', "-");
+            let cells = row_of(&key).unwrap_or_else(|| panic!("no timeout {key}"));
+            let seconds = Timeouts::default().of(state).to_string();
+            assert_eq!(cells[2].split(' ').next(), Some(&*seconds), "{key}");
+        }
+        for reason in InvalidReason::ALL {
+            assert!(row_of(reason.name()).is_some(), "{}", reason.name());
+        }
+    }
+}
