@@ -235,7 +235,7 @@ fn series(
         .collect();
     let levels: Vec<f64> = bounds
         .windows(2)
-        .map(|pair| middle(&values[pair[0]..pair[1]]))
+        .map(|pair| quietwire_search::median(&values[pair[0]..pair[1]]).unwrap_or(0.0))
         .collect();
     let changes = found.iter().enumerate().map(|(index, change)| {
         let (before, after) = (levels[index], levels[index + 1]);
@@ -272,12 +272,4 @@ fn is_worse(unit: Unit, before: f64, after: f64, margin: f64) -> bool {
     } else {
         after > before * (1.0 + margin)
     }
-}
-
-/// Returns the median; 0 without values.
-fn middle(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
-    f64::midpoint(at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2))
 }

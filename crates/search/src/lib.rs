@@ -79,7 +79,7 @@ pub use loss_distribution::{
 pub use loss_ratio::LossRatio;
 pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
 pub use max_count::MaxCount;
-pub use median::{TwoRanks, median_rank, sign_test, two_ranks};
+pub use median::{TwoRanks, median, median_rank, middle_values, sign_test, two_ranks};
 pub use method::{
     Attempt, Findings, Method, Outcome, RepeatFindings, RepeatedRun, SearchResult, Step,
     TrialRequest,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Confidence limits of medians by order statistics. They hold for every distribution of independent values: no variance, symmetry or
+//! Medians, and their confidence limits by order statistics. They hold for every distribution of independent values: no variance, symmetry or
 //! common shape is assumed, and equal values are allowed (H. A. David and H. N. Nagaraja, *Order Statistics*, section 7.1).
 
 /// Returns the probability of at least `successes` successes in `trials` trials of probability one half.
@@ -38,6 +38,22 @@ pub fn median_rank(values: usize, error_rate: f64) -> Option<usize> {
     (1..=values.div_ceil(2))
         .take_while(|rank| error(*rank) <= error_rate)
         .last()
+}
+
+/// Returns the two values in the middle of the ascending order, which are the same if the number of values is odd. `None` without values.
+#[must_use]
+pub fn middle_values(values: &[f64]) -> Option<[f64; 2]> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let lower = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    let upper = sorted.get(sorted.len() / 2)?;
+    Some([*lower, *upper])
+}
+
+/// Returns the median: of an even number of values, the mean of the two in the middle. `None` without values.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    middle_values(values).map(|[lower, upper]| f64::midpoint(lower, upper))
 }
 
 /// Ranks of the values that bound two medians at once.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A figure over several rounds or trials.
 
+use quietwire_search::{median, middle_values};
 use serde::Serialize;
 
 /// Values of several rounds or repeats.
@@ -20,30 +21,18 @@ pub struct Spread {
 impl Spread {
     /// Returns the spread of the values, or none without values.
     pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
-        let mut sorted = values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let [lower, upper] = middle(&sorted)?;
         Some(Self {
-            median: f64::midpoint(lower, upper),
-            min: *sorted.first()?,
-            max: *sorted.last()?,
+            median: median(&values)?,
+            min: values.iter().copied().min_by(f64::total_cmp)?,
+            max: values.iter().copied().max_by(f64::total_cmp)?,
             values,
         })
     }
 
     /// Returns true if a lower limit of this value is a lower limit of the median as well.
     pub(crate) fn depends_on(&self, limit: f64) -> bool {
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        middle(&sorted).is_some_and(|[_, upper]| limit <= upper)
+        middle_values(&self.values).is_some_and(|[_, upper]| limit <= upper)
     }
-}
-
-/// Returns the two middle values, which are the same if the number of values is odd.
-fn middle(sorted: &[f64]) -> Option<[f64; 2]> {
-    let lower = sorted.get(sorted.len().checked_sub(1)? / 2)?;
-    let upper = sorted.get(sorted.len() / 2)?;
-    Some([*lower, *upper])
 }
 
 /// Returns `value` in percent of `base`, if that is defined.

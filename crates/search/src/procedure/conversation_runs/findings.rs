@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::super::conversation_search::{ConversationSearchConfig, ConversationSearchFindings};
 use super::super::conversations::{ConversationCounts, TimeSummary};
 use crate::error::{confidence, positive};
-use crate::{ConfigError, Statistics};
+use crate::{ConfigError, Statistics, median};
 
 /// Parameters of a [`ConnectionThroughput`](super::ConnectionThroughput).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -137,15 +137,8 @@ pub struct TransactionLatencyFindings {
     pub runs: Vec<ConversationCounts>,
 }
 
-/// Returns the middle value, the lower one of two; `None` without values.
-fn middle(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
-}
-
 impl TransactionLatencyFindings {
-    /// Returns one figure of a distribution as the median over the trials, nanoseconds; `None` if no trial has it. With an even number of
-    /// trials, it is the lower of the two in the middle.
+    /// Returns one figure of a distribution as the median over the trials, nanoseconds; `None` if no trial has it.
     #[must_use]
     pub fn median_ns(
         &self,
@@ -153,6 +146,7 @@ impl TransactionLatencyFindings {
         figure: fn(&TimeSummary) -> Option<f64>,
     ) -> Option<f64> {
         let summaries = self.runs.iter().filter_map(times);
-        middle(summaries.filter_map(|it| figure(&it)).collect())
+        let figures: Vec<f64> = summaries.filter_map(|it| figure(&it)).collect();
+        median(&figures)
     }
 }
