@@ -35,6 +35,14 @@ pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
     find_program(name).or_else(|| built.is_file().then_some(built))
 }
 
+/// Returns the version of one of DPDK's examples.
+pub(super) fn probe_example(binary: Option<&Path>, name: &str) -> Result<String, Unavailable> {
+    match binary {
+        Some(_) => Ok(dpdk_version()),
+        None => Err(not_installed(name, "scripts/build-l3fwd builds it")),
+    }
+}
+
 /// Version of Debian's DPDK, which all DPDK programs here share.
 pub(super) fn dpdk_version() -> String {
     let finished = Command::new("dpkg-query")

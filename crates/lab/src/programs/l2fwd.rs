@@ -7,7 +7,7 @@ use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
-use super::installed::{dpdk_version, example, not_installed};
+use super::installed::{example, probe_example};
 use super::vdev::{
     EXAMPLE_READY, MEMORY_MIB, example_options, is_worker, start, threads_with_main,
 };
@@ -68,10 +68,7 @@ pub(super) fn mask(ports: usize) -> u64 {
 
 impl Forwarder for L2fwd {
     fn probe(&self) -> Result<String, Unavailable> {
-        match &self.binary {
-            Some(_) => Ok(dpdk_version()),
-            None => Err(not_installed(BINARY, "scripts/build-l3fwd builds it")),
-        }
+        probe_example(self.binary.as_deref(), BINARY)
     }
 
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {

@@ -7,7 +7,7 @@ use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
-use super::installed::{dpdk_version, example, not_installed};
+use super::installed::{example, probe_example};
 use super::l2fwd::mask;
 use super::networks::{drawn, sides};
 use super::vdev::{EXAMPLE_READY, example_options, is_worker, start, threads_with_main};
@@ -80,10 +80,7 @@ impl L3fwd {
 
 impl Forwarder for L3fwd {
     fn probe(&self) -> Result<String, Unavailable> {
-        match &self.binary {
-            Some(_) => Ok(dpdk_version()),
-            None => Err(not_installed(BINARY, "scripts/build-l3fwd builds it")),
-        }
+        probe_example(self.binary.as_deref(), BINARY)
     }
 
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {

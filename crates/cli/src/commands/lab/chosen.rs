@@ -14,7 +14,6 @@ use quietwire_lab::topology::{
 };
 use quietwire_switch::config::rules::RuleFile;
 
-use crate::exit::Usage;
 use crate::input::read_plan;
 
 /// Topology and parameters.
