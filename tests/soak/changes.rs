@@ -240,7 +240,7 @@ impl<'a> Changer<'a> {
             0 => format!("set port {port} --access {vlan}"),
             1 => format!("set port {port} --trunk 1,2,{}", vlan + 2),
             2 => format!("set port {port} --learning-limit 100 --over-limit drop"),
-            3 => format!("set port {port} --storm-broadcast 1000"),
+            3 => format!("set port {port} --storm-broadcast 1k"),
             4 => format!("set port {port} --reset"),
             5 => format!("set bridge {bridge} --add-port {port}"),
             6 => format!("set bridge {bridge} --del-port {port}"),

@@ -47,6 +47,22 @@ pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
     })
 }
 
+/// Parses `1000` or `10k`: whole frames per second. The configuration of the switch checks the range.
+pub(crate) fn parse_frame_rate(text: &str) -> Result<u32, String> {
+    match scaled(text) {
+        Some(rate)
+            if (0.0..=f64::from(u32::MAX)).contains(&rate)
+                && (rate - rate.round()).abs() < 1e-6 =>
+        {
+            Ok(rate.round() as u32)
+        }
+        _ => Err(
+            "a rate is a whole number of frames per second, at most 4G, such as 1000 or 10k"
+                .to_owned(),
+        ),
+    }
+}
+
 /// Parses `1000`, `300k` or `0.5`: conversations per second.
 pub(crate) fn parse_connection_rate(text: &str) -> Result<f64, String> {
     match scaled(text) {
@@ -143,6 +159,15 @@ mod tests {
         for (text, rate) in [("0", 0.0), ("5", 5.0), ("0.5k", 500.0), ("1k", 1000.0)] {
             assert_eq!(parse_low_rate(text), Ok(rate), "{text}");
         }
+        for (text, rate) in [
+            ("1", 1),
+            ("1000", 1000),
+            ("1.61k", 1610),
+            ("0.161k", 161),
+            ("4G", 4_000_000_000),
+        ] {
+            assert_eq!(parse_frame_rate(text), Ok(rate), "{text}");
+        }
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
@@ -154,6 +179,9 @@ mod tests {
         assert!(parse_positive_duration("0s").is_err());
         for text in ["", "0", "-1", "nan", "inf", "M", "1x", "11G", "1e30"] {
             assert!(parse_rate(text).is_err(), "{text}");
+        }
+        for text in ["", "-1", "0.5", "1.0005k", "nan", "max", "5G"] {
+            assert!(parse_frame_rate(text).is_err(), "{text}");
         }
         for text in ["", "-1", "nan", "max", "1001", "1.1k", "1M"] {
             assert!(parse_low_rate(text).is_err(), "{text}");

@@ -8,6 +8,8 @@ use quietwire_switch::config::bridging::{
 };
 use quietwire_switch::config::rules::Element;
 
+use crate::units::parse_frame_rate;
+
 /// Bridging options of a port.
 #[derive(Debug, Args)]
 pub(super) struct BridgingArgs {
@@ -50,14 +52,14 @@ pub(super) struct BridgingArgs {
     /// Flood multicast frames to the port. [default: true]
     #[arg(long, value_name = "BOOL")]
     flood_multicast: Option<bool>,
-    /// Storm limit of unknown unicast frames received, frames per second. [default: no limit]
-    #[arg(long, value_name = "PPS")]
+    /// Storm limit of unknown unicast frames received, frames per second, like 1000 or 10k. [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_frame_rate)]
     storm_unknown_unicast: Option<u32>,
-    /// Storm limit of broadcast frames received, frames per second. [default: no limit]
-    #[arg(long, value_name = "PPS")]
+    /// Storm limit of broadcast frames received, frames per second, like 1000 or 10k. [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_frame_rate)]
     storm_broadcast: Option<u32>,
-    /// Storm limit of multicast frames received, frames per second. [default: no limit]
-    #[arg(long, value_name = "PPS")]
+    /// Storm limit of multicast frames received, frames per second, like 1000 or 10k. [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_frame_rate)]
     storm_multicast: Option<u32>,
     /// Allowed source addresses, like 02:00:00:00:00:01,192.0.2.7,2001:db8::/64, or all. [default: all]
     #[arg(long, value_name = "ADDRESSES", value_parser = parse_guard)]
