@@ -648,13 +648,21 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
             "choose the encapsulation ipv4 or ipv6",
         ),
         (&["vNet1", "--name", "../x"], 2, "is not a valid lab name"),
-        (&["vNet1", "--rules", file], 2, "the topology has no firewall"),
+        (
+            &["vNet1", "--rules", file],
+            2,
+            "the topology has no firewall",
+        ),
         (
             &["vNet3", "--vnf", "firewall", "--rules", file],
             2,
             "refuse",
         ),
-        (&["vNet3", "--vnf", "own-image"], 2, "requires a kernel and an initramfs"),
+        (
+            &["vNet3", "--vnf", "own-image"],
+            2,
+            "requires a kernel and an initramfs",
+        ),
         (
             &["vNet3", "--image", "/nowhere/k,/nowhere/i"],
             2,

@@ -472,7 +472,7 @@ impl PortHandle {
         }
         // DPDK's drivers of kernel interfaces read the link state only when the port is opened.
         if let Some(interface) = self.inner.uri.interface() {
-            return net_device::value(interface, "carrier") == Some(1);
+            return net_device::value::<u8>(interface, "carrier") == Some(1);
         }
         match &self.inner.backend {
             Backend::Device(device) => device.link_is_up(),

@@ -155,10 +155,7 @@ impl Forwarder for Vpp {
     fn probe(&self) -> Result<String, Unavailable> {
         for (name, found) in [("vpp", &self.daemon), ("vppctl", &self.client)] {
             if found.is_none() {
-                return Err(not_installed(
-                    name,
-                    "fd.io has packages, Debian has none",
-                ));
+                return Err(not_installed(name, "fd.io has packages, Debian has none"));
             }
         }
         let daemon = self.daemon.clone().unwrap_or_default();

@@ -64,7 +64,7 @@ impl Joined {
         };
         match packet.part {
             Part::Whole => {}
-            Part::FirstFragment => {
+            Part::First => {
                 let transport = match *ethertype {
                     IPV6 => transport_of(octets),
                     _ => Some(part.at),

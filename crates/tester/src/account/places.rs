@@ -81,6 +81,7 @@ pub enum DifferenceKind {
     /// More frames were dropped than are missing: frames of other traffic, or copies.
     MoreDropped,
     /// A counter is lower than before the trial: the element restarted.
+    #[serde(rename = "went_back")]
     DecreasedCounter,
 }
 
