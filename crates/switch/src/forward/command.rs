@@ -357,7 +357,7 @@ impl CommandSender {
         self.silent(self.late.map_or_else(Instant::now, |late| late.since))
     }
 
-    /// Gives an order. The error returns the order: the thread stopped while it held the lock of the letter box.
+    /// Gives an order. The error returns the order: the thread stopped while it held the lock of the slot.
     fn put(&mut self, order: WorkerCommand) -> Result<u64, WorkerCommand> {
         let number = self.orders.put(order)?;
         self.ring_bell();

@@ -31,7 +31,7 @@ impl<O> OrderSlot<O> {
 /// The control thread's end.
 #[derive(Debug)]
 pub(crate) struct OrderSender<O, R> {
-    letter_box: Arc<OrderSlot<O>>,
+    slot: Arc<OrderSlot<O>>,
     replies: Consumer<(u64, R)>,
     /// Number of the last order.
     number: u64,
@@ -40,7 +40,7 @@ pub(crate) struct OrderSender<O, R> {
 /// The forwarding thread's end.
 #[derive(Debug)]
 pub(crate) struct OrderReceiver<O, R> {
-    letter_box: Arc<OrderSlot<O>>,
+    slot: Arc<OrderSlot<O>>,
     replies: Producer<(u64, R)>,
 }
 
@@ -63,17 +63,17 @@ pub(crate) enum GivenUp<O, R> {
 /// Creates both ends of a line.
 pub(crate) fn line<O, R>() -> (OrderSender<O, R>, OrderReceiver<O, R>) {
     let (reply_writer, reply_reader) = channel();
-    let letter_box = Arc::new(OrderSlot {
+    let slot = Arc::new(OrderSlot {
         is_full: AtomicBool::new(false),
         order: Mutex::new(None),
     });
     let sender = OrderSender {
-        letter_box: Arc::clone(&letter_box),
+        slot: Arc::clone(&slot),
         replies: reply_reader,
         number: 0,
     };
     let receiver = OrderReceiver {
-        letter_box,
+        slot,
         replies: reply_writer,
     };
     (sender, receiver)
@@ -83,13 +83,13 @@ impl<O, R> OrderReceiver<O, R> {
     /// Returns true if there is an order.
     #[inline(always)]
     pub(crate) fn has_order(&self) -> bool {
-        self.letter_box.is_full.load(Ordering::Acquire)
+        self.slot.is_full.load(Ordering::Acquire)
     }
 
     /// Takes the order. `None` if the control thread is taking it back at this moment.
     pub(crate) fn take(&mut self) -> Option<(u64, O)> {
-        let mut order = self.letter_box.try_lock()?;
-        self.letter_box.is_full.store(false, Ordering::Relaxed);
+        let mut order = self.slot.try_lock()?;
+        self.slot.is_full.store(false, Ordering::Relaxed);
         order.take()
     }
 
@@ -99,35 +99,35 @@ impl<O, R> OrderReceiver<O, R> {
         drop(self.replies.push((number, reply)));
     }
 
-    /// Calls `f` while the lock of the letter box is held.
+    /// Calls `f` while the lock of the slot is held.
     #[cfg(test)]
     pub(crate) fn while_locked<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _held = self.letter_box.try_lock();
+        let _held = self.slot.try_lock();
         f()
     }
 }
 
 impl<O, R> OrderSender<O, R> {
-    /// Puts an order into the letter box, which is empty, and returns its number. The error returns the order: the thread stopped while it
+    /// Puts an order into the slot, which is empty, and returns its number. The error returns the order: the thread stopped while it
     /// held the lock.
     pub(crate) fn put(&mut self, order: O) -> Result<u64, O> {
-        let lock = || self.letter_box.try_lock();
+        let lock = || self.slot.try_lock();
         let Some(mut place) = wait_for(lock) else {
             return Err(order);
         };
         self.number += 1;
         *place = Some((self.number, order));
-        self.letter_box.is_full.store(true, Ordering::Release);
+        self.slot.is_full.store(true, Ordering::Release);
         drop(place);
         Ok(self.number)
     }
 
-    /// Removes an order from the letter box. `None` if the thread has taken it, or is about to.
+    /// Removes an order from the slot. `None` if the thread has taken it, or is about to.
     pub(crate) fn take_back(&mut self, number: u64) -> Option<O> {
-        let lock = || self.letter_box.try_lock();
+        let lock = || self.slot.try_lock();
         let mut place = wait_for(lock)?;
         let (_, order) = place.take_if(|(given, _)| *given == number)?;
-        self.letter_box.is_full.store(false, Ordering::Relaxed);
+        self.slot.is_full.store(false, Ordering::Relaxed);
         Some(order)
     }
 

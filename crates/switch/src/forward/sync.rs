@@ -12,7 +12,7 @@ pub(super) use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 /// Number of replies that have space: one for the order under way, and some to spare.
 const REPLIES: usize = 4;
-/// Timeout for the lock of the letter box. The other side holds it for a few instructions.
+/// Timeout for the lock of the slot. The other side holds it for a few instructions.
 const LOCK: Duration = Duration::from_millis(100);
 pub(super) const PAUSE: Duration = Duration::from_micros(20);
 
