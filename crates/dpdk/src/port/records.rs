@@ -2,12 +2,21 @@
 //! Records of what ports have changed outside this process: small files that the next process reads if this one is killed.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use nix::libc;
+use nix::unistd::geteuid;
 use quietwire_base::{ProcessId, durable};
+
+/// Most octets of a record. That of flow rules is the longest: a former and a new list, and each rule once for IPv4 and once for IPv6.
+const OCTETS_MAX: usize = 256 << 10;
+/// Most files of a directory that are read.
+const FILES_MAX: usize = 1024;
+/// Write permission of group and others (inode(7)).
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Number and start time of a process ([`ProcessId`]) since the boot.
 pub(super) type Process = (i32, u64);
@@ -28,10 +37,56 @@ pub(super) fn remove(file: &Path) {
     }
 }
 
-/// Returns names and texts of all records. A directory or file that does not exist has none.
-pub(super) fn all(directory: &Path) -> impl Iterator<Item = (OsString, String)> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name(), fs::read_to_string(entry.path()).ok()?)))
+/// Returns names and texts of all records. A directory or file that does not exist has none. A file that cannot be a record is reported and
+/// skipped: with `--user`, another user than root writes the records that root reads later.
+pub(super) fn all(directory: &Path) -> Vec<(OsString, String)> {
+    let Ok(meta) = fs::metadata(directory) else {
+        return Vec::new();
+    };
+    let owners = [0, geteuid().as_raw(), meta.uid()];
+    let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut records = Vec::new();
+    for entry in entries.by_ref().take(FILES_MAX) {
+        match read(&entry.path(), &owners) {
+            Ok(text) => records.push((entry.file_name(), text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!("{} is skipped: {error}", entry.path().display()),
+        }
+    }
+    if entries.next().is_some() {
+        tracing::warn!(
+            "{} has more than {FILES_MAX} files: some are not read (remove those of ended processes)",
+            directory.display()
+        );
+    }
+    records
+}
+
+/// Reads a record of one of these users.
+fn read(path: &Path, owners: &[u32]) -> io::Result<String> {
+    // A FIFO would block its reader until another process writes.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if !owners.contains(&meta.uid()) || meta.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(io::Error::other(
+            "another user than root and the owner of the directory can write to it",
+        ));
+    }
+    let mut text = String::new();
+    file.take(OCTETS_MAX as u64 + 1).read_to_string(&mut text)?;
+    if text.len() > OCTETS_MAX {
+        return Err(io::Error::other(format!(
+            "it is longer than {OCTETS_MAX} octets"
+        )));
+    }
+    Ok(text)
 }
 
 /// Returns true if the process of a record runs.
@@ -43,4 +98,59 @@ pub(super) fn is_alive((pid, start_time): Process) -> bool {
         boot,
     }
     .is_alive()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    /// With `--user`, the writer of a record may be an attacker, and root its reader.
+    #[test]
+    fn files_that_cannot_be_records_are_skipped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        write(directory.path(), &path("record"), "1 2\n").unwrap();
+        write(directory.path(), &path("full"), &"x".repeat(OCTETS_MAX)).unwrap();
+        write(directory.path(), &path("long"), &"x".repeat(OCTETS_MAX + 1)).unwrap();
+        write(directory.path(), &path("open"), "1 2\n").unwrap();
+        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o602)).unwrap();
+        fs::write(path("octets"), [0xff]).unwrap();
+        fs::set_permissions(path("octets"), fs::Permissions::from_mode(0o600)).unwrap();
+        mkfifo(&path("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        symlink("/dev/zero", path("endless")).unwrap();
+        symlink(path("record"), path("link")).unwrap();
+        fs::create_dir(path("directory")).unwrap();
+        let mut names: Vec<_> = all(directory.path())
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        names.sort();
+        assert_eq!(names, ["full", "record"]);
+    }
+
+    #[test]
+    fn a_record_of_another_user_than_root_and_the_owner_of_the_directory_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("record");
+        write(directory.path(), &path, "1 2\n").unwrap();
+        let owner = fs::metadata(&path).unwrap().uid();
+        assert_eq!(read(&path, &[owner]).unwrap(), "1 2\n");
+        read(&path, &[owner + 1]).unwrap_err();
+    }
+
+    #[test]
+    fn the_number_of_files_that_are_read_is_limited() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..FILES_MAX + 2 {
+            let path = directory.path().join(number.to_string());
+            fs::write(&path, "1").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        assert_eq!(all(directory.path()).len(), FILES_MAX);
+    }
 }

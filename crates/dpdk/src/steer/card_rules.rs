@@ -270,12 +270,16 @@ fn remove(table: &impl FlowTable, spec: &FlowSpec, location: u32) -> io::Result<
 /// The driver's error.
 pub(crate) fn remove_left(table: &impl FlowTable, rules: &[Entry]) -> io::Result<usize> {
     let locations = table.contents()?.locations;
+    let left: Vec<_> = rules
+        .iter()
+        .map(|entry| (entry.location, entry.spec.essence()))
+        .collect();
     let mut removed = 0;
     for location in locations {
-        let rule = table.rule(location)?;
-        let is_left = rules.iter().any(|entry| {
-            entry.location.is_none_or(|own| own == location) && entry.spec.is_same(&rule)
-        });
+        let essence = table.rule(location)?.essence();
+        let is_left = left
+            .iter()
+            .any(|(own, other)| own.is_none_or(|own| own == location) && *other == essence);
         if is_left {
             table.remove(location)?;
             removed += 1;

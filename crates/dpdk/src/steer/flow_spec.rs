@@ -364,7 +364,8 @@ impl FlowSpec {
         self.essence() == other.essence()
     }
 
-    fn essence(&self) -> ([u8; LENGTH], u32) {
+    /// Returns what rules that do the same have in common ([`Self::is_same`]).
+    pub(crate) fn essence(&self) -> ([u8; LENGTH], u32) {
         let flags = FLOW_EXT | FLOW_MAC_EXT;
         let kind = self.word(0);
         let mut essence = Self([0; LENGTH]);

@@ -3,6 +3,7 @@
 //! interface, the process and the table; each further line has the location of a rule, `-` if the driver has not chosen it yet, and the
 //! rule.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,13 @@ pub(super) struct Record {
 }
 
 impl Record {
-    fn path(&self, directory: &Path) -> PathBuf {
+    fn name(&self) -> String {
         let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
-        directory.join(format!("{network}-{index}-{pid}-{}", self.table))
+        format!("{network}-{index}-{pid}-{}", self.table)
+    }
+
+    fn path(&self, directory: &Path) -> PathBuf {
+        directory.join(self.name())
     }
 
     /// Writes the record. Other users can neither write nor read it.
@@ -61,10 +66,16 @@ impl Record {
         words.next().is_none().then_some(record)
     }
 
-    /// Returns all records. A directory or file that does not exist has none.
+    /// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
     pub(super) fn all(directory: &Path) -> Vec<Self> {
-        let all = records::all(directory);
-        all.filter_map(|(_, text)| Self::parse(&text)).collect()
+        let read = |(name, text): (OsString, String)| {
+            let record = Self::parse(&text)?;
+            (name == record.name().as_str()).then_some(record)
+        };
+        records::all(directory)
+            .into_iter()
+            .filter_map(read)
+            .collect()
     }
 
     pub(super) fn is_of_a_living_process(&self) -> bool {
@@ -119,6 +130,8 @@ mod tests {
         assert_eq!(Record::all(&records), []);
         record(1).write(&records).unwrap();
         record(2).write(&records).unwrap();
+        // A record is removed by its name: that of a copy is another.
+        fs::copy(record(1).path(&records), records.join("4026531840-1-1-4")).unwrap();
         fs::write(records.join("other"), "1 2 3 4\n").unwrap();
         let mut all = Record::all(&records);
         all.sort_by_key(|record| record.interface.index);

@@ -70,7 +70,10 @@ impl Record {
             let record = Self::parse(&text)?;
             (name == record.address.as_str()).then_some(record)
         };
-        records::all(directory).filter_map(read).collect()
+        records::all(directory)
+            .into_iter()
+            .filter_map(read)
+            .collect()
     }
 
     /// Returns true if another process than this one has the function.
