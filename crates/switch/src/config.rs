@@ -16,6 +16,7 @@ mod ports;
 pub mod rebalance;
 pub mod rules;
 mod settings;
+mod shared_list;
 pub mod steer;
 #[cfg(test)]
 mod tests;
@@ -34,3 +35,4 @@ pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,
 };
+pub use shared_list::SharedList;

@@ -122,9 +122,12 @@ const START: &str = include_str!("fuzz/start.toml");
 /// Parses any lines as requests of the control socket. A request is the same after it was written; a change is refused, or leads to a plan
 /// that is the same after it was written.
 fn fuzz_control(octets: &[u8]) -> bool {
-    static SETTINGS: LazyLock<Settings> =
-        LazyLock::new(|| Settings::parse(Path::new("start"), START).unwrap());
-    let mut settings = SETTINGS.clone();
+    static RUNNING: LazyLock<(Settings, Plan)> = LazyLock::new(|| {
+        let settings = Settings::parse(Path::new("start"), START).unwrap();
+        let plan = settings.clone().plan(&ONLINE).unwrap();
+        (settings, plan)
+    });
+    let (mut settings, mut running) = RUNNING.clone();
     let mut is_accepted = false;
     let lines = octets.split(|octet| *octet == b'\n');
     for line in lines.take(16).filter(|line| line.len() <= REQUEST_MAX) {
@@ -147,11 +150,15 @@ fn fuzz_control(octets: &[u8]) -> bool {
         let Ok(next) = settings.clone().after(change) else {
             continue;
         };
-        let Ok(plan) = next.clone().plan(&ONLINE) else {
+        // A plan that uses parts of the former one is that of the settings alone.
+        let former = Some((&settings, &running));
+        let planned = next.clone().plan_after(&ONLINE, former).ok();
+        assert_eq!(planned, next.clone().plan(&ONLINE).ok());
+        let Some(plan) = planned else {
             continue;
         };
         write_and_read(&plan);
-        settings = next;
+        (settings, running) = (next, plan);
     }
     is_accepted
 }

@@ -200,8 +200,10 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         neighbours: file
             .neighbour
             .map(|list| located(list, "neighbour", &location)),
-        rules: file.rule.map(|list| located(list, "rule", &location)),
-        sets: file.set.map(|list| located(list, "set", &location)),
+        rules: file
+            .rule
+            .map(|list| located(list, "rule", &location).into()),
+        sets: file.set.map(|list| located(list, "set", &location).into()),
         rule_default: file.rule_default,
         rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,

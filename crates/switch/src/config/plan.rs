@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use quietwire_base::{Idle, Seccomp};
 use quietwire_dpdk::{PortUri, SteerRule};
@@ -230,7 +231,7 @@ pub struct Plan {
     /// Steering rules of ports.
     pub steer: Vec<SteerSetting>,
     /// Filter rules of ports.
-    pub rules: rules::Rules,
+    pub rules: Arc<rules::Rules>,
     /// Automatic rebalancing of receive queues.
     pub rebalance: Option<Rules>,
     /// Connection tracking.
@@ -251,6 +252,19 @@ impl Settings {
     /// # Errors
     /// [`SwitchError::Config`] for invalid settings, [`SwitchError::MissingPrerequisite`] if the machine has too few CPUs.
     pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
+        self.plan_after(online, None)
+    }
+
+    /// Builds the plan of changed settings. `former` are the settings before the change and their plan, whose filter rules are used again
+    /// if the change does not concern them: there may be 100,000.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub(crate) fn plan_after(
+        self,
+        online: &CpuList,
+        former: Option<(&Self, &Plan)>,
+    ) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
         let idle = self.idle.unwrap_or_default();
         let cpus = Cpus::choose(&self, online, pinning)?;
@@ -296,11 +310,7 @@ impl Settings {
         }
         drop(members);
         check_bridges(&groups, &ports, &layer3, &names)?;
-        let rules = rules::plan(
-            &self,
-            &ports.iter().map(|port| port.name.as_str()).collect(),
-            &names.keys().copied().collect(),
-        )?;
+        let rules = self.plan_rules(&ports, &names.keys().copied().collect(), former)?;
         let threads = cpus.forwarding.iter().count();
         connections::check(self.connections.as_ref(), &rules.rules)?;
         layer3.check_tracking(self.connections.is_some())?;
@@ -338,9 +348,42 @@ impl Settings {
             nat_log_collector: self.nat_log_collector,
         })
     }
+
+    /// Plans the filter rules, unless they are those of the former settings and name no port or bridge that was removed since.
+    fn plan_rules(
+        &self,
+        ports: &[PortPlan],
+        bridges: &BTreeSet<&str>,
+        former: Option<(&Self, &Plan)>,
+    ) -> Result<Arc<rules::Rules>, SwitchError> {
+        let ports: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        match former {
+            Some((settings, plan))
+                if self.has_rules_of(settings) && !plan.has_rules_beyond(&ports, bridges) =>
+            {
+                Ok(Arc::clone(&plan.rules))
+            }
+            _ => rules::plan(self, &ports, bridges).map(Arc::new),
+        }
+    }
 }
 
 impl Plan {
+    /// Returns true if a filter rule names a port or a bridge of this plan that is not among these.
+    fn has_rules_beyond(&self, ports: &BTreeSet<&str>, bridges: &BTreeSet<&str>) -> bool {
+        let mut removed_ports: Vec<&str> = self.ports.iter().map(|port| &*port.name).collect();
+        removed_ports.retain(|name| !ports.contains(name));
+        let mut removed_bridges: Vec<&str> = Vec::new();
+        for group in &self.groups {
+            if let Group::Bridge(bridge) = group
+                && !bridges.contains(bridge.name.as_str())
+            {
+                removed_bridges.push(&bridge.name);
+            }
+        }
+        self.rules.name_one_of(&removed_ports, &removed_bridges)
+    }
+
     /// Describes the ports and the CPUs in one line.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -359,7 +402,7 @@ impl Plan {
             groups: Vec::new(),
             layer3: Layer3Plan::default(),
             steer: Vec::new(),
-            rules: rules::Rules::default(),
+            rules: Arc::default(),
             nats: Vec::new(),
             load_balancers: Vec::new(),
             forwarding_cpus: CpuList::new(),

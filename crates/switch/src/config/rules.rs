@@ -59,6 +59,12 @@ impl RuleSetting {
         self.direction == Some(Direction::Out)
     }
 
+    /// Returns the names of all ports in the rule.
+    pub(crate) fn port_names(&self) -> impl Iterator<Item = &String> {
+        let one = [&self.port, &self.from, &self.statements.dup];
+        one.into_iter().flatten().chain(&self.ports)
+    }
+
     /// Returns true unless the rule is for other ports.
     #[must_use]
     pub fn is_for_port(&self, port: &str) -> bool {
@@ -118,4 +124,18 @@ pub struct Rules {
     pub default: Action,
     /// Action for malformed frames at ports with rules, or with [`Action::Drop`] as default.
     pub malformed: MalformedAction,
+}
+
+impl Rules {
+    /// Returns true if a rule names one of these ports or bridges.
+    pub(super) fn name_one_of(&self, ports: &[&str], bridges: &[&str]) -> bool {
+        if ports.is_empty() && bridges.is_empty() {
+            return false;
+        }
+        self.rules.iter().any(|rule| {
+            let bridge = rule.bridge.as_deref();
+            bridge.is_some_and(|name| bridges.contains(&name))
+                || rule.port_names().any(|name| ports.contains(&name.as_str()))
+        })
+    }
 }

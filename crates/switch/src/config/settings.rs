@@ -16,6 +16,7 @@ use super::location::{Located, Location};
 use super::nat::NatSetting;
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
+use super::shared_list::SharedList;
 use super::steer::SteerSetting;
 
 /// Default path of the control socket.
@@ -146,9 +147,9 @@ pub struct Settings {
     /// Static neighbours.
     pub neighbours: Option<Vec<Located<NeighbourSetting>>>,
     /// Filter rules of ports.
-    pub rules: Option<Vec<Located<RuleSetting>>>,
+    pub rules: Option<SharedList<Located<RuleSetting>>>,
     /// Sets that filter rules refer to.
-    pub sets: Option<Vec<Located<SetSetting>>>,
+    pub sets: Option<SharedList<Located<SetSetting>>>,
     /// Default action for frames that match no rule. Default: accept.
     pub rule_default: Option<Action>,
     /// Action for malformed frames at ports with rules. Default: drop.

@@ -438,6 +438,64 @@ fn what_is_written_asks_for_the_same() {
     assert_eq!(parse(&text).unwrap().plan(&online()).unwrap(), empty);
 }
 
+/// There may be 100,000 rules, and any number of changes that do not concern them.
+#[test]
+fn rules_are_planned_again_only_if_a_change_concerns_them() {
+    let rules = r#"
+[[set]]
+name = "ports"
+type = "inet_service"
+elements = ["1"]
+[[rule]]
+name = "of a"
+action = "drop"
+port = "a"
+protocol = "udp"
+source-port = "@ports"
+[[rule]]
+name = "of lan"
+action = "accept"
+bridge = "lan"
+dup = "b"
+[[rule]]
+name = "out"
+action = "drop"
+direction = "out"
+port = "a"
+from = "c"
+"#;
+    let settings = parse(&format!("{FILE}{rules}")).unwrap();
+    let plan = settings.clone().plan(&online()).unwrap();
+    let keeps_rules = |change: &str| {
+        let change: Change = serde_json::from_str(change).unwrap();
+        let next = settings.clone().after(change).unwrap();
+        let former = Some((&settings, &plan));
+        let after = next.clone().plan_after(&online(), former).unwrap();
+        assert_eq!(after, next.plan(&online()).unwrap());
+        std::sync::Arc::ptr_eq(&after.rules, &plan.rules)
+    };
+    for change in [
+        r#"{"add-port":{"name":"e","uri":"null:","bridge":"lan"}}"#,
+        r#"{"set-bridge":{"name":"lan","del_ports":["c"]}}"#,
+        r#"{"del-port":{"name":"d"}}"#,
+        r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#,
+    ] {
+        assert!(keeps_rules(change), "{change}");
+    }
+    for change in [
+        r#"{"del-port":{"name":"a"}}"#,
+        r#"{"del-port":{"name":"b"}}"#,
+        r#"{"del-port":{"name":"c"}}"#,
+        r#"{"del-bridge":{"name":"lan"}}"#,
+        r#"{"add-elements":{"set":"ports","elements":["2"]}}"#,
+        r#"{"del-rule":{"name":"of a"}}"#,
+        r#"{"set-rules":{"default":"drop"}}"#,
+        r#"{"set-rules":{"malformed":"match"}}"#,
+    ] {
+        assert!(!keeps_rules(change), "{change}");
+    }
+}
+
 #[test]
 fn changes_edit_what_was_asked_for() {
     let after = |change: &str| {

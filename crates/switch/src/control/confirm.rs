@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::config::rules::{Action, MalformedAction, RuleSetting, SetSetting};
-use crate::config::{Change, Located, Settings};
+use crate::config::{Change, Located, Settings, SharedList};
 
 /// Longest time for a confirmation, seconds.
 pub const CONFIRM_MAX_S: u32 = 24 * 60 * 60;
@@ -14,8 +14,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Rules of the settings.
 #[derive(Clone, Debug)]
 pub(super) struct FormerRules {
-    rules: Option<Vec<Located<RuleSetting>>>,
-    sets: Option<Vec<Located<SetSetting>>>,
+    rules: Option<SharedList<Located<RuleSetting>>>,
+    sets: Option<SharedList<Located<SetSetting>>>,
     default: Option<Action>,
     malformed: Option<MalformedAction>,
 }

@@ -2,6 +2,7 @@
 //! Request handling and periodic tasks of the control thread.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quietwire_base::Fault;
@@ -468,10 +469,15 @@ impl Controller {
 
     /// Puts settings in force, as [`Self::change`] does.
     fn change_to(&mut self, settings: Settings) -> Result<Option<String>, SwitchError> {
-        let plan = settings.clone().plan(&(self.machine.online)()?)?;
+        let former = (&self.settings, &self.engine.plan);
+        let online = (self.machine.online)()?;
+        let plan = settings.clone().plan_after(&online, Some(former))?;
+        let rules = Arc::clone(&self.engine.plan.rules);
         self.engine.apply(plan)?;
         self.settings = settings;
-        self.follow_timeouts();
+        if !Arc::ptr_eq(&rules, &self.engine.plan.rules) {
+            self.follow_timeouts();
+        }
         self.housekeeping.set(&self.engine.bridges);
         let kept = (self.machine.keep_to_roles)(&self.engine.plan);
         Ok(kept.err().map(|error| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::rules::{RuleSetting, SetSetting};
+use crate::config::rules::{RuleSetting, Rules, SetSetting};
 use crate::config::steer::SteerSetting;
 use quietwire_tables::filter::{Fallback, RuleTable};
 
@@ -27,7 +27,13 @@ pub(super) struct CountedRules {
     pub(super) rules: Arc<Vec<(RuleSetting, Arc<AtomicU64>)>>,
     pub(super) fallback: Fallback,
     /// The rules in the form of forwarding threads; `None` before the first plan.
-    pub(super) compiled: Option<CompiledRules>,
+    pub(super) compiled: Option<Arc<CompiledRules>>,
+    /// The rules of the plan that the others here follow from.
+    pub(super) asked: Arc<Rules>,
+    /// Numbers of the ports that rules name; `None` for a port that does not exist.
+    pub(super) numbers: BTreeMap<String, Option<u16>>,
+    /// Places of rules of which each concerns other ports, or the same ports in another way. All other rules are like one of these.
+    pub(super) distinct: Vec<usize>,
 }
 
 /// Numbers of the ports and of the bridge of a rule.
@@ -50,7 +56,7 @@ pub(super) struct RulePlace {
 pub(super) struct CompiledRules {
     pub(super) table: Arc<RuleTable>,
     /// Numbers of the ports and bridges of each rule.
-    pub(super) places: Vec<RulePlace>,
+    pub(super) places: Arc<Vec<RulePlace>>,
     /// Names of the bridges of rules, sorted.
     pub(super) bridges: Vec<String>,
     /// Sets, by their numbers.

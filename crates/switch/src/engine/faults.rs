@@ -5,6 +5,8 @@
 //!
 //! Threads run in the test itself, when they get an order.
 
+mod kept_rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};

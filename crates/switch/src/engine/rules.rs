@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules in the form of forwarding threads, and their reports.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,12 +32,18 @@ const NO_SET: u32 = u32::MAX;
 const NO_PORT: u16 = u16::MAX;
 
 impl Engine {
-    /// Assigns a counter to each rule of the plan, and compiles the rules if they have changed. An unchanged rule keeps its counter, even
-    /// if its position changes.
+    /// Assigns a counter to each rule of the plan, and compiles the rules if they, or the numbers of their ports, have changed. An unchanged
+    /// rule keeps its counter, even if its position changes.
     pub(super) fn count_rules(&mut self) {
         let name_of = |slot: &super::Slot| slot.plan.name.clone();
         let ports = self.slots.iter().map(|slot| slot.as_ref().map(name_of));
         self.shared.log.set_ports(ports.collect());
+        if self.rules.compiled.is_some()
+            && Arc::ptr_eq(&self.rules.asked, &self.plan.rules)
+            && self.rules.numbers == self.numbers_of(self.rules.numbers.keys())
+        {
+            return;
+        }
         let former = std::mem::take(&mut self.rules);
         let asked = &self.plan.rules;
         let is_same = asked
@@ -69,6 +75,15 @@ impl Engine {
             malformed: asked.malformed,
             malformed_frames: former.fallback.malformed_frames,
         };
+        let distinct = match is_same {
+            true => former.distinct,
+            false => distinct_places(&rules),
+        };
+        let ports: BTreeSet<&String> = rules
+            .iter()
+            .flat_map(|(rule, _)| rule.port_names())
+            .collect();
+        let numbers = self.numbers_of(ports.into_iter());
         let bridges = rules.iter().filter_map(|(rule, _)| rule.bridge.clone());
         let bridges: BTreeSet<String> = bridges.collect();
         let bridges: Vec<String> = bridges.into_iter().collect();
@@ -77,27 +92,49 @@ impl Engine {
         let compiled = former.compiled.filter(|compiled| {
             let has_same_sets = names(&compiled.sets).eq(names(sets));
             let is_rest_same = is_fallback_same && has_same_sets;
-            is_same && is_rest_same && compiled.places == places && compiled.bridges == bridges
+            is_same && is_rest_same && *compiled.places == places && compiled.bridges == bridges
         });
         let compiled = match compiled {
             Some(compiled) if compiled.sets == *sets => compiled,
-            Some(compiled) => CompiledRules {
+            Some(compiled) => Arc::new(CompiledRules {
                 table: Arc::new(compiled.table.with_elements(&elements(sets))),
-                sets: sets.clone(),
-                ..compiled
-            },
-            None => CompiledRules {
-                table: Arc::new(table_of(&rules, (&places, sets), &fallback)),
-                places,
+                places: Arc::clone(&compiled.places),
                 bridges,
                 sets: sets.clone(),
-            },
+            }),
+            None => Arc::new(CompiledRules {
+                table: Arc::new(table_of(&rules, (&places, sets), &fallback)),
+                places: Arc::new(places),
+                bridges,
+                sets: sets.clone(),
+            }),
         };
         self.rules = CountedRules {
             rules,
             fallback,
             compiled: Some(compiled),
+            asked: Arc::clone(&self.plan.rules),
+            numbers,
+            distinct,
         };
+    }
+
+    /// Returns the numbers of ports, by name.
+    fn numbers_of<'names>(
+        &self,
+        names: impl Iterator<Item = &'names String>,
+    ) -> BTreeMap<String, Option<u16>> {
+        names
+            .map(|name| (name.clone(), self.number(name)))
+            .collect()
+    }
+
+    /// Returns rules of which each stands for all that concern the same ports in the same way. There are few, though there may be 100,000
+    /// rules.
+    pub(super) fn distinct_rules(&self) -> impl Iterator<Item = &RuleSetting> {
+        let rules = &self.rules.rules;
+        let rule = move |place: &usize| Some(&rules.get(*place)?.0);
+        self.rules.distinct.iter().filter_map(rule)
     }
 
     /// Returns the numbers of ingress port and bridge of each rule.
@@ -136,7 +173,7 @@ impl Engine {
             return ports;
         };
         let bridge = self.bridge_of(name);
-        let rules = self.rules.rules.iter().map(|(rule, _)| rule);
+        let rules = self.distinct_rules();
         for rule in rules.filter(|rule| !rule.is_out() && concerns(rule, name, bridge)) {
             if rule.action == Action::Reject {
                 ports.insert(number);
@@ -180,8 +217,8 @@ impl Engine {
             return false;
         };
         let bridge = self.bridge_of(name);
-        let mut rules = self.rules.rules.iter();
-        rules.any(|(rule, _)| rule.is_out() == is_out && concerns(rule, name, bridge))
+        let mut rules = self.distinct_rules();
+        rules.any(|rule| rule.is_out() == is_out && concerns(rule, name, bridge))
     }
 
     /// Returns the rules of a port in the form that decides on frames of this port.
@@ -195,8 +232,7 @@ impl Engine {
 
     /// Returns the rules of frames that leave, for all ports; `None` if there are none.
     pub(super) fn output_rules(&self) -> Option<Arc<OutputRules>> {
-        let is_out = |(rule, _): &(RuleSetting, _)| rule.is_out();
-        if !self.rules.rules.iter().any(is_out) {
+        if !self.distinct_rules().any(RuleSetting::is_out) {
             return None;
         }
         let mut all = OutputRules::default();
@@ -244,8 +280,8 @@ impl Engine {
     }
 
     pub(super) fn compares_names(&self) -> bool {
-        let mut rules = self.rules.rules.iter();
-        rules.any(|(rule, _)| rule.names.names().is_some())
+        let mut rules = self.distinct_rules();
+        rules.any(|rule| rule.names.names().is_some())
     }
 
     fn send_name_flows(&mut self, wanted: bool, tally: &mut Tally) -> Result<(), SwitchError> {
@@ -345,6 +381,22 @@ impl Engine {
             octets: shape.octets,
         }
     }
+}
+
+/// Returns the places of the first rules of each kind: rules of one kind concern the same ports in the same way.
+fn distinct_places(rules: &[(RuleSetting, Arc<AtomicU64>)]) -> Vec<usize> {
+    let mut kinds = HashSet::new();
+    let mut places = Vec::new();
+    for (place, (rule, _)) in rules.iter().enumerate() {
+        let names = [&rule.port, &rule.bridge, &rule.statements.dup];
+        let is_rejecting = rule.action == Action::Reject;
+        let compares_names = rule.names.names().is_some();
+        let kind = (rule.is_out(), is_rejecting, compares_names);
+        if kinds.insert((names, &rule.ports, kind)) {
+            places.push(place);
+        }
+    }
+    places
 }
 
 /// Returns the number of a bridge in the rules, if there is a rule for it.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
 use crate::config::edit::{absent, from_request, remove, replace, wrong};
 use crate::config::settings::Settings;
+use crate::config::shared_list::SharedList;
 use crate::error::SwitchError;
 
 impl Settings {
@@ -105,28 +106,55 @@ impl Settings {
 
     /// Removes a port that is removed from rules that copy frames to it, and from rules of several ports. The rules stay.
     pub(in crate::config) fn forget_port_in_rules(&mut self, port: &str) {
-        if let Some(rules) = &mut self.rules {
-            rules.retain_mut(|rule| {
-                let ports = &mut rule.value.ports;
-                let had_ports = !ports.is_empty();
-                ports.retain(|name| name != port);
-                // A rule without ports would be for all.
-                !(had_ports && ports.is_empty())
-            });
-        }
-        for rule in self.rules.iter_mut().flatten() {
-            let dup = &mut rule.value.statements.dup;
-            if dup.as_deref() == Some(port) {
-                *dup = None;
+        let names_port = |rule: &RuleSetting| {
+            rule.statements.dup.as_deref() == Some(port)
+                || rule.ports.iter().any(|name| name == port)
+        };
+        // Rules that do not change stay shared with the running plan.
+        let mut all = self.rules.iter().flatten();
+        let is_concerned = all.any(|rule| names_port(&rule.value));
+        let Some(rules) = self.rules.as_mut().filter(|_| is_concerned) else {
+            return;
+        };
+        rules.retain_mut(|rule| {
+            let RuleSetting {
+                ports, statements, ..
+            } = &mut rule.value;
+            if statements.dup.as_deref() == Some(port) {
+                statements.dup = None;
             }
-        }
+            let had_ports = !ports.is_empty();
+            ports.retain(|name| name != port);
+            // A rule without ports would be for all.
+            !(had_ports && ports.is_empty())
+        });
     }
 
     /// Removes the rules of a port or bridge that is removed.
     pub(in crate::config) fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
-        if let Some(rules) = &mut self.rules {
+        let mut rules = self.rules.iter().flatten();
+        // Rules that do not change stay shared with the running plan.
+        let is_concerned = rules.any(|rule| is_about(&rule.value));
+        if let Some(rules) = self.rules.as_mut().filter(|_| is_concerned) {
             rules.retain(|rule| !is_about(&rule.value));
         }
+    }
+
+    /// Returns true if rules, sets and default actions are those of other settings, because both share them. Equal rules that are not
+    /// shared are others here.
+    pub(in crate::config) fn has_rules_of(&self, other: &Self) -> bool {
+        is_shared(self.rules.as_ref(), other.rules.as_ref())
+            && is_shared(self.sets.as_ref(), other.sets.as_ref())
+            && self.rule_default == other.rule_default
+            && self.rule_malformed == other.rule_malformed
+    }
+}
+
+fn is_shared<T>(one: Option<&SharedList<T>>, other: Option<&SharedList<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is_shared_with(other),
+        (None, None) => true,
+        _ => false,
     }
 }
 

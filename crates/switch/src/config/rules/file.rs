@@ -78,8 +78,8 @@ impl RuleFile {
     #[must_use]
     pub fn settings(self) -> Settings {
         Settings {
-            rules: Some(self.rules),
-            sets: Some(self.sets),
+            rules: Some(self.rules.into()),
+            sets: Some(self.sets.into()),
             rule_default: self.default,
             rule_malformed: self.malformed,
             ..Settings::default()

@@ -18,7 +18,13 @@ pub(in crate::config) fn plan(
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
 ) -> Result<Rules, SwitchError> {
-    let sets = sets::plan(settings.sets.as_deref().unwrap_or_default())?;
+    let sets = sets::plan(
+        settings
+            .sets
+            .as_deref()
+            .map(Vec::as_slice)
+            .unwrap_or_default(),
+    )?;
     let kinds: HashMap<&SetName, SetType> = sets.iter().map(|set| (&set.name, set.kind)).collect();
     let mut rules: Vec<RuleSetting> = Vec::new();
     let mut names: HashSet<&str> = HashSet::new();

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Long lists of settings. Each change of a running switch copies all settings: the copies share these lists until one of them changes.
+
+use std::ops::{Deref, DerefMut};
+use std::slice;
+use std::sync::Arc;
+
+/// A list that copies share until one of them changes.
+#[derive(Clone, Debug)]
+pub struct SharedList<T>(Arc<Vec<T>>);
+
+impl<T> SharedList<T> {
+    /// Returns true if both share one list. Lists that are equal and do not share one are different here.
+    #[must_use]
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Default for SharedList<T> {
+    fn default() -> Self {
+        Self(Arc::new(Vec::new()))
+    }
+}
+
+impl<T> From<Vec<T>> for SharedList<T> {
+    fn from(list: Vec<T>) -> Self {
+        Self(Arc::new(list))
+    }
+}
+
+impl<T> FromIterator<T> for SharedList<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
+        Self(Arc::new(elements.into_iter().collect()))
+    }
+}
+
+impl<T: PartialEq> PartialEq for SharedList<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_shared_with(other) || *self.0 == *other.0
+    }
+}
+
+impl<T> Deref for SharedList<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+/// Copies the list first if others share it.
+impl<T: Clone> DerefMut for SharedList<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<'list, T> IntoIterator for &'list SharedList<T> {
+    type Item = &'list T;
+    type IntoIter = slice::Iter<'list, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// Copies the list first if others share it.
+impl<'list, T: Clone> IntoIterator for &'list mut SharedList<T> {
+    type Item = &'list mut T;
+    type IntoIter = slice::IterMut<'list, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Arc::make_mut(&mut self.0).iter_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_share_a_list_until_one_of_them_changes() {
+        let first: SharedList<u32> = (0..3).collect();
+        let mut second = first.clone();
+        assert!(first.is_shared_with(&second));
+        second.push(3);
+        assert!(!first.is_shared_with(&second));
+        assert_eq!(
+            (&first[..], &second[..]),
+            (&[0, 1, 2][..], &[0, 1, 2, 3][..])
+        );
+        second.pop();
+        assert_eq!(first, second);
+        assert!(!first.is_shared_with(&second));
+        for element in &mut second {
+            *element += 1;
+        }
+        assert_eq!(second, SharedList::from(vec![1, 2, 3]));
+        assert_eq!(first.iter().sum::<u32>(), 3);
+    }
+}

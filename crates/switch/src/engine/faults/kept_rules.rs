@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which changes compile the filter rules.
+
+use std::collections::HashSet;
+
+use quietwire_tables::filter::RuleTable;
+
+use super::*;
+use crate::config::rules::{Action, RuleSetting};
+
+const RULES: &str = r#"
+[[set]]
+name = "ports"
+type = "inet_service"
+elements = ["1"]
+[[rule]]
+name = "of several"
+action = "reject"
+ports = ["c", "d"]
+protocol = "udp"
+source-port = "@ports"
+[[rule]]
+name = "like the first"
+action = "drop"
+port = "a"
+protocol = "tcp"
+[[rule]]
+name = "out"
+action = "drop"
+direction = "out"
+port = "b"
+[[rule]]
+name = "of lan"
+action = "accept"
+bridge = "lan"
+dup = "r"
+"#;
+
+impl Rig {
+    fn table(&mut self) -> Arc<RuleTable> {
+        let compiled = self.controller.engine().rules.compiled.as_ref();
+        Arc::clone(&compiled.unwrap().table)
+    }
+
+    /// Returns whether a change leaves the compiled rules as they are.
+    fn keeps_rules(&mut self, change: &Value) -> bool {
+        let before = self.table();
+        self.change(change);
+        self.check();
+        self.concerns_the_same_ports_as_all_rules();
+        Arc::ptr_eq(&before, &self.table())
+    }
+
+    /// Compares the few rules that the engine reads at each change with all rules.
+    fn concerns_the_same_ports_as_all_rules(&mut self) {
+        let engine = self.controller.engine();
+        let few: Vec<_> = engine.distinct_rules().cloned().collect();
+        let all: Vec<_> = engine.rules.rules.iter().map(|(one, _)| one).collect();
+        let kinds = |rule: &RuleSetting| {
+            let places = (rule.port.clone(), rule.ports.clone(), rule.bridge.clone());
+            let dup = rule.statements.dup.clone();
+            let is_rejecting = rule.action == Action::Reject;
+            (places, dup, rule.is_out(), is_rejecting)
+        };
+        let of_few: HashSet<_> = few.iter().map(kinds).collect();
+        let of_all: HashSet<_> = all.into_iter().map(kinds).collect();
+        assert_eq!(of_few, of_all);
+        assert_eq!(few.len(), of_all.len(), "{few:?}");
+    }
+}
+
+#[test]
+fn only_changes_of_rules_and_of_their_ports_compile_rules() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{RULES}"));
+    for change in [
+        json!({"add-port": {"name": "x", "uri": "null:"}}),
+        json!({"set-bridge": {"name": "lan", "add_ports": ["x"]}}),
+        json!({"add-bridge": {"name": "wan"}}),
+        json!({"add-static": {"bridge": "lan", "mac": "02:00:00:00:00:01", "port": "x"}}),
+        json!({"set-threads": {"forwarding_cpus": "2-3"}}),
+        json!({"del-bridge": {"name": "wan"}}),
+        // No rule names it.
+        json!({"del-port": {"name": "x"}}),
+    ] {
+        assert!(rig.keeps_rules(&change), "{change}");
+    }
+    for change in [
+        json!({"add-elements": {"set": "ports", "elements": ["2"]}}),
+        json!({"add-rule": {"rule": {"name": "y", "action": "drop", "port": "a"}}}),
+        json!({"set-rules": {"default": "drop"}}),
+        json!({"del-rule": {"name": "y"}}),
+        json!({"del-port": {"name": "d"}}),
+        json!({"del-bridge": {"name": "lan"}}),
+    ] {
+        assert!(!rig.keeps_rules(&change), "{change}");
+    }
+}
+
+/// A rule of a port is compiled for the number of the port, which another port may get.
+#[test]
+fn rules_are_compiled_again_once_their_port_has_another_number() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::new();
+    let before = rig.table();
+    let engine = rig.controller.engine();
+    let number = engine.number("a").unwrap();
+    engine.retire(&[number]);
+    rig.settle();
+    rig.change(&json!({"add-port": {"name": "x", "uri": "null:"}}));
+    let engine = rig.controller.engine();
+    assert_eq!(engine.rules.numbers["a"], None);
+    assert!(!Arc::ptr_eq(&before, &rig.table()));
+}
