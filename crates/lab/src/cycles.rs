@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cost of forwarding, as switches count it.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use quietwire_switch::report::CyclesReport;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TCP throughput by iperf3: a server and a client, each in its own location, and the results of both.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow rules of network cards as the kernel's drivers take them (linux/ethtool.h, `struct ethtool_rx_flow_spec`; `ethtool -N`).
 
+// Octets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of port URIs.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -348,8 +354,7 @@ fn pci_address(text: &str) -> Result<String, String> {
             if hex(domain, 4)
                 && hex(bus, 2)
                 && hex(device, 2)
-                && function.len() == 1
-                && matches!(function.as_bytes()[0], b'0'..=b'7') =>
+                && matches!(function.as_bytes(), [b'0'..=b'7']) =>
         {
             Ok(whole.to_lowercase())
         }

@@ -4,6 +4,12 @@
 //!
 //! With its length, a line is found even if the newline at its end is damaged.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use quietwire_base::crc32c;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Partition request (`partition.toml`). All keys are optional; the planner chooses the missing values.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use quietwire_base::Idle;
 use quietwire_base::locate::{key_of, line_of};
 use serde::{Deserialize, Deserializer, Serialize, de};

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of the kernel's interfaces (`struct rtnl_link_stats64` of linux/if_link.h), as `ip -s -j link` prints them.
 
+// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 use serde_json::Value;
 

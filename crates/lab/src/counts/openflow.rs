@@ -2,6 +2,12 @@
 //! Counters of Open vSwitch's ports (`ovs-ofctl dump-ports`). These are current. The counters in its database are up to 5 s old
 //! (`stats-update-interval` of ovs-vswitchd.conf.db(5)).
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use quietwire_tester::account::{DropStage, PortCounts};
 
 /// Parses the output of `ovs-ofctl dump-ports` and returns the counters of each port by its OpenFlow number.

@@ -2,6 +2,9 @@
 //! Counters of DPDK's own programs, over their telemetry sockets (DPDK's programmer's guide, "Telemetry Library"): a
 //! SOCK_SEQPACKET connection on which the program first describes itself, and then answers each command with a JSON object.
 
+// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 

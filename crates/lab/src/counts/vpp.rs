@@ -2,6 +2,12 @@
 //! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation and tested
 //! with text in that format, not with VPP itself.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use quietwire_tester::account::{DropStage, PortCounts};
 
 /// Drop counters of an interface and the stage at which they count.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! QEMU's monitor, with its machine protocol (QMP: docs/interop/qmp-spec.txt of QEMU 7.2).
 
+// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! stress-ng, in a process or in a container: its options, start, supervision and end.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 #[cfg(test)]
 mod faults;
 

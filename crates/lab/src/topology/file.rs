@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A user-defined topology from a TOML file: elements, and chains of them.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::path::{Path as FilePath, PathBuf};
 
 use quietwire_base::locate::{self, At, FileError, LocatedFault, of_fault, of_toml};
@@ -133,8 +139,9 @@ impl File {
             elements.push(section.element(index, directory)?);
         }
         self.check_names()?;
-        let paths: Result<Vec<Path>, LocatedFault> = (0..self.chains.len())
-            .map(|chain| self.path(chain, &elements))
+        let chains = self.chains.iter().enumerate();
+        let paths: Result<Vec<Path>, LocatedFault> = chains
+            .map(|(chain, section)| section.path(chain, &elements))
             .collect();
         self.check_cards()?;
         let graph = Graph {
@@ -158,10 +165,8 @@ impl File {
         let named = |index: usize| [At::Key("element"), At::Index(index), At::Key("name")];
         for (index, section) in self.elements.iter().enumerate() {
             let name = &section.name;
-            if self.elements[..index]
-                .iter()
-                .any(|other| other.name == *name)
-            {
+            let mut earlier = self.elements.iter().take(index);
+            if earlier.any(|other| other.name == *name) {
                 return Err(fault(&named(index), duplicate(name)));
             }
         }
@@ -176,10 +181,26 @@ impl File {
         }
     }
 
+    fn check_cards(&self) -> Result<(), LocatedFault> {
+        let mut all = Vec::new();
+        for (chain, section) in self.chains.iter().enumerate() {
+            all.extend(section.ports.iter().flatten().cloned());
+            check_addresses(&all).map_err(|message| {
+                fault(
+                    &[At::Key("chain"), At::Index(chain), At::Key("ports")],
+                    message,
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl ChainSection {
+    /// Returns the path of this chain, which has this number in the file.
     fn path(&self, chain: usize, elements: &[Element]) -> Result<Path, LocatedFault> {
-        let section = &self.chains[chain];
         let mut path = Vec::new();
-        for (hop, name) in section.path.iter().enumerate() {
+        for (hop, name) in self.path.iter().enumerate() {
             let found = elements.iter().position(|element| element.name == *name);
             path.push(found.ok_or_else(|| {
                 let names: Vec<&str> = elements
@@ -199,23 +220,9 @@ impl File {
         }
         Ok(Path {
             elements: path,
-            kind: section.link,
-            pci: section.ports.clone(),
+            kind: self.link,
+            pci: self.ports.clone(),
         })
-    }
-
-    fn check_cards(&self) -> Result<(), LocatedFault> {
-        let mut all = Vec::new();
-        for (chain, section) in self.chains.iter().enumerate() {
-            all.extend(section.ports.iter().flatten().cloned());
-            check_addresses(&all).map_err(|message| {
-                fault(
-                    &[At::Key("chain"), At::Index(chain), At::Key("ports")],
-                    message,
-                )
-            })?;
-        }
-        Ok(())
     }
 }
 

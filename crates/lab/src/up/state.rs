@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of a running lab, for other processes and results.
 
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

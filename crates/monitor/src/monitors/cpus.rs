@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU time by state, from `/proc/stat` (Documentation/filesystems/proc.rst, section 1.7).
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::BTreeMap;
 
 use quietwire_base::proc::read;
@@ -136,13 +142,9 @@ impl CpuActivity {
         anomalies: &mut Vec<String>,
     ) -> Self {
         let mut ticks = [0; STATES];
-        for (state, slot) in ticks.iter_mut().enumerate() {
-            *slot = difference(
-                &format!("{} time of CPU {cpu}", NAMES[state]),
-                then[state],
-                now[state],
-                anomalies,
-            );
+        let states = NAMES.iter().zip(then).zip(now);
+        for (slot, ((name, then), now)) in ticks.iter_mut().zip(states) {
+            *slot = difference(&format!("{name} time of CPU {cpu}"), *then, *now, anomalies);
         }
         ticks[USER] = ticks[USER].saturating_sub(ticks[GUEST]);
         ticks[NICE] = ticks[NICE].saturating_sub(ticks[GUEST_NICE]);

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading a store, for reports and resumed runs.
 
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::HashMap;
 use std::path::Path;
 

@@ -2,6 +2,12 @@
 //! Run-time configuration changes, expressed as edits of the current configuration. The result is validated by planning it, as at start-up.
 //! The edits of each feature are next to its configuration.
 
+// Requests of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use quietwire_host::CpuList;

@@ -4,6 +4,12 @@
 //! Only neighbours in the states permanent and reachable are relevant. The kernel is still resolving or doubting all others, and the router
 //! resolves those better itself.
 
+// Messages of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! rtnetlink(7) socket to the kernel's tables: dumps and notifications.
 
+// Messages of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::io::ErrorKind;
 
 use netlink_packet_core::{

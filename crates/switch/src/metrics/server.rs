@@ -2,6 +2,12 @@
 //! Minimal HTTP/1.1 server (RFC 9112): `GET /metrics` only, one response per connection. The control thread serves it between two polls of
 //! the control socket; no client can block it.
 
+// Octets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -171,7 +177,10 @@ impl Client {
             match self.stream.read(&mut chunk) {
                 // The client has closed its sending side; the request may be complete.
                 Ok(0) => return status(&self.request).map(Some).ok_or(()),
-                Ok(count) => self.request.extend_from_slice(&chunk[..count]),
+                Ok(count) => {
+                    let read = chunk.get(..count).unwrap_or_default();
+                    self.request.extend_from_slice(read);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return Err(()),

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calibration file: JSON with the calibrations of each kind of tester.
 
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,12 @@
 //! octets, and inflates without a limit. Therefore this module inflates by itself, and calls the library only with a whole histogram of
 //! few digits, as this program writes them.
 
+// Octets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::io::Read as _;
 
 use base64::Engine as _;
@@ -25,6 +31,9 @@ const HEADER: usize = 40;
 const PLAIN_MAX: usize = HEADER + 56_320 * COUNT_MAX;
 /// Largest size of a count, octets (ZigZag LEB128 of up to nine octets).
 const COUNT_MAX: usize = 9;
+/// Place of the bits of the last of these octets.
+const LAST_SHIFT: u32 = 56;
+const _: () = assert!(LAST_SHIFT as usize == 7 * (COUNT_MAX - 1));
 /// Largest size of a compressed histogram, octets: deflate makes no text longer than by a hundredth.
 const PACKED_MAX: usize = PLAIN_MAX + PLAIN_MAX / 100;
 /// Largest size of the text of a histogram, characters.
@@ -114,7 +123,7 @@ fn runs(octets: &[u8]) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let mut value = 0;
         for (shift, octet) in (0..).step_by(7).zip(octets.by_ref().take(COUNT_MAX)) {
-            let is_last = shift == 7 * (COUNT_MAX as u32 - 1);
+            let is_last = shift == LAST_SHIFT;
             let bits = if is_last { *octet } else { octet & 0x7f };
             value |= u64::from(bits) << shift;
             if is_last || octet & 0x80 == 0 {

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Summaries of latencies and their variation, and the merging of several trials.
 
+// Octets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 mod percentiles;
 
 use base64::Engine as _;

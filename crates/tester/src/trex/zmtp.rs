@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! REQ socket of ZeroMQ over TCP. It implements the part of ZMTP 3.0 (RFC 23 of rfc.zeromq.org) that requests and replies require.
 
+// Octets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -107,7 +113,8 @@ fn read_frame(stream: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     if length > LENGTH_MAX {
         return Err(wrong("the reply is too long"));
     }
-    let mut body = vec![0; length as usize];
+    let length = usize::try_from(length).map_err(|_| wrong("the reply is too long"))?;
+    let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok((flags, body))
 }
@@ -129,7 +136,7 @@ pub(super) fn greeting() -> [u8; 64] {
 /// Returns the READY command of a socket of this type.
 pub(super) fn ready(kind: &[u8]) -> Vec<u8> {
     let mut body = b"\x05READY\x0bSocket-Type".to_vec();
-    body.extend((kind.len() as u32).to_be_bytes());
+    body.extend(u32::try_from(kind.len()).unwrap_or(u32::MAX).to_be_bytes());
     body.extend(kind);
     body
 }

@@ -3,6 +3,12 @@
 //! interface, the process and the table; each further line has the location of a rule, `-` if the driver has not chosen it yet, and the
 //! rule.
 
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

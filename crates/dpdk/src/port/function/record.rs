@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of changed settings of virtual functions: one line in a file per function, written before the first change.
 
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of attached XDP programs: one line in a file per process and interface.
 
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads CPUs from the files of other programs.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use serde_json::Value;
 
 use super::claim::{ExpectedCpus, ProgramCpus};

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Protocol between host and agent: one JSON object per line, a request and its answer, matched by number.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DPDK's testpmd as a network function (Testpmd Application User Guide).
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::path::Path;
 
 use super::function::{Cpus, Function, Machine, Process};
