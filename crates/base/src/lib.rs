@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, Unix time, processes and the formats of `/proc` that describe them,
 //! lock files, storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations
-//! in TOML files, network interfaces, network namespaces and requests to rtnetlink, rate limits, random numbers, the size of a burst, idle
+//! in TOML files, network interfaces, network namespaces and requests to rtnetlink, connections to Unix sockets, rate limits, random numbers, the size of a burst, idle
 //! behaviour of forwarding threads, use of seccomp filters, the list of Prometheus metrics and their text format, a fuzzer and failing
 //! storage for tests.
 //!
@@ -33,6 +33,7 @@ pub mod storage;
 pub mod supervised;
 #[doc(hidden)]
 pub mod testing;
+mod unix_stream;
 mod unix_time;
 
 pub use crc32c::crc32c;
@@ -45,6 +46,7 @@ pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
 pub use seccomp::{Seccomp, UnknownSeccomp};
+pub use unix_stream::connect_within;
 pub use unix_time::{unix_time, unix_time_ns};
 
 /// Maximum number of frames that are processed together.

@@ -5,9 +5,11 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::PoisonError;
+use std::time::Duration;
+
+use quietwire_base::connect_within;
 
 use quietwire_base::net_device;
 
@@ -18,6 +20,9 @@ use crate::pci::{self, Problem};
 use crate::port::TUN_DEVICE;
 use crate::port::peers::socket::Address;
 use crate::uri::{PortUri, Role};
+
+/// Time for a process that listens on a path to accept a connection, while its backlog is full.
+const PROBE: Duration = Duration::from_millis(100);
 
 /// Checks the place of a port before it is opened, and registers its use of a socket.
 pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
@@ -85,8 +90,8 @@ fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
         });
     }
     // Only ECONNREFUSED means that there is no listener. A listener of the other socket type (memif's is SOCK_SEQPACKET) gives
-    // EPROTOTYPE, a listener with a full backlog EAGAIN.
-    if !matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+    // EPROTOTYPE, a listener with a full backlog is a timeout.
+    if !matches!(connect_within(path, PROBE), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
     {
         return Err(Error::SocketInUse {
             port: port.to_owned(),

@@ -4,12 +4,12 @@
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use quietwire_base::connect_within;
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a request and of a reply, octets.
@@ -179,7 +179,7 @@ pub(crate) fn ask(socket: &Path, request: &Request) -> Result<AssignedAddresses,
 }
 
 fn exchange(socket: &Path, request: &Request) -> io::Result<Reply> {
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = connect_within(socket, REPLY)?;
     stream.set_read_timeout(Some(REPLY))?;
     stream.set_write_timeout(Some(REPLY))?;
     let text = serde_json::to_vec(request).map_err(io::Error::other)?;

@@ -7,9 +7,11 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quietwire_base::connect_within;
 
 use crate::error::{LabError, io_error};
 
@@ -17,6 +19,8 @@ use crate::error::{LabError, io_error};
 const LINES: usize = 20;
 /// Character that closes a connection to a shell: Ctrl-], as in telnet(1).
 pub const ESCAPE: u8 = 0x1d;
+/// Time for QEMU to accept a connection.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Interval between checks of the stop flag, milliseconds.
 const POLL_INTERVAL_MS: u8 = 200;
 
@@ -50,7 +54,7 @@ pub fn attach(
     output: &mut impl Write,
     stop: &AtomicBool,
 ) -> Result<(), LabError> {
-    let mut port = UnixStream::connect(socket).map_err(io_error(
+    let mut port = connect_within(socket, CONNECT).map_err(io_error(
         socket,
         "connecting to the guest's shell (another user may be connected, or the guest has stopped)",
     ))?;

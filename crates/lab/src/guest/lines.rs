@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, connect_within};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +15,9 @@ use crate::stop::Stop;
 
 /// Longest accepted line, octets with its end.
 pub(crate) const LINE_MAX: usize = 4 << 20;
+
+/// Time for the peer to accept a connection.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Interval between checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -82,7 +85,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn connect(socket: &Path) -> Result<Self, LineError> {
-        let stream = UnixStream::connect(socket).map_err(LineError::Connect)?;
+        let stream = connect_within(socket, CONNECT).map_err(LineError::Connect)?;
         Ok(Self {
             stream,
             held: Vec::new(),

@@ -2,11 +2,10 @@
 //! Client side of the control socket.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::Fault;
+use quietwire_base::{Fault, connect_within};
 use serde::de::DeserializeOwned;
 
 use super::{Answer, Request};
@@ -27,7 +26,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
         what,
         fault,
     };
-    let stream = UnixStream::connect(path).map_err(|cause| {
+    let stream = connect_within(path, TIMEOUT).map_err(|cause| {
         let (what, fault) = match cause.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => (
                 "no switch is listening (start one with `quietwire switch run`, or use --control-socket)".to_owned(),

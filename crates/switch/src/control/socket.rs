@@ -6,14 +6,15 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, lchown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
 };
 use nix::sys::stat::{Mode, fchmod};
-use quietwire_base::Fault;
+use quietwire_base::{Fault, connect_within};
 use quietwire_host::privileges::User;
 
 use crate::config::CONTROL_SOCKET_DEFAULT;
@@ -21,6 +22,8 @@ use crate::error::SwitchError;
 
 /// Mode of the socket's file.
 const MODE: u32 = 0o600;
+/// Time for a process that listens on the path to accept a connection, while its backlog is full.
+const PROBE: Duration = Duration::from_millis(100);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -150,7 +153,7 @@ fn clear(path: &Path) -> Result<(), SwitchError> {
             Fault::BadInput,
         ));
     }
-    match UnixStream::connect(path) {
+    match connect_within(path, PROBE) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             tracing::info!("removed the stale control socket {}", path.display());
             fs::remove_file(path).map_err(|cause| {
@@ -162,7 +165,7 @@ fn clear(path: &Path) -> Result<(), SwitchError> {
             })
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        // Any other error (EAGAIN with a full backlog, EACCES) means that a process listens.
+        // Any other error (a full backlog, EACCES) means that a process listens.
         _ => Err(wrong(
             path,
             "another switch is listening (stop it, or use another path with --control-socket)",
@@ -192,6 +195,8 @@ impl Drop for ControlSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::os::unix::net::UnixStream;
 
     use nix::sched::{CloneFlags, unshare};
     use nix::sys::stat::umask;
