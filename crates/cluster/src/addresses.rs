@@ -3,6 +3,8 @@
 //! have. The CNI plugin asks the agent of its node through a Unix socket, so that it needs no credentials.
 
 mod book;
+#[cfg(test)]
+mod fuzz;
 mod pool;
 mod protocol;
 mod server;

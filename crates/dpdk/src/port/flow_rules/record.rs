@@ -40,6 +40,10 @@ impl Record {
 
     /// Writes the record. Other users can neither write nor read it.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        records::write(directory, &self.path(directory), &self.text())
+    }
+
+    fn text(&self) -> String {
         let InterfaceId { network, index } = self.interface;
         let (pid, start) = self.process;
         let mut text = format!("{network} {index} {pid} {start} {}\n", self.table);
@@ -49,7 +53,7 @@ impl Record {
                 None => text += &format!("- {spec}\n"),
             }
         }
-        records::write(directory, &self.path(directory), &text)
+        text
     }
 
     /// Removes the record.
@@ -103,6 +107,8 @@ fn entry(line: &str) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use quietwire_base::fuzz::{check, planted};
 
     use super::*;
     use crate::steer::flow_spec::{FlowSpec, LENGTH};
@@ -165,5 +171,24 @@ mod tests {
         ] {
             assert_eq!(Record::parse(&text), None, "{text}");
         }
+    }
+
+    /// Reads any text as a record. What is accepted is the same after it was written.
+    fn fuzz_record(octets: &[u8]) -> bool {
+        let Some(record) = Record::parse(&String::from_utf8_lossy(octets)) else {
+            return false;
+        };
+        let again = Record::parse(&record.text());
+        assert_eq!(again.as_ref(), Some(&record));
+        planted("dpdk-flow-rules", || {
+            let is_chosen = |entry: &Entry| entry.location.is_some();
+            record.table > 50 && record.rules.len() > 3 && record.rules.iter().all(is_chosen)
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz() {
+        check(env!("CARGO_MANIFEST_DIR"), "dpdk-flow-rules", fuzz_record);
     }
 }

@@ -42,6 +42,10 @@ impl Record {
 
     /// Writes the record. Other users can neither write nor read it.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        records::write(directory, &self.path(directory), &self.text())
+    }
+
+    fn text(&self) -> String {
         let VirtualFunction { physical, number } = &self.function;
         let (pid, start) = self.process;
         let mut line = format!("{} {physical} {number} {pid} {start}", self.address);
@@ -49,7 +53,7 @@ impl Record {
             line += &format!(" {former}>{new}");
         }
         line.push('\n');
-        records::write(directory, &self.path(directory), &line)
+        line
     }
 
     /// Removes the record.
@@ -100,6 +104,8 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use quietwire_base::fuzz::{check, planted};
 
     use super::*;
 
@@ -170,5 +176,26 @@ mod tests {
         let parent = ProcessId::of(i32::try_from(std::os::unix::process::parent_id()).unwrap());
         let parent = parent.unwrap();
         assert!(record("a", (parent.pid, parent.start_time)).is_of_another());
+    }
+
+    /// Reads any text as a record. What is accepted is the same after it was written, and each change is of one setting.
+    fn fuzz_record(octets: &[u8]) -> bool {
+        let Some(record) = Record::parse(&String::from_utf8_lossy(octets)) else {
+            return false;
+        };
+        assert_eq!(Record::parse(&record.text()).as_ref(), Some(&record));
+        for Change { former, new } in &record.changes {
+            assert_eq!(former.name(), new.name());
+        }
+        planted("dpdk-functions", || {
+            let is_high = |change: &Change| matches!(change.new, Setting::Vlan { id: 4000.., .. });
+            record.function.number > 200 && record.changes.iter().any(is_high)
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz() {
+        check(env!("CARGO_MANIFEST_DIR"), "dpdk-functions", fuzz_record);
     }
 }
