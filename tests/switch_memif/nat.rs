@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::UdpSocket;
+use std::time::Duration;
 
 use etherparse::{Icmpv4Type, Ipv4Header, PacketBuilder, icmpv4};
 use quietwire_switch::report::{
@@ -55,8 +57,15 @@ fn start(keys: &str) -> (Bench, Peer, Peer) {
 
 /// The same with these arguments.
 fn start_with(arguments: &[&str], keys: &str) -> (Bench, Peer, Peer) {
+    start_with_log(arguments, "", keys)
+}
+
+/// The same with further keys of the log.
+fn start_with_log(arguments: &[&str], of_log: &str, keys: &str) -> (Bench, Peer, Peer) {
     let bench = Bench::new(&["a", "b"], arguments);
-    let mut config = CONFIG.replace("NATLOG", bench.path("nat.jsonl").to_str().unwrap()) + keys;
+    let log = bench.path("nat.jsonl").display().to_string();
+    let config = CONFIG.replace("NATLOG", &log);
+    let mut config = format!("{of_log}\n{config}{keys}");
     for (interface, address, mac) in NEIGHBOURS {
         config += &format!(
             "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
@@ -141,9 +150,28 @@ fn trimmed(frame: &[u8]) -> &[u8] {
     &frame[..14 + length]
 }
 
+/// Waits until an IPFIX collector has the events of port blocks of all these hosts.
+fn await_events(collector: &UdpSocket, hosts: &[&str]) {
+    let mut missing: BTreeSet<[u8; 4]> = hosts.iter().map(|host| bytes(host)).collect();
+    let mut message = [0; 512];
+    while !missing.is_empty() {
+        let length = collector.recv(&mut message).unwrap();
+        let message = &message[..length];
+        // RFC 7011, section 3.1: version and length.
+        let head = [0, 10, (length >> 8) as u8, length as u8];
+        assert_eq!(message[..4], head);
+        missing.retain(|host| !message.windows(4).any(|octets| octets == host));
+    }
+}
+
 #[test]
 fn hosts_share_an_address_and_answers_return_to_each() {
-    let (bench, mut a, mut b) = start("");
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let to = collector.local_addr().unwrap();
+    let (bench, mut a, mut b) = start_with_log(&[], &format!("nat-log-collector = \"{to}\""), "");
     // Out and back, with the checksums of a sender that has these addresses.
     let sent = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
     let external = source_port(&sent);
@@ -212,6 +240,7 @@ fn hosts_share_an_address_and_answers_return_to_each() {
         log.contains("\"host\":\"10.0.0.5\"") && log.contains("\"event\":\"assigned\""),
         "{log}"
     );
+    await_events(&collector, &[HOST, SERVER]);
     let shown = output(&mut command(&bench, &["show", "mappings"]));
     assert!(shown.contains("10.0.0.6:4000"), "{shown}");
 }

@@ -140,6 +140,10 @@ impl NatLog {
         let mut unsent = Unsent::default();
         for (name, events) in &mut self.rings {
             let (mut text, mut count) = (Vec::new(), 0);
+            if self.has_failed {
+                // The last line may have been cut short, by a full disk.
+                text.push(b'\n');
+            }
             for _ in 0..EVENTS_A_TURN {
                 let Ok((ticks, event)) = events.pop() else {
                     break;
@@ -260,6 +264,33 @@ mod tests {
             (&1024.into(), &1535.into())
         );
         assert!(lines[0]["time"].as_f64().unwrap() > 1.7e9);
+    }
+
+    /// A write that fails may have written a part.
+    #[test]
+    fn the_first_line_after_a_failure_is_a_line_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nat.jsonl");
+        std::fs::write(&path, "{\"time\":1").unwrap();
+        let mut log = NatLog {
+            has_failed: true,
+            ..NatLog::default()
+        };
+        log.set_file(Some(open(&path).unwrap()));
+        let (mut sender, receiver) = rtrb::RingBuffer::new(4);
+        log.add("internet", receiver);
+        for _ in 0..2 {
+            sender.push(event(true)).unwrap();
+            log.turn();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (cut, lines) = text.split_once('\n').unwrap();
+        assert_eq!(cut, "{\"time\":1");
+        assert_eq!(lines.lines().count(), 2);
+        for line in lines.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["nat"], "internet");
+        }
     }
 
     #[test]
