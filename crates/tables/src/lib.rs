@@ -14,6 +14,8 @@ pub mod fdb;
 pub mod fib;
 pub mod filter;
 mod fragments;
+#[cfg(test)]
+mod fuzz;
 mod hash_index;
 pub mod icmp;
 mod named;

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fuzz target: any packets through NAT, a load balancer and a prefix pair, one after the other, and their owners among forwarding CPUs.
+//!
+//! An input has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds since the packet
+//! before in the upper half, and its length.
+
+use quietwire_base::fuzz::{check, planted};
+
+use crate::balance::{
+    Backend, BackendSet, BackendState, BalanceOutcome, BalanceSettings, Balancer, Balancers,
+};
+use crate::nat::{Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool};
+use crate::nptv6::PrefixPair;
+use crate::owner::Owners;
+
+/// Most packets of an input.
+const PACKETS_MAX: usize = 64;
+/// Forwarding CPUs.
+const CPUS: u16 = 3;
+const VIRTUAL: &str = "198.51.100.2:80";
+
+fn nat_settings() -> NatSettings {
+    NatSettings {
+        pool: PortPool {
+            addresses: vec!["198.51.100.1".parse().unwrap()],
+            first_port: 1024,
+            last_port: 2047,
+            block_size: 64,
+            blocks_per_host: 2,
+        },
+        forwards: Vec::new(),
+        pairs: Vec::new(),
+        mappings_max: 64,
+        hosts_max: 8,
+        timeouts: NatTimeouts::default(),
+    }
+}
+
+fn balancers() -> Balancers {
+    let backend = |number: u8| Backend {
+        endpoint: format!("10.0.1.{number}:8080").parse().unwrap(),
+        weight: 1,
+        state: BackendState::Up,
+    };
+    let settings = BalanceSettings {
+        protocol: NatProtocol::Tcp,
+        endpoint: VIRTUAL.parse().unwrap(),
+        connections_max: 16,
+    };
+    let backends = BackendSet::new(&[backend(1), backend(2)]);
+    Balancers::new(vec![Balancer::new(&settings, backends).unwrap()])
+}
+
+fn owners() -> Owners {
+    let mut owners = Owners::new(CPUS);
+    owners.add_nat(&nat_settings(), &[], &[(0x0a00_0000, 0xffff_ff00)]);
+    owners.add_balancer(NatProtocol::Tcp, [VIRTUAL.parse().unwrap()]);
+    owners
+}
+
+/// Translates packets. One that is not translated does not change, and no packet changes its length.
+fn fuzz_translation(octets: &[u8]) -> bool {
+    let mut nat = Nat::new(&nat_settings()).unwrap();
+    let mut balancers = balancers();
+    let inside = "fd01:203:405::/48".parse().unwrap();
+    let prefixes = PrefixPair::new(inside, "2001:db8:1::/48".parse().unwrap()).unwrap();
+    let owners = owners();
+    let (mut rest, mut now, mut translated) = (octets, 0, 0u32);
+    for _ in 0..PACKETS_MAX {
+        let Some((head, after)) = rest.split_first_chunk::<2>() else {
+            break;
+        };
+        let [what, length] = *head;
+        let (before, after) = after.split_at(usize::from(length).min(after.len()));
+        rest = after;
+        now += u32::from(what >> 4);
+        nat.expire(now, usize::MAX);
+        let mut packet = before.to_vec();
+        let size = packet.len();
+        let is_untouched = match what & 7 {
+            0 => nat.outbound(&mut packet, size, now) == NatOutcome::Untouched,
+            1 => nat.inbound(&mut packet, size, now) == NatOutcome::Untouched,
+            2 => nat.hairpin(&mut packet, size, now) == NatOutcome::Untouched,
+            3 => nat.show_inside(&mut packet, size) == NatOutcome::Untouched,
+            4 => balancers.receive(&mut packet, size, now) == BalanceOutcome::Untouched,
+            5 => !balancers.send(&mut packet, size, now),
+            6 => prefixes.send(&mut packet, size) != Ok(true),
+            _ => prefixes.receive(&mut packet, size) != Ok(true),
+        };
+        assert_eq!(packet.len(), size);
+        if is_untouched {
+            assert_eq!(packet, before);
+        } else {
+            translated += 1;
+        }
+        for owner in [owners.of_ipv4(before), owners.of_ipv6(before)] {
+            assert!(owner.is_none_or(|owner| owner < CPUS), "{owner:?}");
+        }
+    }
+    planted("tables-translation", || nat.len() > 3);
+    translated > 0
+}
+
+#[test]
+fn translation() {
+    check(
+        env!("CARGO_MANIFEST_DIR"),
+        "tables-translation",
+        fuzz_translation,
+    );
+}
