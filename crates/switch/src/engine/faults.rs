@@ -6,6 +6,7 @@
 //! Threads run in the test itself, when they get an order.
 
 mod kept_rules;
+mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,8 +29,8 @@ use crate::threads::forwarding_name;
 
 /// Seeds of `make test`: a switch takes some 90 ms to be made, changed and dropped.
 const SEEDS: u64 = 60;
-/// The same for threads that share the state of connections.
-const SHARED_SEEDS: u64 = 20;
+/// The same for threads that share the state of connections, and for those with NAT.
+const FEW_SEEDS: u64 = 20;
 /// Number of seeds that have all ends.
 const MANY: u64 = 1000;
 
@@ -466,6 +467,7 @@ impl Rig {
                 );
             }
             assert_eq!(worker.has_name_flows(), has_names, "CPU {cpu}");
+            translation::check(engine, worker, cpu);
             if !owner_cpus.is_empty() {
                 check_share(
                     engine,
@@ -657,13 +659,16 @@ struct Ends {
     stopped: u64,
 }
 
-fn run(start: &str, seed: u64, ends: &mut Ends, trail: &mut Vec<String>) {
+/// Makes random requests.
+type Requests = fn(&mut Random) -> Value;
+
+fn run((start, requests): (&str, Requests), seed: u64, ends: &mut Ends, trail: &mut Vec<String>) {
     let mut random = Random::new(seed);
     trail.clear();
     let mut rig = Rig::with(start);
     rig.check();
     for _ in 0..=random.below(4) {
-        let request = request(&mut random);
+        let request = requests(&mut random);
         trail.push(request.to_string());
         let before = rig.state();
         let wanted = after(&rig, &before, &request);
@@ -723,7 +728,7 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
     let mut trail = Vec::new();
     let seeds = run_seeds(SEEDS, "quietwire-switch", "engine::faults", |seed| {
         let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(START, seed, &mut ends, &mut trail);
+            run((START, request), seed, &mut ends, &mut trail);
         }));
         if let Err(panic) = judged {
             eprintln!("{trail:#?}");
@@ -745,11 +750,15 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
 
 #[test]
 fn threads_share_connections_after_any_fault() {
+    run_few(&start_shared(), request);
+}
+
+fn run_few(start: &str, requests: Requests) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut ends, mut trail) = (Ends::default(), Vec::new());
-    for seed in 0..SHARED_SEEDS {
+    for seed in 0..FEW_SEEDS {
         let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(&start_shared(), seed, &mut ends, &mut trail);
+            run((start, requests), seed, &mut ends, &mut trail);
         }));
         if let Err(panic) = judged {
             eprintln!("seed {seed}: {trail:#?}");

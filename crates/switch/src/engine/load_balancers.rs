@@ -10,6 +10,7 @@ use quietwire_tables::balance::{
 use super::Engine;
 use super::apply::Tally;
 use super::maker::step;
+use super::threads::Forwarder;
 use crate::config::balance::{BACKENDS_MAX, LoadBalancerSetting};
 use crate::config::layer3::VRF_MAIN;
 use crate::error::SwitchError;
@@ -79,12 +80,10 @@ impl Engine {
                 vrf,
             })
         });
-        self.send_command(cpu, WorkerCommand::Balance(stage))?;
-        let mut forwarders = self.forwarders.iter_mut();
-        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
-            forwarder.balancers = wanted.to_vec();
-        }
-        Ok(())
+        let record = |forwarder: &mut Forwarder| forwarder.balancers = wanted.to_vec();
+        // The former tables are freed here.
+        self.send_and_record(cpu, WorkerCommand::Balance(stage), record)
+            .map(drop)
     }
 
     /// Returns the reports of all load balancers.

@@ -12,6 +12,7 @@ use super::Engine;
 use super::apply::Tally;
 use super::maker::step;
 use super::pages::{from_position, paged};
+use super::threads::Forwarder;
 use crate::config::layer3::InterfacePlan;
 use crate::config::nat::NatSetting;
 use crate::error::SwitchError;
@@ -164,12 +165,8 @@ impl Engine {
             });
         }
         let stage = (!wanted.is_empty()).then(|| Box::new(stage));
-        let reply = self.send_command(cpu, WorkerCommand::Nat(stage))?;
-        let mut forwarders = self.forwarders.iter_mut();
-        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
-            forwarder.nat = wanted.to_vec();
-        }
-        match reply {
+        let record = |forwarder: &mut Forwarder| forwarder.nat = wanted.to_vec();
+        match self.send_and_record(cpu, WorkerCommand::Nat(stage), record)? {
             Reply::Nat {
                 without_space: 0, ..
             } => Ok(()),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::Bell;
 
 use super::Engine;
+use super::threads::Forwarder;
 use crate::error::SwitchError;
 use crate::forward::{Input, Output, Reply, Unanswered, WorkerCommand};
 
@@ -40,6 +41,26 @@ impl Engine {
         order: WorkerCommand,
     ) -> Result<Reply, SwitchError> {
         Ok(self.order(cpu, order)?)
+    }
+
+    /// Like [`Self::send_command`]. `record` notes what the thread has then, also if the thread executes the order late: if the change is
+    /// undone, the thread gets back what it had.
+    ///
+    /// # Errors
+    /// Those of [`Self::send_command`].
+    pub(crate) fn send_and_record(
+        &mut self,
+        cpu: u32,
+        order: WorkerCommand,
+        record: impl FnOnce(&mut Forwarder),
+    ) -> Result<Reply, SwitchError> {
+        let reply = self.order(cpu, order);
+        let takes_effect = reply.as_ref().err().is_none_or(|one| one.takes_effect);
+        let mut forwarders = self.forwarders.iter_mut();
+        if takes_effect && let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+            record(forwarder);
+        }
+        Ok(reply?)
     }
 
     /// Like [`Self::send_command`]; the error shows whether the order takes effect later.

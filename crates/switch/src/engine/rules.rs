@@ -300,15 +300,10 @@ impl Engine {
             location: "rules".to_owned(),
             what: error.to_string(),
         })?;
-        let reply = self.order(cpu, WorkerCommand::NameFlows(flows.map(Box::new)));
-        // A thread that executes the order late is recorded as if it had replied.
-        let takes_effect = reply.as_ref().err().is_none_or(|one| one.takes_effect);
-        let mut forwarders = self.forwarders.iter_mut();
-        if takes_effect && let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
-            forwarder.has_name_flows = wanted;
-        }
+        let order = WorkerCommand::NameFlows(flows.map(Box::new));
+        let record = |forwarder: &mut Forwarder| forwarder.has_name_flows = wanted;
         // The former memory is freed here.
-        reply.map(drop).map_err(SwitchError::from)
+        self.send_and_record(cpu, order, record).map(drop)
     }
 
     /// Returns the names of rules, by their numbers.

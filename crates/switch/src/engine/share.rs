@@ -10,6 +10,7 @@ use quietwire_tables::share::Share;
 
 use super::Engine;
 use super::apply::Tally;
+use super::threads::Forwarder;
 use super::wiring::{ThreadShare, Wiring, share_of};
 use crate::error::SwitchError;
 use crate::forward::{PortStages, RING_FRAMES, ShareStage, Stage, WorkerCommand};
@@ -149,17 +150,14 @@ impl Engine {
         order: WorkerCommand,
         (owners, wiring): (&Arc<Owners>, u64),
     ) -> Result<(), SwitchError> {
-        let reply = self.order(cpu, order);
-        let takes_effect = reply.as_ref().err().is_none_or(|one| one.takes_effect);
-        let mut forwarders = self.forwarders.iter_mut();
-        if takes_effect && let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+        let record = |forwarder: &mut Forwarder| {
             forwarder.share = ThreadShare {
                 wiring,
                 owners: Some(Arc::clone(owners)),
             };
-        }
+        };
         // The former part is dropped here.
-        reply.map(drop).map_err(SwitchError::from)
+        self.send_and_record(cpu, order, record).map(drop)
     }
 
     /// Makes all threads forget the stage of a port that is removed.

@@ -451,6 +451,18 @@ impl Worker {
         self.share.as_ref().map(|share| share.rings())
     }
 
+    /// Returns the instances of NAT, and whether each has tables.
+    pub(crate) fn nat(&self) -> impl Iterator<Item = (&super::NatBinding, bool)> {
+        let instances = self.routing.nat.iter().flat_map(|nat| &nat.instances);
+        instances.map(|one| (&one.place, one.tables.is_some()))
+    }
+
+    /// Returns the load balancers.
+    pub(crate) fn balancers(&self) -> impl Iterator<Item = &quietwire_tables::balance::Balancer> {
+        let stages = self.routing.balance.iter();
+        stages.flat_map(|stage| stage.balancers.balancers())
+    }
+
     /// Returns true if it has memory for names in connections.
     pub(crate) const fn has_name_flows(&self) -> bool {
         self.name_flows.is_some()

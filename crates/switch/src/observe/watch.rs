@@ -136,8 +136,8 @@ impl Engine {
                 Box::new(tap)
             });
             let watches = tap.is_some();
-            self.send_command(cpu, WorkerCommand::Capture(tap))?;
-            self.note_watch(cpu, |one| one.has_capture = watches);
+            let record = |one: &mut Forwarder| one.has_capture = watches;
+            self.send_and_record(cpu, WorkerCommand::Capture(tap), record)?;
         }
         if has_trace != self.watches.trace.is_some() {
             let tracer = self.watches.trace.as_mut().map(|trace| {
@@ -147,17 +147,10 @@ impl Engine {
                 Box::new(tracer)
             });
             let watches = tracer.is_some();
-            self.send_command(cpu, WorkerCommand::Trace(tracer))?;
-            self.note_watch(cpu, |one| one.has_trace = watches);
+            let record = |one: &mut Forwarder| one.has_trace = watches;
+            self.send_and_record(cpu, WorkerCommand::Trace(tracer), record)?;
         }
         Ok(())
-    }
-
-    fn note_watch(&mut self, cpu: u32, note: impl FnOnce(&mut Forwarder)) {
-        let mut forwarders = self.forwarders.iter_mut();
-        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
-            note(forwarder);
-        }
     }
 
     /// Adds all threads to the active watches, and removes them from watches that have ended.

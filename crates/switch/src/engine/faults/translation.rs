@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of NAT and of load balancers while steps and orders fail.
+
+use quietwire_tables::balance::{Backend, BalanceSettings, Balancer};
+
+use super::*;
+use crate::config::balance::LoadBalancerSetting;
+use crate::forward::NatBinding;
+
+/// What is added to the configuration.
+const TRANSLATED: &str = r#"
+[[nat]]
+name = "out"
+interface = "up"
+sources = ["10.0.0.0/8"]
+max-mappings = 64
+max-hosts = 8
+[[load-balancer]]
+name = "web"
+address = "192.0.2.80"
+port = 80
+max-connections = 64
+[[load-balancer.backend]]
+to = "10.0.0.1:8080"
+"#;
+
+/// Returns a request about NAT, load balancers, or anything.
+fn request_of_translation(random: &mut Random) -> Value {
+    if random.below(4) == 0 {
+        return request(random);
+    }
+    let mut one_of = |all: &[&'static str]| {
+        let index = random.below(all.len() as u64);
+        all[usize::try_from(index).unwrap()]
+    };
+    let backend = one_of(&["10.0.0.1:8080", "10.0.0.2:8080"]);
+    let change = match one_of(&[
+        "add-nat",
+        "del-nat",
+        "add-publish",
+        "del-publish",
+        "add-load-balancer",
+        "del-load-balancer",
+        "add-backend",
+        "set-backend",
+        "del-backend",
+        "set-interface",
+        "set-threads",
+    ]) {
+        "add-nat" => json!({"add-nat": {"name": "out", "interface": "up",
+            "sources": [one_of(&["10.0.0.0/8", "10.0.0.0/16"])], "max-mappings": 64, "max-hosts": 8}}),
+        "del-nat" => json!({"del-nat": {"name": "out"}}),
+        "add-publish" => json!({"add-publish": {"nat": "out",
+            "publish": {"protocol": "tcp", "port": 443, "to": "10.0.0.6:8443"}}}),
+        "del-publish" => json!({"del-publish": {"nat": "out", "protocol": "tcp", "port": 443}}),
+        "add-load-balancer" => json!({"add-load-balancer": {"name": "web", "address": "192.0.2.80",
+            "port": 80, "max-connections": 64, "backend": [{"to": backend}]}}),
+        "del-load-balancer" => json!({"del-load-balancer": {"name": "web"}}),
+        "add-backend" => {
+            json!({"add-backend": {"load_balancer": "web", "backend": {"to": backend}}})
+        }
+        "set-backend" => json!({"set-backend": {"load_balancer": "web",
+            "backend": {"to": backend, "state": one_of(&["up", "draining", "down"])}}}),
+        "del-backend" => json!({"del-backend": {"load_balancer": "web", "to": backend}}),
+        "set-interface" => json!({"set-interface": {"name": "up", "port": "r",
+            "addresses": [one_of(&["192.0.2.1/24", "192.0.2.2/24"])]}}),
+        _ => {
+            json!({"set-threads": {"forwarding_cpus": one_of(&["2", "2-3", "2-4", "3-5"])}})
+        }
+    };
+    json!({"change": change})
+}
+
+/// Checks that a thread has the instances of NAT and the load balancers of the plan.
+pub(super) fn check(engine: &Engine, worker: &Worker, cpu: u32) {
+    let share = engine.share_of_thread(cpu).expect("a share");
+    let (has, have_tables): (Vec<NatBinding>, Vec<bool>) = worker
+        .nat()
+        .map(|(place, has_tables)| (place.clone(), has_tables))
+        .unzip();
+    assert_eq!(has, engine.nat_places(Some(share)), "NAT of CPU {cpu}");
+    assert!(have_tables.iter().all(|has| *has), "CPU {cpu}: {has:?}");
+    let balancer = |setting: &LoadBalancerSetting| -> (BalanceSettings, Vec<Backend>) {
+        let setting = setting.with_share(share);
+        let mut backends = setting.backends();
+        backends.sort_by_key(|one| one.endpoint);
+        (setting.table(), backends)
+    };
+    let wanted: Vec<_> = engine.plan.load_balancers.iter().map(balancer).collect();
+    let backends = |one: &Balancer| -> Vec<Backend> {
+        let all = one.backends().iter();
+        all.map(|one| one.backend).collect()
+    };
+    let has: Vec<_> = worker
+        .balancers()
+        .map(|one| (*one.settings(), backends(one)))
+        .collect();
+    assert_eq!(has, wanted, "load balancers of CPU {cpu}");
+}
+
+#[test]
+fn threads_translate_as_the_plan_says_after_any_fault() {
+    run_few(&format!("{START}{TRANSLATED}"), request_of_translation);
+}
+
+/// The thread executes an order after the change that it belongs to has failed. Undoing the change has to give the thread back what it had.
+#[test]
+fn what_a_late_thread_does_is_undone_with_the_change() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{TRANSLATED}"));
+    let before = rig.state();
+    for change in [
+        json!({"del-nat": {"name": "out"}}),
+        json!({"del-load-balancer": {"name": "web"}}),
+    ] {
+        let request = json!({"change": change});
+        let mut refused = 0;
+        // The place of the order in the change is unknown, and so is the seed that makes it late.
+        for (number, seed) in (0..40).flat_map(|number| (0..6).map(move |seed| (number, seed))) {
+            let answer = rig.ask(&request, When::Once(number), Random::new(seed), false);
+            rig.settle();
+            if matches!(answer, Answer::Ok { .. }) {
+                // No step or order has this number.
+                break;
+            }
+            refused += 1;
+            assert_eq!(rig.state(), before, "{change}, {number}, {seed}");
+            rig.check();
+        }
+        assert!(refused > 6, "{change}: {refused}");
+        rig = Rig::with(&format!("{START}{TRANSLATED}"));
+    }
+}
