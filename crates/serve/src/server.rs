@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server: accepts connections, each of which a thread serves. Their number, and the size and time of each, are bounded.
 
+// Octets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -148,7 +154,7 @@ fn serve(stream: &mut TcpStream, views: &Views) {
         let mut chunk = [0; 2048];
         match stream.read(&mut chunk) {
             Ok(0) => return,
-            Ok(count) => octets.extend_from_slice(&chunk[..count]),
+            Ok(count) => octets.extend_from_slice(chunk.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => return,
         }
@@ -181,7 +187,7 @@ fn send(stream: &mut TcpStream, mut octets: &[u8], time: Duration) {
         }
         match stream.write(octets) {
             Ok(0) => return,
-            Ok(count) => octets = &octets[count..],
+            Ok(count) => octets = octets.get(count..).unwrap_or_default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => return,
         }
