@@ -4,10 +4,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sched::{CloneFlags, setns};
 
 /// Failed step of opening an interface, with the error.
@@ -32,7 +34,10 @@ pub fn open(namespace: &str) -> Result<File, String> {
         let path = path.display();
         format!("{path}: {error} (create it with `ip netns add`)")
     };
-    File::open(&path).map_err(cause)
+    let mut options = File::options();
+    // A FIFO would block its reader until another process writes. setns(2) refuses it.
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    options.open(&path).map_err(cause)
 }
 
 /// Runs a task in a network namespace, or in that of the caller.
@@ -86,6 +91,16 @@ mod tests {
         for part in ["/run/netns/quietwire-none: ", "ip netns add"] {
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn a_fifo_holds_nobody_and_is_no_namespace() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let file = open(fifo.to_str().unwrap()).unwrap();
+        let error = within(Some(&file), || Ok(())).unwrap_err();
+        assert_eq!(error, ("setns", Errno::EINVAL));
     }
 
     #[test]
