@@ -252,9 +252,14 @@ impl Agent {
             if before.is_empty() && spec == DataPlaneSpec::default() {
                 return Ok(Vec::new());
             }
-            let mut made = before.clone();
-            let rejected = bring(&switch, &spec, &mut made);
-            if made != before {
+            let (mut made, mut noted) = (before.clone(), before);
+            let note = |now: &Made| -> io::Result<()> {
+                now.write(&path)?;
+                noted = now.clone();
+                Ok(())
+            };
+            let rejected = bring(&switch, &spec, &mut made, note);
+            if made != noted {
                 made.write(&path)?;
             }
             Ok(rejected.unwrap_or_else(|message| {

@@ -113,6 +113,58 @@ pub(super) struct OwnObjects {
     interfaces: BTreeMap<String, Interface>,
     rules: Option<String>,
     forwarding_cpus: Option<String>,
+    /// What the agent is about to make. If it is killed meanwhile, it has made those that exist.
+    #[serde(skip_serializing_if = "Coming::is_empty")]
+    coming: Coming,
+}
+
+/// Objects that did not exist before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Coming {
+    bridges: BTreeSet<String>,
+    ports: BTreeMap<String, Port>,
+    vrfs: BTreeMap<String, Vrf>,
+    interfaces: BTreeMap<String, Interface>,
+}
+
+impl Coming {
+    /// Returns the objects of a specification that were not made, and that the switch does not have.
+    fn of(spec: &DataPlaneSpec, made: &OwnObjects, present: &Names) -> Self {
+        let bridges = spec.bridges.iter().map(|bridge| &bridge.name);
+        let bridges = bridges.filter(|name| !made.bridges.contains(*name));
+        Self {
+            bridges: bridges
+                .filter(|name| !present.bridges.contains(*name))
+                .cloned()
+                .collect(),
+            ports: coming(&spec.ports, |it| &it.name, &made.ports, &present.ports),
+            vrfs: coming(&spec.vrfs, |it| &it.name, &made.vrfs, &present.vrfs),
+            interfaces: coming(
+                &spec.interfaces,
+                |it| &it.name,
+                &made.interfaces,
+                &present.interfaces,
+            ),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn coming<T: Clone>(
+    wanted: &[T],
+    name_of: impl Fn(&T) -> &String,
+    made: &BTreeMap<String, T>,
+    present: &BTreeSet<String>,
+) -> BTreeMap<String, T> {
+    let named = wanted.iter().map(|one| (name_of(one), one));
+    named
+        .filter(|(name, _)| !made.contains_key(*name) && !present.contains(*name))
+        .map(|(name, one)| (name.clone(), one.clone()))
+        .collect()
 }
 
 impl OwnObjects {
@@ -148,6 +200,24 @@ impl OwnObjects {
         set.is_none_or(|cpus| cpus == names.forwarding_cpus)
     }
 
+    /// Adds the objects that a killed agent was about to make, as far as the switch has them.
+    fn adopt(&mut self, names: &Names) {
+        let Coming {
+            mut bridges,
+            mut ports,
+            mut vrfs,
+            mut interfaces,
+        } = std::mem::take(&mut self.coming);
+        bridges.retain(|name| names.bridges.contains(name));
+        ports.retain(|name, _| names.ports.contains(name));
+        vrfs.retain(|name, _| names.vrfs.contains(name));
+        interfaces.retain(|name, _| names.interfaces.contains(name));
+        self.bridges.extend(bridges);
+        self.ports.extend(ports);
+        self.vrfs.extend(vrfs);
+        self.interfaces.extend(interfaces);
+    }
+
     /// Forgets objects that the switch does not have any more.
     fn keep(&mut self, names: &Names) {
         self.ports.retain(|name, _| names.ports.contains(name));
@@ -158,16 +228,19 @@ impl OwnObjects {
     }
 }
 
-/// Makes the changes that lead from what was made to the specification. Continues after rejected changes and returns them.
+/// Makes the changes that lead from what was made to the specification. Continues after rejected changes and returns them. `note` keeps what
+/// was made, and what is about to be made, for the case that the agent is killed.
 ///
 /// # Errors
-/// No switch runs, or it does not reply: nothing is changed then.
+/// No switch runs, or it does not reply: nothing is changed then. The error of `note`: nothing is added then.
 pub(super) fn bring(
     switch: &impl Orders,
     spec: &DataPlaneSpec,
     made: &mut OwnObjects,
+    note: impl FnOnce(&OwnObjects) -> io::Result<()>,
 ) -> Result<Vec<RejectedChange>, String> {
     let mut present = switch.names()?;
+    made.adopt(&present);
     let before = made.len();
     made.keep(&present);
     if before != made.len() || present.ports.is_empty() || !made.has_cpus_of(&present) {
@@ -183,6 +256,13 @@ pub(super) fn bring(
         work.set_forwarding_cpus(spec.forwarding_cpus.as_deref(), made);
     }
     work.remove(spec, &mut present, made);
+    made.coming = Coming::of(spec, made, &present);
+    if !made.coming.is_empty()
+        && let Err(error) = note(&*made)
+    {
+        made.coming = Coming::default();
+        return Err(format!("cannot note what is about to be made: {error}"));
+    }
     for bridge in &spec.bridges {
         work.add_bridge(bridge, &present.bridges, made);
     }
@@ -198,6 +278,7 @@ pub(super) fn bring(
     if spec.rules != made.rules {
         work.set_rules(spec.rules.as_deref(), made);
     }
+    made.coming = Coming::default();
     work.rejected.truncate(REJECTED_MAX);
     Ok(work.rejected)
 }
@@ -427,7 +508,7 @@ fn setting(interface: &Interface) -> Result<InterfaceSetting, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
 
@@ -438,6 +519,17 @@ mod tests {
         changes: RefCell<Vec<String>>,
         rejects: Option<&'static str>,
         is_absent: bool,
+        /// Changes until the agent is killed.
+        left: Cell<Option<usize>>,
+    }
+
+    /// Brings a switch to a specification. Nothing is noted.
+    fn bring(
+        switch: &FakeSwitch,
+        spec: &DataPlaneSpec,
+        made: &mut OwnObjects,
+    ) -> Result<Vec<RejectedChange>, String> {
+        super::bring(switch, spec, made, |_| Ok(()))
     }
 
     impl Orders for FakeSwitch {
@@ -459,6 +551,10 @@ mod tests {
             };
             if self.rejects == Some(text.as_str()) {
                 return Err(format!("{text}: no"));
+            }
+            match self.left.get() {
+                Some(0) => return Err("killed".to_owned()),
+                left => self.left.set(left.map(|left| left - 1)),
             }
             self.changes.borrow_mut().push(text);
             let mut names = self.names.borrow_mut();
@@ -625,6 +721,65 @@ mod tests {
             ["-interface lan0", "-port a", "-vrf blue", "-bridge lan"]
         );
         assert!(made.is_empty());
+    }
+
+    #[test]
+    fn an_agent_that_was_killed_at_any_moment_knows_what_it_has_made() {
+        let interface = Interface {
+            name: "a0".to_owned(),
+            port: Some("a".to_owned()),
+            addresses: vec!["192.0.2.1/24".to_owned()],
+            ..Interface::default()
+        };
+        let vrf = Vrf {
+            name: "blue".to_owned(),
+            kernel_table: None,
+        };
+        let mut first = spec(&[port("b", "null:"), port("d", "null:")]);
+        first.vrfs = vec![vrf];
+        let mut second = spec(&[port("a", "null:"), port("b", "null:?queues=2")]);
+        second.interfaces = vec![interface];
+        for left in 0..10 {
+            let switch = FakeSwitch::default();
+            switch.names.borrow_mut().ports.insert("other".to_owned());
+            let mut made = OwnObjects::default();
+            bring(&switch, &first, &mut made).unwrap();
+            // What is in the file at the kill.
+            let mut noted = made.clone();
+            switch.left.set(Some(left));
+            let note = |now: &OwnObjects| -> io::Result<()> {
+                noted = now.clone();
+                Ok(())
+            };
+            super::bring(&switch, &second, &mut made, note).unwrap();
+            switch.left.set(None);
+            let text = serde_json::to_string(&noted).unwrap();
+            let mut made: OwnObjects = serde_json::from_str(&text).unwrap();
+            assert_eq!(bring(&switch, &second, &mut made), Ok(Vec::new()), "{left}");
+            let none = DataPlaneSpec::default();
+            assert_eq!(bring(&switch, &none, &mut made), Ok(Vec::new()), "{left}");
+            assert!(made.is_empty(), "{left}: {made:?}");
+            let names = switch.names.take();
+            let others = BTreeSet::from(["other".to_owned()]);
+            let expected = Names {
+                ports: others,
+                ..Names::default()
+            };
+            assert_eq!(names, expected, "{left}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_noted_is_not_made() {
+        let switch = FakeSwitch::default();
+        let mut made = OwnObjects::default();
+        let full =
+            |_: &OwnObjects| -> io::Result<()> { Err(io::Error::from(io::ErrorKind::StorageFull)) };
+        let wanted = spec(&[port("a", "null:")]);
+        let error = super::bring(&switch, &wanted, &mut made, full).unwrap_err();
+        assert!(error.contains("cannot note"), "{error}");
+        assert_eq!(changes(&switch), [""; 0]);
+        assert!(made.is_empty(), "{made:?}");
     }
 
     #[test]
