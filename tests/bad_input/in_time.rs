@@ -60,7 +60,7 @@ fn commands_that_wait_or_measure_end_in_time() {
     let client = server.replace("server", "client");
     let listens: Ready = |workspace, _| workspace.path("a.sock").exists();
     let calibrate = ["tester", "calibrate", "--file", "c.json", "--port", &server];
-    let table: [Row; 10] = [
+    let table: [Row; 12] = [
         (
             "measure waits for its peer",
             [&["measure", "single-run", "--port", &server], &own[..]].concat(),
@@ -140,8 +140,23 @@ fn commands_that_wait_or_measure_end_in_time() {
             Some(0),
             "",
         ),
+        (
+            "serve listens",
+            vec!["serve", "--listen", "127.0.0.1:0"],
+            has_started,
+            Some(0),
+            "",
+        ),
+        (
+            "a controller waits for its API server",
+            vec!["cluster", "controller", "--kubeconfig", "kubeconfig"],
+            has_started,
+            Some(0),
+            "",
+        ),
     ];
     fs::copy(plan(), workspace.path("plan.json")).unwrap();
+    fs::write(workspace.path("kubeconfig"), KUBECONFIG).unwrap();
     for (name, words, ready, code, part) in table {
         let ended = stopped(&workspace, name, workspace.quietwire(&words), ready);
         let printed = ended.printed;
@@ -152,9 +167,21 @@ fn commands_that_wait_or_measure_end_in_time() {
         assert!(printed.contains(part), "{name}: no '{part}' in: {printed}");
         assert!(!printed.contains("by force"), "{name}: {printed}");
     }
-    fs::remove_file(workspace.path("plan.json")).unwrap();
+    for file in ["plan.json", "kubeconfig"] {
+        fs::remove_file(workspace.path(file)).unwrap();
+    }
     assert_eq!(workspace.machine(), before);
 }
+
+/// An API server that is not there.
+const KUBECONFIG: &str = r#"
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"#;
 
 /// A plan for a machine that exists nowhere.
 fn plan() -> PathBuf {
