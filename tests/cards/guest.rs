@@ -403,11 +403,13 @@ impl CardGuest {
         assert_eq!(code, Some(0), "the switch has ended");
     }
 
-    /// Ends the switch, if one runs.
+    /// Ends the switch, if one runs. Its threads made no system call that their filters deny.
     pub(crate) fn stop_switch(&mut self) {
         self.run("[ ! -e /tmp/switch.pid ] || kill $(cat /tmp/switch.pid) || true");
         self.until("[ ! -e /tmp/switch.pid ] || [ ! -e /proc/$(cat /tmp/switch.pid) ]");
         self.run("rm -f /tmp/switch.pid");
+        let denied = self.run("grep 'seccomp filters of ' /tmp/switch.log 2>/dev/null || true");
+        assert_eq!(denied.trim(), "");
     }
 
     /// Returns the log of the switch.
