@@ -721,14 +721,13 @@ fn run((start, requests): (&str, Requests), seed: u64, ends: &mut Ends, trail: &
 /// One switch at a time: pools of buffers have names.
 static ONE: Mutex<()> = Mutex::new(());
 
-#[test]
-fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
+/// Runs seeds, as [`run_seeds`] does. Returns their number and ends.
+fn run_all(of_tests: u64, test: &str, what: (&str, Requests)) -> (u64, Ends) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut ends = Ends::default();
-    let mut trail = Vec::new();
-    let seeds = run_seeds(SEEDS, "quietwire-switch", "engine::faults", |seed| {
+    let (mut ends, mut trail) = (Ends::default(), Vec::new());
+    let seeds = run_seeds(of_tests, "quietwire-switch", test, |seed| {
         let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run((START, request), seed, &mut ends, &mut trail);
+            run(what, seed, &mut ends, &mut trail);
         }));
         if let Err(panic) = judged {
             eprintln!("{trail:#?}");
@@ -736,6 +735,13 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
         }
     });
     println!("{seeds} seeds: {ends:?}");
+    (seeds, ends)
+}
+
+#[test]
+fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
+    let test = "after_any_fault_a_change_is_complete";
+    let (seeds, ends) = run_all(SEEDS, test, (START, request));
     if seeds >= MANY {
         let Ends {
             done,
@@ -750,21 +756,8 @@ fn after_any_fault_a_change_is_complete_or_undone_or_the_switch_stops() {
 
 #[test]
 fn threads_share_connections_after_any_fault() {
-    run_few(&start_shared(), request);
-}
-
-fn run_few(start: &str, requests: Requests) {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut ends, mut trail) = (Ends::default(), Vec::new());
-    for seed in 0..FEW_SEEDS {
-        let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run((start, requests), seed, &mut ends, &mut trail);
-        }));
-        if let Err(panic) = judged {
-            eprintln!("seed {seed}: {trail:#?}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    let test = "threads_share_connections_after_any_fault";
+    run_all(FEW_SEEDS, test, (&start_shared(), request));
 }
 
 #[test]

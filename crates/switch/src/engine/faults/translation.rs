@@ -100,7 +100,9 @@ pub(super) fn check(engine: &Engine, worker: &Worker, cpu: u32) {
 
 #[test]
 fn threads_translate_as_the_plan_says_after_any_fault() {
-    run_few(&format!("{START}{TRANSLATED}"), request_of_translation);
+    let test = "threads_translate_as_the_plan_says_after_any_fault";
+    let start = format!("{START}{TRANSLATED}");
+    run_all(FEW_SEEDS, test, (&start, request_of_translation));
 }
 
 /// The thread executes an order after the change that it belongs to has failed. Undoing the change has to give the thread back what it had.
