@@ -109,27 +109,28 @@ fn threads_translate_as_the_plan_says_after_any_fault() {
 #[test]
 fn what_a_late_thread_does_is_undone_with_the_change() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut rig = Rig::with(&format!("{START}{TRANSLATED}"));
-    let before = rig.state();
     for change in [
         json!({"del-nat": {"name": "out"}}),
         json!({"del-load-balancer": {"name": "web"}}),
     ] {
-        let request = json!({"change": change});
+        let mut rig = Rig::with(&format!("{START}{TRANSLATED}"));
+        let before = rig.state();
+        let request = json!({ "change": change });
         let mut refused = 0;
-        // The place of the order in the change is unknown, and so is the seed that makes it late.
-        for (number, seed) in (0..40).flat_map(|number| (0..6).map(move |seed| (number, seed))) {
-            let answer = rig.ask(&request, When::Once(number), Random::new(seed), false);
-            rig.settle();
-            if matches!(answer, Answer::Ok { .. }) {
-                // No step or order has this number.
-                break;
+        // The number of the order is unknown, and so are the seeds with which the thread is late.
+        'orders: for number in 0..40 {
+            for seed in 0..6 {
+                let answer = rig.ask(&request, When::Once(number), Random::new(seed), false);
+                rig.settle();
+                if matches!(answer, Answer::Ok { .. }) {
+                    // The change has fewer orders.
+                    break 'orders;
+                }
+                refused += 1;
+                assert_eq!(rig.state(), before, "{change}, {number}, {seed}");
+                rig.check();
             }
-            refused += 1;
-            assert_eq!(rig.state(), before, "{change}, {number}, {seed}");
-            rig.check();
         }
         assert!(refused > 6, "{change}: {refused}");
-        rig = Rig::with(&format!("{START}{TRANSLATED}"));
     }
 }
