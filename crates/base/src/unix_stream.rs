@@ -2,7 +2,7 @@
 //! Connections to Unix sockets within a time: connect(2) waits without end for a process that hangs and has a full backlog.
 
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;

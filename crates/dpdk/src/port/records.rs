@@ -125,7 +125,7 @@ mod tests {
         write(directory.path(), &path("long"), &"x".repeat(OCTETS_MAX + 1)).unwrap();
         write(directory.path(), &path("open"), "1 2\n").unwrap();
         fs::set_permissions(path("open"), fs::Permissions::from_mode(0o602)).unwrap();
-        fs::write(path("octets"), [0xff]).unwrap();
+        fs::write(path("octets"), [0xffu8]).unwrap();
         fs::set_permissions(path("octets"), fs::Permissions::from_mode(0o600)).unwrap();
         mkfifo(&path("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         symlink("/dev/zero", path("endless")).unwrap();
