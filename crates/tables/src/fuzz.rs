@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz target: any packets through NAT, a load balancer and a prefix pair, one after the other, and their owners among forwarding CPUs.
+//! Fuzz targets of packets. Any frame before a source guard, as a rejected one, and changed by rules. Any packets through NAT, a load balancer
+//! and a prefix pair, one after the other, and their owners among forwarding CPUs.
 //!
-//! An input has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds since the packet
-//! before in the upper half, and its length.
+//! An input of the latter has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds since
+//! the packet before in the upper half, and its length.
 
 use quietwire_base::fuzz::{check, planted};
 
 use crate::balance::{
     Backend, BackendSet, BackendState, BalanceOutcome, BalanceSettings, Balancer, Balancers,
 };
+use crate::drops::PortDrop;
+use crate::filter::{Rejection, SourceGuard, clamp_mss, set_dscp};
 use crate::nat::{Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool};
 use crate::nptv6::PrefixPair;
 use crate::owner::Owners;
@@ -108,4 +111,44 @@ fn translation() {
         "tables-translation",
         fuzz_translation,
     );
+}
+
+/// Judges a frame, answers it, and changes it. No packet of another host passes the guard, an answer goes to the sender and is no longer than
+/// an ICMP error, and a change is reported.
+fn fuzz_frames(octets: &[u8]) -> bool {
+    const HOST_V4: &str = "192.0.2.7";
+    const HOST_V6: &str = "2001:db8::7";
+    /// Ethernet header, two tags, and the longest ICMPv6 error (RFC 4443, section 2.4 (c)).
+    const ANSWER_MAX: usize = 14 + 8 + 1280;
+    let elements = ["02:00:00:00:00:01", HOST_V4, HOST_V6];
+    let guard = SourceGuard::new(&elements.map(|one| one.parse().unwrap()));
+    let violation = guard.violation(octets, octets.len());
+    if violation.is_none()
+        && let Ok(parsed) = quietwire_packet::parse(octets)
+    {
+        if let Some(header) = parsed.ipv4(octets) {
+            let source = header.source();
+            assert!(source.is_unspecified() || source.to_string() == HOST_V4);
+        }
+        if let Some(header) = parsed.ipv6(octets) {
+            let source = header.source();
+            assert!(source.is_unspecified() || source.to_string() == HOST_V6);
+        }
+    }
+    if let Some(rejection) = Rejection::of(octets, None) {
+        let mut answer = vec![0; rejection.frame_length()];
+        assert!(rejection.write(octets, &mut answer));
+        assert_eq!(answer[..6], octets[6..12]);
+        assert!(answer.len() <= ANSWER_MAX, "{}", answer.len());
+    }
+    let mut changed = octets.to_vec();
+    let is_changed = set_dscp(&mut changed, 46) | clamp_mss(&mut changed, 1000);
+    assert_eq!(is_changed, changed != octets);
+    planted("tables-frames", || violation == Some(PortDrop::GuardNd));
+    violation.is_none()
+}
+
+#[test]
+fn frames() {
+    check(env!("CARGO_MANIFEST_DIR"), "tables-frames", fuzz_frames);
 }
