@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz targets of packets. Any frame before a source guard, as a rejected one, and changed by rules. Any packets through NAT, a load balancer
-//! and a prefix pair, one after the other, and their owners among forwarding CPUs.
+//! Fuzz targets of packets: any frame before a source guard, as a rejected one, and changed by rules; any packets through NAT, a load
+//! balancer and a prefix pair, one after the other, and their owners among forwarding CPUs.
 //!
-//! An input of the latter has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds since
-//! the packet before in the upper half, and its length.
+//! An input of the latter has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds
+//! since the packet before in the upper half, and its length.
 
 use quietwire_base::fuzz::{check, planted};
 
@@ -11,7 +11,7 @@ use crate::balance::{
     Backend, BackendSet, BackendState, BalanceOutcome, BalanceSettings, Balancer, Balancers,
 };
 use crate::drops::PortDrop;
-use crate::filter::{Rejection, SourceGuard, clamp_mss, set_dscp};
+use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, set_dscp};
 use crate::nat::{Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool};
 use crate::nptv6::PrefixPair;
 use crate::owner::Owners;
@@ -113,15 +113,15 @@ fn translation() {
     );
 }
 
-/// Judges a frame, answers it, and changes it. No packet of another host passes the guard, an answer goes to the sender and is no longer than
-/// an ICMP error, and a change is reported.
+/// Judges a frame, answers it, and changes it. No packet of another host passes the guard, an answer goes to the sender and is no longer
+/// than an ICMP error, and a change is reported.
 fn fuzz_frames(octets: &[u8]) -> bool {
     const HOST_V4: &str = "192.0.2.7";
     const HOST_V6: &str = "2001:db8::7";
     /// Ethernet header, two tags, and the longest ICMPv6 error (RFC 4443, section 2.4 (c)).
     const ANSWER_MAX: usize = 14 + 8 + 1280;
     let elements = ["02:00:00:00:00:01", HOST_V4, HOST_V6];
-    let guard = SourceGuard::new(&elements.map(|one| one.parse().unwrap()));
+    let guard = SourceGuard::new(&elements.map(|one| one.parse::<Element>().unwrap()));
     let violation = guard.violation(octets, octets.len());
     if violation.is_none()
         && let Ok(parsed) = quietwire_packet::parse(octets)
