@@ -253,7 +253,7 @@ impl Agent {
                 return Ok(Vec::new());
             }
             let (mut made, mut noted) = (before.clone(), before);
-            let note = |now: &Made| -> io::Result<()> {
+            let note = |now: &OwnObjects| -> io::Result<()> {
                 now.write(&path)?;
                 noted = now.clone();
                 Ok(())

@@ -228,8 +228,8 @@ impl OwnObjects {
     }
 }
 
-/// Makes the changes that lead from what was made to the specification. Continues after rejected changes and returns them. `note` keeps what
-/// was made, and what is about to be made, for the case that the agent is killed.
+/// Makes the changes that lead from what was made to the specification. Continues after rejected changes and returns them. `note` keeps
+/// what was made, and what is about to be made, for the case that the agent is killed.
 ///
 /// # Errors
 /// No switch runs, or it does not reply: nothing is changed then. The error of `note`: nothing is added then.

@@ -32,8 +32,8 @@ const NO_SET: u32 = u32::MAX;
 const NO_PORT: u16 = u16::MAX;
 
 impl Engine {
-    /// Assigns a counter to each rule of the plan, and compiles the rules if they, or the numbers of their ports, have changed. An unchanged
-    /// rule keeps its counter, even if its position changes.
+    /// Assigns a counter to each rule of the plan, and compiles the rules if they, or the numbers of their ports, have changed. An
+    /// unchanged rule keeps its counter, even if its position changes.
     pub(super) fn count_rules(&mut self) {
         let name_of = |slot: &super::Slot| slot.plan.name.clone();
         let ports = self.slots.iter().map(|slot| slot.as_ref().map(name_of));
