@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The study file. Keys are in kebab case and contain their unit; an unknown key is an error.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 mod check;
 mod connections;
 mod device;

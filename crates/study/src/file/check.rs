@@ -140,7 +140,7 @@ fn traffic(file: &StudyFile) -> Checked {
         return fault(&path, "no frame size is given (write [64], for example)");
     }
     for (index, size) in sizes.iter().enumerate() {
-        if sizes[..index].contains(size) {
+        if sizes.iter().take(index).any(|other| other == size) {
             return fault(
                 &[path[0], path[1], Index(index)],
                 format!("{size} is given twice (remove one)"),

@@ -92,7 +92,7 @@ fn ports(file: &StudyFile) -> Checked {
         if let Err(why) = port_uri(port) {
             return fault(&at(index), why);
         }
-        if ports[..index].contains(port) {
+        if ports.iter().take(index).any(|other| other == port) {
             return fault(&at(index), format!("{port} is given twice (remove one)"));
         }
     }
