@@ -15,6 +15,9 @@
 //! that they answer. Fragments have no ports and belong to their addresses. Frames to group addresses have no owner, nor have those
 //! without an IP packet: the CPU that receives them processes them.
 
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The agent's side of the requests for addresses.
 
+// Requests of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All virtual endpoints of a forwarding thread: which packets are for one of them, and their translation.
 
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::net::SocketAddrV4;
 
 use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of the parts of an IPv4 packet that NAT translates.
 
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use quietwire_packet::{
     ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, TCP_HEADER_MIN, UDP_HEADER_LENGTH, checksum,
 };

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of rtnetlink(7) about virtual functions (linux/if_link.h, "Virtual Functions management section").
 
+// Messages of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::fmt;
 use std::io;
 use std::str::FromStr;
