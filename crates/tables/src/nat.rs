@@ -12,6 +12,8 @@
 //! With several forwarding CPUs, each has a [`Share`](crate::share::Share) of the port blocks, and those of a host are all on one CPU,
 //! except for packets to external addresses of hosts of other CPUs. So the port of an answer determines the CPU that translates it.
 //!
+//! The numbers of IPv6 clients ([`crate::nat64`]) are inside addresses too. No packet from outside has one as its source.
+//!
 //! Hosts with a one-to-one translation ([`Pair`]) keep their ports, have no mappings, and are reached from the outside at any port.
 //!
 //! A host has blocks of ports of one external address (RFC 4787, REQ-2: paired; RFC 7422, section 1: port block allocation). Only blocks
@@ -22,7 +24,7 @@
 //! | RFC 4787, REQ-3a; RFC 5382, REQ-7: well-known ports stay well-known | no: external ports are of the pool's range |
 //! | RFC 4787, REQ-4: parity of the port | preserved if the host has a port of that parity left |
 //! | RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2: timeouts | [`NatTimeouts`] |
-//! | RFC 4787, REQ-6: outbound packets refresh | yes; inbound packets do not |
+//! | RFC 4787, REQ-6: outbound packets refresh | yes; inbound packets only for IPv6 clients (RFC 6146, section 3.5) |
 //! | RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7: hairpinning | yes, with external source addresses |
 //! | RFC 4787, REQ-12; RFC 5382, REQ-10; RFC 5508, REQ-6: errors end no mapping | yes; errors change nothing |
 //! | RFC 5382, REQ-2: all sequences of TCP, simultaneous open included | yes |
@@ -44,6 +46,8 @@ mod tests;
 mod translator;
 
 pub use mapping::MappingInfo;
+pub(crate) use names::CLIENT_NUMBERS;
+pub use names::is_client_number;
 pub use names::{NatDrop, NatProtocol};
 pub use pool::BlockEvent;
 pub use settings::{

@@ -68,11 +68,10 @@ impl Joined {
             _ => SHORT_HEADER,
         };
         let changed = |before: u32, after: u32| (before != after).then_some(after);
-        self.count = self.count.wrapping_add(1);
         let first = FirstFragment {
             source: changed(before.0, after.0),
             destination: changed(before.1, after.1),
-            identification: self.share.distinct(self.count),
+            identification: self.next_identification(),
             headers,
             is_hairpinned,
         };
@@ -80,6 +79,17 @@ impl Joined {
             translate_identification(packet, first.identification);
         }
         self.datagrams.note(part.id, first, now);
+    }
+
+    /// Returns an identification that no other datagram of the external addresses has at this time.
+    pub(super) fn next_identification(&mut self) -> u16 {
+        self.count = self.count.wrapping_add(1);
+        self.share.distinct(self.count)
+    }
+
+    /// Returns the destination that a later fragment gets, if it changes.
+    pub(super) fn destination_of(&self, part: &FragmentPart, now: u32) -> Option<u32> {
+        self.datagrams.find(&part.id, now)?.destination
     }
 
     /// Translates a later fragment. Returns true if it is between inside hosts.

@@ -4,6 +4,16 @@
 use crate::drops::RouterDrop;
 use crate::named;
 
+/// First of the inside addresses that stand for IPv6 clients: reserved ones, 240.0.0.0/8 (RFC 1112, section 4), which no host has.
+pub(crate) const CLIENT_NUMBERS: u32 = 240 << 24;
+
+/// Returns true for an inside address that stands for an IPv6 client.
+#[inline(always)]
+#[must_use]
+pub const fn is_client_number(address: u32) -> bool {
+    address >> 24 == CLIENT_NUMBERS >> 24
+}
+
 named! {
     /// Reason for dropping a packet that requires translation.
     pub enum NatDrop {

@@ -8,7 +8,7 @@ use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};
 
 use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
-use super::names::{NatDrop, NatProtocol};
+use super::names::{NatDrop, NatProtocol, is_client_number};
 use super::packet::{End, Kind, View, read, read_first};
 use super::pairs::{Pairs, translate_pair};
 use super::pool::{BlockEvent, ELSEWHERE, Pool, Port};
@@ -475,6 +475,29 @@ impl Nat {
         translate_inner(packet, view.transport, &inner, Which::Destination, external);
     }
 
+    /// Returns the inside address that a packet to an external address is for. `None` for packets that are not translated, and for hosts with
+    /// a one-to-one translation. Parameters as in [`Nat::outbound`].
+    #[must_use]
+    pub fn inside_of(&self, packet: &[u8], length: usize) -> Option<u32> {
+        if let Some(part) = self.part_of(packet).filter(|part| part.offset > 0) {
+            return self.joined.destination_of(&part, self.now);
+        }
+        match self.target(packet, length).ok()?? {
+            Target::Pair(_) => None,
+            Target::Error(_, _, end) | Target::Mapping(_, _, end) => Some(end.address),
+        }
+    }
+
+    /// Returns an identification for a packet of an external address that may be fragmented (RFC 6864, section 5.3.1).
+    pub(crate) fn next_identification(&mut self) -> u16 {
+        self.joined.next_identification()
+    }
+
+    /// Counts a packet that was dropped outside of NAT.
+    pub(crate) fn note_drop(&mut self, reason: NatDrop) {
+        self.counters.dropped[reason as usize] += 1;
+    }
+
     fn count(&mut self, outcome: NatOutcome, is_outbound: bool) {
         match outcome {
             NatOutcome::Untouched => {}
@@ -534,6 +557,9 @@ impl Nat {
             Some(Answered { mapping, flags }) => {
                 if let Some(mapping) = mapping.and_then(|number| self.mappings.get_mut(number)) {
                     note_answer(mapping, flags);
+                    if is_client_number(mapping.address) {
+                        extend(mapping, self.now, &self.timeouts);
+                    }
                 }
                 Ok(NatOutcome::Translated)
             }
@@ -781,6 +807,19 @@ impl Nat {
     pub const fn forwards(&self) -> usize {
         self.own_forwards
     }
+}
+
+/// Begins the time-out of a client's mapping again, for an inbound packet (RFC 6146, section 3.5). A forged packet does not shorten it.
+fn extend(mapping: &mut Mapping, now: u32, timeouts: &NatTimeouts) {
+    let timeout_s = match mapping.protocol() {
+        NatProtocol::Udp => timeouts.udp_s,
+        NatProtocol::Icmp => timeouts.icmp_s,
+        NatProtocol::Tcp if mapping.is_answered != 0 => timeouts.tcp_established_s,
+        NatProtocol::Tcp => timeouts.tcp_transitory_s,
+    };
+    let expires_at = now.saturating_add(timeout_s).saturating_add(1);
+    // A static mapping has the highest time already.
+    mapping.expires_at = mapping.expires_at.max(expires_at.min(NEVER - 1));
 }
 
 /// Notes whether the other side of a TCP mapping answers. A forged reset ends no mapping: the next outbound packet begins the short

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! ICMP errors, with the packets in them (RFC 7915, sections 4.2, 4.3, 5.2 and 5.3).
+
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use quietwire_packet::{IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, checksum};
+
+use super::header::{Ip, eight, pseudo_v6, put, read_v4, read_v6, write_v4, write_v6};
+use super::icmp::Error;
+use super::transport::{Place, transport_to_v4, transport_to_v6};
+use crate::nat::NatDrop;
+
+/// Octets in front of the packet in an error.
+const ERROR_HEADER: usize = 8;
+/// Octets of that packet's payload that an error has at least (RFC 792).
+const INNER_MIN: usize = 8;
+/// Maximum length of errors, octets (RFC 1812, section 4.3.2.3; RFC 4443, section 2.4 (c)).
+const ERROR_MAX_V4: usize = 576;
+const ERROR_MAX_V6: usize = 1280;
+const SUM_AT: usize = 2;
+
+/// Addresses of the packet in an error after translation, and those of the error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses<A> {
+    pub(super) source: A,
+    pub(super) destination: A,
+    pub(super) inner_source: A,
+    pub(super) inner_destination: A,
+}
+
+/// Place of a translated packet in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// Returns true if an ICMPv6 message is an error (RFC 4443, section 2.1).
+pub(super) fn is_error_v6(buffer: &[u8], ip: &Ip<u128>) -> bool {
+    let is_icmp = ip.protocol == IpProtocol::ICMPV6.0 && !ip.is_later();
+    is_icmp && buffer.get(ip.payload).is_some_and(|kind| *kind < 128)
+}
+
+/// Returns true if an ICMPv4 message is no echo.
+pub(super) fn is_error_v4(buffer: &[u8], ip: &Ip<u32>) -> bool {
+    let is_icmp = ip.protocol == IpProtocol::ICMP.0 && !ip.is_later();
+    is_icmp
+        && buffer
+            .get(ip.payload)
+            .is_some_and(|kind| !matches!(kind, 0 | 8))
+}
+
+/// Reads the packet in an ICMPv6 error, whose checksum it checks.
+pub(super) fn read_inner_v6(buffer: &[u8], ip: &Ip<u128>) -> Result<Ip<u128>, NatDrop> {
+    if ip.part.is_some() {
+        return Err(NatDrop::Fragment);
+    }
+    let message = buffer.get(ip.payload..ip.end).ok_or(NatDrop::Malformed)?;
+    let mut sum = pseudo_v6(ip, message.len());
+    sum.add(message);
+    if sum.finish() != 0 {
+        return Err(NatDrop::Checksum);
+    }
+    let inner = read_v6(buffer, ip.payload + ERROR_HEADER)?;
+    checked(inner, ip.end)
+}
+
+/// Reads the packet in an ICMPv4 error, whose checksum NAT has checked.
+pub(super) fn read_inner_v4(buffer: &[u8], ip: &Ip<u32>) -> Result<Ip<u32>, NatDrop> {
+    if ip.part.is_some() {
+        return Err(NatDrop::Fragment);
+    }
+    let inner = read_v4(buffer, ip.payload + ERROR_HEADER)?;
+    checked(inner, ip.end)
+}
+
+/// Checks that the packet in an error has what identifies its mapping.
+fn checked<A>(inner: Ip<A>, end: usize) -> Result<Ip<A>, NatDrop> {
+    if inner.payload + INNER_MIN > end {
+        return Err(NatDrop::Malformed);
+    }
+    match inner.is_later() {
+        true => Err(NatDrop::Fragment),
+        false => Ok(inner),
+    }
+}
+
+/// Translates an ICMPv6 error with the packet in it.
+pub(super) fn error_to_v4(
+    buffer: &mut [u8],
+    ip: &Ip<u128>,
+    inner: &Ip<u128>,
+    addresses: &Addresses<u32>,
+) -> Result<Span, NatDrop> {
+    let message = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
+    let error = Error::of(message).to_v4().ok_or(NatDrop::IcmpType)?;
+    // Padding behind the error is not of the packet in it.
+    let buffer = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
+    let mut new = Ip {
+        source: addresses.inner_source,
+        destination: addresses.inner_destination,
+        class: inner.class,
+        ttl: inner.ttl,
+        protocol: inner.protocol,
+        payload: inner.payload,
+        end: inner.end,
+        part: inner.part,
+        identification: 0,
+        dont_fragment: true,
+    };
+    new.protocol = transport_to_v4(buffer, inner, &new, Place::InError)?;
+    let inner_at = write_v4(buffer, &new)?;
+    let at = inner_at.checked_sub(ERROR_HEADER);
+    let at = at.ok_or(NatDrop::Malformed)?;
+    let mut outer = Ip {
+        source: addresses.source,
+        destination: addresses.destination,
+        class: ip.class,
+        ttl: ip.ttl,
+        protocol: IpProtocol::ICMP.0,
+        payload: at,
+        end: ip.end,
+        part: None,
+        identification: 0,
+        dont_fragment: true,
+    };
+    outer.end = outer
+        .end
+        .min(at.saturating_sub(IPV4_HEADER_MIN) + ERROR_MAX_V4);
+    put(buffer, at, error.octets())?;
+    let sum = checksum(buffer.get(at..outer.end).ok_or(NatDrop::Malformed)?);
+    put(buffer, at + SUM_AT, sum.to_be_bytes())?;
+    Ok(Span {
+        start: write_v4(buffer, &outer)?,
+        end: outer.end,
+    })
+}
+
+/// Translates an ICMPv4 error with the packet in it.
+pub(super) fn error_to_v6(
+    buffer: &mut [u8],
+    ip: &Ip<u32>,
+    inner: &Ip<u32>,
+    addresses: &Addresses<u128>,
+) -> Result<Span, NatDrop> {
+    let message = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
+    let inner_length = inner.end.saturating_sub(ip.payload + ERROR_HEADER);
+    let inner_length = u16::try_from(inner_length).unwrap_or(u16::MAX);
+    let error = Error::of(message).to_v6(inner_length);
+    let error = error.ok_or(NatDrop::IcmpType)?;
+    let buffer = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
+    let mut new = Ip {
+        source: addresses.inner_source,
+        destination: addresses.inner_destination,
+        class: inner.class,
+        ttl: inner.ttl,
+        protocol: inner.protocol,
+        payload: inner.payload,
+        end: inner.end,
+        part: inner.part,
+        identification: 0,
+        dont_fragment: true,
+    };
+    new.protocol = transport_to_v6(buffer, inner, &new, Place::InError)?;
+    let inner_at = write_v6(buffer, &new)?;
+    let at = inner_at.checked_sub(ERROR_HEADER);
+    let at = at.ok_or(NatDrop::Malformed)?;
+    let mut outer = Ip {
+        source: addresses.source,
+        destination: addresses.destination,
+        class: ip.class,
+        ttl: ip.ttl,
+        protocol: IpProtocol::ICMPV6.0,
+        payload: at,
+        end: ip.end,
+        part: None,
+        identification: 0,
+        dont_fragment: true,
+    };
+    outer.end = outer
+        .end
+        .min(at.saturating_sub(IPV6_HEADER_LENGTH) + ERROR_MAX_V6);
+    put(buffer, at, error.octets())?;
+    let message = buffer.get(at..outer.end).ok_or(NatDrop::Malformed)?;
+    let mut sum = pseudo_v6(&outer, message.len());
+    sum.add(message);
+    let sum = sum.finish();
+    put(buffer, at + SUM_AT, sum.to_be_bytes())?;
+    Ok(Span {
+        start: write_v6(buffer, &outer)?,
+        end: outer.end,
+    })
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Translation of packets between both versions of IP, around NAT.
+
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::Ipv6Net;
+use quietwire_packet::IPV4_HEADER_MIN;
+
+use super::clients::Clients;
+use super::error::{
+    Addresses, Span, error_to_v4, error_to_v6, is_error_v4, is_error_v6, read_inner_v4,
+    read_inner_v6,
+};
+use super::header::{Ip, check_v4, read_v4, read_v6, write_v4, write_v6};
+use super::prefix::Prefix64;
+use super::transport::{Place, transport_to_v4, transport_to_v6};
+use crate::arena::NoMemory;
+use crate::nat::{BlockEvent, Nat, NatDrop, NatOutcome};
+
+/// Octets that a buffer has in front of an IPv4 packet that [`Nat64::receive`] translates: two headers of IPv6 in an error, one with a
+/// fragment header, are longer than those of IPv4 by 48.
+pub const HEADROOM: usize = 48;
+/// Longest IPv4 packet that routers may fragment (RFC 7915, section 5.1).
+const FRAGMENTED_MAX: usize = 1260;
+
+/// Settings of NAT64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nat64Settings {
+    /// The prefix of IPv4 hosts.
+    pub prefix: Prefix64,
+    /// Prefixes of the clients. Empty: all.
+    pub clients: Vec<Ipv6Net>,
+    /// Maximum number of clients: the maximum number of hosts of NAT, up to 2^24.
+    pub clients_max: u32,
+}
+
+/// NAT64 of one forwarding thread, beside its NAT. [`Nat64::new`] makes all allocations.
+#[derive(Debug)]
+pub struct Nat64 {
+    prefix: Prefix64,
+    /// Prefixes of clients, as address and mask.
+    allowed: Box<[(u128, u128)]>,
+    clients: Clients,
+}
+
+/// A translated packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translated {
+    /// Offset of the packet in the buffer.
+    pub start: usize,
+    /// Its end.
+    pub end: usize,
+    /// Its version.
+    pub is_ipv6: bool,
+    /// Identification for fragments, if the sender has allowed them: of a packet from IPv4.
+    pub may_fragment: Option<u32>,
+}
+
+impl Nat64 {
+    /// Creates the tables.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(settings: &Nat64Settings) -> Result<Self, NoMemory> {
+        let net = |net: &Ipv6Net| (net.network().to_bits(), net.netmask().to_bits());
+        Ok(Self {
+            prefix: settings.prefix,
+            allowed: settings.clients.iter().map(net).collect(),
+            clients: Clients::new(settings.clients_max)?,
+        })
+    }
+
+    /// Returns true if an IPv6 address is of the prefix.
+    #[inline(always)]
+    #[must_use]
+    pub const fn concerns(&self, address: u128) -> bool {
+        self.prefix.contains(address)
+    }
+
+    /// Returns the memory of the tables, octets.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        self.clients.octets()
+    }
+
+    /// Returns the number of clients.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Returns the address of a client by its number, the inside address of its mappings.
+    #[must_use]
+    pub fn client(&self, number: Ipv4Addr) -> Option<Ipv6Addr> {
+        let address = self.clients.address_of(number.to_bits())?;
+        Some(Ipv6Addr::from_bits(address))
+    }
+
+    /// Notes an event of the NAT, which must be passed here before the next packet. Returns the client that it is about.
+    pub fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
+        self.clients.note(event)
+    }
+
+    fn is_allowed(&self, address: u128) -> bool {
+        let mut allowed = self.allowed.iter();
+        self.allowed.is_empty() || allowed.any(|(net, mask)| address & mask == *net)
+    }
+
+    /// Translates an IPv6 packet of a client at offset `at` of a buffer. The destination is of the prefix. `length` is the number of octets
+    /// from there to the end of the frame. The result is an IPv4 packet, or an IPv6 packet to another client (hairpinning).
+    ///
+    /// # Errors
+    /// The reason to drop the packet, which is counted. The buffer may be changed.
+    pub fn send(
+        &mut self,
+        nat: &mut Nat,
+        buffer: &mut [u8],
+        (at, length): (usize, usize),
+        now: u32,
+    ) -> Result<Translated, NatDrop> {
+        let span = self.translate_v6(nat, buffer, at, length);
+        let Span { start, end } = span.inspect_err(|reason| nat.note_drop(*reason))?;
+        let packet = buffer.get_mut(start..end).ok_or(NatDrop::Malformed)?;
+        match nat.outbound(packet, end - start, now) {
+            NatOutcome::Dropped(reason) => Err(reason),
+            NatOutcome::Hairpinned if self.is_to_client(buffer, start) => {
+                self.receive(nat, buffer, (start, end - start))
+            }
+            NatOutcome::Hairpinned | NatOutcome::Translated | NatOutcome::Untouched => {
+                Ok(Translated {
+                    start,
+                    end,
+                    is_ipv6: false,
+                    may_fragment: None,
+                })
+            }
+        }
+    }
+
+    /// Returns true if the IPv4 packet at an offset is to a client, by its number.
+    #[must_use]
+    pub fn is_to_client(&self, buffer: &[u8], at: usize) -> bool {
+        let ip = read_v4(buffer, at);
+        ip.is_ok_and(|ip| self.clients.address_of(ip.destination).is_some())
+    }
+
+    /// Translates an IPv4 packet to a client, whose number NAT has made the destination, at offset `at` of a buffer; parameters as in
+    /// [`Self::send`]. The buffer has [`HEADROOM`] in front of the packet.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn receive(
+        &self,
+        nat: &mut Nat,
+        buffer: &mut [u8],
+        (at, length): (usize, usize),
+    ) -> Result<Translated, NatDrop> {
+        let translated = self.translate_v4(buffer, at, length);
+        translated.inspect_err(|reason| nat.note_drop(*reason))
+    }
+
+    fn translate_v6(
+        &mut self,
+        nat: &mut Nat,
+        buffer: &mut [u8],
+        at: usize,
+        length: usize,
+    ) -> Result<Span, NatDrop> {
+        let ip = read_v6(buffer, at)?;
+        if ip.end > at + length || ip.end > buffer.len() {
+            return Err(NatDrop::Malformed);
+        }
+        let source = Ipv6Addr::from_bits(ip.source);
+        let is_host = !source.is_multicast()
+            && !source.is_unspecified()
+            && !source.is_loopback()
+            && !source.is_unicast_link_local()
+            && !self.prefix.contains(ip.source);
+        if !is_host {
+            return Err(NatDrop::Malformed);
+        }
+        let destination = self.prefix.ipv4_of(ip.destination);
+        let destination = destination.ok_or(NatDrop::NoMapping)?;
+        if is_error_v6(buffer, &ip) {
+            return self.error_to_v4(buffer, &ip, destination);
+        }
+        if !self.is_allowed(ip.source) {
+            return Err(NatDrop::NoMapping);
+        }
+        let number = self.clients.begin(ip.source).ok_or(NatDrop::TableFull)?;
+        // An atomic fragment is a whole datagram (RFC 6946).
+        let part = ip.part.filter(|part| part.offset > 0 || part.has_more);
+        let length = IPV4_HEADER_MIN + (ip.end - ip.payload);
+        // Without a fragment header, by the length (RFC 7915, section 5.1); with one, routers may fragment further (section 5.1.1).
+        let may_fragment = ip.part.is_some() || length <= FRAGMENTED_MAX;
+        let mut new = Ip {
+            source: number,
+            destination,
+            class: ip.class,
+            ttl: ip.ttl,
+            protocol: ip.protocol,
+            payload: ip.payload,
+            end: ip.end,
+            part,
+            identification: match may_fragment {
+                true => nat.next_identification(),
+                false => 0,
+            },
+            dont_fragment: !may_fragment,
+        };
+        let whole = Ip { part, ..ip };
+        let packet = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
+        new.protocol = transport_to_v4(packet, &whole, &new, Place::Outer)?;
+        Ok(Span {
+            start: write_v4(packet, &new)?,
+            end: ip.end,
+        })
+    }
+
+    /// Translates an ICMPv6 error about a packet to a client. Its sender is the client, or a router on the way to it.
+    fn error_to_v4(
+        &self,
+        buffer: &mut [u8],
+        ip: &Ip<u128>,
+        destination: u32,
+    ) -> Result<Span, NatDrop> {
+        let inner = read_inner_v6(buffer, ip)?;
+        let remote = self.prefix.ipv4_of(inner.source);
+        let client = self.clients.number_of(inner.destination);
+        let addresses = Addresses {
+            // NAT sets the external address.
+            source: 0,
+            destination,
+            inner_source: remote.ok_or(NatDrop::NoMapping)?,
+            inner_destination: client.ok_or(NatDrop::NoMapping)?,
+        };
+        error_to_v4(buffer, ip, &inner, &addresses)
+    }
+
+    fn translate_v4(
+        &self,
+        buffer: &mut [u8],
+        at: usize,
+        length: usize,
+    ) -> Result<Translated, NatDrop> {
+        let ip = read_v4(buffer, at)?;
+        if ip.end > at + length || ip.end > buffer.len() {
+            return Err(NatDrop::Malformed);
+        }
+        check_v4(buffer, at, &ip)?;
+        let source = self.prefix.ipv6_of(ip.source).ok_or(NatDrop::NoMapping)?;
+        let client = self.clients.address_of(ip.destination);
+        let destination = client.ok_or(NatDrop::NoMapping)?;
+        if is_error_v4(buffer, &ip) {
+            let Span { start, end } = self.error_to_v6(buffer, &ip, source, destination)?;
+            return Ok(Translated {
+                start,
+                end,
+                is_ipv6: true,
+                may_fragment: None,
+            });
+        }
+        let mut new = Ip {
+            source,
+            destination,
+            class: ip.class,
+            ttl: ip.ttl,
+            protocol: ip.protocol,
+            payload: ip.payload,
+            end: ip.end,
+            part: ip.part,
+            identification: 0,
+            dont_fragment: true,
+        };
+        let packet = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
+        new.protocol = transport_to_v6(packet, &ip, &new, Place::Outer)?;
+        Ok(Translated {
+            start: write_v6(packet, &new)?,
+            end: ip.end,
+            is_ipv6: true,
+            may_fragment: (!ip.dont_fragment).then_some(u32::from(ip.identification)),
+        })
+    }
+
+    /// Translates an ICMPv4 error about a packet of a client.
+    fn error_to_v6(
+        &self,
+        buffer: &mut [u8],
+        ip: &Ip<u32>,
+        source: u128,
+        destination: u128,
+    ) -> Result<Span, NatDrop> {
+        let inner = read_inner_v4(buffer, ip)?;
+        let client = self.clients.address_of(inner.source);
+        let remote = self.prefix.ipv6_of(inner.destination);
+        let addresses = Addresses {
+            source,
+            destination,
+            inner_source: client.ok_or(NatDrop::NoMapping)?,
+            inner_destination: remote.ok_or(NatDrop::NoMapping)?,
+        };
+        error_to_v6(buffer, ip, &inner, &addresses)
+    }
+}
