@@ -670,6 +670,69 @@ impl<'eal> Mbuf<'eal> {
         }
     }
 
+    /// Adds octets in front of the frame, whose contents are arbitrary. Returns false and changes nothing if the frame is shared, in several
+    /// segments, or has too little headroom.
+    #[inline]
+    #[must_use]
+    pub fn grow_front(&mut self, octets: u16) -> bool {
+        if !self.is_exclusive() {
+            return false;
+        }
+        // SAFETY: owned by this value; the octets in front are within the buffer, and the length fits (checked).
+        unsafe {
+            let mbuf = self.mbuf;
+            let start = (*field::data_off(mbuf)).checked_sub(octets);
+            let length = (*field::data_len(mbuf)).checked_add(octets);
+            let (Some(start), Some(length)) = (start, length) else {
+                return false;
+            };
+            *field::data_off(mbuf) = start;
+            *field::data_len(mbuf) = length;
+            *field::pkt_len(mbuf) = u32::from(length);
+        }
+        true
+    }
+
+    /// Removes octets at the front of the frame. Returns false and changes nothing if the frame is shared, in several segments, or shorter.
+    #[inline]
+    #[must_use]
+    pub fn shrink_front(&mut self, octets: u16) -> bool {
+        if !self.is_exclusive() {
+            return false;
+        }
+        // SAFETY: owned by this value; the frame has these octets (checked).
+        unsafe {
+            let mbuf = self.mbuf;
+            let Some(length) = (*field::data_len(mbuf)).checked_sub(octets) else {
+                return false;
+            };
+            *field::data_off(mbuf) += octets;
+            *field::data_len(mbuf) = length;
+            *field::pkt_len(mbuf) = u32::from(length);
+        }
+        true
+    }
+
+    /// Removes octets at the end of the frame, which keeps the first `length`. Returns false and changes nothing if the frame is shared, in
+    /// several segments, or shorter.
+    #[inline]
+    #[must_use]
+    pub fn truncate(&mut self, length: u16) -> bool {
+        if !self.is_exclusive() {
+            return false;
+        }
+        // SAFETY: owned by this value; the frame has these octets (checked).
+        unsafe {
+            let mbuf = self.mbuf;
+            if length > *field::data_len(mbuf) {
+                return false;
+            }
+            *field::data_len(mbuf) = length;
+            *field::pkt_len(mbuf) = u32::from(length);
+        }
+        true
+    }
+
     /// Creates a frame of these octets. `None` if the pool is empty or its buffers are too small.
     #[inline]
     #[must_use]

@@ -173,12 +173,23 @@ mod tests {
         assert_eq!(frame.octets()[..12], before[..12]);
         assert_eq!(frame.octets()[12..20], [0x88, 0xa8, 0, 5, 0x81, 0, 0x20, 7]);
         assert_eq!(frame.octets()[20..], before[12..]);
+        // Frames get longer and shorter at the front, and shorter at the end.
+        let tagged = frame.octets().to_vec();
+        assert!(frame.grow_front(48) && frame.length() == 116);
+        assert_eq!(frame.octets()[48..], tagged);
+        assert!(!frame.grow_front(u16::MAX) && !frame.shrink_front(117) && !frame.truncate(117));
+        assert!(frame.shrink_front(50) && frame.truncate(60));
+        assert_eq!(frame.octets(), &tagged[2..62]);
+        assert!(frame.grow_front(2) && !frame.truncate(68));
+        frame.octets_mut().unwrap()[..2].copy_from_slice(&tagged[..2]);
+        assert_eq!(frame.octets(), &tagged[..62]);
         let shared = frame.share();
+        assert!(!frame.grow_front(1) && !frame.shrink_front(1) && !frame.truncate(1));
         assert!(!frame.pop_tag() && !frame.push_tag(1, 1) && !frame.replace_tag(1, 1));
         let mut copy = shared.copy(&pool).unwrap();
         assert_eq!(copy.octets(), frame.octets());
         assert!(copy.replace_tag(0x8100, 9) && copy.pop_tag() && copy.pop_tag());
-        assert_eq!(copy.octets(), before);
+        assert_eq!(copy.octets(), &before[..54]);
         drop((frame, shared, copy));
         drop(receiver);
         assert_eq!(pool.available(), 1023);

@@ -18,6 +18,7 @@ mod line;
 mod mark;
 mod merge;
 mod nat;
+mod nat64;
 mod output;
 mod path;
 mod prefixes;
@@ -54,7 +55,8 @@ use filter::FilterContext;
 pub(crate) use input::{Input, PortStages};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
-    NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
+    FamilyPass, Nat64Place, NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables,
+    NatTotals, StampedEvent,
 };
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};

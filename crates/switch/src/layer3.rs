@@ -8,6 +8,7 @@ mod gateways;
 mod kernel;
 mod list;
 mod mac;
+mod nat64;
 mod service;
 mod watch;
 
@@ -32,6 +33,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use kernel::FollowedTables;
 pub(crate) use list::RouteQuery;
 pub(crate) use mac::derived_mac;
+pub(crate) use nat64::Nat64Addresses;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +81,7 @@ pub(crate) struct Layer3 {
     pub(crate) neighbours: Neighbours<Waiting>,
     interfaces: BTreeMap<u16, RoutedInterface>,
     vrfs: Vec<Option<String>>,
+    nat64: Vec<Nat64Addresses>,
     errors: RateLimit,
     exchange: Exchange,
     actions: Vec<Action<Waiting>>,
@@ -117,6 +120,7 @@ impl SharedLayer3 {
             neighbours: Neighbours::new(Limits::default(), seed()),
             interfaces: BTreeMap::new(),
             vrfs: vec![Some(crate::config::layer3::VRF_MAIN.to_owned())],
+            nat64: Vec::new(),
             errors: RateLimit::new(ERRORS_PER_SECOND),
             exchange,
             actions: Vec::new(),

@@ -8,7 +8,7 @@ mod ipfix;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -33,7 +33,7 @@ struct Line<'a> {
     /// `assigned` or `returned`.
     event: &'static str,
     nat: &'a str,
-    host: std::net::Ipv4Addr,
+    host: IpAddr,
     address: std::net::Ipv4Addr,
     first_port: u16,
     last_port: u16,
@@ -145,15 +145,16 @@ impl NatLog {
                 text.push(b'\n');
             }
             for _ in 0..EVENTS_A_TURN {
-                let Ok((ticks, event)) = events.pop() else {
+                let Ok((ticks, event, client)) = events.pop() else {
                     break;
                 };
                 let time_ms = time_of(ticks);
+                let host = client.map_or(IpAddr::V4(event.host), IpAddr::V6);
                 if let Some(exporter) = &mut self.exporter {
                     let record = ipfix::Record {
                         time_ms,
                         is_assigned: event.is_assigned,
-                        host: event.host,
+                        host,
                         external: event.external,
                         ports: (event.first_port, event.last_port),
                         nat: name,
@@ -168,7 +169,7 @@ impl NatLog {
                         "returned"
                     },
                     nat: name,
-                    host: event.host,
+                    host,
                     address: event.external,
                     first_port: event.first_port,
                     last_port: event.last_port,
@@ -226,7 +227,7 @@ mod tests {
             first_port: 1024,
             last_port: 1535,
         };
-        (cycles::now(), event)
+        (cycles::now(), event, None)
     }
 
     #[test]
@@ -241,7 +242,9 @@ mod tests {
         log.turn();
         log.set_file(Some(open(&path).unwrap()));
         log.turn();
-        sender.push(event(false)).unwrap();
+        let (ticks, returned, _) = event(false);
+        let client = Some("2001:db8:1::5".parse().unwrap());
+        sender.push((ticks, returned, client)).unwrap();
         drop(sender);
         log.turn();
         assert!(log.rings.is_empty());
@@ -259,6 +262,8 @@ mod tests {
             (&lines[0]["nat"], &lines[0]["host"]),
             (&"internet".into(), &"10.0.0.5".into())
         );
+        // The number of an IPv6 client is not of interest.
+        assert_eq!(lines[1]["host"], "2001:db8:1::5");
         assert_eq!(
             (&lines[0]["first_port"], &lines[0]["last_port"]),
             (&1024.into(), &1535.into())

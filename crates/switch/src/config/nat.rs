@@ -3,6 +3,7 @@
 
 mod change;
 mod check;
+mod nat64;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::layer3::InterfacePlan;
 
 pub(super) use check::{check, check_collector};
+pub use nat64::Nat64Setting;
+pub(super) use nat64::check_tracking;
+pub(crate) use nat64::inside_of;
 
 /// Default first port. Lower ones are well-known (RFC 6335, section 6).
 const FIRST_PORT: u16 = 1024;
@@ -59,6 +63,9 @@ pub struct NatSetting {
     /// Timeouts of mappings.
     #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: NatTimeoutsSetting,
+    /// NAT64. Default: packets of IPv6 are not translated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat64: Option<Nat64Setting>,
     /// Published ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishSetting>,

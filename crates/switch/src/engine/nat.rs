@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT: tables of forwarding threads, their place in the router, lists of mappings, and the log.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings};
+use quietwire_tables::nat64::{Nat64, Prefix64};
 use quietwire_tables::share::Share;
 use rtrb::RingBuffer;
 
@@ -14,12 +16,13 @@ use super::maker::step;
 use super::pages::{from_position, paged};
 use super::threads::Forwarder;
 use crate::config::layer3::InterfacePlan;
-use crate::config::nat::NatSetting;
+use crate::config::nat::{NatSetting, inside_of};
 use crate::error::SwitchError;
 use crate::forward::{
-    NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, Reply,
-    WorkerCommand,
+    FamilyPass, Nat64Place, NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables,
+    NatTotals, Reply, WorkerCommand,
 };
+use crate::layer3::{Nat64Addresses, RoutedInterface};
 use crate::report::{MappingReport, MappingsReport, NatReport};
 
 /// Events that wait for the log, of each instance.
@@ -79,10 +82,12 @@ impl Engine {
                 settings.mappings_max = share.part(settings.mappings_max);
                 settings.hosts_max = share.part(settings.hosts_max);
             }
+            let nat64 = setting.nat64.as_ref();
             Some(NatBinding {
                 own: self.own_addresses(&settings, outside.vrf),
                 identity: Arc::new(NatIdentity {
                     name: setting.name.clone(),
+                    nat64: nat64.and_then(|one| one.tables(settings.hosts_max)),
                     settings,
                     share,
                 }),
@@ -95,9 +100,43 @@ impl Engine {
                     .collect(),
                 forwards,
                 virtuals: self.virtual_addresses(),
+                nat64: nat64.and_then(|one| {
+                    let inside = inside_of(outside, &self.plan.layer3)?;
+                    Some(Nat64Place {
+                        inside: self.interface_number(&inside.name)?,
+                        mtu: one.mtu(),
+                    })
+                }),
             })
         };
         self.plan.nats.iter().filter_map(place).collect()
+    }
+
+    /// Returns the addresses of NAT64 in the service thread's form.
+    pub(super) fn nat64_addresses(
+        &self,
+        known: &BTreeMap<u16, RoutedInterface>,
+    ) -> Vec<Nat64Addresses> {
+        let place = |name: &str| {
+            let number = self.interface_number(name)?;
+            let known = known.get(&number)?;
+            Some((known.vrf, (number, known.interface_info.mac)))
+        };
+        let addresses = |setting: &NatSetting| {
+            let prefix = Prefix64::new(setting.nat64.as_ref()?.prefix).ok()?;
+            let outside = self.outside_of(setting)?;
+            let inside = inside_of(outside, &self.plan.layer3)?;
+            let externals = setting.external_addresses(outside).into_iter();
+            let (vrf, outside) = place(&outside.name)?;
+            Some(Nat64Addresses {
+                vrf,
+                externals: externals.map(Ipv4Addr::to_bits).collect(),
+                prefix,
+                outside,
+                inside: place(&inside.name)?.1,
+            })
+        };
+        self.plan.nats.iter().filter_map(addresses).collect()
     }
 
     /// Returns the external addresses that interfaces of the VRF have, in ascending order.
@@ -150,6 +189,9 @@ impl Engine {
             .collect();
         let maker = Arc::clone(&self.maker);
         let mut stage = NatStage::default();
+        if wanted.iter().any(|place| place.nat64.is_some()) {
+            stage.families = Some(Box::new(FamilyPass::new(&self.eal)));
+        }
         for place in wanted {
             // A thread without share translates nothing, and drops what has to be translated.
             let tables = if known.contains(&place.identity) || place.identity.share.is_none() {
@@ -184,10 +226,13 @@ impl Engine {
         let NatIdentity {
             name,
             settings,
+            nat64,
             share,
         } = &*place.identity;
         let nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
             .map_err(|error| wrong(name, error.to_string()))?;
+        let nat64 = nat64.as_ref().map(Nat64::new).transpose();
+        let nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
         let events = self.plan.nat_log.as_ref().map(|_| {
             let (sender, receiver) = RingBuffer::new(EVENTS);
             self.nat_log.add(name, receiver);
@@ -195,6 +240,7 @@ impl Engine {
         });
         Ok(NatTables {
             nat,
+            nat64: nat64.map(Box::new),
             events,
             events_lost: 0,
         })
@@ -266,15 +312,20 @@ impl Engine {
         let (mut mappings, mut next) = (Vec::new(), None);
         let mut left = from_position(&tables, from).peekable();
         while let Some((table, start)) = left.next() {
+            let list = Vec::with_capacity(limit - mappings.len());
             let query = NatQuery {
                 instance,
                 from: Some(start),
                 budget: ENTRIES_AN_ORDER,
-                list: Vec::with_capacity(limit - mappings.len()),
+                clients: Vec::with_capacity(list.capacity()),
+                list,
                 totals: None,
             };
             let query = self.list_mappings(table.cpu, Box::new(query))?;
-            mappings.extend(query.list.iter().map(|one| report_of(nat, one)));
+            let clients = query.clients.iter().copied();
+            let clients = clients.chain(std::iter::repeat(None));
+            let listed = query.list.iter().zip(clients);
+            mappings.extend(listed.map(|(one, client)| report_of(nat, one, client)));
             if let Some(position) = query.from {
                 next = table.base.checked_add(position);
                 break;
@@ -311,6 +362,7 @@ impl Engine {
                 from: None,
                 budget: 0,
                 list: Vec::new(),
+                clients: Vec::new(),
                 totals: None,
             });
             let totals = self.query_nat(cpu, query)?.totals;
@@ -327,11 +379,15 @@ impl Engine {
     }
 }
 
-fn report_of(nat: &str, info: &MappingInfo) -> MappingReport {
+fn report_of(nat: &str, info: &MappingInfo, client: Option<Ipv6Addr>) -> MappingReport {
+    let inside = match client {
+        Some(client) => SocketAddr::from((client, info.internal.port())),
+        None => SocketAddr::V4(info.internal),
+    };
     MappingReport {
         nat: nat.to_owned(),
         protocol: info.protocol.name().to_owned(),
-        inside: SocketAddr::V4(info.internal),
+        inside,
         outside: SocketAddr::V4(info.external),
         expires_in_s: info.expires_in_s,
     }

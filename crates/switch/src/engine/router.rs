@@ -195,6 +195,8 @@ impl Engine {
         self.count_filters();
         let known = self.known();
         self.domain = Arc::new(self.domain_of(&known));
+        let nat64 = self.nat64_addresses(&known);
+        self.layer3.lock().set_nat64(nat64);
         known
     }
 

@@ -4,17 +4,18 @@
 //! The control thread makes all memory. An order carries a complete set of instances; an instance with the identity of a former one
 //! continues with its tables.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
-use quietwire_dpdk::cycles;
+use quietwire_dpdk::{Burst, Eal, cycles};
 use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, IPV4_DESTINATION_AT, IPV4_SOURCE_AT, VLAN_TAG_LENGTH, ipv4_address_at,
 };
 use quietwire_tables::nat::{
     BlockEvent, Forward, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome, NatProtocol,
-    NatSettings,
+    NatSettings, is_client_number,
 };
+use quietwire_tables::nat64::{Nat64, Nat64Settings};
 use quietwire_tables::share::Share;
 use rtrb::Producer;
 
@@ -29,8 +30,8 @@ const COPY_MAX: usize = 2048;
 const PROTOCOL_AT: usize = 9;
 const ICMP: u8 = 1;
 
-/// A block event with its time, in ticks of the time stamp counter.
-pub(crate) type StampedEvent = (u64, BlockEvent);
+/// A block event with its time, in ticks of the time stamp counter, and the host if it is an IPv6 client.
+pub(crate) type StampedEvent = (u64, BlockEvent, Option<Ipv6Addr>);
 
 /// Identity of an instance over changes: its name, and its settings without static forwards.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) struct NatIdentity {
     pub(crate) name: String,
     /// Without forwards, and with the thread's share of entries.
     pub(crate) settings: NatSettings,
+    /// NAT64, if there is any.
+    pub(crate) nat64: Option<Nat64Settings>,
     /// Share of the thread; `None` for one that is about to end.
     pub(crate) share: Option<Share>,
 }
@@ -46,6 +49,7 @@ pub(crate) struct NatIdentity {
 #[derive(Debug)]
 pub(crate) struct NatTables {
     pub(crate) nat: Nat,
+    pub(crate) nat64: Option<Box<Nat64>>,
     /// To the log, if there is one.
     pub(crate) events: Option<Producer<StampedEvent>>,
     /// Events that did not fit into the ring to the log.
@@ -68,6 +72,31 @@ pub(crate) struct NatBinding {
     pub(crate) forwards: Vec<Forward>,
     /// Virtual addresses of load balancers, in ascending order: sources that stay.
     pub(crate) virtuals: Vec<u32>,
+    /// Where packets of NAT64 continue.
+    pub(crate) nat64: Option<Nat64Place>,
+}
+
+/// Where translated packets of NAT64 continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nat64Place {
+    /// Number of the interface that IPv6 packets seem to come from.
+    pub(crate) inside: u16,
+    /// Longest IPv6 packet made of an IPv4 packet that may be fragmented.
+    pub(crate) mtu: u16,
+}
+
+/// Frames of a pass of NAT64, before they are translated.
+#[derive(Debug)]
+pub(crate) struct FamilyPass {
+    pub(super) whole: Burst,
+}
+
+impl FamilyPass {
+    pub(crate) fn new(eal: &Eal) -> Self {
+        Self {
+            whole: Burst::new(eal),
+        }
+    }
 }
 
 /// An instance.
@@ -84,6 +113,8 @@ pub(crate) struct NatInstance {
 #[derive(Debug, Default)]
 pub(crate) struct NatStage {
     pub(crate) instances: Vec<NatInstance>,
+    /// Resources of NAT64, if an instance has it. A pass takes them.
+    pub(crate) families: Option<Box<FamilyPass>>,
 }
 
 /// A request of the control thread about an instance. Its list has space for the results.
@@ -97,6 +128,8 @@ pub(crate) struct NatQuery {
     pub(crate) budget: usize,
     /// Listed mappings. The forwarding thread never exceeds its capacity.
     pub(crate) list: Vec<MappingInfo>,
+    /// Address of the IPv6 client of each listed mapping; empty without NAT64. The forwarding thread never exceeds its capacity.
+    pub(crate) clients: Vec<Option<Ipv6Addr>>,
     /// Numbers of the instance; `None` if the thread does not have it.
     pub(crate) totals: Option<NatTotals>,
 }
@@ -164,9 +197,15 @@ impl NatInstance {
 }
 
 impl NatTables {
+    /// Returns the memory of the tables, octets.
+    fn octets(&self) -> usize {
+        let nat64 = self.nat64.as_ref();
+        self.nat.octets() + nat64.map_or(0, |nat64| nat64.octets())
+    }
+
     /// Passes block events on to the log.
     #[inline(always)]
-    fn pass_events(&mut self) {
+    pub(super) fn pass_events(&mut self) {
         if self.nat.has_events() {
             self.pass_some_events();
         }
@@ -177,8 +216,9 @@ impl NatTables {
         let now = cycles::now();
         // The queue of events never grows.
         while let Some(event) = self.nat.take_event() {
+            let client = self.nat64.as_mut().and_then(|nat64| nat64.note(&event));
             if let Some(events) = &mut self.events
-                && events.push((now, event)).is_err()
+                && events.push((now, event, client)).is_err()
             {
                 self.events_lost += 1;
             }
@@ -282,6 +322,10 @@ impl NatStage {
             return Ok(());
         };
         let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+        // The source of a client's packet, which no packet from outside has.
+        if tables.nat64.is_some() && address_at(packet, SOURCE_AT).is_some_and(is_client_number) {
+            return Err(NatDrop::Malformed);
+        }
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
         let outcome = if from == place.interface {
             tables.nat.inbound(packet, length, now_s)
@@ -422,6 +466,18 @@ impl NatStage {
         if let Some(from) = query.from {
             let limits = (query.list.capacity(), query.budget);
             query.from = tables.nat.list_into(from, limits, &mut query.list);
+            if let Some(nat64) = &tables.nat64 {
+                let known = query.clients.len();
+                let space = query.clients.capacity() - known;
+                let listed = query
+                    .list
+                    .get(known..)
+                    .unwrap_or_default()
+                    .iter()
+                    .take(space);
+                let clients = listed.map(|one| nat64.client(*one.internal.ip()));
+                query.clients.extend(clients);
+            }
         }
         let forwards = tables.nat.forwards() as u64;
         query.totals = Some(NatTotals {
@@ -429,7 +485,7 @@ impl NatStage {
             forwards,
             mappings_max: tables.nat.mappings_max() as u64,
             hosts: tables.nat.hosts() as u64,
-            octets: tables.nat.octets() as u64,
+            octets: tables.octets() as u64,
             counters: tables.nat.counters(),
             events_lost: tables.events_lost,
         });

@@ -209,6 +209,7 @@ impl Path<'_> {
             && !stage.interfaces.has_tagged()
             && short == 0
             && context.routing.segmentation.is_none()
+            && !context.routing.has_nat64()
         {
             // All frames belong to one interface. A remaining tag has an EtherType that the router does not support.
             std::mem::swap(self.received, &mut context.routing.local);
@@ -336,17 +337,11 @@ impl Path<'_> {
         Ok(())
     }
 
-    /// Adds a frame to the next routing pass, and runs the pass if it is full.
-    fn route_next(&mut self, frame: Mbuf<'_>, domain: &Domain, context: &mut RouteContext<'_>) {
-        if context.routing.local.space() == 0 {
-            self.route_marked(domain, context);
-        }
-        // The pass has just emptied the burst.
-        drop(context.routing.local.push(frame));
-    }
-
     #[inline(always)]
-    fn route_marked(&mut self, domain: &Domain, context: &mut RouteContext<'_>) {
+    pub(super) fn route_marked(&mut self, domain: &Domain, context: &mut RouteContext<'_>) {
+        if let Some(pass) = context.routing.take_nat64() {
+            return self.route_families(pass, domain, context);
+        }
         let mut interfaces = [0; BURST_MAX];
         for (mark, interface) in context.routing.local.marks().zip(&mut interfaces) {
             *interface = mark as u16;
@@ -824,7 +819,7 @@ fn vrf_of(domain: &Domain, interface: u16) -> u16 {
 
 /// Returns the number of the VRF of a frame to an interface's own MAC address. Other frames are dropped later, and must begin nothing.
 #[inline(always)]
-fn vrf_for(domain: &Domain, interface: u16, frame: &[u8]) -> Option<u16> {
+pub(super) fn vrf_for(domain: &Domain, interface: u16, frame: &[u8]) -> Option<u16> {
     let interface = domain.router.interfaces.get(interface)?;
     let [a, b, c, d, e, f] = *frame.first_chunk::<6>()?;
     let destination = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);

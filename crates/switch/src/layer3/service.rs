@@ -251,6 +251,9 @@ impl Layer3 {
             return;
         }
         let vrf = known.vrf;
+        if let Some((from, mac)) = self.nat64_ingress(vrf, to) {
+            return self.push(Mark::Route(from), &framed(mac, mac, &packet));
+        }
         match self.rib.next_hop(vrf, to) {
             NextHop::Adjacency { interface, mac } => self.send_to(interface, mac, &packet),
             NextHop::Glean { .. } | NextHop::Incomplete { .. } => {
@@ -269,15 +272,7 @@ impl Layer3 {
         let Some(known) = self.interfaces.get(&interface) else {
             return;
         };
-        let mut frame = Vec::with_capacity(ETHERNET_HEADER_LENGTH + packet.len());
-        for mac in [mac, known.interface_info.mac] {
-            frame.extend(&mac.to_u64().to_be_bytes()[2..]);
-        }
-        frame.extend(match packet.first() {
-            Some(first) if first >> 4 == 6 => ETHERTYPE_IPV6,
-            _ => ETHERTYPE_IPV4,
-        });
-        frame.extend(packet);
+        let frame = framed(mac, known.interface_info.mac, packet);
         self.push(Mark::Send(interface), &frame);
     }
 
@@ -321,6 +316,20 @@ impl Layer3 {
             }
         }
     }
+}
+
+/// Returns a packet in a frame from one station to another.
+fn framed(to: MacAddress, from: MacAddress, packet: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(ETHERNET_HEADER_LENGTH + packet.len());
+    for mac in [to, from] {
+        frame.extend(&mac.to_u64().to_be_bytes()[2..]);
+    }
+    frame.extend(match packet.first() {
+        Some(first) if first >> 4 == 6 => ETHERTYPE_IPV6,
+        _ => ETHERTYPE_IPV4,
+    });
+    frame.extend(packet);
+    frame
 }
 
 /// Returns source and destination of a packet.

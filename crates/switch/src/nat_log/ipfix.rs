@@ -6,13 +6,15 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
-/// Version, set IDs and template ID (RFC 7011, sections 3.1, 3.3.2 and 3.4.1).
+/// Version, set IDs and template IDs (RFC 7011, sections 3.1, 3.3.2 and 3.4.1).
 const VERSION: u16 = 10;
 const TEMPLATE_SET: u16 = 2;
+/// Template of IPv4 hosts, and of IPv6 clients.
 const TEMPLATE: u16 = 256;
+const TEMPLATE_IPV6: u16 = 257;
 /// Length of a field of variable length (RFC 7011, section 7).
 const VARIABLE: u16 = 0xffff;
 /// Longest name with a length of one octet.
@@ -22,12 +24,15 @@ const NAME_MAX: usize = 254;
 const FIELDS: [(u16, u16); 7] = [
     (323, 8),
     (230, 1),
-    (8, 4),
+    HOST,
     (225, 4),
     (361, 2),
     (362, 2),
     (284, VARIABLE),
 ];
+/// Fields of the host: sourceIPv4Address, and in the other template sourceIPv6Address.
+const HOST: (u16, u16) = (8, 4);
+const HOST_IPV6: (u16, u16) = (27, 16);
 /// Values of natEvent (RFC 8158; IANA, NAT Event Type): port block allocation and de-allocation.
 const ALLOCATED: u8 = 16;
 const DEALLOCATED: u8 = 17;
@@ -45,7 +50,7 @@ pub(super) struct Record<'a> {
     /// Unix time, milliseconds.
     pub(super) time_ms: u64,
     pub(super) is_assigned: bool,
-    pub(super) host: Ipv4Addr,
+    pub(super) host: IpAddr,
     pub(super) external: Ipv4Addr,
     pub(super) ports: (u16, u16),
     /// Name of the instance of NAT.
@@ -57,6 +62,8 @@ pub(super) struct Record<'a> {
 struct Message {
     octets: Vec<u8>,
     records: u32,
+    /// Whether its records are of IPv6 clients. All are of one template.
+    is_ipv6: bool,
 }
 
 /// Sends events to a collector.
@@ -82,6 +89,7 @@ impl Message {
         let mut message = Self {
             octets: Vec::with_capacity(MESSAGE_MAX),
             records: 0,
+            is_ipv6: false,
         };
         message.begin();
         message
@@ -96,13 +104,18 @@ impl Message {
         self.octets.extend([0; 14]);
         self.put(TEMPLATE_SET);
         self.put(8 + 4 * FIELDS.len() as u16);
-        self.put(TEMPLATE);
+        let (template, host) = match self.is_ipv6 {
+            true => (TEMPLATE_IPV6, HOST_IPV6),
+            false => (TEMPLATE, HOST),
+        };
+        self.put(template);
         self.put(FIELDS.len() as u16);
-        for (element, length) in FIELDS {
+        for field in FIELDS {
+            let (element, length) = if field == HOST { host } else { field };
             self.put(element);
             self.put(length);
         }
-        self.put(TEMPLATE);
+        self.put(template);
         self.put(0);
     }
 
@@ -110,10 +123,19 @@ impl Message {
         self.octets.extend(number.to_be_bytes());
     }
 
-    /// Adds a record. Returns false if the message has no space for it.
+    /// Adds a record. Returns false if the message has no space for it, or records of the other template.
     fn add(&mut self, record: &Record<'_>) -> bool {
+        let is_ipv6 = record.host.is_ipv6();
+        if is_ipv6 != self.is_ipv6 {
+            if self.records > 0 {
+                return false;
+            }
+            self.is_ipv6 = is_ipv6;
+            self.begin();
+        }
         let name = shortened(record.nat);
-        let size = 8 + 1 + 4 + 4 + 2 + 2 + 1 + name.len();
+        let host = if is_ipv6 { 16 } else { 4 };
+        let size = 8 + 1 + host + 4 + 2 + 2 + 1 + name.len();
         if self.records > 0 && self.octets.len() + size > MESSAGE_MAX {
             return false;
         }
@@ -123,7 +145,10 @@ impl Message {
         } else {
             DEALLOCATED
         });
-        self.octets.extend(record.host.octets());
+        match record.host {
+            IpAddr::V4(host) => self.octets.extend(host.octets()),
+            IpAddr::V6(host) => self.octets.extend(host.octets()),
+        }
         self.octets.extend(record.external.octets());
         self.put(record.ports.0);
         self.put(record.ports.1);
@@ -230,14 +255,15 @@ mod tests {
         let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
         assert_eq!(number(0), 10);
         assert_eq!(usize::from(number(2)), message.len());
-        assert_eq!((number(16), number(20)), (2, 256));
+        assert_eq!(number(16), 2);
+        let template = number(20);
         let data = 16 + usize::from(number(18));
         let fields: Vec<(u16, u16)> = (0..usize::from(number(22)))
             .map(|field| (number(24 + 4 * field), number(26 + 4 * field)))
             .collect();
         assert_eq!(
             (number(data), data + usize::from(number(data + 2))),
-            (256, message.len())
+            (template, message.len())
         );
         let (mut at, mut records) = (data + 4, Vec::new());
         while at < message.len() {
@@ -281,6 +307,29 @@ mod tests {
             read(&octets),
             [expected(16, [4, 0, 5, 255]), expected(17, [6, 0, 7, 255])]
         );
+    }
+
+    #[test]
+    fn clients_have_a_template_with_ipv6_addresses() {
+        let mut message = Message::new();
+        let client = Record {
+            host: [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5].into(),
+            ..record("internet", 1024)
+        };
+        assert!(message.add(&client) && message.add(&client));
+        // One message has one template.
+        assert!(!message.add(&record("internet", 1024)));
+        let octets = message.end(0, 0).to_vec();
+        assert_eq!(octets[20..22], [1, 1]);
+        let records = read(&octets);
+        assert_eq!((records.len(), records[1].len()), (2, 7));
+        let host = vec![0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
+        assert_eq!(records[1][2], (27, host));
+        message.begin();
+        assert!(message.add(&record("internet", 1024)));
+        let octets = message.end(0, 0).to_vec();
+        assert_eq!(octets[20..22], [1, 0]);
+        assert_eq!(read(&octets)[0][2], (8, vec![10, 0, 0, 5]));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::nat::{
-    NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
+    Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
 };
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::{MappingReport, MappingsReport, NatReport};
@@ -48,10 +48,28 @@ pub(super) struct NatArgs {
     /// Maximum number of hosts with mappings. [default: 4096]
     #[arg(long, value_name = "N")]
     max_hosts: Option<u32>,
+    /// NAT64: IPv6 prefix of IPv4 hosts, like 64:ff9b::/96. [default: no NAT64]
+    #[arg(long, value_name = "PREFIX")]
+    nat64_prefix: Option<Ipv6Net>,
+    /// NAT64: prefix of IPv6 clients; repeatable. [default: all]
+    #[arg(
+        long = "nat64-client",
+        value_name = "PREFIX",
+        requires = "nat64_prefix"
+    )]
+    nat64_clients: Vec<Ipv6Net>,
+    /// NAT64: longest IPv6 packet made of an IPv4 packet that may be fragmented, octets. [default: 1280]
+    #[arg(long, value_name = "OCTETS", requires = "nat64_prefix")]
+    nat64_mtu: Option<u16>,
 }
 
 impl NatArgs {
     pub(super) fn change(self) -> Change {
+        let nat64 = self.nat64_prefix.map(|prefix| Nat64Setting {
+            prefix,
+            clients: self.nat64_clients,
+            mtu: self.nat64_mtu,
+        });
         Change::AddNat(NatSetting {
             name: self.name,
             interface: self.interface,
@@ -63,6 +81,7 @@ impl NatArgs {
             max_mappings: self.max_mappings,
             max_hosts: self.max_hosts,
             timeouts: NatTimeoutsSetting::default(),
+            nat64,
             publish: Vec::new(),
             one_to_one: Vec::new(),
         })

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::NatSetting;
+use super::{NatSetting, nat64};
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
@@ -80,6 +80,14 @@ pub(in crate::config) fn check(
             }
         }
         check_threads(value, interface, threads).map_err(wrong)?;
+        nat64::check(value, interface, layer3, threads).map_err(wrong)?;
+        let others = settings.iter().take(count).map(|one| &one.value);
+        let of_vrf = others.filter(|one| vrf_of(one, layer3) == Some(interface.vrf));
+        if let Some(other) = nat64::overlap(value, of_vrf) {
+            return Err(wrong(format!(
+                "nat64: nat '{other}' has a prefix that overlaps (use another prefix)"
+            )));
+        }
     }
     Ok(settings.iter().map(|one| one.value.clone()).collect())
 }
@@ -98,6 +106,13 @@ fn interface_of<'plan>(
                 setting.name, setting.interface
             ))
         })
+}
+
+/// Returns the VRF of an instance.
+fn vrf_of(setting: &NatSetting, layer3: &Layer3Plan) -> Option<usize> {
+    let mut interfaces = layer3.interfaces.iter();
+    let outside = interfaces.find(|one| one.name == setting.interface)?;
+    Some(outside.vrf)
 }
 
 /// Checks that several forwarding threads can share an instance: an inside host has its mappings on one of them, and each has port blocks.
