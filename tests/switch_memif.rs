@@ -33,6 +33,8 @@ mod metrics;
 mod names;
 #[path = "switch_memif/nat.rs"]
 mod nat;
+#[path = "switch_memif/nat64.rs"]
+mod nat64;
 #[path = "switch_memif/prefixes.rs"]
 mod prefixes;
 #[path = "switch_memif/requirements.rs"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NAT between hosts of the kernel: the left one is inside, and the right one has no route to it.
+//! NAT and NAT64 between hosts of the kernel: the left one is inside, and the right one has no route to it.
 
 use std::fs::{self, File};
 use std::process::{Child, Stdio};
@@ -110,6 +110,77 @@ fn hosts_behind_an_address_load_pages_send_streams_and_publish_a_server() {
     let nats = switch.show("nat");
     assert_eq!(nats[0]["refused"]["malformed"], 0, "{}", nats[0]);
     assert!(nats[0]["hairpinned"].as_u64() > Some(10), "{}", nats[0]);
+    net.has_no_wrong_checksum();
+    assert_eq!(switch.end(), Some(0));
+}
+
+#[test]
+fn an_ipv6_host_pings_loads_pages_and_sends_streams_through_nat64() {
+    // 198.51.100.2 in the prefix.
+    const MAPPED: &str = "2001:db8:64::c633:6402";
+    let net = Net::without_cables("nat64");
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("left", "qwsixl", &net.left),
+        ("right", "qwsixr", &net.right),
+    ]
+    .map(|(port, near, host)| (port, format!("veth:{near}?netns={}", host.name())));
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &[]);
+    // Packets of full size are too big for the outside, so the host has to reduce them.
+    for (name, port, address, mtu) in [
+        ("inside", "left", "2001:db8:1::1/64", "1500"),
+        ("outside", "right", "198.51.100.1/24", "1400"),
+    ] {
+        switch.change(&[
+            "add",
+            "interface",
+            name,
+            "--port",
+            port,
+            "--address",
+            address,
+            "--mtu",
+            mtu,
+        ]);
+    }
+    switch.change(&[
+        "add",
+        "nat",
+        "internet",
+        "outside",
+        "--nat64-prefix",
+        "2001:db8:64::/96",
+    ]);
+    let inside = "2001:db8:1::2/64";
+    net.left
+        .ip(&["addr", "add", inside, "dev", "eth0", "nodad"]);
+    net.left
+        .ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"]);
+    net.right
+        .ip(&["addr", "add", "198.51.100.2/24", "dev", "eth0"]);
+    let page: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(directory.path().join("page"), &page).unwrap();
+
+    let mut ping = net.left.command("busybox");
+    let printed = run(ping.args(["ping", "-c", "3", "-w", "30", MAPPED]));
+    assert!(printed.contains("3 packets received"), "{printed}");
+    let outside = web_server(&net.right, OUTSIDE, &directory, "outside.log");
+    assert!(download(&net.left, &format!("http://[{MAPPED}]:8000/page")) == page);
+    let log = fs::read_to_string(directory.path().join("outside.log")).unwrap();
+    assert!(log.contains(EXTERNAL), "{log}");
+    drop(outside);
+    let mut server = net.right.command("iperf3");
+    server.args(["--server", "--one-off"]).stdout(Stdio::null());
+    let mut server = Server(server.spawn().unwrap());
+    until("the stream ends", || {
+        let mut client = net.left.command("iperf3");
+        client.args(["--client", MAPPED, "-n", "5M"]);
+        client.output().unwrap().status.success().then_some(())
+    });
+    assert!(server.0.wait().unwrap().success());
+    let nats = switch.show("nat");
+    assert_eq!(nats[0]["refused"]["malformed"], 0, "{}", nats[0]);
+    assert!(nats[0]["inbound"].as_u64() > Some(500), "{}", nats[0]);
     net.has_no_wrong_checksum();
     assert_eq!(switch.end(), Some(0));
 }
