@@ -306,6 +306,11 @@ impl Layer3 {
             .collect()
     }
 
+    /// Replaces the addresses of NAT64.
+    pub(crate) fn set_nat64(&mut self, addresses: Vec<Nat64Addresses>) {
+        self.nat64 = addresses;
+    }
+
     pub(crate) fn interface(&self, name: &str) -> Option<(u16, &RoutedInterface)> {
         let mut all = self.interfaces.iter();
         all.find(|(_, known)| known.name == name)

@@ -17,9 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::layer3::InterfacePlan;
 
-pub(super) use check::{check, check_collector};
+pub(super) use check::{check, check_collector, check_tracking};
 pub use nat64::Nat64Setting;
-pub(super) use nat64::check_tracking;
 pub(crate) use nat64::inside_of;
 
 /// Default first port. Lower ones are well-known (RFC 6335, section 6).

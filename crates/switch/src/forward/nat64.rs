@@ -28,9 +28,6 @@ enum Towards {
     Ipv6,
 }
 
-/// Translation of a frame: number of the instance, and the version.
-type Way = (usize, Towards);
-
 impl Routing {
     /// Returns true if there is NAT64.
     #[inline(always)]
@@ -57,9 +54,10 @@ fn array_at<const N: usize>(packet: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl NatStage {
-    /// Returns how a frame of a VRF is translated to the other version of IP, if it is. `length` is that of the frame.
+    /// Returns the number of the instance that translates a frame of a VRF, and the version of IP that the frame gets. `length` is that of the
+    /// frame.
     #[inline]
-    fn way_of(&self, frame: &[u8], length: usize, vrf: u16) -> Option<Way> {
+    fn target_of(&self, frame: &[u8], length: usize, vrf: u16) -> Option<(usize, Towards)> {
         let of_vrf = self.instances.iter().enumerate();
         let mut of_vrf = of_vrf.filter(|(_, one)| one.place.vrf == vrf);
         if let Some(packet) = ipv6(frame) {
@@ -169,10 +167,10 @@ impl Path<'_> {
             let length = frame.length() as usize;
             let vrf = vrf_for(domain, from, frame.octets());
             let nat = context.routing.nat.as_deref();
-            let way = vrf.and_then(|vrf| nat?.way_of(frame.octets(), length, vrf));
-            match way {
+            let target = vrf.and_then(|vrf| nat?.target_of(frame.octets(), length, vrf));
+            match target {
                 None => self.route_next(frame, domain, context),
-                Some(way) => self.route_translated(frame, way, domain, context),
+                Some(target) => self.route_translated(frame, target, domain, context),
             }
         }
         self.route_marked(domain, context);
@@ -185,7 +183,7 @@ impl Path<'_> {
     fn route_translated(
         &mut self,
         frame: Mbuf<'_>,
-        (number, towards): Way,
+        (number, towards): (usize, Towards),
         domain: &Domain,
         context: &mut RouteContext<'_>,
     ) {

@@ -6,8 +6,6 @@ use std::net::IpAddr;
 use quietwire_packet::MacAddress;
 use quietwire_tables::nat64::Prefix64;
 
-use super::Layer3;
-
 /// An interface, and its MAC address.
 pub(crate) type Ingress = (u16, MacAddress);
 
@@ -27,25 +25,12 @@ pub(crate) struct Nat64Addresses {
 
 impl Nat64Addresses {
     /// Returns the interface that a packet to this address has to come from, if it is translated.
-    fn ingress(&self, vrf: u16, to: IpAddr) -> Option<Ingress> {
+    pub(super) fn ingress(&self, vrf: u16, to: IpAddr) -> Option<Ingress> {
         let (is_translated, ingress) = match to {
             IpAddr::V4(to) => (self.externals.contains(&to.to_bits()), self.outside),
             IpAddr::V6(to) => (self.prefix.contains(to.to_bits()), self.inside),
         };
         (is_translated && self.vrf == vrf).then_some(ingress)
-    }
-}
-
-impl Layer3 {
-    /// Replaces the addresses of NAT64.
-    pub(crate) fn set_nat64(&mut self, addresses: Vec<Nat64Addresses>) {
-        self.nat64 = addresses;
-    }
-
-    /// Returns the interface that a packet of the router itself has to come from for NAT64 to translate it.
-    pub(super) fn nat64_ingress(&self, vrf: u16, to: IpAddr) -> Option<Ingress> {
-        let mut all = self.nat64.iter();
-        all.find_map(|one| one.ingress(vrf, to))
     }
 }
 

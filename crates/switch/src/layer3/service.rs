@@ -251,7 +251,9 @@ impl Layer3 {
             return;
         }
         let vrf = known.vrf;
-        if let Some((from, mac)) = self.nat64_ingress(vrf, to) {
+        // A forwarding thread translates it.
+        let mut nat64 = self.nat64.iter();
+        if let Some((from, mac)) = nat64.find_map(|one| one.ingress(vrf, to)) {
             return self.push(Mark::Route(from), &framed(mac, mac, &packet));
         }
         match self.rib.next_hop(vrf, to) {

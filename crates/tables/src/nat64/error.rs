@@ -8,7 +8,7 @@ use quietwire_packet::{IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, checksum
 
 use super::header::{Ip, eight, pseudo_v6, put, read_v4, read_v6, write_v4, write_v6};
 use super::icmp::Error;
-use super::transport::{Place, transport_to_v4, transport_to_v6};
+use super::transport::{Nesting, transport_to_v4, transport_to_v6};
 use crate::nat::NatDrop;
 
 /// Octets in front of the packet in an error.
@@ -29,7 +29,7 @@ pub(super) struct Addresses<A> {
     pub(super) inner_destination: A,
 }
 
-/// Place of a translated packet in the buffer.
+/// Nesting of a translated packet in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: usize,
@@ -109,7 +109,7 @@ pub(super) fn error_to_v4(
         identification: 0,
         dont_fragment: true,
     };
-    new.protocol = transport_to_v4(buffer, inner, &new, Place::InError)?;
+    new.protocol = transport_to_v4(buffer, inner, &new, Nesting::InError)?;
     let inner_at = write_v4(buffer, &new)?;
     let at = inner_at.checked_sub(ERROR_HEADER);
     let at = at.ok_or(NatDrop::Malformed)?;
@@ -162,7 +162,7 @@ pub(super) fn error_to_v6(
         identification: 0,
         dont_fragment: true,
     };
-    new.protocol = transport_to_v6(buffer, inner, &new, Place::InError)?;
+    new.protocol = transport_to_v6(buffer, inner, &new, Nesting::InError)?;
     let inner_at = write_v6(buffer, &new)?;
     let at = inner_at.checked_sub(ERROR_HEADER);
     let at = at.ok_or(NatDrop::Malformed)?;

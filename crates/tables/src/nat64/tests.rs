@@ -14,7 +14,7 @@ use crate::nat::{Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts, PortPool};
 use plain::{Content, Header, ends_v4, ends_v6, v4, v6};
 
 /// Octets in front of a packet in the buffer, those of an Ethernet header and more.
-const ROOM: usize = 14 + HEADROOM;
+const SPACE: usize = 14 + HEADROOM;
 /// Octets behind a packet in the buffer, as padding.
 const PADDING: usize = 7;
 
@@ -89,8 +89,8 @@ impl Switch {
 
     /// Translates a packet of a client.
     fn send(&mut self, packet: &[u8], now: u32) -> Result<Vec<u8>, NatDrop> {
-        let mut buffer = [&[0xee; ROOM][..], packet, &[0xee; PADDING]].concat();
-        let place = (ROOM, packet.len() + PADDING);
+        let mut buffer = [&[0xee; SPACE][..], packet, &[0xee; PADDING]].concat();
+        let place = (SPACE, packet.len() + PADDING);
         let translated = self.nat64.send(&mut self.nat, &mut buffer, place, now);
         self.pass_events();
         let translated = translated?;
@@ -101,10 +101,10 @@ impl Switch {
 
     /// Translates a packet from the outside. Returns the identification of its fragments too, if it may be fragmented.
     fn receive_part(&mut self, packet: &[u8], now: u32) -> Result<(Vec<u8>, Option<u32>), NatDrop> {
-        let mut buffer = [&[0xee; ROOM][..], packet, &[0xee; PADDING]].concat();
+        let mut buffer = [&[0xee; SPACE][..], packet, &[0xee; PADDING]].concat();
         let length = packet.len() + PADDING;
-        let client = self.nat.inside_of(&buffer[ROOM..], length);
-        let outcome = self.nat.inbound(&mut buffer[ROOM..], length, now);
+        let client = self.nat.inside_of(&buffer[SPACE..], length);
+        let outcome = self.nat.inbound(&mut buffer[SPACE..], length, now);
         self.pass_events();
         match outcome {
             NatOutcome::Translated => {}
@@ -112,8 +112,8 @@ impl Switch {
             outcome => unreachable!("{outcome:?}"),
         }
         assert!(client.is_some_and(crate::nat::is_client_number));
-        assert!(self.nat64.is_to_client(&buffer, ROOM));
-        let place = (ROOM, length);
+        assert!(self.nat64.is_to_client(&buffer, SPACE));
+        let place = (SPACE, length);
         let translated = self.nat64.receive(&mut self.nat, &mut buffer, place)?;
         let octets = buffer[translated.start..translated.end].to_vec();
         assert!(translated.is_ipv6 && octets[0] >> 4 == 6);

@@ -16,7 +16,7 @@ use super::error::{
 };
 use super::header::{Ip, check_v4, read_v4, read_v6, write_v4, write_v6};
 use super::prefix::Prefix64;
-use super::transport::{Place, transport_to_v4, transport_to_v6};
+use super::transport::{Nesting, transport_to_v4, transport_to_v6};
 use crate::arena::NoMemory;
 use crate::nat::{BlockEvent, Nat, NatDrop, NatOutcome};
 
@@ -213,7 +213,7 @@ impl Nat64 {
         };
         let whole = Ip { part, ..ip };
         let packet = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
-        new.protocol = transport_to_v4(packet, &whole, &new, Place::Outer)?;
+        new.protocol = transport_to_v4(packet, &whole, &new, Nesting::Outer)?;
         Ok(Span {
             start: write_v4(packet, &new)?,
             end: ip.end,
@@ -276,7 +276,7 @@ impl Nat64 {
             dont_fragment: true,
         };
         let packet = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
-        new.protocol = transport_to_v6(packet, &ip, &new, Place::Outer)?;
+        new.protocol = transport_to_v6(packet, &ip, &new, Nesting::Outer)?;
         Ok(Translated {
             start: write_v6(packet, &new)?,
             end: ip.end,

@@ -20,7 +20,7 @@ const UDP_LENGTH_OFFSET: usize = 4;
 
 /// Whether a packet is within an ICMP error, which may have a part of it only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Nesting {
     /// The packet itself.
     Outer,
     /// A packet within an error.
@@ -28,11 +28,17 @@ pub(super) enum Place {
 }
 
 /// Updates a checksum for a change of the summed words.
-fn update(buffer: &mut [u8], at: usize, old: u16, new: u16, place: Place) -> Result<(), NatDrop> {
+fn update(
+    buffer: &mut [u8],
+    at: usize,
+    old: u16,
+    new: u16,
+    nesting: Nesting,
+) -> Result<(), NatDrop> {
     match word(buffer, at) {
         Some(sum) => put(buffer, at, update_checksum_u16(sum, old, new).to_be_bytes()),
         // Behind the end of the error.
-        None if place == Place::InError => Ok(()),
+        None if nesting == Nesting::InError => Ok(()),
         None => Err(NatDrop::Malformed),
     }
 }
@@ -43,7 +49,7 @@ fn update_udp(
     at: usize,
     old: u16,
     new: u16,
-    place: Place,
+    nesting: Nesting,
 ) -> Result<(), NatDrop> {
     match word(buffer, at) {
         Some(0) => Ok(()),
@@ -51,7 +57,7 @@ fn update_udp(
             let sum = udp_checksum(update_checksum_u16(sum, old, new));
             put(buffer, at, sum.to_be_bytes())
         }
-        None if place == Place::InError => Ok(()),
+        None if nesting == Nesting::InError => Ok(()),
         None => Err(NatDrop::Malformed),
     }
 }
@@ -73,10 +79,10 @@ fn translate_echo(
     at: usize,
     kind: u8,
     (old, new): (u16, u16),
-    place: Place,
+    nesting: Nesting,
 ) -> Result<(), NatDrop> {
     put(buffer, at, [kind])?;
-    update(buffer, at + ICMP_CHECKSUM_OFFSET, old, new, place)
+    update(buffer, at + ICMP_CHECKSUM_OFFSET, old, new, nesting)
 }
 
 /// Translates the transport header of an IPv6 packet for new addresses. Returns the protocol of IPv4.
@@ -84,7 +90,7 @@ pub(super) fn transport_to_v4(
     buffer: &mut [u8],
     from: &Ip<u128>,
     to: &Ip<u32>,
-    place: Place,
+    nesting: Nesting,
 ) -> Result<u8, NatDrop> {
     let at = from.payload;
     let protocol = IpProtocol(from.protocol);
@@ -92,11 +98,11 @@ pub(super) fn transport_to_v4(
         IpProtocol::TCP | IpProtocol::UDP if from.is_later() => {}
         IpProtocol::TCP => {
             let at = at + TCP_CHECKSUM_OFFSET;
-            update(buffer, at, sum_v6(from), sum_v4(to), place)?;
+            update(buffer, at, sum_v6(from), sum_v4(to), nesting)?;
         }
         IpProtocol::UDP => {
             let at = at + UDP_CHECKSUM_OFFSET;
-            update_udp(buffer, at, sum_v6(from), sum_v4(to), place)?;
+            update_udp(buffer, at, sum_v6(from), sum_v4(to), nesting)?;
         }
         // The length of the whole datagram, which the checksum covers, is not known.
         IpProtocol::ICMPV6 if from.part.is_some() => return Err(NatDrop::Fragment),
@@ -108,7 +114,7 @@ pub(super) fn transport_to_v4(
                 _ => return Err(NatDrop::IcmpType),
             };
             let sums = (echo_sum(from, kinds.0), u16::from_be_bytes([kinds.1, 0]));
-            translate_echo(buffer, at, kinds.1, sums, place)?;
+            translate_echo(buffer, at, kinds.1, sums, nesting)?;
             return Ok(IpProtocol::ICMP.0);
         }
         _ => return Err(NatDrop::Protocol),
@@ -122,7 +128,7 @@ pub(super) fn transport_to_v6(
     buffer: &mut [u8],
     from: &Ip<u32>,
     to: &Ip<u128>,
-    place: Place,
+    nesting: Nesting,
 ) -> Result<u8, NatDrop> {
     let at = from.payload;
     let protocol = IpProtocol(from.protocol);
@@ -130,14 +136,14 @@ pub(super) fn transport_to_v6(
         IpProtocol::TCP | IpProtocol::UDP if from.is_later() => {}
         IpProtocol::TCP => {
             let at = at + TCP_CHECKSUM_OFFSET;
-            update(buffer, at, sum_v4(from), sum_v6(to), place)?;
+            update(buffer, at, sum_v4(from), sum_v6(to), nesting)?;
         }
         IpProtocol::UDP => {
             let sum_at = at + UDP_CHECKSUM_OFFSET;
-            if place == Place::Outer && word(buffer, sum_at) == Some(0) {
+            if nesting == Nesting::Outer && word(buffer, sum_at) == Some(0) {
                 return sum_udp(buffer, from, to).map(|()| protocol.0);
             }
-            update_udp(buffer, sum_at, sum_v4(from), sum_v6(to), place)?;
+            update_udp(buffer, sum_at, sum_v4(from), sum_v6(to), nesting)?;
         }
         IpProtocol::ICMP if from.part.is_some() => return Err(NatDrop::Fragment),
         IpProtocol::ICMP => {
@@ -148,7 +154,7 @@ pub(super) fn transport_to_v6(
                 _ => return Err(NatDrop::IcmpType),
             };
             let sums = (u16::from_be_bytes([kinds.0, 0]), echo_sum(to, kinds.1));
-            translate_echo(buffer, at, kinds.1, sums, place)?;
+            translate_echo(buffer, at, kinds.1, sums, nesting)?;
             return Ok(IpProtocol::ICMPV6.0);
         }
         _ => return Err(NatDrop::Protocol),

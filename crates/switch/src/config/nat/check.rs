@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
+use quietwire_tables::nat::is_client_number;
 
-use super::{NatSetting, nat64};
+use super::{Nat64Setting, NatSetting, nat64};
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
@@ -80,13 +81,18 @@ pub(in crate::config) fn check(
             }
         }
         check_threads(value, interface, threads).map_err(wrong)?;
-        nat64::check(value, interface, layer3, threads).map_err(wrong)?;
-        let others = settings.iter().take(count).map(|one| &one.value);
-        let of_vrf = others.filter(|one| vrf_of(one, layer3) == Some(interface.vrf));
-        if let Some(other) = nat64::overlap(value, of_vrf) {
-            return Err(wrong(format!(
-                "nat64: nat '{other}' has a prefix that overlaps (use another prefix)"
-            )));
+        check_insides(value).map_err(wrong)?;
+        if let Some(setting) = &value.nat64 {
+            nat64::check(setting, interface, layer3, threads).map_err(wrong)?;
+            let others = settings.iter().take(count).map(|one| &one.value);
+            let mut of_vrf = others.filter(|one| vrf_of(one, layer3) == Some(interface.vrf));
+            let overlaps = |other: &Nat64Setting| other.overlaps(setting);
+            if let Some(other) = of_vrf.find(|one| one.nat64.as_ref().is_some_and(overlaps)) {
+                return Err(wrong(format!(
+                    "nat64: nat '{}' has a prefix that overlaps (use another prefix)",
+                    other.name
+                )));
+            }
         }
     }
     Ok(settings.iter().map(|one| one.value.clone()).collect())
@@ -106,6 +112,37 @@ fn interface_of<'plan>(
                 setting.name, setting.interface
             ))
         })
+}
+
+/// Checks that no inside host has an address that stands for an IPv6 client.
+fn check_insides(setting: &NatSetting) -> Result<(), String> {
+    let pairs = setting.one_to_one.iter().map(|pair| pair.inside);
+    let mut insides = pairs.chain(setting.publish.iter().map(|one| *one.to.ip()));
+    match insides.find(|inside| is_client_number(inside.to_bits())) {
+        None => Ok(()),
+        Some(inside) => Err(format!(
+            "inside address {inside} is of 240.0.0.0/8, which has no hosts (use another address)"
+        )),
+    }
+}
+
+/// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction.
+///
+/// # Errors
+/// [`SwitchError::Config`].
+pub(in crate::config) fn check_tracking(
+    nats: &[NatSetting],
+    is_tracked: bool,
+) -> Result<(), SwitchError> {
+    let mut nats = nats.iter();
+    match nats.find(|nat| is_tracked && nat.nat64.is_some()) {
+        None => Ok(()),
+        Some(nat) => Err(SwitchError::Config {
+            location: format!("nat '{}'", nat.name),
+            what: "connection tracking does not follow nat64 (remove it, or the section [connections])"
+                .to_owned(),
+        }),
+    }
 }
 
 /// Returns the VRF of an instance.

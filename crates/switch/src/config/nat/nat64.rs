@@ -4,13 +4,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
-use quietwire_tables::nat::is_client_number;
 use quietwire_tables::nat64::{MTU_MIN, Nat64Settings, Prefix64};
 use serde::{Deserialize, Serialize};
 
-use super::NatSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan, Urpf};
-use crate::error::SwitchError;
 
 /// Maximum number of prefixes of clients.
 const CLIENTS_MAX: usize = 64;
@@ -67,25 +64,13 @@ pub(crate) fn inside_of<'plan>(
     })
 }
 
-/// Checks NAT64 of an instance at an outside interface.
+/// Checks NAT64 at an outside interface.
 pub(super) fn check(
-    nat: &NatSetting,
+    setting: &Nat64Setting,
     outside: &InterfacePlan,
     layer3: &Layer3Plan,
     threads: usize,
 ) -> Result<(), String> {
-    let insides = nat.one_to_one.iter().map(|pair| pair.inside);
-    let insides = insides.chain(nat.publish.iter().map(|one| *one.to.ip()));
-    for inside in insides {
-        if is_client_number(inside.to_bits()) {
-            return Err(format!(
-                "inside address {inside} is of 240.0.0.0/8, which has no hosts (use another address)"
-            ));
-        }
-    }
-    let Some(setting) = &nat.nat64 else {
-        return Ok(());
-    };
     let prefix = Prefix64::new(setting.prefix).map_err(|error| format!("nat64: {error}"))?;
     if setting.clients.len() > CLIENTS_MAX {
         return Err(format!("nat64: too many clients (maximum: {CLIENTS_MAX})"));
@@ -132,36 +117,10 @@ pub(super) fn check(
     }
 }
 
-/// Returns the name of another instance whose prefix overlaps the one of this instance.
-pub(super) fn overlap<'nats>(
-    nat: &NatSetting,
-    others: impl IntoIterator<Item = &'nats NatSetting>,
-) -> Option<&'nats str> {
-    let own = nat.nat64.as_ref()?.prefix;
-    let mut others = others.into_iter();
-    let other = others.find(|other| {
-        let other = other.nat64.as_ref().map(|nat64| nat64.prefix);
-        other.is_some_and(|other| other.contains(&own) || own.contains(&other))
-    })?;
-    Some(&other.name)
-}
-
-/// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction.
-///
-/// # Errors
-/// [`SwitchError::Config`].
-pub(in crate::config) fn check_tracking(
-    nats: &[NatSetting],
-    is_tracked: bool,
-) -> Result<(), SwitchError> {
-    let mut nats = nats.iter();
-    match nats.find(|nat| is_tracked && nat.nat64.is_some()) {
-        None => Ok(()),
-        Some(nat) => Err(SwitchError::Config {
-            location: format!("nat '{}'", nat.name),
-            what: "connection tracking does not follow nat64 (remove it, or the section [connections])"
-                .to_owned(),
-        }),
+impl Nat64Setting {
+    /// Returns true if an address of one prefix can be of the other.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.prefix.contains(&other.prefix) || other.prefix.contains(&self.prefix)
     }
 }
 

@@ -162,7 +162,7 @@ proptest! {
         next in prop::sample::select(vec![0u8, 6, 17, 43, 44, 58, 60, 1]),
         kind: u8,
         is_v6: bool,
-        room in 0..70usize,
+        space in 0..70usize,
         cut in 0..160usize,
     ) {
         let mut switch = Switch::new();
@@ -186,12 +186,12 @@ proptest! {
             let sum = plain::obvious_sum(&header[..20]);
             header[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        let mut buffer = [&vec![0; room][..], &octets].concat();
+        let mut buffer = [&vec![0; space][..], &octets].concat();
         let length = octets.len().min(cut);
         let (nat, nat64) = (&mut switch.nat, &mut switch.nat64);
         let translated = match is_v6 {
-            true => nat64.send(nat, &mut buffer, (room, length), 0),
-            false => nat64.receive(nat, &mut buffer, (room, length)),
+            true => nat64.send(nat, &mut buffer, (space, length), 0),
+            false => nat64.receive(nat, &mut buffer, (space, length)),
         };
         if let Ok(one) = translated {
             prop_assert!(one.start < one.end && one.end <= buffer.len());
@@ -217,10 +217,10 @@ proptest! {
         };
         let place = at.index(outside.len());
         outside[place] = value;
-        let mut buffer = [&[0; ROOM][..], &outside].concat();
+        let mut buffer = [&[0; SPACE][..], &outside].concat();
         let length = outside.len();
-        let _ = switch.nat.inbound(&mut buffer[ROOM..], length, 0);
-        let _ = switch.nat64.receive(&mut switch.nat, &mut buffer, (ROOM, length));
+        let _ = switch.nat.inbound(&mut buffer[SPACE..], length, 0);
+        let _ = switch.nat64.receive(&mut switch.nat, &mut buffer, (SPACE, length));
         let mut inside = match is_error {
             true => plain::error_v6(header, (1, 4, 0), &packet),
             false => packet,
