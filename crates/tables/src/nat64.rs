@@ -11,7 +11,8 @@
 //! | requirement | here |
 //! |---|---|
 //! | RFC 6146, section 3.1: bindings for UDP, TCP and ICMP queries | mappings of [`crate::nat::Nat`] |
-//! | RFC 6146, section 3.2: address pool, pref64 | [`crate::nat::PortPool`], [`Prefix64`] |
+//! | RFC 6146, section 3: pool of IPv4 addresses, prefix | [`crate::nat::PortPool`], [`Prefix64`] |
+//! | RFC 6146, section 3.2: session tables | none |
 //! | RFC 6146, section 3.4: fragments | those behind the first one of their datagram; others are dropped |
 //! | RFC 6146, section 3.4: UDP fragments over IPv4 without checksum | dropped |
 //! | RFC 6146, section 3.5.1, 3.5.2, 3.5.3: endpoint-independent mapping | yes |
@@ -19,9 +20,10 @@
 //! | RFC 6146, section 3.5.1, 3.5.2: packets of both directions refresh | yes, unlike those of NAT44 |
 //! | RFC 6146, section 3.5.2: states of TCP | whether the server has answered, and FIN and RST, choose the time-out |
 //! | RFC 6146, section 3.5.2.2: SYNs from IPv4 without binding | dropped; none is stored |
-//! | RFC 6146, section 3.5.3: ICMP error messages change no state | yes |
+//! | RFC 6146, section 3.5.3: bindings of ICMP queries; errors change none | yes |
+//! | RFC 6146, section 3.5: errors about packets without binding | none is sent |
 //! | RFC 6146, section 3.5.1.1: port parity preserved | if the client has a port of that parity left |
-//! | RFC 6146, section 3.5.1: sources in the prefix are dropped | yes, which also ends loops |
+//! | RFC 6146, section 3.5 and 5.4: sources in the prefix are dropped | yes, which also ends loops |
 //! | RFC 6146, section 3.8: hairpinning | yes |
 //! | RFC 6146, section 4: time-outs | [`crate::nat::NatTimeouts`] |
 //! | RFC 6146, section 5.3: limits for each client | port blocks of a client |
@@ -32,7 +34,11 @@
 //! | RFC 7915, section 4.2, 4.3, 5.2, 5.3: ICMP messages, and the packets in errors | yes |
 //! | RFC 7915, section 4.5: UDP without checksum gets one | yes |
 //! | RFC 7915, section 5.1: identification and DF by the length | yes |
-//! | RFC 7915, section 4.2, 5.2: fragmented ICMP messages are not translated | dropped |
+//! | RFC 7915, section 4.2, 5.2: extensions of errors (RFC 4884) | left out |
+//! | RFC 7915, section 4.4, 5.4: errors about packets without translation | none is sent |
+//! | RFC 7915, section 4.6, 5.6: more specific routes | packets to the prefix and to mappings are translated, whatever the routes |
+//! | RFC 7915, section 5.1.1: extension headers behind that of a fragment | dropped |
+//! | fragmented ICMP messages, whose checksum covers a length that no fragment has | dropped |
 //!
 //! Static bindings to IPv6 hosts are left out: connections from IPv4 begin with a mapping that a client has opened.
 

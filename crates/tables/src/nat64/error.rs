@@ -7,7 +7,7 @@
 use quietwire_packet::{IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, checksum};
 
 use super::header::{Ip, eight, pseudo_v6, put, read_v4, read_v6, write_v4, write_v6};
-use super::icmp::Error;
+use super::icmp::{Error, quoted_v4, quoted_v6};
 use super::transport::{Nesting, transport_to_v4, transport_to_v6};
 use crate::nat::NatDrop;
 
@@ -86,17 +86,24 @@ fn checked<A>(inner: Ip<A>, end: usize) -> Result<Ip<A>, NatDrop> {
     }
 }
 
-/// Translates an ICMPv6 error with the packet in it.
+/// Returns the end of an error without extensions (RFC 4884). `quoted` is the length of the packet in it, if it has extensions.
+fn end_of<A>(ip: &Ip<A>, quoted: Option<usize>) -> usize {
+    let quoted = quoted.map(|octets| ip.payload + ERROR_HEADER + octets);
+    quoted.map_or(ip.end, |end| end.min(ip.end))
+}
+
+/// Translates an ICMPv6 error with the packet in it. The IPv4 packet has this identification.
 pub(super) fn error_to_v4(
     buffer: &mut [u8],
     ip: &Ip<u128>,
     inner: &Ip<u128>,
-    addresses: &Addresses<u32>,
+    (addresses, identification): (&Addresses<u32>, u16),
 ) -> Result<Span, NatDrop> {
     let message = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
     let error = Error::of(message).to_v4().ok_or(NatDrop::IcmpType)?;
-    // Padding behind the error is not of the packet in it.
-    let buffer = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
+    let end = end_of(ip, quoted_v6(message));
+    // Padding and extensions behind are not of the packet in the error.
+    let buffer = buffer.get_mut(..end).ok_or(NatDrop::Malformed)?;
     let mut new = Ip {
         source: addresses.inner_source,
         destination: addresses.inner_destination,
@@ -107,7 +114,7 @@ pub(super) fn error_to_v4(
         end: inner.end,
         part: inner.part,
         identification: 0,
-        dont_fragment: true,
+        dont_fragment: !inner.is_short(),
     };
     new.protocol = transport_to_v4(buffer, inner, &new, Nesting::InError)?;
     let inner_at = write_v4(buffer, &new)?;
@@ -120,10 +127,10 @@ pub(super) fn error_to_v4(
         ttl: ip.ttl,
         protocol: IpProtocol::ICMP.0,
         payload: at,
-        end: ip.end,
+        end,
         part: None,
-        identification: 0,
-        dont_fragment: true,
+        identification,
+        dont_fragment: false,
     };
     outer.end = outer
         .end
@@ -149,7 +156,8 @@ pub(super) fn error_to_v6(
     let inner_length = u16::try_from(inner_length).unwrap_or(u16::MAX);
     let error = Error::of(message).to_v6(inner_length);
     let error = error.ok_or(NatDrop::IcmpType)?;
-    let buffer = buffer.get_mut(..ip.end).ok_or(NatDrop::Malformed)?;
+    let end = end_of(ip, quoted_v4(message));
+    let buffer = buffer.get_mut(..end).ok_or(NatDrop::Malformed)?;
     let mut new = Ip {
         source: addresses.inner_source,
         destination: addresses.inner_destination,
@@ -173,7 +181,7 @@ pub(super) fn error_to_v6(
         ttl: ip.ttl,
         protocol: IpProtocol::ICMPV6.0,
         payload: at,
-        end: ip.end,
+        end,
         part: None,
         identification: 0,
         dont_fragment: true,

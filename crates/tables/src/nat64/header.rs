@@ -17,6 +17,8 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_V4: u16 = 0x1fff;
 const CHECKSUM_AT: usize = 10;
+/// Longest IPv4 packet that routers may fragment (RFC 7915, section 5.1).
+const FRAGMENTED_MAX: usize = 1260;
 
 /// Part of a datagram in a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,11 @@ pub(super) struct Ip<A> {
 }
 
 impl<A> Ip<A> {
+    /// Returns true if routers may fragment the IPv4 packet of an IPv6 one without fragment header: by its length (RFC 7915, section 5.1).
+    pub(super) const fn is_short(&self) -> bool {
+        IPV4_HEADER_MIN + self.end.saturating_sub(self.payload) <= FRAGMENTED_MAX
+    }
+
     /// Returns true for a fragment without the transport header.
     pub(super) fn is_later(&self) -> bool {
         self.part.is_some_and(|part| part.offset > 0)
@@ -83,7 +90,7 @@ pub(super) fn put<const N: usize>(
 }
 
 /// Reads the IPv6 packet at an offset, up to its transport header. Extension headers are left out (RFC 7915, section 5.1), except a routing
-/// header with segments left, which has no translation (section 5.1), and authentication.
+/// header with segments left, and one behind a fragment header, which have no translation (sections 5.1 and 5.1.1), and authentication.
 pub(super) fn read_v6(buffer: &[u8], at: usize) -> Result<Ip<u128>, NatDrop> {
     let header: [u8; IPV6_HEADER_LENGTH] = chunk(buffer, at).ok_or(NatDrop::Malformed)?;
     let [first, second, _, _, high, low, next, ttl, addresses @ ..] = header;
@@ -120,7 +127,8 @@ pub(super) fn read_v6(buffer: &[u8], at: usize) -> Result<Ip<u128>, NatDrop> {
         let extension = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
         let [next, length, third, fourth, identification @ ..] = extension;
         if is_skipped {
-            if protocol == IpProtocol::ROUTING && fourth != 0 {
+            let has_segments = protocol == IpProtocol::ROUTING && fourth != 0;
+            if has_segments || ip.part.is_some() {
                 return Err(NatDrop::Malformed);
             }
             ip.payload += (usize::from(length) + 1) * 8;

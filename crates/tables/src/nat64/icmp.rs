@@ -94,6 +94,18 @@ impl Error {
     }
 }
 
+/// Returns the octets of the packet in an ICMPv4 error that has extensions behind it (RFC 4884, section 4).
+pub(super) fn quoted_v4(message: [u8; 8]) -> Option<usize> {
+    let words = usize::from(message[5]);
+    (matches!(message[0], 3 | 11 | 12) && words > 0).then_some(words * 4)
+}
+
+/// Returns the octets of the packet in an ICMPv6 error that has extensions behind it (RFC 4884, section 4).
+pub(super) fn quoted_v6(message: [u8; 8]) -> Option<usize> {
+    let words = usize::from(message[4]);
+    (matches!(message[0], 1 | 3) && words > 0).then_some(words * 8)
+}
+
 /// Returns the largest plateau below a length (RFC 1191, section 7.1).
 fn plateau_below(length: u16) -> u16 {
     let mut plateaus = PLATEAUS.iter();

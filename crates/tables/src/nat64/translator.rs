@@ -7,7 +7,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
-use quietwire_packet::IPV4_HEADER_MIN;
 
 use super::clients::Clients;
 use super::error::{
@@ -23,8 +22,6 @@ use crate::nat::{BlockEvent, Nat, NatDrop, NatOutcome};
 /// Octets that a buffer has in front of an IPv4 packet that [`Nat64::receive`] translates: two headers of IPv6 in an error, one with a
 /// fragment header, are longer than those of IPv4 by 48.
 pub const HEADROOM: usize = 48;
-/// Longest IPv4 packet that routers may fragment (RFC 7915, section 5.1).
-const FRAGMENTED_MAX: usize = 1260;
 
 /// Settings of NAT64.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,7 +182,8 @@ impl Nat64 {
         let destination = self.prefix.ipv4_of(ip.destination);
         let destination = destination.ok_or(NatDrop::NoMapping)?;
         if is_error_v6(buffer, &ip) {
-            return self.error_to_v4(buffer, &ip, destination);
+            let identification = nat.next_identification();
+            return self.error_to_v4(buffer, &ip, destination, identification);
         }
         if !self.is_allowed(ip.source) {
             return Err(NatDrop::NoMapping);
@@ -193,9 +191,8 @@ impl Nat64 {
         let number = self.clients.begin(ip.source).ok_or(NatDrop::TableFull)?;
         // An atomic fragment is a whole datagram (RFC 6946).
         let part = ip.part.filter(|part| part.offset > 0 || part.has_more);
-        let length = IPV4_HEADER_MIN + (ip.end - ip.payload);
         // Without a fragment header, by the length (RFC 7915, section 5.1); with one, routers may fragment further (section 5.1.1).
-        let may_fragment = ip.part.is_some() || length <= FRAGMENTED_MAX;
+        let may_fragment = ip.part.is_some() || ip.is_short();
         let mut new = Ip {
             source: number,
             destination,
@@ -226,6 +223,7 @@ impl Nat64 {
         buffer: &mut [u8],
         ip: &Ip<u128>,
         destination: u32,
+        identification: u16,
     ) -> Result<Span, NatDrop> {
         let inner = read_inner_v6(buffer, ip)?;
         let remote = self.prefix.ipv4_of(inner.source);
@@ -237,7 +235,7 @@ impl Nat64 {
             inner_source: remote.ok_or(NatDrop::NoMapping)?,
             inner_destination: client.ok_or(NatDrop::NoMapping)?,
         };
-        error_to_v4(buffer, ip, &inner, &addresses)
+        error_to_v4(buffer, ip, &inner, (&addresses, identification))
     }
 
     fn translate_v4(
@@ -251,7 +249,7 @@ impl Nat64 {
             return Err(NatDrop::Malformed);
         }
         check_v4(buffer, at, &ip)?;
-        let source = self.prefix.ipv6_of(ip.source).ok_or(NatDrop::NoMapping)?;
+        let source = self.prefix.ipv6_of(ip.source);
         let client = self.clients.address_of(ip.destination);
         let destination = client.ok_or(NatDrop::NoMapping)?;
         if is_error_v4(buffer, &ip) {
@@ -264,7 +262,7 @@ impl Nat64 {
             });
         }
         let mut new = Ip {
-            source,
+            source: source.ok_or(NatDrop::NoMapping)?,
             destination,
             class: ip.class,
             ttl: ip.ttl,
@@ -285,22 +283,24 @@ impl Nat64 {
         })
     }
 
-    /// Translates an ICMPv4 error about a packet of a client.
+    /// Translates an ICMPv4 error about a packet of a client. A sender that has no address of the prefix, such as a router with a private
+    /// address, gets that of the packet's destination: the MTU of the path depends on its errors.
     fn error_to_v6(
         &self,
         buffer: &mut [u8],
         ip: &Ip<u32>,
-        source: u128,
+        source: Option<u128>,
         destination: u128,
     ) -> Result<Span, NatDrop> {
         let inner = read_inner_v4(buffer, ip)?;
         let client = self.clients.address_of(inner.source);
         let remote = self.prefix.ipv6_of(inner.destination);
+        let remote = remote.ok_or(NatDrop::NoMapping)?;
         let addresses = Addresses {
-            source,
+            source: source.unwrap_or(remote),
             destination,
             inner_source: client.ok_or(NatDrop::NoMapping)?,
-            inner_destination: remote.ok_or(NatDrop::NoMapping)?,
+            inner_destination: remote,
         };
         error_to_v6(buffer, ip, &inner, &addresses)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ICMP errors (RFC 7915, sections 4.2, 4.3, 5.2 and 5.3).
 
-use super::plain::{error_v4, error_v6, v4_with};
+use super::plain::{error_v4, error_v6, fields_v4, v4_with};
 use super::*;
 
 /// Returns the IPv4 packet that a client's packet has become, and its external endpoint.
@@ -51,7 +51,7 @@ fn errors_from_outside_reach_the_client_with_its_packet() {
         ] {
             let mut switch = Switch::new();
             let (packet, (address, _)) = opened(&mut switch, &content);
-            let error = error_v4(Header::plain(router(), address), from, &packet);
+            let error = error_v4(Header::plain(router(), address), (5, 0), from, &packet);
             let received = switch.receive(&error, 0).unwrap();
             let inner = v6(Header::plain(client(), mapped(server())), &content);
             let expected = error_v6(Header::plain(mapped(router()), client()), to, &inner);
@@ -98,8 +98,10 @@ fn errors_of_clients_reach_the_server_with_its_packet() {
             let sender = a6("2001:db8:1::1");
             let error = error_v6(Header::plain(sender, mapped(server())), from, &received);
             let sent = switch.send(&error, 0).unwrap();
-            let inner = v4_with(Header::plain(server(), address), (0, 0x4000), &external);
-            let expected = error_v4(Header::plain(address, server()), to, &inner);
+            let inner = v4_with(Header::plain(server(), address), (0, 0), &external);
+            let fields = fields_v4(&sent);
+            assert_eq!(fields.1, 0);
+            let expected = error_v4(Header::plain(address, server()), fields, to, &inner);
             assert_eq!(sent, expected, "{from:?} {content:?}");
         }
     }
@@ -120,7 +122,7 @@ fn errors_without_translation_are_dropped() {
         (5, 0, 0),
         (13, 0, 0),
     ] {
-        let error = error_v4(Header::plain(router(), address), kind, &packet);
+        let error = error_v4(Header::plain(router(), address), (5, 0), kind, &packet);
         assert_eq!(
             switch.receive(&error, 0),
             Err(NatDrop::IcmpType),
@@ -173,7 +175,12 @@ fn errors_are_no_longer_than_they_may_be() {
     let mut switch = Switch::new();
     let content = udp((5000, 53), &[7; 1400]);
     let (packet, (address, port)) = opened(&mut switch, &content);
-    let error = error_v4(Header::plain(router(), address), (11, 0, 0), &packet);
+    let error = error_v4(
+        Header::plain(router(), address),
+        (5, 0),
+        (11, 0, 0),
+        &packet,
+    );
     assert_eq!(error.len(), 1456);
     let received = switch.receive(&error, 0).unwrap();
     let inner = v6(Header::plain(client(), mapped(server())), &content);
@@ -188,8 +195,62 @@ fn errors_are_no_longer_than_they_may_be() {
         &received,
     );
     let sent = switch.send(&error, 0).unwrap();
-    let expected = error_v4(Header::plain(address, server()), (11, 0, 0), &packet[..548]);
+    let inner = v4_with(Header::plain(server(), address), (0, 0), &external);
+    let expected = error_v4(
+        Header::plain(address, server()),
+        fields_v4(&sent),
+        (11, 0, 0),
+        &inner[..548],
+    );
     assert_eq!(sent, expected);
+}
+
+#[test]
+fn extensions_of_errors_are_left_out() {
+    // RFC 4884: the packet has 128 octets, and an extension is behind it.
+    let mut switch = Switch::new();
+    let content = udp((5000, 53), &[7; 300]);
+    let (packet, (address, port)) = opened(&mut switch, &content);
+    let extended = [&packet[..128], &[0x20, 0, 0, 0, 0, 8, 1, 1, 1, 2, 3, 4]].concat();
+    let kind = (11, 0, 32 << 16);
+    let error = error_v4(Header::plain(router(), address), (5, 0), kind, &extended);
+    let received = switch.receive(&error, 0).unwrap();
+    let inner = v6(Header::plain(client(), mapped(server())), &content);
+    let header = Header::plain(mapped(router()), client());
+    assert_eq!(received, error_v6(header, (3, 0, 0), &inner[..148]));
+    let external = udp((53, port), &[7; 300]);
+    let packet = v4(Header::plain(server(), address), &external);
+    let received = switch.receive(&packet, 0).unwrap();
+    let extended = [&received[..128], &[0x20, 0, 0, 0, 0, 8, 1, 1, 1, 2, 3, 4]].concat();
+    let header = Header::plain(client(), mapped(server()));
+    let sent = switch
+        .send(&error_v6(header, (3, 0, 16 << 24), &extended), 0)
+        .unwrap();
+    let inner = v4_with(Header::plain(server(), address), (0, 0), &external);
+    let header = Header::plain(address, server());
+    let expected = error_v4(header, fields_v4(&sent), (11, 0, 0), &inner[..108]);
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn errors_of_routers_without_an_address_of_the_prefix_seem_to_come_from_the_server() {
+    let well_known = Nat64Settings {
+        prefix: net("64:ff9b::/96"),
+        ..settings()
+    };
+    let mut switch = Switch::with(&nat_settings(), &well_known);
+    let server = a6("64:ff9b::909:909");
+    let packet = v6(Header::plain(client(), server), &udp((5000, 53), b"query"));
+    let sent = switch.send(&packet, 0).unwrap();
+    let (address, port) = ends_v4(&sent).0;
+    let router = Header::plain(a4("10.0.0.1"), address);
+    let error = error_v4(router, (5, 0), (3, 4, 1400), &sent);
+    let received = switch.receive(&error, 0).unwrap();
+    let expected = error_v6(Header::plain(server, client()), (2, 0, 1420), &packet);
+    assert_eq!(received, expected);
+    // Its other packets have no address that the client could answer to.
+    let packet = v4(router, &udp((53, port), b"b"));
+    assert_eq!(switch.receive(&packet, 0), Err(NatDrop::NoMapping));
 }
 
 #[test]
@@ -198,7 +259,12 @@ fn a_truncated_packet_in_an_error_keeps_what_it_has() {
     let mut switch = Switch::new();
     let content = tcp((5001, 80), 2);
     let (packet, (address, _)) = opened(&mut switch, &content);
-    let error = error_v4(Header::plain(router(), address), (11, 0, 0), &packet[..28]);
+    let error = error_v4(
+        Header::plain(router(), address),
+        (5, 0),
+        (11, 0, 0),
+        &packet[..28],
+    );
     let received = switch.receive(&error, 0).unwrap();
     let inner = v6(Header::plain(client(), mapped(server())), &content);
     let header = Header::plain(mapped(router()), client());

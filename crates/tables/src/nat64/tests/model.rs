@@ -212,7 +212,7 @@ proptest! {
         let sent = switch.send(&packet, 0).unwrap();
         let (external, _) = ends_v4(&sent).0;
         let mut outside = match is_error {
-            true => plain::error_v4(Header::plain(server(), external), (3, 3, 0), &sent),
+            true => plain::error_v4(Header::plain(server(), external), (0, 0), (3, 3, 0), &sent),
             false => sent,
         };
         let place = at.index(outside.len());

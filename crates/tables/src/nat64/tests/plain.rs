@@ -261,14 +261,15 @@ pub(super) fn error_v6(
     v6_around(header, 58, &message)
 }
 
-/// Returns an ICMPv4 error about a packet.
+/// Returns an ICMPv4 error about a packet, with this identification and this word of flags.
 pub(super) fn error_v4(
     header: Header<Ipv4Addr>,
+    field: (u16, u16),
     (kind, code, second): (u8, u8, u32),
     inner: &[u8],
 ) -> Vec<u8> {
     let mut message = [&[kind, code, 0, 0][..], &second.to_be_bytes(), inner].concat();
     let sum = obvious_sum(&message);
     put(&mut message, 2, sum);
-    v4_around(header, (0, 0x4000), 1, &message)
+    v4_around(header, field, 1, &message)
 }

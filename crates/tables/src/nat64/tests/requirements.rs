@@ -217,6 +217,12 @@ fn packets_that_must_not_be_translated_are_dropped() {
         (43, vec![17, 0, 0, 1, 0, 0, 0, 0], NatDrop::Malformed),
         (60, vec![17, 9, 0, 0, 0, 0, 0, 0], NatDrop::Malformed),
         (51, vec![17, 4, 0, 0, 0, 0, 0, 0], NatDrop::Protocol),
+        // Destination options behind a fragment header (RFC 7915, section 5.1.1).
+        (
+            44,
+            vec![60, 0, 0, 0, 0, 0, 0, 9, 17, 0, 1, 4, 0, 0, 0, 0],
+            NatDrop::Malformed,
+        ),
     ] {
         let packet = v6_around(header, next, &payload);
         assert_eq!(switch.send(&packet, 0), Err(reason), "{next}");
@@ -226,7 +232,7 @@ fn packets_that_must_not_be_translated_are_dropped() {
     assert_eq!(switch.send(&long, 0), Err(NatDrop::Malformed));
     assert_eq!(switch.nat.len(), 0);
     let dropped: u64 = switch.nat.counters().dropped.iter().sum();
-    assert_eq!(dropped, 16);
+    assert_eq!(dropped, 17);
 }
 
 #[test]
