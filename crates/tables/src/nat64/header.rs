@@ -84,8 +84,9 @@ pub(super) fn put<const N: usize>(
     at: usize,
     octets: [u8; N],
 ) -> Result<(), NatDrop> {
-    let place = buffer.get_mut(at..).and_then(|rest| rest.first_chunk_mut());
-    *place.ok_or(NatDrop::Malformed)? = octets;
+    let rest = buffer.get_mut(at..).ok_or(NatDrop::Malformed)?;
+    let place = rest.first_chunk_mut::<N>().ok_or(NatDrop::Malformed)?;
+    *place = octets;
     Ok(())
 }
 
