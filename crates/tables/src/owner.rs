@@ -8,6 +8,8 @@
 //! | to an external port of NAT | that of the port block; of a forwarded port, that of the inside host |
 //! | to the external address of a one-to-one translation | that of the inside host; from inside, that of the sender |
 //! | between an inside host of NAT and another address | that of the inside host |
+//! | of an IPv6 client to an external port, by NAT64 | as to that port |
+//! | of an IPv6 client to another IPv4 host, by NAT64 | that of the client |
 //! | between two other addresses | that of the pair, whatever the ports |
 //! | ICMP error | that of an answer to the packet that it is about |
 //!
@@ -29,7 +31,8 @@ use crate::connections::SavedConnection;
 use crate::filter::after_tags;
 use crate::nat::packet::{ICMP_LENGTH, header};
 use crate::nat::{Forward, NatProtocol, NatSettings};
-use crate::share::{owner_of_block, owner_of_host, owner_of_pair};
+use crate::nat64::Prefix64;
+use crate::share::{owner_of_block, owner_of_client, owner_of_host, owner_of_pair};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
@@ -76,6 +79,8 @@ pub struct Owners {
     servers: Vec<u32>,
     /// Inside hosts of one-to-one translations, in ascending order.
     paired: Vec<u32>,
+    /// Prefixes of NAT64.
+    prefixes: Vec<Prefix64>,
     /// Virtual endpoints, and endpoints of backends, in ascending order.
     balanced: Vec<ProtocolEndpoint>,
 }
@@ -90,6 +95,7 @@ impl Owners {
             sources: Vec::new(),
             servers: Vec::new(),
             paired: Vec::new(),
+            prefixes: Vec::new(),
             balanced: Vec::new(),
         }
     }
@@ -128,6 +134,11 @@ impl Owners {
             forwards,
             pairs,
         });
+    }
+
+    /// Adds the prefix of NAT64 of an instance of NAT.
+    pub fn add_nat64(&mut self, prefix: Prefix64) {
+        self.prefixes.push(prefix);
     }
 
     /// Adds endpoints of a load balancer: the virtual one, and those of its backends.
@@ -206,8 +217,32 @@ impl Owners {
     #[must_use]
     pub fn of_ipv6(&self, packet: &[u8]) -> Option<u16> {
         let (source, destination) = addresses_of(packet)?;
+        if let Some(owner) = self.of_nat64(packet, source, destination) {
+            return Some(owner);
+        }
         let (source, destination) = inner_ipv6(packet).unwrap_or((source, destination));
         Some(owner_of_pair(source, destination, self.count))
+    }
+
+    /// Returns the owner of an IPv6 packet to an IPv4 host. An ICMP error belongs to the client that the packet in it is for. A client has
+    /// port blocks of the CPU that processes its packets, so answers have the same owner.
+    #[inline]
+    fn of_nat64(&self, packet: &[u8], source: u128, destination: u128) -> Option<u16> {
+        let mut prefixes = self.prefixes.iter();
+        let prefix = prefixes.find(|one| one.contains(destination))?;
+        if let Some((_, client)) = inner_ipv6(packet) {
+            return Some(owner_of_client(client, self.count));
+        }
+        let external = prefix.ipv4_of(destination).and_then(|destination| {
+            let flow = Flow {
+                source: 0,
+                destination,
+                ports: ports_of_ipv6(packet),
+            };
+            let mut nats = self.nats.iter();
+            nats.find_map(|nat| self.of_external(nat, &flow))
+        });
+        Some(external.unwrap_or_else(|| owner_of_client(source, self.count)))
     }
 
     /// Returns the owner of a packet to or from the endpoint of a load balancer.
@@ -360,6 +395,27 @@ fn addresses_of(packet: &[u8]) -> Option<(u128, u128)> {
         Some(u128::from_be_bytes(*octets))
     };
     Some((address(ADDRESSES_AT)?, address(ADDRESSES_AT + 16)?))
+}
+
+/// Returns protocol and ports of an IPv6 packet that is no fragment, as they are in IPv4.
+#[inline]
+fn ports_of_ipv6(packet: &[u8]) -> Option<(NatProtocol, u16, u16)> {
+    let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
+    let walked = walk_ipv6_extensions(IpProtocol(header[NEXT_HEADER_AT]), rest).ok()?;
+    if walked.fragment != Fragment::Whole {
+        return None;
+    }
+    let transport = IPV6_HEADER_LENGTH + walked.length;
+    let (protocol, (from, to)) = match walked.protocol {
+        IpProtocol::TCP => (NatProtocol::Tcp, both_ports(packet, transport)?),
+        IpProtocol::UDP => (NatProtocol::Udp, both_ports(packet, transport)?),
+        IpProtocol::ICMPV6 => {
+            let identifier = be16(packet, transport + 4)?;
+            (NatProtocol::Icmp, (identifier, identifier))
+        }
+        _ => return None,
+    };
+    Some((protocol, from, to))
 }
 
 /// Returns the addresses of the packet that an ICMPv6 error is about. `None` for other packets.

@@ -76,6 +76,12 @@ pub(crate) const fn owner_of_host(address: u32, of: u16) -> u16 {
     reduced(folded(address as u128), of)
 }
 
+/// Returns the CPU out of `of` that has the state of an IPv6 client of NAT64.
+#[inline(always)]
+pub(crate) const fn owner_of_client(address: u128, of: u16) -> u16 {
+    reduced(folded(address), of)
+}
+
 /// Returns the CPU out of `of` that has the state of connections between two addresses, in whichever order.
 #[inline(always)]
 pub(crate) const fn owner_of_pair(one: u128, other: u128, of: u16) -> u16 {

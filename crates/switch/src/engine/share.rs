@@ -49,6 +49,9 @@ impl Engine {
         for place in self.nat_places(None) {
             let settings = &place.identity.settings;
             owners.add_nat(settings, &place.forwards, &place.sources);
+            if let Some(nat64) = &place.identity.nat64 {
+                owners.add_nat64(nat64.prefix);
+            }
         }
         for setting in &self.plan.load_balancers {
             let table = setting.table();

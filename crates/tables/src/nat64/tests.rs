@@ -6,6 +6,7 @@ mod model;
 mod plain;
 mod prefix;
 mod requirements;
+mod several;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -83,7 +83,7 @@ pub(in crate::config) fn check(
         check_threads(value, interface, threads).map_err(wrong)?;
         check_insides(value).map_err(wrong)?;
         if let Some(setting) = &value.nat64 {
-            nat64::check(setting, interface, layer3, threads).map_err(wrong)?;
+            nat64::check(setting, interface, layer3).map_err(wrong)?;
             let others = settings.iter().take(count).map(|one| &one.value);
             let mut of_vrf = others.filter(|one| vrf_of(one, layer3) == Some(interface.vrf));
             let overlaps = |other: &Nat64Setting| other.overlaps(setting);

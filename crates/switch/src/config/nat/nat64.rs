@@ -69,7 +69,6 @@ pub(super) fn check(
     setting: &Nat64Setting,
     outside: &InterfacePlan,
     layer3: &Layer3Plan,
-    threads: usize,
 ) -> Result<(), String> {
     let prefix = Prefix64::new(setting.prefix).map_err(|error| format!("nat64: {error}"))?;
     if setting.clients.len() > CLIENTS_MAX {
@@ -79,11 +78,6 @@ pub(super) fn check(
     if !(MTU_MIN..=MTU_MAX).contains(&mtu) {
         return Err(format!(
             "nat64: mtu is {mtu} (allowed: {MTU_MIN} to {MTU_MAX})"
-        ));
-    }
-    if threads > 1 {
-        return Err(format!(
-            "nat64: {threads} forwarding CPUs cannot share IPv6 clients (use one CPU in forwarding-cpus)"
         ));
     }
     let mut of_vrf = layer3.interfaces.iter();
@@ -175,6 +169,9 @@ interface = "outside"
         let planned = plan(&format!("{FILE}{NAT64}")).unwrap();
         let nat64 = planned.nats[0].nat64.as_ref().unwrap();
         assert_eq!((nat64.mtu(), nat64.clients.len()), (1280, 0));
+        let several = FILE.replace("= \"1\"", "= \"1-2\"");
+        let sources = "sources = [\"10.0.0.0/24\"]\n";
+        assert!(plan(&format!("{several}{NAT64}{sources}")).is_ok());
         let interfaces = &planned.layer3.interfaces;
         let inside = super::inside_of(&interfaces[1], &planned.layer3).unwrap();
         assert_eq!(inside.name, "inside");
@@ -191,13 +188,6 @@ interface = "outside"
                 "mtu is 1279 (allowed: 1280 to 9198)",
             ),
             (with("\" }", "\", colour = 1 }"), "colour"),
-            (
-                format!(
-                    "{}sources = [\"10.0.0.0/24\"]\n",
-                    with("= \"1\"", "= \"1-2\"")
-                ),
-                "2 forwarding CPUs cannot share IPv6 clients",
-            ),
             (
                 with("64:ff9b::/96", "2001:db8::/32"),
                 "address 2001:db8:1::1 of interface 'inside' is in the prefix",
