@@ -670,8 +670,8 @@ impl<'eal> Mbuf<'eal> {
         }
     }
 
-    /// Adds octets in front of the frame, whose contents are arbitrary. Returns false and changes nothing if the frame is shared, in several
-    /// segments, or has too little headroom.
+    /// Adds octets in front of the frame, whose contents are arbitrary. Returns false and changes nothing if the frame is shared, in
+    /// several segments, or has too little headroom.
     #[inline]
     #[must_use]
     pub fn grow_front(&mut self, octets: u16) -> bool {

@@ -54,8 +54,8 @@ fn array_at<const N: usize>(packet: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl NatStage {
-    /// Returns the number of the instance that translates a frame of a VRF, and the version of IP that the frame gets. `length` is that of the
-    /// frame.
+    /// Returns the number of the instance that translates a frame of a VRF, and the version of IP that the frame gets. `length` is that of
+    /// the frame.
     #[inline]
     fn target_of(&self, frame: &[u8], length: usize, vrf: u16) -> Option<(usize, Towards)> {
         let of_vrf = self.instances.iter().enumerate();

@@ -475,8 +475,8 @@ impl Nat {
         translate_inner(packet, view.transport, &inner, Which::Destination, external);
     }
 
-    /// Returns the inside address that a packet to an external address is for. `None` for packets that are not translated, and for hosts with
-    /// a one-to-one translation. Parameters as in [`Nat::outbound`].
+    /// Returns the inside address that a packet to an external address is for. `None` for packets that are not translated, and for hosts
+    /// with a one-to-one translation. Parameters as in [`Nat::outbound`].
     #[must_use]
     pub fn inside_of(&self, packet: &[u8], length: usize) -> Option<u32> {
         if let Some(part) = self.part_of(packet).filter(|part| part.offset > 0) {

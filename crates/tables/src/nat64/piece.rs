@@ -26,7 +26,8 @@ impl Piece<'_> {
         ETHERNET_HEADER_LENGTH + HEADERS + self.payload.len()
     }
 
-    /// Writes the fragment behind an Ethernet header into a buffer of [`Self::frame_length`]. Returns false if the buffer has another length.
+    /// Writes the fragment behind an Ethernet header into a buffer of [`Self::frame_length`]. Returns false if the buffer has another
+    /// length.
     #[must_use]
     pub fn write(&self, ethernet: &[u8; ETHERNET_HEADER_LENGTH], frame: &mut [u8]) -> bool {
         if frame.len() != self.frame_length() {

@@ -52,8 +52,8 @@ fn ipv6_address_of(interface: &InterfacePlan) -> Option<Ipv6Addr> {
     })
 }
 
-/// Returns the interface that translated IPv6 packets seem to come from, and whose address errors about them have: the first of the VRF with
-/// an IPv6 address and without reverse path check.
+/// Returns the interface that translated IPv6 packets seem to come from, and whose address errors about them have: the first of the VRF
+/// with an IPv6 address and without reverse path check.
 pub(crate) fn inside_of<'plan>(
     outside: &InterfacePlan,
     layer3: &'plan Layer3Plan,
@@ -229,10 +229,11 @@ interface = "outside"
     #[test]
     fn prefixes_of_one_vrf_do_not_overlap() {
         let other = |prefix: &str| {
-            let interface = "[[port]]\nname = \"more\"\nuri = \"null:\"\n[[interface]]\nname = \"third\"\nport = \"more\"\naddresses = [\"203.0.113.1/24\"]\n";
+            let port = "[[port]]\nname = \"more\"\nuri = \"null:\"\n";
+            let interface = "[[interface]]\nname = \"third\"\nport = \"more\"\naddresses = [\"203.0.113.1/24\"]\n";
             let nat = "[[nat]]\nname = \"other\"\ninterface = \"third\"\n";
             plan(&format!(
-                "{FILE}{NAT64}{interface}{nat}nat64 = {{ prefix = \"{prefix}\" }}\n"
+                "{FILE}{NAT64}{port}{interface}{nat}nat64 = {{ prefix = \"{prefix}\" }}\n"
             ))
         };
         let error = other("64:ff9b::/64").unwrap_err();
