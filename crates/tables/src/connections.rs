@@ -44,4 +44,4 @@ pub use saved::{SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use settings::{
     ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, TIMEOUT_MAX_S, Timeouts, ZONES_MAX,
 };
-pub use tracker::{Connection, Counters, RestoreError, Tracked, Tracker};
+pub use tracker::{Connection, ConnectionChange, Counters, RestoreError, Tracked, Tracker};

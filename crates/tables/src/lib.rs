@@ -8,6 +8,7 @@
 pub mod arena;
 pub mod balance;
 pub mod bridge;
+pub mod changes;
 pub mod classifier;
 pub mod connections;
 pub mod drops;

@@ -6,6 +6,7 @@
 mod sources {
     pub mod arena;
     pub mod bridge;
+    pub mod changes;
     pub mod classifier;
     pub mod connections;
     pub mod drops;

@@ -22,6 +22,8 @@ pub(super) struct Links {
 const IS_FROM_HIGHER: u8 = 1;
 /// Both sides have sent packets.
 const IS_REPLIED: u8 = 2;
+/// A standby may have the connection.
+const IS_SHARED: u8 = 4;
 
 /// A connection: both directions, in two cache lines. The second is used by counters, by TCP, and by changes of the state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,6 +102,15 @@ impl Entry {
     #[inline(always)]
     pub(super) const fn set_replied(&mut self) {
         self.flags |= IS_REPLIED;
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_shared(&self) -> bool {
+        self.flags & IS_SHARED != 0
+    }
+
+    pub(super) const fn set_shared(&mut self) {
+        self.flags |= IS_SHARED;
     }
 
     /// Counts a packet.

@@ -149,8 +149,17 @@ impl SavedConnection {
 
     /// Returns the record of an entry; `None` if it is not in use or has expired.
     pub(super) fn of(entry: &Entry, now: Seconds) -> Option<Self> {
-        let state = entry.state()?;
         let expires_in_s = entry.expires_at.checked_sub(now)?.checked_sub(1)?;
+        Self::with_expiry(entry, expires_in_s)
+    }
+
+    /// Returns the record of an entry that is about to end; `None` if it is not in use.
+    pub(super) fn of_ended(entry: &Entry) -> Option<Self> {
+        Self::with_expiry(entry, 0)
+    }
+
+    fn with_expiry(entry: &Entry, expires_in_s: u32) -> Option<Self> {
+        let state = entry.state()?;
         let [lower, higher] = entry.key.endpoints();
         let (source, destination) = match entry.direction(false) {
             Direction::Original => (lower, higher),

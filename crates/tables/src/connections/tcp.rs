@@ -79,6 +79,8 @@ const HAS_FIN: u8 = 2;
 const HAS_SYN: u8 = 4;
 /// The SYN had a window scale option.
 const SCALES: u8 = 8;
+/// The numbers are those of an earlier moment: another switch has forwarded segments since.
+const LOOSE: u8 = 16;
 
 /// State of one side: the numbers that it has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +136,13 @@ impl Side {
 
     const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Notes that the side may have sent more meanwhile. What it has sent up to a FIN is known.
+    pub(super) const fn loosen(&mut self) {
+        if self.has(HAS_SYN) && !self.has(HAS_FIN) {
+            self.flags |= LOOSE;
+        }
     }
 
     /// Returns its largest window, octets: at least 1, for probes of a closed window.
@@ -318,7 +327,11 @@ fn step_of_open(
     if segment.has(SYN) && is_before(from.end, segment.end()) {
         return Err(InvalidReason::Syn);
     }
-    check(from, to, segment)?;
+    if from.has(LOOSE) || to.has(LOOSE) {
+        settle(from, to, segment)?;
+    } else {
+        check(from, to, segment)?;
+    }
     if segment.has(RST) {
         let is_exact = segment.sequence == from.end;
         // RFC 1337: a reset does not end TIME-WAIT.
@@ -342,6 +355,36 @@ fn step_of_open(
     let limit = segment.acknowledgement.wrapping_add(allowed(from, segment));
     to.limit = later(to.limit, limit);
     Ok(Step::Enter(state_of(from, to)))
+}
+
+/// Judges a segment while the numbers of a side are those of an earlier moment. A segment that fits confirms its sender. Another one sets the
+/// numbers and confirms nothing, so a forged segment does not block the next one of the host. Resets and SYNs set no numbers.
+#[cold]
+fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), InvalidReason> {
+    let gives_numbers = segment.has(ACK) && !segment.has(RST);
+    let Err(reason) = check(from, to, segment) else {
+        if gives_numbers {
+            from.flags &= !LOOSE;
+        }
+        return Ok(());
+    };
+    if segment.has(SYN) || from.has(HAS_FIN) {
+        return Err(reason);
+    }
+    if !gives_numbers {
+        return Ok(());
+    }
+    let acknowledgement = segment.acknowledgement;
+    if to.has(LOOSE) {
+        to.end = acknowledgement;
+        to.limit = acknowledgement.wrapping_add(allowed(from, segment));
+    } else if is_before(to.end, acknowledgement) {
+        return Err(InvalidReason::Acknowledgement);
+    }
+    from.end = segment.end();
+    from.limit = from.end.wrapping_add(to.window_octets());
+    from.acked = acknowledgement;
+    Ok(())
 }
 
 /// Checks the four inequalities; of a reset, only those about its sequence number.

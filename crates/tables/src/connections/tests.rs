@@ -7,6 +7,7 @@ mod packets;
 mod restore;
 mod sequences;
 mod sources;
+mod standby;
 mod tcp;
 
 use std::net::IpAddr;

@@ -2,6 +2,7 @@
 //! The tracker: lookups and updates of bursts, new connections, expiry and early drops.
 
 mod restore;
+mod standby;
 
 use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
@@ -17,9 +18,11 @@ use super::tcp::{self, Side, Step};
 use super::wheel::{Due, Wheel};
 use super::zones::Zones;
 use crate::arena::zeroed;
+use crate::changes::ChangeRing;
 use crate::hash_index::Index;
 
 pub use restore::RestoreError;
+pub use standby::ConnectionChange;
 
 /// Handle of a connection. A handle of an ended connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,6 +118,8 @@ pub struct Tracker {
     joined: Joined,
     /// Sources of connections, if they are limited.
     sources: Option<Box<Sources>>,
+    /// Changes for a standby, if they are wanted.
+    changes: Option<Box<ChangeRing<standby::Noted>>>,
     now: Seconds,
     counters: Counters,
 }
@@ -139,6 +144,7 @@ impl Tracker {
             free: (0..settings.entries_max).rev().collect(),
             joined: Joined::new(),
             sources: None,
+            changes: None,
             now: 0,
             counters: Counters::default(),
         })
@@ -334,6 +340,7 @@ impl Tracker {
             self.zones.remove(&mut self.entries, zone, from, index);
             self.zones.add(&mut self.entries, zone, to, index);
         }
+        self.note_change(index);
     }
 
     /// Finds the connection of the packet that an ICMP error is about. The error changes nothing (RFC 5927): it extends no timeout.
@@ -474,6 +481,7 @@ impl Tracker {
 
     /// Removes an entry.
     pub(super) fn remove(&mut self, index: u32) {
+        self.note_end(index);
         let Some(entry) = self.entries.get_mut(index as usize) else {
             return;
         };
@@ -537,8 +545,12 @@ impl Tracker {
         if self.entry(connection).is_none() {
             return false;
         }
-        let entry = self.entries.get_mut(connection.index as usize);
-        entry.map(|entry| entry.mark = mark).is_some()
+        let Some(entry) = self.entries.get_mut(connection.index as usize) else {
+            return false;
+        };
+        entry.mark = mark;
+        self.note_change(connection.index);
+        true
     }
 
     /// Counts a connection that was removed by request, and removes it.

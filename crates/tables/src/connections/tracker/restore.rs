@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections over a planned restart: one tracker saves them, the next one restores them.
 
-use super::super::saved::SavedConnection;
+use super::super::saved::{Saved, SavedConnection};
 use super::super::settings::Seconds;
 use super::{Tracker, endpoints};
 
@@ -56,29 +56,28 @@ impl Tracker {
     pub fn restore(&mut self, saved: &SavedConnection, now: Seconds) -> Result<(), RestoreError> {
         let saved = saved.read().ok_or(RestoreError::Invalid)?;
         self.now = self.now.max(now);
-        let key = saved.sorted.key;
-        let zone = key.zone();
+        let zone = saved.sorted.key.zone();
         let (used, limit) = self.zones.usage(zone).ok_or(RestoreError::NoZone)?;
-        let hash = self.secret.hash(&key);
-        let entries = &self.entries;
-        let is_entry = |index: u32| {
-            entries
-                .get(index as usize)
-                .is_some_and(|entry| entry.key == key)
-        };
-        if self.index.find(hash, is_entry).is_some() {
+        if self.index_of(&saved).is_some() {
             return Err(RestoreError::Known);
         }
         if used >= limit {
             return Err(RestoreError::Full);
         }
+        let left = saved.expires_in_s.min(self.timeouts.of(saved.state));
+        self.insert_saved(&saved, left)
+    }
+
+    /// Adds the connection of a record, which the tracker does not have, until `left` seconds have passed.
+    pub(super) fn insert_saved(&mut self, saved: &Saved, left: u32) -> Result<(), RestoreError> {
+        let key = saved.sorted.key;
+        let (hash, zone) = (self.secret.hash(&key), key.zone());
         let index = self.free.last().copied().ok_or(RestoreError::Full)?;
         if !self.index.insert(hash, index) {
             return Err(RestoreError::Full);
         }
         self.free.pop();
         self.counters.created += 1;
-        let left = saved.expires_in_s.min(self.timeouts.of(saved.state));
         if let Some(entry) = self.entries.get_mut(index as usize) {
             entry.begin(key, saved.sorted.is_from_higher, saved.state);
             if saved.is_replied {
@@ -98,6 +97,7 @@ impl Tracker {
         self.zones.count(zone);
         self.zones
             .add(&mut self.entries, zone, saved.state.eviction(), index);
+        self.note_change(index);
         Ok(())
     }
 }

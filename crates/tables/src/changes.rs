@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of a table, for a standby: a ring that the packet path fills and the control thread empties, and results of applying changes.
+//!
+//! The ring never grows. A full ring loses changes and counts them: whoever empties it must then read the whole table.
+
+use std::collections::VecDeque;
+
+/// Changes that wait, at most.
+pub(crate) const CHANGES_MAX: usize = 8192;
+
+/// Result of a change that was applied to the table of a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The entry is new.
+    Added,
+    /// The entry was there and has the new contents.
+    Updated,
+    /// The entry was removed.
+    Removed,
+    /// The entry to be removed was not there.
+    Absent,
+}
+
+/// Reason for not applying a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The table cannot have such an entry.
+    #[error("this table cannot have the entry")]
+    Invalid,
+    /// The table, a zone or a host has no space.
+    #[error("no space for the entry")]
+    Full,
+}
+
+/// A ring of changes.
+#[derive(Debug)]
+pub(crate) struct ChangeRing<T> {
+    changes: VecDeque<T>,
+    /// True while changes are noted.
+    is_on: bool,
+    /// Changes lost since [`ChangeRing::take_loss`].
+    lost: u64,
+}
+
+impl<T: Copy> ChangeRing<T> {
+    /// Creates a ring that notes nothing yet, with all of its memory. `fill` is any change.
+    pub(crate) fn new(fill: T) -> Self {
+        // The kernel provides the pages now, and not when packets arrive.
+        let mut changes = VecDeque::from(vec![fill; CHANGES_MAX]);
+        changes.clear();
+        Self {
+            changes,
+            is_on: false,
+            lost: 0,
+        }
+    }
+
+    /// Begins to note changes. Earlier ones count as one that was lost, so the first reader reads the whole table.
+    pub(crate) fn begin(&mut self) {
+        if !self.is_on {
+            self.changes.clear();
+            self.is_on = true;
+            self.lost = 1;
+        }
+    }
+
+    /// Notes no further changes.
+    pub(crate) fn end(&mut self) {
+        self.changes.clear();
+        self.is_on = false;
+    }
+
+    /// Notes a change, or counts it as lost. Allocates nothing.
+    #[inline]
+    pub(crate) fn push(&mut self, change: T) {
+        if !self.is_on {
+            return;
+        }
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push_back(change);
+        } else {
+            self.lost = self.lost.saturating_add(1);
+        }
+    }
+
+    /// Takes the oldest change.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.changes.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Returns the number of changes that were lost since the last call.
+    pub(crate) const fn take_loss(&mut self) -> u64 {
+        let lost = self.lost;
+        self.lost = 0;
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_ring_loses_and_counts_changes_and_never_grows() {
+        let mut ring = ChangeRing::new(0);
+        let space = ring.changes.capacity();
+        ring.push(1);
+        assert!(ring.is_empty());
+        ring.begin();
+        assert_eq!((ring.take_loss(), ring.take_loss()), (1, 0));
+        for change in 0..CHANGES_MAX + 3 {
+            ring.push(change);
+        }
+        ring.begin();
+        assert_eq!((ring.take_loss(), ring.changes.capacity()), (3, space));
+        for change in 0..CHANGES_MAX {
+            assert_eq!(ring.pop(), Some(change));
+        }
+        assert_eq!((ring.pop(), ring.is_empty()), (None, true));
+        ring.push(7);
+        ring.end();
+        ring.push(8);
+        assert!(ring.is_empty());
+    }
+}
