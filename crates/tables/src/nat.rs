@@ -40,6 +40,7 @@ pub(crate) mod packet;
 mod pairs;
 mod pool;
 pub(crate) mod rewrite;
+mod saved;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ pub(crate) use names::CLIENT_NUMBERS;
 pub use names::is_client_number;
 pub use names::{NatDrop, NatProtocol};
 pub use pool::BlockEvent;
+pub use saved::{MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping};
 pub use settings::{
     EXTERNALS_MAX, FORWARDS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts,
     PAIRS_MAX, Pair, PortPool,

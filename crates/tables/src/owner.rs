@@ -30,7 +30,7 @@ use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_exten
 use crate::connections::SavedConnection;
 use crate::filter::after_tags;
 use crate::nat::packet::{ICMP_LENGTH, header};
-use crate::nat::{Forward, NatProtocol, NatSettings};
+use crate::nat::{Forward, NatProtocol, NatSettings, SavedMapping};
 use crate::nat64::Prefix64;
 use crate::share::{owner_of_block, owner_of_client, owner_of_host, owner_of_pair};
 
@@ -190,6 +190,16 @@ impl Owners {
         let owner = flow.ports.and_then(|ports| self.of_balanced(flow, ports));
         let owner = owner.or_else(|| self.nats.iter().find_map(|nat| self.of_external(nat, flow)));
         owner.unwrap_or_else(|| self.of_addresses(flow))
+    }
+
+    /// Returns the owner of a mapping of NAT: that of packets from outside to its external endpoint.
+    #[must_use]
+    pub fn of_mapping(&self, saved: &SavedMapping) -> u16 {
+        self.of_flow(&Flow {
+            source: 0,
+            destination: saved.external.ip().to_bits(),
+            ports: Some((saved.protocol, 0, saved.external.port())),
+        })
     }
 
     /// Returns the owner of a saved connection. `None` if the record is none of a connection.

@@ -267,6 +267,14 @@ impl Pool {
                     .is_some_and(|free| !free.is_empty())
             })
             .ok_or(NatDrop::NoPorts)?;
+        let number = self.begin_host(address, u16::try_from(external).unwrap_or(0))?;
+        // Its address has a free block.
+        self.add_block(number, note)?;
+        Ok(number)
+    }
+
+    /// Adds a host, which is to get a block of an external address.
+    fn begin_host(&mut self, address: u32, external: u16) -> Result<u32, NatDrop> {
         let number = *self.free_hosts.last().ok_or(NatDrop::TableFull)?;
         if !self.host_index.insert(self.host_hash(address), number) {
             return Err(NatDrop::TableFull);
@@ -275,13 +283,67 @@ impl Pool {
         if let Some(host) = self.hosts.get_mut(number as usize) {
             *host = Host {
                 address,
-                external: u16::try_from(external).unwrap_or(0),
+                external,
                 count: 0,
                 blocks: [0; HOST_BLOCKS_MAX],
             };
         }
-        // Its address has a free block.
-        self.add_block(number, note)?;
+        Ok(number)
+    }
+
+    /// Returns the first and the last port of the block of a port; `None` for a port of no block.
+    pub(super) fn block_of(&self, external: u16, port: u16) -> Option<(u16, u16)> {
+        let (_, block) = self.block_at(external, port)?;
+        Some(self.ports_of(block))
+    }
+
+    /// Takes a port without mapping for a host, and its block if necessary, as another switch has given it. Returns the number of the host.
+    ///
+    /// # Errors
+    /// [`NatDrop::NoPorts`] if the block is not free, [`NatDrop::HostLimit`] and [`NatDrop::TableFull`] without space, and
+    /// [`NatDrop::NoMapping`] if a host here cannot have the port.
+    pub(super) fn take_exact(
+        &mut self,
+        address: u32,
+        protocol: NatProtocol,
+        (external, port): (u16, u16),
+        note: &mut impl FnMut(BlockEvent),
+    ) -> Result<u32, NatDrop> {
+        let place = self.block_at(external, port);
+        let (at, block) = place.ok_or(NatDrop::NoMapping)?;
+        let known = self.find_host(address);
+        let host = known.and_then(|number| self.hosts.get(number as usize).copied());
+        // RFC 4787, REQ-2: all blocks of a host are of one address.
+        if !self.share.has_block(at) || host.is_some_and(|host| host.external != external) {
+            return Err(NatDrop::NoMapping);
+        }
+        let has_block = host.is_some_and(|host| {
+            let mut blocks = host.blocks.iter().take(usize::from(host.count));
+            blocks.any(|one| *one == block)
+        });
+        let number = match known {
+            Some(number) if has_block => number,
+            _ => {
+                let free = self.free.get(usize::from(external));
+                let free_at = free.and_then(|free| free.iter().position(|one| *one == block));
+                let free_at = free_at.ok_or(NatDrop::NoPorts)?;
+                if host.is_some_and(|host| usize::from(host.count) >= self.blocks_per_host) {
+                    return Err(NatDrop::HostLimit);
+                }
+                let number = match known {
+                    Some(number) => number,
+                    None => self.begin_host(address, external)?,
+                };
+                if let Some(free) = self.free.get_mut(usize::from(external)) {
+                    free.swap_remove(free_at);
+                }
+                self.give_block(number, block, note);
+                number
+            }
+        };
+        if let Some(used) = self.used.get_mut(at) {
+            used[protocol as usize] += 1;
+        }
         Ok(number)
     }
 
@@ -299,14 +361,21 @@ impl Pool {
         let drawn = self.draw(left);
         let free = self.free.get_mut(external).ok_or(NatDrop::NoPorts)?;
         let block = free.swap_remove(drawn);
-        if let Some(host) = self.hosts.get_mut(number as usize) {
-            if let Some(place) = host.blocks.get_mut(usize::from(host.count)) {
-                *place = block;
-            }
-            host.count += 1;
-        }
-        note(self.event(true, &host, block));
+        self.give_block(number, block, note);
         Ok(())
+    }
+
+    /// Adds a block to those of a host, which has space for it.
+    fn give_block(&mut self, number: u32, block: u16, note: &mut impl FnMut(BlockEvent)) {
+        let Some(host) = self.hosts.get_mut(number as usize) else {
+            return;
+        };
+        if let Some(place) = host.blocks.get_mut(usize::from(host.count)) {
+            *place = block;
+        }
+        host.count += 1;
+        let host = *host;
+        note(self.event(true, &host, block));
     }
 
     fn event(&self, is_assigned: bool, host: &Host, block: u16) -> BlockEvent {

@@ -4,6 +4,7 @@ mod fragments;
 mod model;
 mod pairs;
 mod requirements;
+mod standby;
 mod static_forwards;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, new mappings, expiry.
 
+mod standby;
+
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 
@@ -13,8 +15,10 @@ use super::packet::{End, Kind, View, read, read_first};
 use super::pairs::{Pairs, translate_pair};
 use super::pool::{BlockEvent, ELSEWHERE, Pool, Port};
 use super::rewrite::{Which, translate, translate_address, translate_inner};
+use super::saved::MappingChange;
 use super::settings::{FORWARDS_MAX, Forward, NatSettings, NatSettingsError, NatTimeouts};
 use crate::arena::NoMemory;
+use crate::changes::ChangeRing;
 use crate::fragments::FragmentPart;
 use crate::share::Share;
 
@@ -95,6 +99,8 @@ pub struct Nat {
     /// Next mapping that [`Nat::expire`] reads.
     hand: u32,
     events: Events,
+    /// Changes for a standby, if they are wanted.
+    changes: Option<Box<ChangeRing<MappingChange>>>,
     counters: NatCounters,
 }
 
@@ -172,6 +178,7 @@ impl Nat {
                 events: VecDeque::with_capacity(EVENTS_MAX),
                 lost: 0,
             },
+            changes: None,
             counters: NatCounters::default(),
         };
         let mut forwards = settings.forwards.clone();
@@ -690,6 +697,7 @@ impl Nat {
         self.pool
             .set_mapping(port.external, protocol, port.end.port, Some(number));
         self.counters.created += 1;
+        self.note_created(number);
         Ok(number)
     }
 
@@ -728,6 +736,7 @@ impl Nat {
         let Some(mapping) = self.mappings.remove(number) else {
             return;
         };
+        self.note_ended(&mapping);
         let protocol = mapping.protocol();
         let Mapping {
             external,

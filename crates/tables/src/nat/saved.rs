@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Mappings as records of a fixed size, for a standby.
+//!
+//! A record is of version [`SAVED_MAPPING_VERSION`]. All numbers are in network order:
+//!
+//! | octets | contents |
+//! |---|---|
+//! | 0 | number of the protocol in [`NatProtocol::ALL`] |
+//! | 1 | flags: 1 if the other side of a TCP mapping has answered |
+//! | 2 to 3 | inside port |
+//! | 4 to 7 | inside address |
+//! | 8 to 11 | external address |
+//! | 12 to 13 | external port |
+//! | 14 to 15 | 0 |
+
+// Records from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing
+    )
+)]
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::names::NatProtocol;
+
+/// Octets of a record.
+pub const SAVED_MAPPING_OCTETS: usize = 16;
+/// Version of the records. It changes with their contents, and with the numbers of protocols.
+pub const SAVED_MAPPING_VERSION: u16 = 1;
+
+const IS_ANSWERED: u8 = 1;
+
+/// A mapping, for a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedMapping {
+    /// Protocol.
+    pub protocol: NatProtocol,
+    /// TCP: the other side has answered.
+    pub is_answered: bool,
+    /// Inside endpoint.
+    pub internal: SocketAddrV4,
+    /// External endpoint.
+    pub external: SocketAddrV4,
+}
+
+/// A change of a mapping, for a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappingChange {
+    /// The mapping is there.
+    Present(SavedMapping),
+    /// The mapping has ended.
+    Ended(SavedMapping),
+}
+
+impl SavedMapping {
+    /// Returns the record.
+    #[must_use]
+    pub const fn to_octets(self) -> [u8; SAVED_MAPPING_OCTETS] {
+        let [a, b] = self.internal.port().to_be_bytes();
+        let [c, d, e, f] = self.internal.ip().octets();
+        let [g, h, i, j] = self.external.ip().octets();
+        let [k, l] = self.external.port().to_be_bytes();
+        let flags = if self.is_answered { IS_ANSWERED } else { 0 };
+        let protocol = self.protocol as u8;
+        [protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0]
+    }
+
+    /// Reads a record; `None` if no mapping has it. [`super::Nat::apply`] checks the endpoints.
+    #[must_use]
+    pub fn from_octets(octets: &[u8; SAVED_MAPPING_OCTETS]) -> Option<Self> {
+        let [protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0] = *octets else {
+            return None;
+        };
+        if flags & !IS_ANSWERED != 0 {
+            return None;
+        }
+        let end = |address: [u8; 4], port: [u8; 2]| {
+            SocketAddrV4::new(Ipv4Addr::from(address), u16::from_be_bytes(port))
+        };
+        Some(Self {
+            protocol: NatProtocol::ALL.get(usize::from(protocol)).copied()?,
+            is_answered: flags & IS_ANSWERED != 0,
+            internal: end([c, d, e, f], [a, b]),
+            external: end([g, h, i, j], [k, l]),
+        })
+    }
+}

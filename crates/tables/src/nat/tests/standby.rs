@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Mappings of an active switch on its standby: the same ones after every change.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::changes::{Applied, ApplyError};
+
+/// Two addresses with four blocks of eight ports.
+fn small() -> NatSettings {
+    NatSettings {
+        pool: PortPool {
+            last_port: 1024 + 31,
+            block_size: 8,
+            ..settings().pool
+        },
+        forwards: vec![Forward {
+            protocol: NatProtocol::Tcp,
+            external: socket("198.51.100.1:1030"),
+            internal: socket("10.0.0.1:80"),
+        }],
+        mappings_max: 40,
+        ..settings()
+    }
+}
+
+fn active(settings: &NatSettings) -> Nat {
+    let mut nat = Nat::new(settings).unwrap();
+    nat.allow_changes();
+    let mut none = Vec::new();
+    assert!(!nat.take_changes((1, 1), &mut none));
+    assert_eq!((none.len(), nat.take_lost_changes()), (0, 1));
+    nat
+}
+
+fn follow(active: &mut Nat, standby: &mut Nat, now: u32) {
+    loop {
+        let mut list = Vec::new();
+        let has_more = active.take_changes((2, 3), &mut list);
+        assert!(list.len() <= 2);
+        for change in &list {
+            standby.apply(change, now).unwrap();
+        }
+        if !has_more {
+            return;
+        }
+    }
+}
+
+fn share(active: &Nat, standby: &mut Nat, now: u32) {
+    let mut from = Some(0);
+    while let Some(start) = from {
+        let mut list = Vec::new();
+        from = active.share_into(start, (2, 3), &mut list);
+        assert!(list.len() <= 2);
+        for change in &list {
+            standby.apply(change, now).unwrap();
+        }
+    }
+}
+
+/// Returns inside and external endpoints of all mappings.
+fn known(nat: &Nat) -> Vec<(NatProtocol, SocketAddrV4, SocketAddrV4)> {
+    let (list, next) = nat.list(0, usize::MAX);
+    assert_eq!(next, None);
+    let each = list
+        .iter()
+        .map(|one| (one.protocol, one.internal, one.external));
+    let mut all: Vec<_> = each.collect();
+    all.sort();
+    all
+}
+
+#[derive(Clone, Debug)]
+struct Flow {
+    host: u8,
+    port: u16,
+    protocol: NatProtocol,
+    seconds: u32,
+}
+
+fn flow() -> impl Strategy<Value = Flow> {
+    let protocol = prop_oneof![
+        Just(NatProtocol::Tcp),
+        Just(NatProtocol::Udp),
+        Just(NatProtocol::Icmp)
+    ];
+    let seconds = prop_oneof![8 => Just(0u32), 2 => 1..90u32, 1 => Just(400u32)];
+    (1..8u8, 1..20u16, protocol, seconds).prop_map(|(host, port, protocol, seconds)| Flow {
+        host,
+        port,
+        protocol,
+        seconds,
+    })
+}
+
+/// Sends a packet of an inside host. Returns its external endpoint, if it is translated.
+fn send(nat: &mut Nat, flow: &Flow, now: u32) -> Option<SocketAddrV4> {
+    let source = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, flow.host), flow.port);
+    let content = match flow.protocol {
+        NatProtocol::Tcp => segment(ACK),
+        NatProtocol::Udp => Content::Udp(7),
+        NatProtocol::Icmp => Content::EchoRequest,
+    };
+    let port = match flow.protocol {
+        NatProtocol::Icmp => flow.port,
+        NatProtocol::Tcp | NatProtocol::Udp => 80,
+    };
+    let remote = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port);
+    let sent = outbound(nat, &packet(source, remote, content), now);
+    sent.ok().map(|sent| ends(&sent).0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_standby_has_the_mappings_of_the_active_switch_after_every_change(
+        flows in prop::collection::vec(flow(), 1..150),
+    ) {
+        let mut first = active(&small());
+        let mut second = Nat::new(&small()).unwrap();
+        let mut now = 0;
+        for flow in flows {
+            now += flow.seconds;
+            first.expire(now, usize::MAX);
+            let external = send(&mut first, &flow, now);
+            follow(&mut first, &mut second, now);
+            second.expire(now, usize::MAX);
+            // Packets of known mappings extend time-outs.
+            share(&first, &mut second, now);
+            prop_assert_eq!(known(&first), known(&second));
+            prop_assert_eq!(first.hosts(), second.hosts());
+            if external.is_some() {
+                // A packet that arrives at the standby has the same external endpoint.
+                prop_assert_eq!(send(&mut second, &flow, now), external);
+            }
+        }
+    }
+
+    #[test]
+    fn any_record_is_refused_or_read_as_it_is_written(
+        mut octets in prop::collection::vec(any::<u8>(), SAVED_MAPPING_OCTETS),
+        is_plausible: bool,
+    ) {
+        if is_plausible {
+            octets[0] %= 4;
+            octets[1] %= 2;
+            octets[14..].fill(0);
+        }
+        let octets: [u8; SAVED_MAPPING_OCTETS] = octets.try_into().unwrap();
+        let read = SavedMapping::from_octets(&octets);
+        let is_possible = octets[0] < 3 && octets[1] < 2 && octets[14..] == [0, 0];
+        prop_assert_eq!(read.is_some(), is_possible);
+        if let Some(saved) = read {
+            prop_assert_eq!(saved.to_octets(), octets);
+            // Whatever it is, the tables stay consistent.
+            let mut nat = Nat::new(&small()).unwrap();
+            let applied = nat.apply(&MappingChange::Present(saved), 0);
+            prop_assert_eq!(known(&nat).len(), 1 + usize::from(applied.is_ok()));
+        }
+    }
+}
+
+fn mapping(internal: &str, external: &str) -> SavedMapping {
+    SavedMapping {
+        protocol: NatProtocol::Udp,
+        is_answered: false,
+        internal: socket(internal),
+        external: socket(external),
+    }
+}
+
+#[test]
+fn a_mapping_takes_the_place_of_earlier_ones_and_static_forwards_stay() {
+    let mut nat = Nat::new(&small()).unwrap();
+    let mut apply = |internal, external| {
+        let change = MappingChange::Present(mapping(internal, external));
+        nat.apply(&change, 0)
+    };
+    assert_eq!(apply("10.0.0.2:5", "198.51.100.1:1040"), Ok(Applied::Added));
+    assert_eq!(apply("10.0.0.2:6", "198.51.100.1:1041"), Ok(Applied::Added));
+    assert_eq!(
+        apply("10.0.0.2:5", "198.51.100.1:1040"),
+        Ok(Applied::Updated)
+    );
+    // The active switch has given the block to another host since.
+    assert_eq!(apply("10.0.0.3:5", "198.51.100.1:1042"), Ok(Applied::Added));
+    // An address that the pool does not have, a port of no block, a block with a static forward, another address of the same host.
+    for external in [
+        "198.51.100.9:1040",
+        "198.51.100.1:1",
+        "198.51.100.1:1025",
+        "198.51.100.2:1040",
+    ] {
+        assert_eq!(apply("10.0.0.3:9", external), Err(ApplyError::Invalid));
+    }
+    // A host has two blocks at most.
+    assert_eq!(apply("10.0.0.3:6", "198.51.100.1:1050"), Ok(Applied::Added));
+    let further = apply("10.0.0.3:7", "198.51.100.1:1033");
+    assert_eq!(further, Err(ApplyError::Full));
+    assert_eq!(known(&nat).len(), 3);
+    let ended = MappingChange::Ended(mapping("10.0.0.3:5", "198.51.100.1:1043"));
+    assert_eq!(nat.apply(&ended, 0), Ok(Applied::Absent));
+    let ended = MappingChange::Ended(mapping("10.0.0.3:5", "198.51.100.1:1042"));
+    assert_eq!(nat.apply(&ended, 0), Ok(Applied::Removed));
+    assert_eq!(known(&nat).len(), 2);
+    assert_eq!(nat.hosts(), 1);
+}

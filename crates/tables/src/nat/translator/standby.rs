@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Mappings of an active switch and of its standby: changes that the one notes and the other applies. Static forwards are configuration,
+//! and lead to no changes.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::super::mapping::{Mapping, NEVER, NO_HOST};
+use super::super::names::{NatDrop, NatProtocol};
+use super::super::packet::End;
+use super::super::pool::{ELSEWHERE, Port};
+use super::super::saved::{MappingChange, SavedMapping};
+use super::Nat;
+use crate::changes::{Applied, ApplyError, ChangeRing};
+
+fn saved_of(mapping: &Mapping) -> SavedMapping {
+    let socket = |end: End| SocketAddrV4::new(Ipv4Addr::from_bits(end.address), end.port);
+    SavedMapping {
+        protocol: mapping.protocol(),
+        is_answered: mapping.is_answered != 0,
+        internal: socket(mapping.internal()),
+        external: socket(mapping.external_end()),
+    }
+}
+
+fn end_of(socket: SocketAddrV4) -> End {
+    End {
+        address: socket.ip().to_bits(),
+        port: socket.port(),
+    }
+}
+
+impl Nat {
+    /// Allocates the ring of changes, without which none are noted.
+    pub fn allow_changes(&mut self) {
+        let fill = MappingChange::Ended(saved_of(&Mapping::default()));
+        self.changes = Some(Box::new(ChangeRing::new(fill)));
+    }
+
+    /// Notes a new mapping.
+    #[inline]
+    pub(super) fn note_created(&mut self, number: u32) {
+        if let (Some(changes), Some(mapping)) = (&mut self.changes, self.mappings.get(number)) {
+            changes.push(MappingChange::Present(saved_of(mapping)));
+        }
+    }
+
+    /// Notes that a mapping has ended.
+    #[inline]
+    pub(super) fn note_ended(&mut self, mapping: &Mapping) {
+        if let Some(changes) = &mut self.changes
+            && !mapping.is_static()
+        {
+            changes.push(MappingChange::Ended(saved_of(mapping)));
+        }
+    }
+
+    /// Returns the mapping of a number for a standby, if it is live and not static.
+    fn shared(&self, number: u32) -> Option<MappingChange> {
+        let mapping = self.mappings.get(number)?;
+        let is_shared = mapping.is_live(self.now) && !mapping.is_static();
+        is_shared.then(|| MappingChange::Present(saved_of(mapping)))
+    }
+
+    /// Takes changes until the list has `count`, from at most `budget` noted ones. The first call begins to note them. Returns true if
+    /// further ones wait. Allocates nothing if the list has space.
+    pub fn take_changes(
+        &mut self,
+        (count, budget): (usize, usize),
+        list: &mut Vec<MappingChange>,
+    ) -> bool {
+        let Some(changes) = &mut self.changes else {
+            return false;
+        };
+        changes.begin();
+        for _ in 0..budget {
+            if list.len() >= count {
+                break;
+            }
+            let Some(change) = changes.pop() else {
+                break;
+            };
+            list.push(change);
+        }
+        !changes.is_empty()
+    }
+
+    /// Returns the number of changes that were lost since the last call. After a loss, the standby requires all mappings.
+    pub fn take_lost_changes(&mut self) -> u64 {
+        let changes = self.changes.as_mut();
+        changes.map_or(0, |changes| changes.take_loss())
+    }
+
+    /// Notes no further changes.
+    pub fn end_changes(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.end();
+        }
+    }
+
+    /// Takes mappings from position `from` on for a standby, until the list has `count`, out of at most `budget` entries. Returns the
+    /// position to continue from; `None` at the end.
+    pub fn share_into(
+        &self,
+        from: u32,
+        (count, budget): (usize, usize),
+        list: &mut Vec<MappingChange>,
+    ) -> Option<u32> {
+        let capacity = self.mappings.capacity();
+        let end = (from as usize).saturating_add(budget).min(capacity);
+        let end = u32::try_from(end).unwrap_or(u32::MAX);
+        for number in from..end {
+            if list.len() >= count {
+                return Some(number);
+            }
+            list.extend(self.shared(number));
+        }
+        ((end as usize) < capacity).then_some(end)
+    }
+
+    /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and its time-out starts
+    /// again. Static forwards stay. Notes no change.
+    ///
+    /// # Errors
+    /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, of this forwarding CPU, or of the host;
+    /// [`ApplyError::Full`].
+    pub fn apply(&mut self, change: &MappingChange, now: u32) -> Result<Applied, ApplyError> {
+        self.now = self.now.max(now);
+        match change {
+            MappingChange::Present(saved) => self.apply_present(saved),
+            MappingChange::Ended(saved) => {
+                let internal = end_of(saved.internal);
+                let number = self.mappings.find(internal, saved.protocol);
+                let mapping = number.and_then(|number| self.mappings.get(number));
+                let external = end_of(saved.external);
+                let is_same =
+                    mapping.is_some_and(|one| !one.is_static() && one.external_end() == external);
+                Ok(match number {
+                    Some(number) if is_same => {
+                        self.remove(number);
+                        Applied::Removed
+                    }
+                    _ => Applied::Absent,
+                })
+            }
+        }
+    }
+
+    fn apply_present(&mut self, saved: &SavedMapping) -> Result<Applied, ApplyError> {
+        let (internal, external) = (end_of(saved.internal), end_of(saved.external));
+        let protocol = saved.protocol;
+        let place = self.pool.external(external.address);
+        let place = place.ok_or(ApplyError::Invalid)?;
+        let mut result = Applied::Added;
+        if let Some(number) = self.mappings.find(internal, protocol) {
+            let mapping = self.mappings.get(number).copied().unwrap_or_default();
+            if mapping.is_static() {
+                return Err(ApplyError::Invalid);
+            }
+            if mapping.external_end() == external {
+                self.renew(number, saved);
+                return Ok(Applied::Updated);
+            }
+            self.remove(number);
+            result = Applied::Updated;
+        }
+        match self.pool.mapping(place, protocol, external.port) {
+            None => {}
+            Some(number) if self.gives_way(number) => self.remove(number),
+            Some(_) => return Err(ApplyError::Invalid),
+        }
+        if self.mappings.len() >= self.mappings_max + self.own_forwards {
+            return Err(ApplyError::Full);
+        }
+        self.insert_saved(saved, place).map(|()| result)
+    }
+
+    /// Returns true for a mapping that is no static forward.
+    fn gives_way(&self, number: u32) -> bool {
+        let mapping = self.mappings.get(number);
+        number != ELSEWHERE && mapping.is_some_and(|one| !one.is_static())
+    }
+
+    /// Adds a mapping whose endpoints have none.
+    fn insert_saved(&mut self, saved: &SavedMapping, place: u16) -> Result<(), ApplyError> {
+        let (internal, external) = (end_of(saved.internal), end_of(saved.external));
+        let protocol = saved.protocol;
+        let mut taken = self.take_exact(internal.address, protocol, (place, external.port));
+        if let Err(NatDrop::NoPorts) = taken {
+            self.clear_block(internal.address, place, external.port);
+            taken = self.take_exact(internal.address, protocol, (place, external.port));
+        }
+        let host = taken.map_err(|reason| match reason {
+            NatDrop::TableFull | NatDrop::HostLimit => ApplyError::Full,
+            _ => ApplyError::Invalid,
+        })?;
+        let port = Port {
+            external: place,
+            end: external,
+            host,
+        };
+        let mapping = Mapping::new(internal, port, self.now + 1);
+        let Some(number) = self.mappings.add(protocol, mapping) else {
+            let events = &mut self.events;
+            let mut note = |event| events.note(event);
+            self.pool.release(host, protocol, external.port, &mut note);
+            return Err(ApplyError::Full);
+        };
+        self.pool
+            .set_mapping(place, protocol, external.port, Some(number));
+        self.counters.created += 1;
+        self.renew(number, saved);
+        Ok(())
+    }
+
+    fn take_exact(
+        &mut self,
+        address: u32,
+        protocol: NatProtocol,
+        place: (u16, u16),
+    ) -> Result<u32, NatDrop> {
+        let events = &mut self.events;
+        let mut note = |event| events.note(event);
+        self.pool.take_exact(address, protocol, place, &mut note)
+    }
+
+    /// Begins the time-out of a mapping again.
+    fn renew(&mut self, number: u32, saved: &SavedMapping) {
+        let timeout_s = match saved.protocol {
+            NatProtocol::Udp => self.timeouts.udp_s,
+            NatProtocol::Icmp => self.timeouts.icmp_s,
+            NatProtocol::Tcp if saved.is_answered => self.timeouts.tcp_established_s,
+            NatProtocol::Tcp => self.timeouts.tcp_transitory_s,
+        };
+        let expires_at = self.now.saturating_add(timeout_s).saturating_add(1);
+        if let Some(mapping) = self.mappings.get_mut(number) {
+            mapping.is_answered = u8::from(saved.is_answered);
+            mapping.expires_at = expires_at.min(NEVER - 1);
+        }
+    }
+
+    /// Removes the mappings of other hosts from the block of a port. They are those of an earlier time, because the active switch has given
+    /// the block to this host.
+    fn clear_block(&mut self, address: u32, external: u16, port: u16) {
+        let Some((first, last)) = self.pool.block_of(external, port) else {
+            return;
+        };
+        for protocol in NatProtocol::ALL {
+            for port in first..=last {
+                let Some(number) = self.pool.mapping(external, protocol, port) else {
+                    continue;
+                };
+                let mapping = self.mappings.get(number);
+                let is_other =
+                    mapping.is_some_and(|one| one.address != address && one.host != NO_HOST);
+                if is_other && number != ELSEWHERE {
+                    self.remove(number);
+                }
+            }
+        }
+    }
+}
