@@ -43,6 +43,8 @@ mod requirements;
 mod router;
 #[path = "switch_memif/rules.rs"]
 mod rules;
+#[path = "switch_memif/standby.rs"]
+mod standby;
 #[path = "switch_memif/vlans.rs"]
 mod vlans;
 #[path = "switch_memif/watch.rs"]

@@ -92,6 +92,8 @@ pub enum Subject {
     Nat,
     /// A list of [`crate::report::LoadBalancerReport`].
     LoadBalancers,
+    /// A [`crate::report::ReplicationReport`].
+    Replication,
     /// A [`crate::report::RulesReport`]: the first page, as of [`Request::ShowRules`].
     Rules,
     /// The running configuration as a file, in one string.
@@ -234,6 +236,8 @@ pub enum Request {
         /// Records, as base64: at most [`crate::connection_file::RECORDS_MAX`].
         records: String,
     },
+    /// Makes a standby the active switch. The reply is a [`crate::report::ReplicationReport`].
+    TakeOver,
     /// Sets a neighbour.
     AddNeighbour(NeighbourSetting),
     /// Forgets a neighbour.

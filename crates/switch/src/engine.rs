@@ -24,6 +24,7 @@ mod pages;
 mod port_counts;
 mod queues;
 mod removed;
+mod replicated;
 mod router;
 mod rules;
 mod saved_connections;

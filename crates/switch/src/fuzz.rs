@@ -7,12 +7,14 @@ use std::sync::LazyLock;
 use quietwire_base::fuzz::{check, planted};
 use quietwire_host::CpuList;
 use quietwire_tables::connections::{SAVED_OCTETS, SavedConnection};
+use quietwire_tables::nat::MappingChange;
 
 use crate::config::rules::{Hook, Imported, RuleFile, RuleSetting};
 use crate::config::{Group, Plan, Settings};
 use crate::connection_file::tests::{read_all, written};
 use crate::control::{REQUEST_MAX, Request};
 use crate::observe::WatchRequest;
+use crate::replication::{Message, wire_tests};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 static ONLINE: LazyLock<CpuList> = LazyLock::new(|| "0-3".parse().unwrap());
@@ -195,4 +197,31 @@ fn fuzz_connections(octets: &[u8]) -> bool {
 #[test]
 fn connections() {
     check(CRATE, "switch-connections", fuzz_connections);
+}
+
+/// Reads any octets as a stream of an active switch or a standby, and as the contents of messages with right checksums. What is read is
+/// written again as it was.
+fn fuzz_replication(octets: &[u8]) -> bool {
+    let _ = wire_tests::read_all(octets);
+    let stream = wire_tests::framed(octets);
+    let (messages, _) = wire_tests::read_all(&stream);
+    let again = wire_tests::written(&messages);
+    assert!(stream.starts_with(&again));
+    planted("switch-replication", || {
+        let is_deep = |message: &Message| {
+            match message {
+            Message::Mappings { changes, .. } => changes.iter().any(|change| {
+                matches!(change, MappingChange::Ended(saved) if saved.internal.port() > 50_000)
+            }),
+            _ => false,
+        }
+        };
+        messages.iter().any(is_deep)
+    });
+    messages.len() > 1
+}
+
+#[test]
+fn replication() {
+    check(CRATE, "switch-replication", fuzz_replication);
 }

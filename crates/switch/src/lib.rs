@@ -23,6 +23,7 @@ mod layer3;
 mod metrics;
 mod nat_log;
 pub mod observe;
+mod replication;
 pub mod report;
 mod service;
 mod service_manager;

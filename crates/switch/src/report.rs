@@ -24,7 +24,8 @@ use quietwire_tables::route::rib::Source;
 
 pub use connections::{
     BackendReport, ConnectionCounters, ConnectionReport, ConnectionsReport, LoadBalancerReport,
-    MappingReport, MappingsReport, NatReport, RestoredConnectionsReport, SavedConnectionsReport,
+    MappingReport, MappingsReport, NatReport, ReplicationPeerReport, ReplicationReport,
+    RestoredConnectionsReport, SavedConnectionsReport,
 };
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};

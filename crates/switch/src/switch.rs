@@ -19,6 +19,7 @@ use crate::error::SwitchError;
 use crate::forward::Shared;
 use crate::metrics::MetricsServer;
 use crate::nat_log;
+use crate::replication::Replication;
 use crate::report::Role;
 use crate::service::{self, Housekeeping};
 use crate::service_manager::{ServiceManager, Watchdog};
@@ -173,6 +174,9 @@ impl Switch {
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
         let nat_log = plan.nat_log.as_deref().map(nat_log::open).transpose()?;
         let collector = plan.nat_log_collector.map(nat_log::connect).transpose()?;
+        let replication = plan.connections.as_ref();
+        let replication = replication.and_then(|one| one.replication.as_ref());
+        let replication = replication.map(Replication::open).transpose()?;
         if let Some(user) = &user {
             socket.give_to(user)?;
         }
@@ -200,6 +204,7 @@ impl Switch {
         };
         start_service(&mut threads, &mut engine, housekeeping.clone())?;
         let mut controller = Controller::new(settings.clone(), engine, housekeeping);
+        controller.set_replication(replication);
         controller.load()?;
         start_control(
             &mut threads,

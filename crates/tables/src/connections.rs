@@ -23,6 +23,7 @@ mod joined;
 mod key;
 mod list;
 mod names;
+mod noted;
 mod packet;
 #[cfg(any(test, feature = "reference"))]
 pub mod reference;
@@ -40,8 +41,8 @@ pub use key::Endpoint;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, InvalidReason, Refusal, State};
 pub use packet::Packet;
-pub use saved::{SAVED_OCTETS, SAVED_VERSION, SavedConnection};
+pub use saved::{ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use settings::{
     ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, TIMEOUT_MAX_S, Timeouts, ZONES_MAX,
 };
-pub use tracker::{Connection, ConnectionChange, Counters, RestoreError, Tracked, Tracker};
+pub use tracker::{Connection, Counters, RestoreError, Tracked, Tracker};

@@ -191,6 +191,16 @@ metrics! {
         "Packets translated by NAT.";
     SwitchNatRefusedPacketsTotal = Counter "quietwire_switch_nat_refused_packets_total" ["nat", "reason"]
         "Packets that NAT did not translate, by reason.";
+    SwitchReplicationPeers = Gauge "quietwire_switch_replication_peers" []
+        "Standbys that have all connections, or 1 if this standby has them.";
+    SwitchReplicationSentTotal = Counter "quietwire_switch_replication_sent_total" []
+        "Connections and mappings sent to standbys, and their ends.";
+    SwitchReplicationLostTotal = Counter "quietwire_switch_replication_lost_total" []
+        "Changes that were too many, so that standbys got all connections again.";
+    SwitchReplicationPassesTotal = Counter "quietwire_switch_replication_passes_total" []
+        "Times that standbys got all connections.";
+    SwitchReplicationReceivedTotal = Counter "quietwire_switch_replication_received_total" ["result"]
+        "Connections and mappings of the active switch, by result.";
     SwitchLoadBalancerConnectionsTotal = Counter "quietwire_switch_load_balancer_connections_total" ["load_balancer"]
         "New connections of load balancers.";
     SwitchBackendConnections = Gauge "quietwire_switch_backend_connections" ["load_balancer", "backend"]

@@ -10,6 +10,7 @@ mod cycles;
 mod load_balancer;
 mod nat;
 mod packet;
+mod replication;
 mod router;
 mod rules;
 mod ruleset;
@@ -247,6 +248,8 @@ enum SubjectArg {
     LoadBalancers,
     /// NAT of interfaces, and its counters.
     Nat,
+    /// Replication of connections to a standby, or from the active switch.
+    Replication,
     /// Mappings of NAT.
     #[value(alias = "mapping")]
     Mappings,
@@ -453,6 +456,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         }
         SubjectArg::LoadBalancers => Subject::LoadBalancers,
         SubjectArg::Nat => Subject::Nat,
+        SubjectArg::Replication => Subject::Replication,
         SubjectArg::Vrfs => Subject::Vrfs,
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,

@@ -2,6 +2,8 @@
 //! Configuration of connection tracking: `[connections]`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_tables::connections::{ENTRIES_MAX, Settings, State, TIMEOUT_MAX_S, ZONES_MAX};
@@ -13,6 +15,11 @@ use crate::error::SwitchError;
 
 /// Default maximum number of connections.
 const MAX_ENTRIES: u32 = 65_536;
+
+/// Default interval at which the active switch sends all entries, seconds.
+pub const REFRESH_S: u32 = 30;
+/// Maximum interval, seconds.
+pub const REFRESH_MAX_S: u32 = 3600;
 
 /// Settings of connection tracking. All keys are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +36,39 @@ pub struct ConnectionsSetting {
     /// Zones. Ports of no zone share a zone without name.
     #[serde(rename = "zone", skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<ZoneSetting>,
+    /// Replication to a standby, or from the active switch. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replication: Option<ReplicationSetting>,
+}
+
+/// Role in the replication of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicationRole {
+    /// Sends its connections to standbys.
+    Active,
+    /// Has the connections of the active switch.
+    Standby,
+}
+
+/// Replication of connections and mappings of NAT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ReplicationSetting {
+    /// Role at the start.
+    pub role: ReplicationRole,
+    /// Address and TCP port at which standbys connect. Required for the active role; a standby uses it after it has taken over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Address and TCP port of the active switch. Required for the standby role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+    /// Allows an address other than loopback for `listen`. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_remote: bool,
+    /// Interval at which the active switch sends all entries, seconds, 1 to [`REFRESH_MAX_S`]. Default: [`REFRESH_S`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<u32>,
 }
 
 /// Ports whose connections are apart from those of other ports, such as the ports of a tenant.
@@ -51,7 +91,58 @@ impl Default for ConnectionsSetting {
             max_per_source: None,
             timeouts: BTreeMap::new(),
             zones: Vec::new(),
+            replication: None,
         }
+    }
+}
+
+impl ReplicationRole {
+    /// Returns its name in files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Standby => "standby",
+        }
+    }
+}
+
+impl ReplicationSetting {
+    /// Returns the interval at which all entries are sent.
+    pub(crate) fn refresh(&self) -> Duration {
+        Duration::from_secs(u64::from(self.refresh.unwrap_or(REFRESH_S)))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.role {
+            ReplicationRole::Active if self.listen.is_none() => {
+                return Err(
+                    "replication: the active role requires an address (add `listen`)".to_owned(),
+                );
+            }
+            ReplicationRole::Standby if self.peer.is_none() => {
+                return Err(
+                    "replication: the standby role requires the address of the active switch (add `peer`)"
+                        .to_owned(),
+                );
+            }
+            ReplicationRole::Active | ReplicationRole::Standby => {}
+        }
+        if let Some(listen) = self.listen
+            && !listen.ip().is_loopback()
+            && !self.allow_remote
+        {
+            return Err(format!(
+                "replication: every host that reaches {listen} can read the connections (use a loopback address, or `allow-remote = true` in a network of the two switches only)"
+            ));
+        }
+        let refresh = self.refresh.unwrap_or(REFRESH_S);
+        if !(1..=REFRESH_MAX_S).contains(&refresh) {
+            return Err(format!(
+                "replication: refresh of {refresh} s is out of range (allowed: 1 to {REFRESH_MAX_S})"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -167,6 +258,9 @@ impl ConnectionsSetting {
                 ));
             }
         }
+        if let Some(replication) = &self.replication {
+            replication.check()?;
+        }
         self.check_zones()
     }
 }
@@ -234,6 +328,23 @@ mod tests {
     }
 
     #[test]
+    fn both_roles_of_replication_are_read_and_written() {
+        for text in [
+            "[replication]\nrole = \"active\"\nlisten = \"[::1]:9476\"\n",
+            "[replication]\nrole = \"active\"\nlisten = \"192.0.2.1:9476\"\nallow-remote = true\nrefresh = 5\n",
+            "[replication]\nrole = \"standby\"\npeer = \"192.0.2.1:9476\"\nlisten = \"127.0.0.1:9476\"\n",
+        ] {
+            let setting = parsed(text).unwrap();
+            let written = toml::to_string(&setting).unwrap();
+            assert_eq!(parsed(&written).unwrap(), setting, "{written}");
+        }
+        let text = "[replication]\nrole = \"standby\"\npeer = \"127.0.0.1:9476\"\n";
+        let replication = parsed(text).unwrap().replication.unwrap();
+        assert_eq!(replication.role, ReplicationRole::Standby);
+        assert_eq!(replication.refresh(), Duration::from_secs(30));
+    }
+
+    #[test]
     fn impossible_settings_are_refused() {
         for (text, printed) in [
             ("max-entries = 0", "out of range"),
@@ -254,6 +365,20 @@ mod tests {
                 "[[zone]]\nname = \"a\"\nports = []\n[[zone]]\nname = \"a\"\nports = []",
                 "use unique names",
             ),
+            ("[replication]\nrole = \"active\"", "add `listen`"),
+            (
+                "[replication]\nrole = \"standby\"\nlisten = \"127.0.0.1:9476\"",
+                "add `peer`",
+            ),
+            (
+                "[replication]\nrole = \"active\"\nlisten = \"192.0.2.1:9476\"",
+                "allow-remote = true",
+            ),
+            (
+                "[replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\nrefresh = 0",
+                "refresh of 0 s",
+            ),
+            ("[replication]\nrole = \"backup\"", "backup"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(printed), "{error}");

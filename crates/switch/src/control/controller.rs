@@ -21,7 +21,8 @@ use crate::denied_calls::{self, DeniedCalls};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
-use crate::report::RulesReport;
+use crate::replication::Replication;
+use crate::report::{ReplicationReport, RulesReport};
 use crate::service::Housekeeping;
 use crate::threads;
 
@@ -60,6 +61,8 @@ pub(crate) struct Controller {
     machine: Machine,
     settings: Settings,
     engine: Engine,
+    /// Replication of connections, if it is configured.
+    replication: Option<Replication>,
     housekeeping: Housekeeping,
     verified: Instant,
     loads_observed: Instant,
@@ -87,6 +90,7 @@ impl Controller {
             machine: Machine::default(),
             settings,
             engine,
+            replication: None,
             housekeeping,
             verified: Instant::now(),
             loads_observed: Instant::now(),
@@ -106,8 +110,14 @@ impl Controller {
         self.engine.plan.seccomp
     }
 
+    /// Replicates connections from now on.
+    pub(crate) fn set_replication(&mut self, replication: Option<Replication>) {
+        self.replication = replication;
+    }
+
     pub(crate) fn wait_ms(&self) -> u16 {
-        WAIT_MS
+        let wait_ms = self.replication.as_ref().and_then(Replication::wait_ms);
+        wait_ms.map_or(WAIT_MS, |wait_ms| wait_ms.min(WAIT_MS))
     }
 
     /// Returns the CPU and the number of turns of each forwarding thread.
@@ -146,6 +156,9 @@ impl Controller {
         self.end_elements();
         self.denied_calls.log(Instant::now());
         self.engine.write_nat_log();
+        if let Some(replication) = &mut self.replication {
+            replication.turn(&mut self.engine, Instant::now());
+        }
         self.engine.end_idle_watches();
         self.engine.retire_removed();
         self.engine.settle_periodically();
@@ -274,6 +287,7 @@ impl Controller {
             Request::RestoreConnections { version, records } => {
                 result(self.engine.restore_connections(version, &records))
             }
+            Request::TakeOver => result(self.take_over()),
             Request::AddNeighbour(setting) => {
                 result(self.engine.layer3.lock().add_neighbour(&setting))
             }
@@ -331,6 +345,7 @@ impl Controller {
         // A thread that does not reply is reported elsewhere.
         let nats = self.engine.nat_reports().unwrap_or_default();
         let balancers = self.engine.load_balancer_reports().unwrap_or_default();
+        let replication = self.replication.as_ref().map(Replication::report);
         let reports = crate::metrics::EngineReports {
             stats: &stats,
             ports: &ports,
@@ -338,6 +353,7 @@ impl Controller {
             steered: &steered,
             nats: &nats,
             balancers: &balancers,
+            replication: replication.as_ref(),
         };
         crate::metrics::exposition(&reports, &denied_calls::by_role())
     }
@@ -361,12 +377,26 @@ impl Controller {
             Subject::Steer => to_answer(&engine.steer_reports()),
             Subject::Nat => result(engine.nat_reports()),
             Subject::LoadBalancers => result(engine.load_balancer_reports()),
+            Subject::Replication => result(self.replication_report()),
             Subject::Rules => to_answer(&self.rules_report(0, usize::MAX)),
             Subject::Config => match engine.config_text() {
                 Ok(text) => to_answer(&text),
                 Err(error) => Answer::error(Fault::Failed, error.to_string()),
             },
         }
+    }
+
+    fn replication_report(&self) -> Result<ReplicationReport, SwitchError> {
+        let replication = self.replication.as_ref();
+        let report = replication.map(Replication::report);
+        report.ok_or_else(no_replication)
+    }
+
+    /// Makes a standby the active switch. Returns what it has.
+    fn take_over(&mut self) -> Result<ReplicationReport, SwitchError> {
+        let replication = self.replication.as_mut().ok_or_else(no_replication)?;
+        replication.take_over()?;
+        Ok(replication.report())
     }
 
     /// Returns a page of rules.
@@ -504,6 +534,13 @@ impl Controller {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+}
+
+fn no_replication() -> SwitchError {
+    SwitchError::Config {
+        location: "connections".to_owned(),
+        what: "replication is not configured (add a section [connections.replication])".to_owned(),
     }
 }
 

@@ -45,6 +45,9 @@ pub(super) fn connection_stage(
         let limited = tracker.limit_sources(limit);
         limited.map_err(|error| without(&error.to_string()))?;
     }
+    if setting.replication.is_some() {
+        tracker.allow_changes();
+    }
     Ok(Some(Box::new(ConnectionStage::new(tracker))))
 }
 

@@ -229,10 +229,14 @@ impl Engine {
             nat64,
             share,
         } = &*place.identity;
-        let nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
+        let mut nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
             .map_err(|error| wrong(name, error.to_string()))?;
         let nat64 = nat64.as_ref().map(Nat64::new).transpose();
         let nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
+        let tracking = self.plan.connections.as_ref();
+        if tracking.is_some_and(|one| one.replication.is_some()) {
+            nat.allow_changes();
+        }
         let events = self.plan.nat_log.as_ref().map(|_| {
             let (sender, receiver) = RingBuffer::new(EVENTS);
             self.nat_log.add(name, receiver);
@@ -319,6 +323,7 @@ impl Engine {
                 budget: ENTRIES_AN_ORDER,
                 clients: Vec::with_capacity(list.capacity()),
                 list,
+                replicated: None,
                 totals: None,
             };
             let query = self.list_mappings(table.cpu, Box::new(query))?;
@@ -363,6 +368,7 @@ impl Engine {
                 budget: 0,
                 list: Vec::new(),
                 clients: Vec::new(),
+                replicated: None,
                 totals: None,
             });
             let totals = self.query_nat(cpu, query)?.totals;
@@ -371,7 +377,11 @@ impl Engine {
         Ok(all)
     }
 
-    fn query_nat(&mut self, cpu: u32, query: Box<NatQuery>) -> Result<Box<NatQuery>, SwitchError> {
+    pub(super) fn query_nat(
+        &mut self,
+        cpu: u32,
+        query: Box<NatQuery>,
+    ) -> Result<Box<NatQuery>, SwitchError> {
         match self.send_command(cpu, WorkerCommand::NatQuery(query))? {
             Reply::NatQuery(query) => Ok(query),
             _ => Err(another_reply()),

@@ -24,7 +24,7 @@ fn wrong(what: String) -> SwitchError {
     }
 }
 
-fn query_of(transfer: Transfer, from: u32) -> Box<ConnectionQuery> {
+pub(super) fn query_of(transfer: Transfer, from: u32) -> Box<ConnectionQuery> {
     Box::new(ConnectionQuery {
         filter: ConnectionFilter::default(),
         is_flush: false,

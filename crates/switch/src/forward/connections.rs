@@ -59,6 +59,7 @@ impl ConnectionQuery {
             Transfer::None => !self.is_flush && self.list.len() >= self.list.capacity(),
             Transfer::Save(list) => list.len() >= list.capacity(),
             Transfer::Restore(..) => false,
+            Transfer::Replicated(replicated) => replicated.is_full(),
         }
     }
 }

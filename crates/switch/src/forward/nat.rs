@@ -12,12 +12,14 @@ use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, IPV4_DESTINATION_AT, IPV4_SOURCE_AT, VLAN_TAG_LENGTH, ipv4_address_at,
 };
 use quietwire_tables::nat::{
-    BlockEvent, Forward, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome, NatProtocol,
-    NatSettings, is_client_number,
+    BlockEvent, Forward, MappingChange, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome,
+    NatProtocol, NatSettings, is_client_number,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings};
 use quietwire_tables::share::Share;
 use rtrb::Producer;
+
+use super::replicated::Replicated;
 
 /// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect, which is every other
 /// second.
@@ -130,6 +132,8 @@ pub(crate) struct NatQuery {
     pub(crate) list: Vec<MappingInfo>,
     /// Address of the IPv6 client of each listed mapping; empty without NAT64. The forwarding thread never exceeds its capacity.
     pub(crate) clients: Vec<Option<Ipv6Addr>>,
+    /// Mappings of an active switch and its standby, instead of the list.
+    pub(crate) replicated: Option<Replicated<MappingChange>>,
     /// Numbers of the instance; `None` if the thread does not have it.
     pub(crate) totals: Option<NatTotals>,
 }
@@ -457,13 +461,16 @@ impl NatStage {
     }
 
     /// Executes a part of a request. Allocates nothing.
-    pub(super) fn answer(&self, query: &mut NatQuery) {
-        let instance = self.instances.get(query.instance);
-        let Some(tables) = instance.and_then(|one| one.tables.as_ref()) else {
+    pub(super) fn answer(&mut self, query: &mut NatQuery, now_s: u32) {
+        let instance = self.instances.get_mut(query.instance);
+        let Some(tables) = instance.and_then(|one| one.tables.as_mut()) else {
             query.from = None;
             return;
         };
-        if let Some(from) = query.from {
+        if let (Some(from), Some(replicated)) = (query.from, &mut query.replicated) {
+            query.from = replicated.run(&mut tables.nat, (from, query.budget), now_s);
+            tables.pass_events();
+        } else if let Some(from) = query.from {
             let limits = (query.list.capacity(), query.budget);
             query.from = tables.nat.list_into(from, limits, &mut query.list);
             if let Some(nat64) = &tables.nat64 {

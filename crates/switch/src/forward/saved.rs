@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections that outlive a restart: a forwarding thread saves and restores them in parts, each in a few tens of microseconds.
 
-use quietwire_tables::connections::{RestoreError, SavedConnection, Tracker};
+use quietwire_tables::connections::{ConnectionChange, RestoreError, SavedConnection, Tracker};
+
+use super::replicated::Replicated;
 
 /// Connections that one order restores.
 const RECORDS_AN_ORDER: usize = 32;
@@ -28,6 +30,8 @@ pub(crate) enum Transfer {
     Save(Vec<SavedConnection>),
     /// Connections to restore, and what became of them.
     Restore(Vec<SavedConnection>, RestoreCounts),
+    /// Connections of an active switch and its standby.
+    Replicated(Replicated<ConnectionChange>),
 }
 
 impl RestoreCounts {
@@ -65,6 +69,7 @@ impl Transfer {
                 let limits = (list.capacity(), budget);
                 tracker.save_into(from, limits, list)
             }
+            Self::Replicated(replicated) => replicated.run(tracker, (from, budget), now_s),
             Self::Restore(list, counts) => {
                 let start = from as usize;
                 let part = list.get(start..).unwrap_or_default();

@@ -282,8 +282,8 @@ impl Worker {
                 Reply::BalanceQuery(query)
             }
             WorkerCommand::NatQuery(mut query) => {
-                match &self.routing.nat {
-                    Some(nat) => nat.answer(&mut query),
+                match &mut self.routing.nat {
+                    Some(nat) => nat.answer(&mut query, now_s),
                     None => query.from = None,
                 }
                 Reply::NatQuery(query)

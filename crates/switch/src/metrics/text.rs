@@ -4,8 +4,9 @@
 use quietwire_base::metrics::{Histogram, Labels, Metric, MetricsText};
 
 use crate::report::{
-    BackendReport, BridgeCounts, LoadBalancerReport, NatReport, PortReport, QueueReport, Role,
-    RouterCounts, StatsReport, SteerReport, SteeredBy, StepCounts, ThreadCounts,
+    BackendReport, BridgeCounts, LoadBalancerReport, NatReport, PortReport, QueueReport,
+    ReplicationReport, Role, RouterCounts, StatsReport, SteerReport, SteeredBy, StepCounts,
+    ThreadCounts,
 };
 
 /// Reports of the engine that metrics are made of.
@@ -16,6 +17,7 @@ pub(crate) struct EngineReports<'a> {
     pub(crate) steered: &'a [SteerReport],
     pub(crate) nats: &'a [NatReport],
     pub(crate) balancers: &'a [LoadBalancerReport],
+    pub(crate) replication: Option<&'a ReplicationReport>,
 }
 
 /// Renders all metrics.
@@ -27,6 +29,7 @@ pub(crate) fn exposition(reports: &EngineReports<'_>, denied_calls: &[(Role, u64
         steered,
         nats,
         balancers,
+        replication,
     } = *reports;
     let mut text = MetricsText::default();
     text.add(Metric::SwitchUptimeSeconds, [(vec![], stats.uptime_s)]);
@@ -44,6 +47,7 @@ pub(crate) fn exposition(reports: &EngineReports<'_>, denied_calls: &[(Role, u64
     of_router(&mut text, &stats.router);
     of_nats(&mut text, nats);
     of_balancers(&mut text, balancers);
+    of_replication(&mut text, replication);
     text.finish()
 }
 
@@ -394,6 +398,31 @@ fn of_balancers(text: &mut MetricsText, balancers: &[LoadBalancerReport]) {
     );
 }
 
+fn of_replication(text: &mut MetricsText, replication: Option<&ReplicationReport>) {
+    let Some(replication) = replication else {
+        return;
+    };
+    let complete = replication.peers.iter().filter(|peer| peer.is_complete);
+    let complete = complete.count() as f64;
+    text.add(Metric::SwitchReplicationPeers, [(vec![], complete)]);
+    for (metric, count) in [
+        (Metric::SwitchReplicationSentTotal, replication.sent),
+        (Metric::SwitchReplicationLostTotal, replication.lost),
+        (Metric::SwitchReplicationPassesTotal, replication.passes),
+    ] {
+        text.add_counts(metric, [(vec![], count)]);
+    }
+    let results = [
+        ("added", replication.added),
+        ("updated", replication.updated),
+        ("removed", replication.removed),
+        ("full", replication.full),
+        ("invalid", replication.invalid),
+    ];
+    let received = results.map(|(result, count)| (vec![("result", result.to_owned())], count));
+    text.add_counts(Metric::SwitchReplicationReceivedTotal, received);
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -450,6 +479,7 @@ mod tests {
             steered: &[steering()],
             nats: &[nat],
             balancers: &[],
+            replication: None,
         };
         let text = exposition(&reports, &[(Role::Forwarding, 3)]);
         for line in [
@@ -523,6 +553,7 @@ mod tests {
             steered: &[steering()],
             nats: &[nat],
             balancers: &[balancer()],
+            replication: Some(&ReplicationReport::default()),
         };
         let text = exposition(&reports, &[(Role::Control, 0)]);
         let samples = text.lines().filter(|line| !line.starts_with('#'));

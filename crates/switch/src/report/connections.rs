@@ -50,6 +50,44 @@ pub struct RestoredConnectionsReport {
     pub invalid: u64,
 }
 
+/// Replication of connections and mappings of NAT.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicationReport {
+    /// Role: `active` or `standby`.
+    pub role: String,
+    /// Standbys of an active switch; the active switch of a standby, if it is connected.
+    pub peers: Vec<ReplicationPeerReport>,
+    /// Entries, and ends of entries, that the active switch has sent.
+    pub sent: u64,
+    /// Changes that were too many for the rings of the forwarding threads. All entries are sent again then.
+    pub lost: u64,
+    /// Number of times that the active switch has sent all entries.
+    pub passes: u64,
+    /// Entries that the standby has added.
+    pub added: u64,
+    /// Entries that the standby has updated.
+    pub updated: u64,
+    /// Entries that the standby has removed.
+    pub removed: u64,
+    /// Entries for which the standby has no space.
+    pub full: u64,
+    /// Entries that the standby cannot have, such as those of an address that its NAT does not have.
+    pub invalid: u64,
+}
+
+/// The other switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicationPeerReport {
+    /// Its address and TCP port.
+    pub address: String,
+    /// True if the standby has all entries.
+    pub is_complete: bool,
+    /// Octets that wait to be sent to a standby.
+    pub queued_octets: u64,
+    /// Messages that a standby has not applied yet.
+    pub unacknowledged: u64,
+}
+
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionReport {

@@ -49,6 +49,15 @@ pub struct SavedConnection {
     octets: [u8; SAVED_OCTETS],
 }
 
+/// A change of a connection, for a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionChange {
+    /// The connection has this state.
+    Present(SavedConnection),
+    /// The connection has ended. Endpoints, protocol and zone identify it.
+    Ended(SavedConnection),
+}
+
 /// Contents of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Saved {

@@ -11,6 +11,7 @@ use super::entry::{Entry, NONE};
 use super::joined::Joined;
 use super::key::{Endpoint, Key, Secret};
 use super::names::{CtState, Direction, InvalidReason, Refusal, State};
+use super::noted::Noted;
 use super::packet::{Kind, Packet};
 use super::settings::{ENTRIES_MAX, Seconds, Settings, SettingsError, Timeouts};
 use super::sources::{SourceId, Sources};
@@ -22,7 +23,6 @@ use crate::changes::ChangeRing;
 use crate::hash_index::Index;
 
 pub use restore::RestoreError;
-pub use standby::ConnectionChange;
 
 /// Handle of a connection. A handle of an ended connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,7 +119,7 @@ pub struct Tracker {
     /// Sources of connections, if they are limited.
     sources: Option<Box<Sources>>,
     /// Changes for a standby, if they are wanted.
-    changes: Option<Box<ChangeRing<standby::Noted>>>,
+    changes: Option<Box<ChangeRing<Noted>>>,
     now: Seconds,
     counters: Counters,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch show connections` and `switch connections flush|save|restore`.
+//! `quietwire switch show connections` and `switch connections flush|save|restore|take-over`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use quietwire_switch::report::{ConnectionReport, ConnectionsReport};
 
 use super::change::ControlArgs;
 use super::packet::parse_prefix;
+use super::replication;
 use super::table::table;
 use crate::text::print;
 use crate::units::parse_path;
@@ -71,6 +72,8 @@ enum ConnectionsCommand {
     Save(FileArgs),
     /// Restore saved connections after a restart. Prints their number by result.
     Restore(FileArgs),
+    /// Make a standby the active switch. Prints its replication.
+    TakeOver,
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +93,7 @@ pub(super) fn run(args: &ConnectionsArgs) -> Result<()> {
         }
         ConnectionsCommand::Save(FileArgs { file }) => save(socket, file)?.to_string(),
         ConnectionsCommand::Restore(FileArgs { file }) => rendered_result(&restore(socket, file)?),
+        ConnectionsCommand::TakeOver => replication::render(&ask(socket, &Request::TakeOver)?),
     })
 }
 

@@ -35,6 +35,7 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::LoadBalancers => {
             super::load_balancer::render(&from_value::<Vec<LoadBalancerReport>>(answer)?)
         }
+        Subject::Replication => super::replication::render(&from_value(answer)?),
         Subject::Nat => super::nat::render(&from_value::<Vec<NatReport>>(answer)?),
         Subject::Rules => super::rules::render(from_value(answer)?),
         Subject::Config => from_value(answer)?,

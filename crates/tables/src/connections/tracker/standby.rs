@@ -4,29 +4,13 @@
 //! Only connections with packets of both sides, and a complete handshake of TCP, are for the standby: a flood of first packets leads to no
 //! changes. A change has the whole state at the time when it is taken, so later ones of a connection replace earlier ones.
 
-use super::super::names::Eviction;
-use super::super::saved::{Saved, SavedConnection};
+use super::super::names::{Direction, Eviction};
+use super::super::noted::Noted;
+use super::super::saved::{ConnectionChange, Saved, SavedConnection};
 use super::super::settings::Seconds;
 use super::super::tcp::Side;
 use super::{RestoreError, Tracker};
 use crate::changes::{Applied, ApplyError, ChangeRing};
-use crate::connections::Direction;
-
-/// A change of a connection, for a standby.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionChange {
-    /// The connection has this state.
-    Present(SavedConnection),
-    /// The connection has ended. Endpoints, protocol and zone identify it.
-    Ended(SavedConnection),
-}
-
-/// A noted change.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Noted {
-    Changed { index: u32, generation: u16 },
-    Ended(SavedConnection),
-}
 
 impl Tracker {
     /// Allocates the ring of changes, without which the tracker notes none.

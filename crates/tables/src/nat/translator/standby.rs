@@ -118,7 +118,7 @@ impl Nat {
     }
 
     /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and its time-out starts
-    /// again. Static forwards stay. Notes no change.
+    /// again. Static forwards stay.
     ///
     /// # Errors
     /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, of this forwarding CPU, or of the host;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The active side: sends changes of all tables to standbys, and all entries at the beginning, after a loss, and from time to time, because
+//! packets that change no state extend time-outs.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use super::link::{Link, LinkError, TIMEOUT};
+use super::tables::{Position, Tables};
+use super::wire::{Message, WireError};
+use crate::error::SwitchError;
+
+/// Maximum number of standbys. Further ones wait.
+pub(super) const PEERS_MAX: usize = 4;
+/// Interval between messages to a standby.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Time of a turn for reading all entries.
+const WALK_TIME: Duration = Duration::from_millis(5);
+/// Octets that wait for a standby while no further entries are read.
+const WALK_QUEUE: usize = 1 << 20;
+/// Messages of a standby in a turn.
+const MESSAGES_A_TURN: usize = 64;
+
+/// A standby.
+#[derive(Debug)]
+pub(super) struct Peer<S> {
+    link: Link<S>,
+    pub(super) name: String,
+    /// The first pass through all entries that is complete for this standby; `None` before its hello.
+    needs: Option<u64>,
+    pub(super) is_complete: bool,
+    /// Sequence of the last message that the standby has applied.
+    pub(super) acknowledged: u64,
+    /// Begin of the time in which it has been too slow for further entries.
+    slow_since: Option<Instant>,
+}
+
+/// Numbers of the active side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SentCounts {
+    /// Entries and ends of entries sent, each once for all standbys.
+    pub(super) changes: u64,
+    /// Changes that full rings lost.
+    pub(super) lost: u64,
+    /// Complete passes through all entries.
+    pub(super) passes: u64,
+}
+
+/// The active side.
+#[derive(Debug)]
+pub(super) struct Active<S> {
+    pub(super) peers: Vec<Peer<S>>,
+    /// Interval between passes through all entries.
+    refresh: Duration,
+    /// Position of the pass through all entries, if there is one.
+    pass: Option<Position>,
+    /// Number of passes begun.
+    begun: u64,
+    ended: Option<Instant>,
+    is_noting: bool,
+    pub(super) counts: SentCounts,
+}
+
+impl<S: Read + Write> Peer<S> {
+    /// Returns the octets that wait to be sent.
+    pub(super) const fn queued(&self) -> usize {
+        self.link.queued()
+    }
+
+    /// Returns the sequence of the last message to the standby.
+    pub(super) const fn last(&self) -> u64 {
+        self.link.last()
+    }
+
+    /// Sends what waits. A standby that is too slow for a long time would keep the others from getting all entries.
+    fn flush(&mut self, now: Instant) -> Result<(), LinkError> {
+        self.link.flush(now)?;
+        if self.queued() <= WALK_QUEUE {
+            self.slow_since = None;
+            return Ok(());
+        }
+        let since = *self.slow_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= TIMEOUT {
+            return Err(LinkError::Slow);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, begun: u64, now: Instant) -> Result<(), LinkError> {
+        for message in self.link.receive(MESSAGES_A_TURN, now)? {
+            match message {
+                Message::Hello => self.needs = Some(begun + 1),
+                Message::Acknowledgement(sequence) if sequence <= self.link.last() => {
+                    self.acknowledged = self.acknowledged.max(sequence);
+                }
+                _ => return Err(WireError::Role.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn changes_in(message: &Message) -> u64 {
+    match message {
+        Message::Connections(changes) => changes.len() as u64,
+        Message::Mappings { changes, .. } => changes.len() as u64,
+        _ => 0,
+    }
+}
+
+impl<S: Read + Write> Active<S> {
+    pub(super) fn new(refresh: Duration) -> Self {
+        Self {
+            peers: Vec::new(),
+            refresh,
+            pass: None,
+            begun: 0,
+            ended: None,
+            is_noting: false,
+            counts: SentCounts::default(),
+        }
+    }
+
+    /// Returns true if a further standby has space.
+    pub(super) const fn has_space(&self) -> bool {
+        self.peers.len() < PEERS_MAX
+    }
+
+    /// Adds the stream of a standby, which does not block.
+    pub(super) fn add(&mut self, stream: S, name: String, now: Instant) {
+        self.peers.push(Peer {
+            link: Link::new(stream, now),
+            name,
+            needs: None,
+            is_complete: false,
+            acknowledged: 0,
+            slow_since: None,
+        });
+    }
+
+    /// Receives from standbys, and sends what has changed.
+    ///
+    /// # Errors
+    /// A thread does not reply: the standbys get all entries once it does.
+    pub(super) fn turn(
+        &mut self,
+        tables: &mut impl Tables,
+        now: Instant,
+    ) -> Result<(), SwitchError> {
+        let begun = self.begun;
+        self.keep(|peer| peer.receive(begun, now));
+        let result = if self.has_standby() {
+            self.send_changes(tables, now)
+                .and_then(|()| self.send_all(tables, now))
+        } else if self.is_noting {
+            self.is_noting = false;
+            self.pass = None;
+            tables.end()
+        } else {
+            Ok(())
+        };
+        if result.is_err() {
+            self.require_all();
+        }
+        self.keep(|peer| {
+            if peer.needs.is_some() && peer.link.quiet_for(now) >= HEARTBEAT {
+                peer.link.put(&Message::Heartbeat, now);
+            }
+            peer.flush(now)
+        });
+        result
+    }
+
+    fn has_standby(&self) -> bool {
+        self.peers.iter().any(|peer| peer.needs.is_some())
+    }
+
+    /// Removes the peers whose streams have ended.
+    fn keep(&mut self, mut step: impl FnMut(&mut Peer<S>) -> Result<(), LinkError>) {
+        self.peers.retain_mut(|peer| match step(peer) {
+            Ok(()) => true,
+            Err(error) if peer.needs.is_some() => {
+                tracing::warn!(
+                    "standby {}: {error} (it gets all entries when it returns)",
+                    peer.name
+                );
+                false
+            }
+            // Whatever connects must not fill the log.
+            Err(error) => {
+                tracing::debug!("replication: peer {}: {error}", peer.name);
+                false
+            }
+        });
+    }
+
+    /// Begins to read all entries again: none of the standbys has them.
+    fn require_all(&mut self) {
+        for peer in &mut self.peers {
+            if peer.needs.is_some() {
+                peer.needs = Some(self.begun + 1);
+                peer.is_complete = false;
+            }
+        }
+    }
+
+    fn put(&mut self, messages: &[Message], now: Instant) {
+        for message in messages {
+            self.counts.changes += changes_in(message);
+            let standbys = self.peers.iter_mut().filter(|peer| peer.needs.is_some());
+            for peer in standbys {
+                peer.link.put(message, now);
+            }
+        }
+    }
+
+    fn send_changes(&mut self, tables: &mut impl Tables, now: Instant) -> Result<(), SwitchError> {
+        let is_first = !std::mem::replace(&mut self.is_noting, true);
+        let mut messages = Vec::new();
+        let result = tables.changes(&mut messages);
+        self.put(&messages, now);
+        let lost = result?;
+        if lost > 0 && !is_first {
+            self.counts.lost += lost;
+            tracing::warn!(
+                "{lost} changes of connections were lost, because they came too fast: standbys get all entries again"
+            );
+        }
+        if lost > 0 {
+            self.require_all();
+        }
+        Ok(())
+    }
+
+    /// Reads further entries of a pass, if one is due and the standbys can follow.
+    fn send_all(&mut self, tables: &mut impl Tables, now: Instant) -> Result<(), SwitchError> {
+        let is_needed = |peer: &Peer<S>| peer.needs.is_some_and(|needs| needs > self.begun);
+        let is_required = self.peers.iter().any(is_needed);
+        let is_due = self
+            .ended
+            .is_none_or(|ended| now.saturating_duration_since(ended) >= self.refresh);
+        if self.pass.is_none() && (is_required || is_due) {
+            self.begun += 1;
+            self.pass = Some(Position::default());
+        }
+        let started = Instant::now();
+        while let Some(at) = self.pass {
+            if self.peers.iter().any(|peer| peer.queued() > WALK_QUEUE) {
+                break;
+            }
+            let mut messages = Vec::new();
+            let next = tables.page(at, &mut messages)?;
+            self.put(&messages, now);
+            self.pass = next;
+            if self.pass.is_none() {
+                self.complete(now);
+            }
+            if started.elapsed() >= WALK_TIME {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a pass.
+    fn complete(&mut self, now: Instant) {
+        self.ended = Some(now);
+        self.counts.passes += 1;
+        for peer in &mut self.peers {
+            let is_served = peer.needs.is_some_and(|needs| needs <= self.begun);
+            if is_served && !peer.is_complete {
+                peer.is_complete = true;
+                peer.link.put(&Message::Complete, now);
+                tracing::info!("standby {} has all connections", peer.name);
+            }
+        }
+    }
+}

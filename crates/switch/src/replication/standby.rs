@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The standby side: applies the changes of the active switch.
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use super::link::{Link, LinkError};
+use super::tables::Tables;
+use super::wire::{Message, WireError};
+use crate::error::SwitchError;
+use crate::forward::ApplyCounts;
+
+/// Messages in a turn.
+const MESSAGES_A_TURN: usize = 32;
+
+/// Reason for ending the stream.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StandbyError {
+    /// The stream has ended.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The changes cannot be applied.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+}
+
+/// A stream from the active switch.
+#[derive(Debug)]
+pub(super) struct Standby<S> {
+    link: Link<S>,
+    /// The active switch has answered.
+    pub(super) is_greeted: bool,
+    /// All entries have arrived.
+    pub(super) is_complete: bool,
+}
+
+impl<S: Read + Write> Standby<S> {
+    pub(super) fn new(stream: S, now: Instant) -> Self {
+        Self {
+            link: Link::new(stream, now),
+            is_greeted: false,
+            is_complete: false,
+        }
+    }
+
+    /// Applies what has arrived, and acknowledges it. Adds to `counts`.
+    ///
+    /// # Errors
+    /// [`StandbyError`]: the stream has ended. A new one begins with all entries.
+    pub(super) fn turn(
+        &mut self,
+        tables: &mut impl Tables,
+        counts: &mut ApplyCounts,
+        now: Instant,
+    ) -> Result<(), StandbyError> {
+        let messages = self.link.receive(MESSAGES_A_TURN, now)?;
+        let has_messages = !messages.is_empty();
+        for message in messages {
+            match message {
+                Message::Hello => self.is_greeted = true,
+                Message::Heartbeat => {}
+                Message::Complete => self.is_complete = true,
+                Message::Connections(_) | Message::Mappings { .. } => {
+                    counts.add(&tables.apply(message)?);
+                }
+                Message::Acknowledgement(_) => {
+                    return Err(LinkError::from(WireError::Role).into());
+                }
+            }
+        }
+        if has_messages {
+            let last = self.link.received().saturating_sub(1);
+            self.link.put(&Message::Acknowledgement(last), now);
+        }
+        Ok(self.link.flush(now)?)
+    }
+}

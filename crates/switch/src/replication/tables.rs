@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What replication reads and changes: the tables of all forwarding threads.
+
+use super::wire::Message;
+use crate::error::SwitchError;
+use crate::forward::ApplyCounts;
+
+/// Position in all tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// Number of the table.
+    pub(crate) table: usize,
+    /// Position in the table.
+    pub(crate) from: u32,
+}
+
+/// The tables of connections and mappings.
+pub(crate) trait Tables {
+    /// Appends messages with changes since the last call. Returns the number of changes that were lost: if there are some, the standby
+    /// requires all entries. The first call begins to note changes.
+    ///
+    /// # Errors
+    /// A thread does not reply.
+    fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError>;
+
+    /// Appends messages with entries from a position on. Returns the position to continue from; `None` at the end.
+    ///
+    /// # Errors
+    /// A thread does not reply.
+    fn page(
+        &mut self,
+        from: Position,
+        messages: &mut Vec<Message>,
+    ) -> Result<Option<Position>, SwitchError>;
+
+    /// Notes no further changes.
+    ///
+    /// # Errors
+    /// A thread does not reply.
+    fn end(&mut self) -> Result<(), SwitchError>;
+
+    /// Applies the changes of a message.
+    ///
+    /// # Errors
+    /// A thread does not reply.
+    fn apply(&mut self, message: Message) -> Result<ApplyCounts, SwitchError>;
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Both sides with tables that are sets of numbers: whatever is lost on the way, the standby has what the active switch has.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use proptest::prelude::*;
+use quietwire_base::Deadline;
+use quietwire_tables::connections::{ConnectionChange, SavedConnection};
+
+use super::link::tests::pair;
+use super::wire::tests::saved_connection;
+use super::*;
+
+/// Changes that the ring of a table holds, and entries of a page.
+const RING: usize = 6;
+const PAGE: usize = 3;
+
+/// Connections by one of their ports.
+#[derive(Debug, Default)]
+struct Model {
+    present: BTreeSet<u16>,
+    ring: VecDeque<ConnectionChange>,
+    is_on: bool,
+    lost: u64,
+    /// Connections whose end the standby cannot know.
+    stale: BTreeSet<u16>,
+    /// The forwarding thread does not reply.
+    is_late: bool,
+}
+
+fn port_of(saved: &SavedConnection) -> u16 {
+    let ([one, other], _) = saved.endpoints().unwrap();
+    if one.port == 53 { other.port } else { one.port }
+}
+
+fn late() -> SwitchError {
+    wrong("the thread does not reply".to_owned())
+}
+
+impl Model {
+    fn note(&mut self, change: ConnectionChange) {
+        if let ConnectionChange::Ended(saved) = &change
+            && (!self.is_on || self.ring.len() == RING)
+        {
+            self.stale.insert(port_of(saved));
+        }
+        if !self.is_on {
+            return;
+        }
+        if self.ring.len() == RING {
+            self.lost += 1;
+        } else {
+            self.ring.push_back(change);
+        }
+    }
+
+    fn add(&mut self, port: u16) {
+        self.present.insert(port);
+        self.stale.remove(&port);
+        self.note(ConnectionChange::Present(saved_connection(port)));
+    }
+
+    fn remove(&mut self, port: u16) {
+        if self.present.remove(&port) {
+            self.note(ConnectionChange::Ended(saved_connection(port)));
+        }
+    }
+}
+
+impl Tables for Model {
+    fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError> {
+        if self.is_late {
+            return Err(late());
+        }
+        if !std::mem::replace(&mut self.is_on, true) {
+            self.lost = 1;
+        }
+        let list: Vec<ConnectionChange> = self.ring.drain(..).collect();
+        if !list.is_empty() {
+            messages.push(Message::Connections(list));
+        }
+        Ok(std::mem::take(&mut self.lost))
+    }
+
+    fn page(
+        &mut self,
+        from: Position,
+        messages: &mut Vec<Message>,
+    ) -> Result<Option<Position>, SwitchError> {
+        if self.is_late {
+            return Err(late());
+        }
+        let start = u16::try_from(from.from).unwrap();
+        let mut rest = self.present.range(start..);
+        let list = rest.by_ref().take(PAGE).map(|port| saved_connection(*port));
+        let list: Vec<ConnectionChange> = list.map(ConnectionChange::Present).collect();
+        if !list.is_empty() {
+            messages.push(Message::Connections(list));
+        }
+        let next = rest.next().map(|port| u32::from(*port));
+        Ok(next.map(|next| Position {
+            table: 0,
+            from: next,
+        }))
+    }
+
+    fn end(&mut self) -> Result<(), SwitchError> {
+        self.is_on = false;
+        for change in self.ring.drain(..) {
+            if let ConnectionChange::Ended(saved) = change {
+                self.stale.insert(port_of(&saved));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, message: Message) -> Result<ApplyCounts, SwitchError> {
+        let mut counts = ApplyCounts::default();
+        let Message::Connections(changes) = message else {
+            panic!("a message of another kind");
+        };
+        for change in &changes {
+            match change {
+                ConnectionChange::Present(saved) => {
+                    if self.present.insert(port_of(saved)) {
+                        counts.added += 1;
+                    } else {
+                        counts.updated += 1;
+                    }
+                }
+                ConnectionChange::Ended(saved) => {
+                    counts.removed += u64::from(self.present.remove(&port_of(saved)));
+                }
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// An active switch and a standby.
+struct Both {
+    active: Active<UnixStream>,
+    standby: Option<Standby<UnixStream>>,
+    first: Model,
+    second: Model,
+    counts: ApplyCounts,
+    now: Instant,
+}
+
+impl Both {
+    fn new() -> Self {
+        Self {
+            active: Active::new(Duration::from_secs(30)),
+            standby: None,
+            first: Model::default(),
+            second: Model::default(),
+            counts: ApplyCounts::default(),
+            now: Instant::now(),
+        }
+    }
+
+    fn turn(&mut self) {
+        self.now += Duration::from_millis(20);
+        let result = self.active.turn(&mut self.first, self.now);
+        assert!(result.is_ok() || self.first.is_late);
+        match &mut self.standby {
+            None => {
+                let (one, other) = pair();
+                if self.active.has_space() {
+                    // Ends that were sent and have not arrived are lost.
+                    let gone = self.second.present.difference(&self.first.present);
+                    self.first.stale.extend(gone);
+                    self.active.add(one, "peer".to_owned(), self.now);
+                    self.standby = Some(Standby::new(other, self.now));
+                }
+            }
+            Some(standby) => {
+                let turned = standby.turn(&mut self.second, &mut self.counts, self.now);
+                if turned.is_err() {
+                    self.standby = None;
+                }
+            }
+        }
+    }
+
+    /// Returns true once the standby has everything.
+    fn settle(&mut self) -> bool {
+        self.first.is_late = false;
+        for _ in 0..600 {
+            self.turn();
+            let is_complete = self.standby.as_ref().is_some_and(|one| one.is_complete);
+            let mut peers = self.active.peers.iter();
+            if is_complete && peers.all(|peer| peer.is_complete) && self.first.ring.is_empty() {
+                // What is on its way arrives.
+                self.turn();
+                self.turn();
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Add(u16),
+    Remove(u16),
+    /// More changes than the ring holds.
+    Many(u16),
+    Turns(u8),
+    /// Nothing happens for some seconds.
+    Wait(u8),
+    Disconnect,
+    Late(bool),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        6 => (100..130u16).prop_map(Operation::Add),
+        4 => (100..130u16).prop_map(Operation::Remove),
+        1 => (100..130u16).prop_map(Operation::Many),
+        6 => (1..4u8).prop_map(Operation::Turns),
+        1 => (1..8u8).prop_map(Operation::Wait),
+        1 => Just(Operation::Disconnect),
+        1 => any::<bool>().prop_map(Operation::Late),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_standby_has_what_the_active_switch_has_whatever_was_lost(
+        operations in prop::collection::vec(operation(), 1..60),
+    ) {
+        let mut both = Both::new();
+        for operation in operations {
+            match operation {
+                Operation::Add(port) => both.first.add(port),
+                Operation::Remove(port) => both.first.remove(port),
+                Operation::Many(port) => {
+                    for port in port..port + 2 * RING as u16 {
+                        both.first.add(port);
+                    }
+                }
+                Operation::Turns(count) => (0..count).for_each(|_| both.turn()),
+                Operation::Wait(seconds) => both.now += Duration::from_secs(seconds.into()),
+                Operation::Disconnect => both.standby = None,
+                Operation::Late(is_late) => both.first.is_late = is_late,
+            }
+        }
+        prop_assert!(both.settle());
+        let (first, second) = (&both.first, &both.second);
+        prop_assert!(first.present.is_subset(&second.present));
+        let others: BTreeSet<u16> = second.present.difference(&first.present).copied().collect();
+        prop_assert!(others.is_subset(&first.stale), "{:?} of {:?}", others, first.stale);
+    }
+}
+
+#[test]
+fn changes_are_sent_once_and_a_full_ring_leads_to_a_further_pass() {
+    let mut both = Both::new();
+    both.first.add(200);
+    assert!(both.settle());
+    assert_eq!((both.counts.added, both.active.counts.passes), (1, 1));
+    both.first.add(201);
+    both.first.remove(200);
+    both.turn();
+    assert_eq!(both.second.present, [201].into());
+    assert_eq!((both.counts.removed, both.active.counts.lost), (1, 0));
+    for port in 300..300 + RING as u16 + 4 {
+        both.first.add(port);
+    }
+    both.turn();
+    assert_eq!(both.active.counts.lost, 4);
+    assert!(both.settle());
+    assert_eq!(both.second.present, both.first.present);
+    assert_eq!(both.active.counts.passes, 2);
+    // All entries are sent again after a while, because packets extend their time-outs.
+    let updated = both.counts.updated;
+    for _ in 0..31 * 50 {
+        both.turn();
+    }
+    assert_eq!(both.active.counts.passes, 3);
+    assert!(both.counts.updated >= updated + both.first.present.len() as u64);
+    // Without a standby, no changes are noted.
+    both.standby = None;
+    both.active.turn(&mut both.first, both.now).unwrap();
+    both.active.turn(&mut both.first, both.now).unwrap();
+    assert!(both.active.peers.is_empty() && !both.first.is_on);
+}
+
+#[test]
+fn a_peer_of_the_wrong_role_is_disconnected() {
+    let now = Instant::now();
+    let mut model = Model::default();
+    let mut counts = ApplyCounts::default();
+    let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+    let (one, mut other) = pair();
+    active.add(one, "peer".to_owned(), now);
+    let changes = vec![ConnectionChange::Present(saved_connection(7))];
+    let foreign = wire_tests::written(&[Message::Hello, Message::Connections(changes)]);
+    other.write_all(&foreign).unwrap();
+    active.turn(&mut model, now).unwrap();
+    assert!(active.peers.is_empty() && model.present.is_empty());
+    let (one, mut other) = pair();
+    active.add(one, "peer".to_owned(), now);
+    let unsent = wire_tests::written(&[Message::Hello, Message::Acknowledgement(99)]);
+    other.write_all(&unsent).unwrap();
+    active.turn(&mut model, now).unwrap();
+    assert!(active.peers.is_empty());
+    let (one, mut other) = pair();
+    let mut standby = Standby::new(one, now);
+    let foreign = wire_tests::written(&[Message::Hello, Message::Acknowledgement(0)]);
+    other.write_all(&foreign).unwrap();
+    let error = standby.turn(&mut model, &mut counts, now).unwrap_err();
+    assert!(error.to_string().contains("role"), "{error}");
+}
+
+fn setting(role: ReplicationRole, peer: Option<SocketAddr>) -> ReplicationSetting {
+    ReplicationSetting {
+        role,
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        peer,
+        allow_remote: false,
+        refresh: None,
+    }
+}
+
+#[test]
+fn a_standby_follows_over_tcp_beside_hostile_peers_and_takes_over() {
+    let (mut first, mut second) = (Model::default(), Model::default());
+    first.add(200);
+    let mut active = Replication::open(&setting(ReplicationRole::Active, None)).unwrap();
+    let address = active.listener.as_ref().unwrap().local_addr().unwrap();
+    let mut hostile: Vec<TcpStream> = (0..2)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    hostile[0].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let setting = setting(ReplicationRole::Standby, Some(address));
+    let mut standby = Replication::open(&setting).unwrap();
+    assert_eq!(standby.wait_ms(), Some(TURN_MS));
+    let mut follow = |first: &mut Model, standby: &mut Replication, wanted: u16| {
+        let found = Deadline::after(Duration::from_secs(20)).poll(Duration::from_millis(1), || {
+            active.turn(first, Instant::now());
+            standby.turn(&mut second, Instant::now());
+            second.present.contains(&wanted).then_some(())
+        });
+        assert!(found.is_some(), "{wanted} does not arrive");
+        active.report()
+    };
+    follow(&mut first, &mut standby, 200);
+    first.add(201);
+    let report = follow(&mut first, &mut standby, 201);
+    assert_eq!((report.role.as_str(), report.lost), ("active", 0));
+    assert!(report.peers.iter().any(|peer| peer.is_complete));
+    let report = standby.report();
+    assert_eq!((report.role.as_str(), report.peers.len()), ("standby", 1));
+    assert!(report.added >= 2 && report.peers[0].address == address.to_string());
+    standby.take_over().unwrap();
+    let error = standby.take_over().unwrap_err().to_string();
+    assert!(error.contains("active already"), "{error}");
+    assert_eq!(standby.report().role, "active");
+    drop(hostile);
+    let taken = ReplicationSetting {
+        listen: Some(address),
+        ..setting
+    };
+    let error = Replication::open(&taken).unwrap_err().to_string();
+    assert!(error.contains("cannot listen on"), "{error}");
+}

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages between an active switch and its standby, over a stream. All numbers are in network order:
+//!
+//! | octets | contents |
+//! |---|---|
+//! | 0 to 3 | octets of the contents, at most [`CONTENTS_MAX`] |
+//! | 4 to 7 | kind |
+//! | 8 to 15 | sequence: 0 for the first message of a side, then one more for each |
+//! | then | contents |
+//! | then | CRC-32C of all octets before (32 bits) |
+//!
+//! | kind | contents | from |
+//! |---|---|---|
+//! | 1 hello | eight octets `QWSTANDB`, versions of these messages, of records of connections and of records of mappings (16 bits each) | both, first |
+//! | 2 connections | up to [`CHANGES_MAX`] changes: 1 (present) or 2 (ended), the record | active |
+//! | 3 mappings | octets of the name of the NAT (8 bits), the name, changes as above | active |
+//! | 4 heartbeat | none | active |
+//! | 5 complete | none: all entries have been sent since the hello or a loss | active |
+//! | 6 acknowledgement | sequence of the last message applied (64 bits) | standby |
+//!
+//! A message that is damaged, missing, repeated or out of order ends the stream.
+
+// Octets from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing
+    )
+)]
+
+use quietwire_base::crc32c;
+use quietwire_tables::connections::{
+    ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection,
+};
+use quietwire_tables::nat::{
+    MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
+};
+
+/// Maximum number of changes of a message.
+pub(crate) const CHANGES_MAX: usize = 256;
+/// Maximum octets of the contents.
+pub(crate) const CONTENTS_MAX: usize = 32 * 1024;
+/// Version of the messages.
+const VERSION: u16 = 1;
+const MAGIC: [u8; 8] = *b"QWSTANDB";
+const HEADER: usize = 16;
+const CRC: usize = 4;
+/// Longest name of a NAT.
+const NAME_MAX: usize = 255;
+
+const HELLO: u32 = 1;
+const CONNECTIONS: u32 = 2;
+const MAPPINGS: u32 = 3;
+const HEARTBEAT: u32 = 4;
+const COMPLETE: u32 = 5;
+const ACKNOWLEDGEMENT: u32 = 6;
+
+const PRESENT: u8 = 1;
+const ENDED: u8 = 2;
+
+// A message of the maximum number of changes fits.
+const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The sender has these versions.
+    Hello,
+    /// Changes of connections.
+    Connections(Vec<ConnectionChange>),
+    /// Changes of mappings of a NAT.
+    Mappings {
+        /// Its name.
+        nat: String,
+        /// The changes.
+        changes: Vec<MappingChange>,
+    },
+    /// The active switch is there.
+    Heartbeat,
+    /// The standby has all entries.
+    Complete,
+    /// The standby has applied the messages up to this one.
+    Acknowledgement(u64),
+}
+
+/// Reason for ending a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    /// A message is too long.
+    #[error("a message is longer than {CONTENTS_MAX} octets")]
+    Length,
+    /// The contents are damaged.
+    #[error("the checksum of a message is wrong")]
+    Checksum,
+    /// The sequence is another one than the next.
+    #[error("message {received} arrived instead of message {expected}")]
+    Sequence {
+        /// Next sequence.
+        expected: u64,
+        /// Sequence of the message.
+        received: u64,
+    },
+    /// The peer is another program, or has other versions.
+    #[error("the peer is no quietwire switch of this version (use the same version on both)")]
+    Version,
+    /// The message has impossible contents.
+    #[error("a message has impossible contents")]
+    Contents,
+    /// The message is one of the other side.
+    #[error("a message is not one of the peer's role")]
+    Role,
+}
+
+/// Splits a field from the front.
+fn take<const N: usize>(octets: &mut &[u8]) -> Option<[u8; N]> {
+    let (field, rest) = octets.split_first_chunk()?;
+    *octets = rest;
+    Some(*field)
+}
+
+/// Returns the versions that a hello has.
+fn versions() -> [u16; 3] {
+    [VERSION, SAVED_VERSION, SAVED_MAPPING_VERSION]
+}
+
+/// Reads changes, each a kind and a record.
+fn changes_of<T, const N: usize>(
+    mut octets: &[u8],
+    read: impl Fn(u8, [u8; N]) -> Option<T>,
+) -> Option<Vec<T>> {
+    let mut changes = Vec::new();
+    while !octets.is_empty() {
+        let [kind] = take(&mut octets)?;
+        let record = take(&mut octets)?;
+        if changes.len() == CHANGES_MAX {
+            return None;
+        }
+        changes.push(read(kind, record)?);
+    }
+    Some(changes)
+}
+
+fn connection(kind: u8, record: [u8; SAVED_OCTETS]) -> Option<ConnectionChange> {
+    let saved = SavedConnection::from_octets(record);
+    if !saved.is_valid() {
+        return None;
+    }
+    match kind {
+        PRESENT => Some(ConnectionChange::Present(saved)),
+        ENDED => Some(ConnectionChange::Ended(saved)),
+        _ => None,
+    }
+}
+
+fn mapping(kind: u8, record: [u8; SAVED_MAPPING_OCTETS]) -> Option<MappingChange> {
+    let saved = SavedMapping::from_octets(&record)?;
+    match kind {
+        PRESENT => Some(MappingChange::Present(saved)),
+        ENDED => Some(MappingChange::Ended(saved)),
+        _ => None,
+    }
+}
+
+/// Appends a message of a kind.
+fn put_frame(kind: u32, sequence: u64, contents: &[u8], octets: &mut Vec<u8>) {
+    let length = u32::try_from(contents.len()).unwrap_or(u32::MAX);
+    let start = octets.len();
+    octets.extend(length.to_be_bytes());
+    octets.extend(kind.to_be_bytes());
+    octets.extend(sequence.to_be_bytes());
+    octets.extend_from_slice(contents);
+    let crc = crc32c(octets.get(start..).unwrap_or_default());
+    octets.extend(crc.to_be_bytes());
+}
+
+impl Message {
+    const fn kind(&self) -> u32 {
+        match self {
+            Self::Hello => HELLO,
+            Self::Connections(_) => CONNECTIONS,
+            Self::Mappings { .. } => MAPPINGS,
+            Self::Heartbeat => HEARTBEAT,
+            Self::Complete => COMPLETE,
+            Self::Acknowledgement(_) => ACKNOWLEDGEMENT,
+        }
+    }
+
+    fn put_contents(&self, octets: &mut Vec<u8>) {
+        match self {
+            Self::Hello => {
+                octets.extend(MAGIC);
+                octets.extend(versions().iter().flat_map(|one| one.to_be_bytes()));
+            }
+            Self::Connections(changes) => {
+                for change in changes.iter().take(CHANGES_MAX) {
+                    let (kind, saved) = match change {
+                        ConnectionChange::Present(saved) => (PRESENT, saved),
+                        ConnectionChange::Ended(saved) => (ENDED, saved),
+                    };
+                    octets.push(kind);
+                    octets.extend_from_slice(saved.octets());
+                }
+            }
+            Self::Mappings { nat, changes } => {
+                // Names of configurations are shorter.
+                let name = nat.as_bytes();
+                let name = name.get(..name.len().min(NAME_MAX)).unwrap_or_default();
+                octets.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+                octets.extend_from_slice(name);
+                for change in changes.iter().take(CHANGES_MAX) {
+                    let (kind, saved) = match change {
+                        MappingChange::Present(saved) => (PRESENT, saved),
+                        MappingChange::Ended(saved) => (ENDED, saved),
+                    };
+                    octets.push(kind);
+                    octets.extend(saved.to_octets());
+                }
+            }
+            Self::Heartbeat | Self::Complete => {}
+            Self::Acknowledgement(sequence) => octets.extend(sequence.to_be_bytes()),
+        }
+    }
+
+    /// Appends the message with a sequence. It has at most [`CHANGES_MAX`] changes.
+    pub(crate) fn put(&self, sequence: u64, octets: &mut Vec<u8>) {
+        let mut contents = Vec::new();
+        self.put_contents(&mut contents);
+        put_frame(self.kind(), sequence, &contents, octets);
+    }
+
+    fn read(kind: u32, mut contents: &[u8]) -> Result<Self, WireError> {
+        let message = match kind {
+            HELLO => {
+                let is_known = take(&mut contents) == Some(MAGIC);
+                let same = |version: u16| version.to_be_bytes();
+                let expected = versions().map(same).concat();
+                if !is_known || *contents != *expected {
+                    return Err(WireError::Version);
+                }
+                return Ok(Self::Hello);
+            }
+            CONNECTIONS => changes_of(contents, connection).map(Self::Connections),
+            MAPPINGS => Self::read_mappings(contents),
+            HEARTBEAT if contents.is_empty() => Some(Self::Heartbeat),
+            COMPLETE if contents.is_empty() => Some(Self::Complete),
+            ACKNOWLEDGEMENT => {
+                let sequence = take(&mut contents).map(u64::from_be_bytes);
+                let sequence = sequence.filter(|_| contents.is_empty());
+                sequence.map(Self::Acknowledgement)
+            }
+            _ => None,
+        };
+        message.ok_or(WireError::Contents)
+    }
+
+    fn read_mappings(mut contents: &[u8]) -> Option<Self> {
+        let [length] = take(&mut contents)?;
+        let (name, rest) = contents.split_at_checked(usize::from(length))?;
+        Some(Self::Mappings {
+            nat: std::str::from_utf8(name).ok()?.to_owned(),
+            changes: changes_of(rest, mapping)?,
+        })
+    }
+}
+
+/// Messages of one direction of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    octets: Vec<u8>,
+    /// Sequence of the next message.
+    next: u64,
+}
+
+impl Reader {
+    /// Adds octets of the stream.
+    pub(crate) fn push(&mut self, octets: &[u8]) {
+        self.octets.extend_from_slice(octets);
+    }
+
+    /// Returns the number of messages read.
+    pub(crate) const fn count(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns the next message; `None` if it is not complete.
+    ///
+    /// # Errors
+    /// [`WireError`]: nothing can be read any more.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, WireError> {
+        let Some(header) = self.octets.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let [a, b, c, d, e, f, g, h, sequence @ ..] = *header;
+        let length = u32::from_be_bytes([a, b, c, d]);
+        let (kind, sequence) = (
+            u32::from_be_bytes([e, f, g, h]),
+            u64::from_be_bytes(sequence),
+        );
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > CONTENTS_MAX {
+            return Err(WireError::Length);
+        }
+        let end = HEADER + length;
+        let Some((message, rest)) = self.octets.split_at_checked(end) else {
+            return Ok(None);
+        };
+        let Some(crc) = rest.first_chunk::<CRC>() else {
+            return Ok(None);
+        };
+        if crc32c(message).to_be_bytes() != *crc {
+            return Err(WireError::Checksum);
+        }
+        if sequence != self.next {
+            return Err(WireError::Sequence {
+                expected: self.next,
+                received: sequence,
+            });
+        }
+        let contents = message.get(HEADER..).unwrap_or_default();
+        let read = Message::read(kind, contents)?;
+        // The first message of a side, and only that, is a hello.
+        if (read == Message::Hello) != (sequence == 0) {
+            return Err(WireError::Version);
+        }
+        self.next += 1;
+        self.octets.drain(..end + CRC);
+        Ok(Some(read))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads messages from octets, up to the first error.
+    pub(crate) fn read_all(octets: &[u8]) -> (Vec<Message>, Option<WireError>) {
+        let (mut reader, mut messages) = (Reader::default(), Vec::new());
+        reader.push(octets);
+        loop {
+            match reader.next() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => return (messages, None),
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+    }
+
+    /// Writes messages, with sequences from 0 on.
+    pub(crate) fn written(messages: &[Message]) -> Vec<u8> {
+        let mut octets = Vec::new();
+        for (sequence, message) in (0..).zip(messages) {
+            message.put(sequence, &mut octets);
+        }
+        octets
+    }
+
+    /// Makes a stream of a hello and parts: kind (8 bits), length (16 bits), contents.
+    pub(crate) fn framed(mut parts: &[u8]) -> Vec<u8> {
+        let mut octets = written(&[Message::Hello]);
+        for sequence in 1.. {
+            let Some([kind, high, low]) = take(&mut parts) else {
+                break;
+            };
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let (contents, rest) = parts.split_at(length.min(parts.len()));
+            put_frame(u32::from(kind), sequence, contents, &mut octets);
+            parts = rest;
+        }
+        octets
+    }
+
+    /// A connection of UDP between 10.0.0.1, port N, and 10.0.0.2, port 53, in both directions.
+    pub(crate) fn saved_connection(port: u16) -> SavedConnection {
+        let mut octets = [0; SAVED_OCTETS];
+        octets[12..16].copy_from_slice(&[10, 0, 0, 1]);
+        octets[28..32].copy_from_slice(&[10, 0, 0, 2]);
+        octets[32..34].copy_from_slice(&port.to_be_bytes());
+        octets[35] = 53;
+        octets[38..41].copy_from_slice(&[17, 10, 2]);
+        octets[51] = 30;
+        SavedConnection::from_octets(octets)
+    }
+
+    pub(crate) fn saved_mapping(port: u16) -> SavedMapping {
+        let mut octets = [0; SAVED_MAPPING_OCTETS];
+        octets[0] = 1;
+        octets[2..4].copy_from_slice(&port.to_be_bytes());
+        octets[4..8].copy_from_slice(&[10, 0, 0, 1]);
+        octets[8..14].copy_from_slice(&[198, 51, 100, 1, 4, 0]);
+        SavedMapping::from_octets(&octets).unwrap()
+    }
+
+    fn connections() -> impl Strategy<Value = Vec<ConnectionChange>> {
+        let one = (any::<bool>(), 1..u16::MAX).prop_map(|(is_ended, port)| {
+            let saved = saved_connection(port);
+            match is_ended {
+                true => ConnectionChange::Ended(saved),
+                false => ConnectionChange::Present(saved),
+            }
+        });
+        prop::collection::vec(one, 0..20)
+    }
+
+    fn mappings() -> impl Strategy<Value = Vec<MappingChange>> {
+        let one = (any::<bool>(), any::<u16>()).prop_map(|(is_ended, port)| {
+            let saved = saved_mapping(port);
+            match is_ended {
+                true => MappingChange::Ended(saved),
+                false => MappingChange::Present(saved),
+            }
+        });
+        prop::collection::vec(one, 0..20)
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            connections().prop_map(Message::Connections),
+            ("[a-z]{0,40}", mappings())
+                .prop_map(|(nat, changes)| Message::Mappings { nat, changes }),
+            Just(Message::Heartbeat),
+            Just(Message::Complete),
+            any::<u64>().prop_map(Message::Acknowledgement),
+        ]
+    }
+
+    fn messages() -> impl Strategy<Value = Vec<Message>> {
+        prop::collection::vec(message(), 1..8).prop_map(|mut messages| {
+            messages.insert(0, Message::Hello);
+            messages
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_read_as_they_are_written_in_any_pieces(
+            messages in messages(),
+            sizes in prop::collection::vec(1..200usize, 1..20),
+        ) {
+            let octets = written(&messages);
+            let (mut reader, mut read) = (Reader::default(), Vec::new());
+            let (mut rest, mut sizes) = (&octets[..], sizes.into_iter().cycle());
+            while !rest.is_empty() {
+                let (piece, others) = rest.split_at(sizes.next().unwrap().min(rest.len()));
+                reader.push(piece);
+                rest = others;
+                while let Some(message) = reader.next().unwrap() {
+                    read.push(message);
+                }
+            }
+            prop_assert_eq!(&read, &messages);
+            prop_assert!(reader.octets.is_empty());
+            prop_assert_eq!(reader.count(), messages.len() as u64);
+        }
+
+        #[test]
+        fn a_changed_octet_is_found(messages in messages(), at: prop::sample::Index, bit in 0..8u8) {
+            let mut octets = written(&messages);
+            let at = at.index(octets.len());
+            octets[at] ^= 1 << bit;
+            let (read, _) = read_all(&octets);
+            // A length that has become greater only waits for more octets.
+            prop_assert!(read.len() < messages.len());
+            prop_assert_eq!(&read[..], &messages[..read.len()]);
+        }
+
+        #[test]
+        fn a_lost_repeated_or_reordered_message_ends_the_stream(
+            messages in messages(),
+            at: prop::sample::Index,
+            change in 0..3u8,
+        ) {
+            let each: Vec<Vec<u8>> = (0..)
+                .zip(&messages)
+                .map(|(sequence, message)| {
+                    let mut octets = Vec::new();
+                    message.put(sequence, &mut octets);
+                    octets
+                })
+                .collect();
+            // Without the last message, nothing is missing yet.
+            let at = at.index(each.len() - 1);
+            let mut changed = each;
+            match change {
+                0 => drop(changed.remove(at)),
+                1 => changed.insert(at, changed[at].clone()),
+                _ => changed.swap(at, at + 1),
+            }
+            let (read, error) = read_all(&changed.concat());
+            let is_sequence = matches!(error, Some(WireError::Sequence { .. }));
+            prop_assert!(is_sequence, "{:?}", error);
+            prop_assert_eq!(&read[..], &messages[..read.len()]);
+        }
+    }
+
+    #[test]
+    fn other_peers_and_impossible_messages_are_refused() {
+        let error = |octets: &[u8]| read_all(octets).1;
+        assert_eq!(error(b"GET / HTTP/1.1\r\n\r\n"), Some(WireError::Length));
+        // Another version, another first message, a second hello.
+        let mut other = written(&[Message::Hello]);
+        other[HEADER + 9] = 7;
+        let crc = crc32c(&other[..HEADER + 14]).to_be_bytes();
+        other[HEADER + 14..].copy_from_slice(&crc);
+        assert_eq!(error(&other), Some(WireError::Version));
+        let beginning = written(&[Message::Heartbeat]);
+        assert_eq!(error(&beginning), Some(WireError::Version));
+        let twice = written(&[Message::Hello, Message::Hello]);
+        assert_eq!(error(&twice), Some(WireError::Version));
+        let impossible = SavedConnection::from_octets([0xff; SAVED_OCTETS]);
+        let changes = vec![ConnectionChange::Present(impossible)];
+        let messages = [Message::Hello, Message::Connections(changes)];
+        assert_eq!(error(&written(&messages)), Some(WireError::Contents));
+        assert_eq!(Message::read(9, &[]), Err(WireError::Contents));
+        assert_eq!(Message::read(HEARTBEAT, &[0]), Err(WireError::Contents));
+        assert_eq!(Message::read(MAPPINGS, &[3, 1]), Err(WireError::Contents));
+        assert_eq!(
+            Message::read(ACKNOWLEDGEMENT, &[0; 9]),
+            Err(WireError::Contents)
+        );
+        let one = [&[PRESENT][..], &[0; SAVED_MAPPING_OCTETS]].concat();
+        let too_many = [vec![0], one.repeat(CHANGES_MAX + 1)].concat();
+        assert_eq!(Message::read(MAPPINGS, &too_many), Err(WireError::Contents));
+    }
+
+    #[test]
+    fn full_messages_fit() {
+        let changes = vec![ConnectionChange::Present(saved_connection(7)); CHANGES_MAX];
+        let name = "n".repeat(NAME_MAX);
+        let of_nat = vec![MappingChange::Ended(saved_mapping(7)); CHANGES_MAX];
+        let messages = [
+            Message::Hello,
+            Message::Connections(changes),
+            Message::Mappings {
+                nat: name,
+                changes: of_nat,
+            },
+        ];
+        let (read, error) = read_all(&written(&messages));
+        assert_eq!((&read[..], error), (&messages[..], None));
+    }
+}
