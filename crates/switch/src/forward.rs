@@ -61,9 +61,9 @@ pub(crate) use nat::{
 };
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};
+pub(crate) use replicated::{ApplyCounts, Outgoing, Replicated, Take};
 use route::RouteContext;
 pub(crate) use route::{BridgeContext, Domain, RouteStage, Routing};
-pub(crate) use replicated::{ApplyCounts, Outgoing, Replicated, Take};
 pub(crate) use saved::{RestoreCounts, Transfer};
 pub(crate) use segment::{Segmenter, SegmentingQueue};
 pub(crate) use share::ShareStage;
