@@ -45,7 +45,7 @@ use crate::config::Idle;
 use crate::counters::Step;
 use crate::filter_log::FilterLog;
 
-pub(crate) use balance::{BalanceQuery, BalanceStage, BalancerTotals};
+pub(crate) use balance::{BalanceQuery, BalanceStage, BalancerTotals, ReplicatedBalancer};
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
 pub(crate) use command::{CommandReceiver, CommandSender, Reply, Unanswered, WorkerCommand, line};

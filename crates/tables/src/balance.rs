@@ -10,6 +10,7 @@
 mod backend;
 mod balancer;
 mod maglev;
+mod saved;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -19,4 +20,5 @@ pub use balancer::{
     BALANCED_MAX, BalanceCounters, BalanceDrop, BalanceError, BalanceSettings, Balancer,
 };
 pub use maglev::{CHOICES, choices};
+pub use saved::{BalancedChange, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION, SavedBalanced};
 pub use stage::{BalanceOutcome, Balancers};

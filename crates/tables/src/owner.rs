@@ -23,7 +23,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
 
@@ -190,6 +190,12 @@ impl Owners {
         let owner = flow.ports.and_then(|ports| self.of_balanced(flow, ports));
         let owner = owner.or_else(|| self.nats.iter().find_map(|nat| self.of_external(nat, flow)));
         owner.unwrap_or_else(|| self.of_addresses(flow))
+    }
+
+    /// Returns the owner of a client's connections to virtual endpoints.
+    #[must_use]
+    pub const fn of_client(&self, client: Ipv4Addr) -> u16 {
+        owner_of_host(client.to_bits(), self.count)
     }
 
     /// Returns the owner of a mapping of NAT: that of packets from outside to its external endpoint.

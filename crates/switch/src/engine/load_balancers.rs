@@ -28,13 +28,17 @@ fn wrong(what: impl Into<String>) -> SwitchError {
 fn balancer(
     setting: &LoadBalancerSetting,
     known: &[BalanceSettings],
+    notes_changes: bool,
 ) -> Result<Balancer, BalanceError> {
     let (table, set) = (setting.table(), BackendSet::new(&setting.backends()));
     if known.contains(&table) {
-        Balancer::without_space(&table, set)
-    } else {
-        Balancer::new(&table, set)
+        return Balancer::without_space(&table, set);
     }
+    let mut balancer = Balancer::new(&table, set)?;
+    if notes_changes {
+        balancer.allow_changes();
+    }
+    Ok(balancer)
 }
 
 impl Engine {
@@ -66,11 +70,13 @@ impl Engine {
         let vrf = self.layer3.lock().vrf(VRF_MAIN);
         let vrf = vrf.ok_or_else(|| wrong("there is no main VRF (this is a bug)"))?;
         let known: Vec<BalanceSettings> = known.iter().map(|one| one.table()).collect();
+        let tracking = self.plan.connections.as_ref();
+        let notes_changes = tracking.is_some_and(|one| one.replication.is_some());
         let maker = self.maker.clone();
         let mut balancers = Vec::new();
         for setting in wanted {
             let made = step(&*maker, "table of a load balancer", || {
-                balancer(setting, &known).map_err(|error| wrong(error.to_string()))
+                balancer(setting, &known, notes_changes).map_err(|error| wrong(error.to_string()))
             })?;
             balancers.push(made);
         }
@@ -123,6 +129,7 @@ impl Engine {
         };
         let query = Box::new(BalanceQuery {
             balancers: std::iter::repeat_with(totals).take(count).collect(),
+            replicated: None,
         });
         match self.send_command(cpu, WorkerCommand::BalanceQuery(query))? {
             Reply::BalanceQuery(query) => Ok(query.balancers),

@@ -1,26 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections and mappings of an active switch and its standby, in the tables of all forwarding threads.
+//! Connections, mappings and balanced connections of an active switch and its standby, in the tables of all forwarding threads.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 
+use quietwire_tables::balance::{BalanceSettings, BalancedChange};
 use quietwire_tables::connections::ConnectionChange;
-use quietwire_tables::nat::MappingChange;
+use quietwire_tables::nat::{MappingChange, NatProtocol};
 
 use super::Engine;
 use super::connections::ENTRIES_AN_ORDER;
 use super::saved_connections::query_of;
 use crate::error::SwitchError;
-use crate::forward::{ApplyCounts, NatQuery, Outgoing, Replicated, Take, Transfer};
+use crate::forward::{
+    ApplyCounts, BalanceQuery, NatQuery, Outgoing, Replicated, ReplicatedBalancer, Reply, Take,
+    Transfer, WorkerCommand,
+};
 use crate::replication::{CHANGES_MAX, Message, Position, Tables};
 
 /// Messages of one table in a turn, so that other tasks of the control thread do not wait.
 const MESSAGES_A_TURN: usize = 64;
 
-/// A table of a thread: that of connections, or that of an instance of NAT.
+/// What a table is of.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Connections,
+    /// Number of an instance of NAT.
+    Nat(usize),
+    /// Protocol and endpoint of a load balancer.
+    Balancer(BalanceSettings),
+}
+
+/// A table of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     cpu: u32,
-    nat: Option<usize>,
+    kind: Kind,
 }
 
 /// What a thread has read.
@@ -34,22 +49,23 @@ struct Part {
 impl Engine {
     /// Returns all tables.
     fn replicated_tables(&self) -> Vec<Table> {
-        let nats = self.plan.nats.len();
-        let of_cpu = |cpu| {
-            let of_nats = (0..nats).map(move |nat| Table {
-                cpu,
-                nat: Some(nat),
-            });
-            of_nats.chain([Table { cpu, nat: None }])
-        };
-        self.cpus().into_iter().flat_map(of_cpu).collect()
+        let nats = (0..self.plan.nats.len()).map(Kind::Nat);
+        let balancers = self.plan.load_balancers.iter();
+        let balancers = balancers.map(|one| Kind::Balancer(one.table()));
+        let kinds: Vec<Kind> = nats.chain(balancers).chain([Kind::Connections]).collect();
+        let mut tables = Vec::new();
+        for cpu in self.cpus() {
+            tables.extend(kinds.iter().map(|kind| Table { cpu, kind: *kind }));
+        }
+        tables
     }
 
     /// Reads a part of a table.
     fn take_part(&mut self, table: Table, take: Take, from: u32) -> Result<Part, SwitchError> {
-        match table.nat {
-            None => self.take_connections(table.cpu, take, from),
-            Some(nat) => self.take_mappings(table.cpu, nat, take, from),
+        match table.kind {
+            Kind::Connections => self.take_connections(table.cpu, take, from),
+            Kind::Nat(nat) => self.take_mappings(table.cpu, nat, take, from),
+            Kind::Balancer(balancer) => self.take_balanced(table.cpu, balancer, take, from),
         }
     }
 
@@ -117,6 +133,65 @@ impl Engine {
         Ok(query)
     }
 
+    fn take_balanced(
+        &mut self,
+        cpu: u32,
+        balancer: BalanceSettings,
+        take: Take,
+        from: u32,
+    ) -> Result<Part, SwitchError> {
+        let outgoing = Replicated::Outgoing(Outgoing::new(take, CHANGES_MAX));
+        let part = self.query_replicated_balancer(cpu, balancer, (outgoing, from))?;
+        let next = part.from;
+        Ok(match part.replicated {
+            Replicated::Outgoing(out) => Part {
+                message: (!out.list.is_empty()).then_some(Message::Balanced {
+                    protocol: balancer.protocol,
+                    endpoint: balancer.endpoint,
+                    changes: out.list,
+                }),
+                next,
+                lost: out.lost,
+            },
+            Replicated::Incoming(..) => Part::default(),
+        })
+    }
+
+    /// Sends parts of a request to a thread, as [`Self::query_replicated_nat`] does.
+    fn query_replicated_balancer(
+        &mut self,
+        cpu: u32,
+        balancer: BalanceSettings,
+        (replicated, from): (Replicated<BalancedChange>, u32),
+    ) -> Result<ReplicatedBalancer, SwitchError> {
+        let mut part = ReplicatedBalancer {
+            protocol: balancer.protocol,
+            endpoint: balancer.endpoint,
+            from: Some(from),
+            budget: ENTRIES_AN_ORDER,
+            replicated,
+        };
+        for _ in 0..MESSAGES_A_TURN {
+            let query = Box::new(BalanceQuery {
+                balancers: Vec::new(),
+                replicated: Some(part),
+            });
+            let reply = self.send_command(cpu, WorkerCommand::BalanceQuery(query))?;
+            let answered = match reply {
+                Reply::BalanceQuery(query) => query.replicated,
+                _ => None,
+            };
+            part = answered.ok_or_else(|| SwitchError::Config {
+                location: "load-balancer".to_owned(),
+                what: "the thread gave another reply (this is a bug)".to_owned(),
+            })?;
+            if part.from.is_none() || part.replicated.is_full() {
+                break;
+            }
+        }
+        Ok(part)
+    }
+
     fn apply_connections(
         &mut self,
         changes: Vec<ConnectionChange>,
@@ -175,6 +250,39 @@ impl Engine {
         }
         Ok(sum)
     }
+
+    fn apply_balanced(
+        &mut self,
+        virtual_endpoint: (NatProtocol, SocketAddrV4),
+        changes: Vec<BalancedChange>,
+    ) -> Result<ApplyCounts, SwitchError> {
+        let mut sum = ApplyCounts::default();
+        let mut settings = self.plan.load_balancers.iter().map(|one| one.table());
+        let found = settings.find(|one| (one.protocol, one.endpoint) == virtual_endpoint);
+        let Some(balancer) = found else {
+            sum.invalid = changes.len() as u64;
+            return Ok(sum);
+        };
+        let cpus = self.owner_cpus();
+        let first = self.cpus().first().copied();
+        let owners = self.owners();
+        let mut lists: BTreeMap<u32, Vec<BalancedChange>> = BTreeMap::new();
+        for change in changes {
+            let (BalancedChange::Present(saved) | BalancedChange::Ended(saved)) = &change;
+            let owner = usize::from(owners.of_client(*saved.client.ip()));
+            if let Some(cpu) = cpus.get(owner).copied().or(first) {
+                lists.entry(cpu).or_default().push(change);
+            }
+        }
+        for (cpu, list) in lists {
+            let incoming = Replicated::Incoming(list, ApplyCounts::default());
+            let part = self.query_replicated_balancer(cpu, balancer, (incoming, 0))?;
+            if let Replicated::Incoming(_, counts) = &part.replicated {
+                sum.add(counts);
+            }
+        }
+        Ok(sum)
+    }
 }
 
 impl Tables for Engine {
@@ -225,6 +333,11 @@ impl Tables for Engine {
         match message {
             Message::Connections(changes) => self.apply_connections(changes),
             Message::Mappings { nat, changes } => self.apply_mappings(&nat, changes),
+            Message::Balanced {
+                protocol,
+                endpoint,
+                changes,
+            } => self.apply_balanced((protocol, endpoint), changes),
             Message::Hello
             | Message::Heartbeat
             | Message::Complete

@@ -2,11 +2,17 @@
 //! Load balancing of a forwarding thread, around the router: destinations before the routing decision, sources behind it. The control thread
 //! makes all memory.
 
+use std::net::SocketAddrV4;
+
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
-use quietwire_tables::balance::{BackendUse, BalanceCounters, BalanceOutcome, Balancers};
+use quietwire_tables::balance::{
+    BackendUse, BalanceCounters, BalanceOutcome, BalancedChange, Balancers,
+};
 use quietwire_tables::drops::RouterDrop;
+use quietwire_tables::nat::NatProtocol;
 
 use super::nat::{NatCopy, ipv4, ipv4_offset};
+use super::replicated::Replicated;
 
 /// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect.
 const EXPIRY_STEPS: usize = 16;
@@ -24,6 +30,21 @@ pub(crate) struct BalanceStage {
 #[derive(Debug, Default)]
 pub(crate) struct BalanceQuery {
     pub(crate) balancers: Vec<BalancerTotals>,
+    /// Connections of an active switch and its standby, instead of the numbers.
+    pub(crate) replicated: Option<ReplicatedBalancer>,
+}
+
+/// Connections of a load balancer, of an active switch and its standby.
+#[derive(Debug)]
+pub(crate) struct ReplicatedBalancer {
+    pub(crate) protocol: NatProtocol,
+    /// The virtual endpoint.
+    pub(crate) endpoint: SocketAddrV4,
+    /// Position in the table; `None` at the end.
+    pub(crate) from: Option<u32>,
+    /// Entries to read.
+    pub(crate) budget: usize,
+    pub(crate) replicated: Replicated<BalancedChange>,
 }
 
 /// Numbers of a load balancer.
@@ -129,7 +150,16 @@ impl BalanceStage {
     }
 
     /// Executes a request. Allocates nothing.
-    pub(super) fn answer(&self, query: &mut BalanceQuery) {
+    pub(super) fn answer(&mut self, query: &mut BalanceQuery, now_s: u32) {
+        if let Some(part) = &mut query.replicated {
+            let balancer = self.balancers.find_mut(part.protocol, part.endpoint);
+            part.from = match (balancer, part.from) {
+                (Some(balancer), Some(from)) => {
+                    part.replicated.run(balancer, (from, part.budget), now_s)
+                }
+                _ => None,
+            };
+        }
         for (totals, balancer) in query.balancers.iter_mut().zip(self.balancers.balancers()) {
             totals.connections = balancer.len() as u64;
             totals.counters = *balancer.counters();

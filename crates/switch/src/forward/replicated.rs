@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of connections and mappings on their way to a standby, and from the active switch: a forwarding thread reads and applies them in
-//! parts, each in a few tens of microseconds.
+//! Changes of tables on their way to a standby, and from the active switch: a forwarding thread reads and applies them in parts, each in a
+//! few tens of microseconds.
 
+use quietwire_tables::balance::{BalancedChange, Balancer};
 use quietwire_tables::changes::{Applied, ApplyError};
 use quietwire_tables::connections::{ConnectionChange, Tracker};
 use quietwire_tables::nat::{MappingChange, Nat};
@@ -113,6 +114,33 @@ impl Table<MappingChange> for Nat {
     }
 
     fn apply(&mut self, change: &MappingChange, now_s: u32) -> Result<Applied, ApplyError> {
+        Self::apply(self, change, now_s)
+    }
+}
+
+impl Table<BalancedChange> for Balancer {
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<BalancedChange>) -> bool {
+        Self::take_changes(self, limits, list)
+    }
+
+    fn take_lost(&mut self) -> u64 {
+        self.take_lost_changes()
+    }
+
+    fn take_all(
+        &mut self,
+        from: u32,
+        limits: (usize, usize),
+        list: &mut Vec<BalancedChange>,
+    ) -> Option<u32> {
+        self.share_into(from, limits, list)
+    }
+
+    fn end(&mut self) {
+        self.end_changes();
+    }
+
+    fn apply(&mut self, change: &BalancedChange, now_s: u32) -> Result<Applied, ApplyError> {
         Self::apply(self, change, now_s)
     }
 }

@@ -276,8 +276,10 @@ impl Worker {
                 _former: self.routing.replace_balance(balance),
             },
             WorkerCommand::BalanceQuery(mut query) => {
-                if let Some(balance) = &self.routing.balance {
-                    balance.answer(&mut query);
+                if let Some(balance) = &mut self.routing.balance {
+                    balance.answer(&mut query, now_s);
+                } else if let Some(part) = &mut query.replicated {
+                    part.from = None;
                 }
                 Reply::BalanceQuery(query)
             }

@@ -104,6 +104,7 @@ fn changes_in(message: &Message) -> u64 {
     match message {
         Message::Connections(changes) => changes.len() as u64,
         Message::Mappings { changes, .. } => changes.len() as u64,
+        Message::Balanced { changes, .. } => changes.len() as u64,
         _ => 0,
     }
 }

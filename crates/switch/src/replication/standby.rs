@@ -60,7 +60,7 @@ impl<S: Read + Write> Standby<S> {
                 Message::Hello => self.is_greeted = true,
                 Message::Heartbeat => {}
                 Message::Complete => self.is_complete = true,
-                Message::Connections(_) | Message::Mappings { .. } => {
+                Message::Connections(_) | Message::Mappings { .. } | Message::Balanced { .. } => {
                     counts.add(&tables.apply(message)?);
                 }
                 Message::Acknowledgement(_) => {

@@ -11,12 +11,13 @@
 //!
 //! | kind | contents | from |
 //! |---|---|---|
-//! | 1 hello | eight octets `QWSTANDB`, versions of these messages, of records of connections and of records of mappings (16 bits each) | both, first |
+//! | 1 hello | eight octets `QWSTANDB`, versions of these messages and of records of connections, mappings and balanced connections (16 bits each) | both, first |
 //! | 2 connections | up to [`CHANGES_MAX`] changes: 1 (present) or 2 (ended), the record | active |
 //! | 3 mappings | octets of the name of the NAT (8 bits), the name, changes as above | active |
 //! | 4 heartbeat | none | active |
 //! | 5 complete | none: all entries have been sent since the hello or a loss | active |
 //! | 6 acknowledgement | sequence of the last message applied (64 bits) | standby |
+//! | 7 balanced connections | number of the protocol, address and port of the virtual endpoint (8, 32 and 16 bits), changes as above | active |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
@@ -30,12 +31,17 @@
     )
 )]
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
 use quietwire_base::crc32c;
+use quietwire_tables::balance::{
+    BalancedChange, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION, SavedBalanced,
+};
 use quietwire_tables::connections::{
     ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection,
 };
 use quietwire_tables::nat::{
-    MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
+    MappingChange, NatProtocol, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
 };
 
 /// Maximum number of changes of a message.
@@ -56,6 +62,7 @@ const MAPPINGS: u32 = 3;
 const HEARTBEAT: u32 = 4;
 const COMPLETE: u32 = 5;
 const ACKNOWLEDGEMENT: u32 = 6;
+const BALANCED: u32 = 7;
 
 const PRESENT: u8 = 1;
 const ENDED: u8 = 2;
@@ -77,6 +84,15 @@ pub(crate) enum Message {
         nat: String,
         /// The changes.
         changes: Vec<MappingChange>,
+    },
+    /// Changes of connections of a load balancer.
+    Balanced {
+        /// Protocol of its virtual endpoint.
+        protocol: NatProtocol,
+        /// The virtual endpoint.
+        endpoint: SocketAddrV4,
+        /// The changes.
+        changes: Vec<BalancedChange>,
     },
     /// The active switch is there.
     Heartbeat,
@@ -122,8 +138,13 @@ fn take<const N: usize>(octets: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 /// Returns the versions that a hello has.
-fn versions() -> [u16; 3] {
-    [VERSION, SAVED_VERSION, SAVED_MAPPING_VERSION]
+fn versions() -> [u16; 4] {
+    [
+        VERSION,
+        SAVED_VERSION,
+        SAVED_MAPPING_VERSION,
+        SAVED_BALANCED_VERSION,
+    ]
 }
 
 /// Reads changes, each a kind and a record.
@@ -133,7 +154,7 @@ fn changes_of<T, const N: usize>(
 ) -> Option<Vec<T>> {
     let mut changes = Vec::new();
     while !octets.is_empty() {
-        let [kind] = take(&mut octets)?;
+        let [kind] = take::<1>(&mut octets)?;
         let record = take(&mut octets)?;
         if changes.len() == CHANGES_MAX {
             return None;
@@ -164,6 +185,15 @@ fn mapping(kind: u8, record: [u8; SAVED_MAPPING_OCTETS]) -> Option<MappingChange
     }
 }
 
+fn balanced(kind: u8, record: [u8; SAVED_BALANCED_OCTETS]) -> Option<BalancedChange> {
+    let saved = SavedBalanced::from_octets(&record)?;
+    match kind {
+        PRESENT => Some(BalancedChange::Present(saved)),
+        ENDED => Some(BalancedChange::Ended(saved)),
+        _ => None,
+    }
+}
+
 /// Appends a message of a kind.
 fn put_frame(kind: u32, sequence: u64, contents: &[u8], octets: &mut Vec<u8>) {
     let length = u32::try_from(contents.len()).unwrap_or(u32::MAX);
@@ -185,6 +215,7 @@ impl Message {
             Self::Heartbeat => HEARTBEAT,
             Self::Complete => COMPLETE,
             Self::Acknowledgement(_) => ACKNOWLEDGEMENT,
+            Self::Balanced { .. } => BALANCED,
         }
     }
 
@@ -219,6 +250,23 @@ impl Message {
                     octets.extend(saved.to_octets());
                 }
             }
+            Self::Balanced {
+                protocol,
+                endpoint,
+                changes,
+            } => {
+                octets.push(*protocol as u8);
+                octets.extend(endpoint.ip().octets());
+                octets.extend(endpoint.port().to_be_bytes());
+                for change in changes.iter().take(CHANGES_MAX) {
+                    let (kind, saved) = match change {
+                        BalancedChange::Present(saved) => (PRESENT, saved),
+                        BalancedChange::Ended(saved) => (ENDED, saved),
+                    };
+                    octets.push(kind);
+                    octets.extend(saved.to_octets());
+                }
+            }
             Self::Heartbeat | Self::Complete => {}
             Self::Acknowledgement(sequence) => octets.extend(sequence.to_be_bytes()),
         }
@@ -244,6 +292,7 @@ impl Message {
             }
             CONNECTIONS => changes_of(contents, connection).map(Self::Connections),
             MAPPINGS => Self::read_mappings(contents),
+            BALANCED => Self::read_balanced(contents),
             HEARTBEAT if contents.is_empty() => Some(Self::Heartbeat),
             COMPLETE if contents.is_empty() => Some(Self::Complete),
             ACKNOWLEDGEMENT => {
@@ -256,8 +305,19 @@ impl Message {
         message.ok_or(WireError::Contents)
     }
 
+    fn read_balanced(mut contents: &[u8]) -> Option<Self> {
+        let [protocol] = take::<1>(&mut contents)?;
+        let address = take::<4>(&mut contents)?;
+        let port = u16::from_be_bytes(take::<2>(&mut contents)?);
+        Some(Self::Balanced {
+            protocol: NatProtocol::ALL.get(usize::from(protocol)).copied()?,
+            endpoint: SocketAddrV4::new(Ipv4Addr::from(address), port),
+            changes: changes_of(contents, balanced)?,
+        })
+    }
+
     fn read_mappings(mut contents: &[u8]) -> Option<Self> {
-        let [length] = take(&mut contents)?;
+        let [length] = take::<1>(&mut contents)?;
         let (name, rest) = contents.split_at_checked(usize::from(length))?;
         Some(Self::Mappings {
             nat: std::str::from_utf8(name).ok()?.to_owned(),
@@ -363,7 +423,7 @@ pub(crate) mod tests {
     pub(crate) fn framed(mut parts: &[u8]) -> Vec<u8> {
         let mut octets = written(&[Message::Hello]);
         for sequence in 1.. {
-            let Some([kind, high, low]) = take(&mut parts) else {
+            let Some([kind, high, low]) = take::<3>(&mut parts) else {
                 break;
             };
             let length = usize::from(u16::from_be_bytes([high, low]));
@@ -417,11 +477,33 @@ pub(crate) mod tests {
         prop::collection::vec(one, 0..20)
     }
 
+    fn balanced_connections() -> impl Strategy<Value = Vec<BalancedChange>> {
+        let one = (any::<bool>(), any::<bool>(), any::<u16>()).prop_map(
+            |(is_ended, is_closing, port)| {
+                let saved = SavedBalanced {
+                    client: SocketAddrV4::new([192, 0, 2, 1].into(), port),
+                    backend: SocketAddrV4::new([10, 0, 0, 6].into(), 8080),
+                    is_closing,
+                };
+                match is_ended {
+                    true => BalancedChange::Ended(saved),
+                    false => BalancedChange::Present(saved),
+                }
+            },
+        );
+        prop::collection::vec(one, 0..20)
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             connections().prop_map(Message::Connections),
             ("[a-z]{0,40}", mappings())
                 .prop_map(|(nat, changes)| Message::Mappings { nat, changes }),
+            (any::<u16>(), balanced_connections()).prop_map(|(port, changes)| Message::Balanced {
+                protocol: NatProtocol::Tcp,
+                endpoint: SocketAddrV4::new([198, 51, 100, 1].into(), port),
+                changes,
+            }),
             Just(Message::Heartbeat),
             Just(Message::Complete),
             any::<u64>().prop_map(Message::Acknowledgement),
@@ -504,8 +586,9 @@ pub(crate) mod tests {
         // Another version, another first message, a second hello.
         let mut other = written(&[Message::Hello]);
         other[HEADER + 9] = 7;
-        let crc = crc32c(&other[..HEADER + 14]).to_be_bytes();
-        other[HEADER + 14..].copy_from_slice(&crc);
+        let end = other.len() - CRC;
+        let crc = crc32c(&other[..end]).to_be_bytes();
+        other[end..].copy_from_slice(&crc);
         assert_eq!(error(&other), Some(WireError::Version));
         let beginning = written(&[Message::Heartbeat]);
         assert_eq!(error(&beginning), Some(WireError::Version));

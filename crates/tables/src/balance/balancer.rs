@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One virtual endpoint: its backends and connections.
 
+mod standby;
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
 
 use quietwire_base::random::mix;
 
 use super::backend::{BackendSet, BackendUse};
+use super::saved::BalancedChange;
 use crate::arena::{NoMemory, zeroed};
+use crate::changes::ChangeRing;
 use crate::drops::RouterDrop;
 use crate::hash_index::Index;
 use crate::named;
@@ -155,6 +159,8 @@ pub struct Balancer {
     now: u32,
     /// Next entry that [`Balancer::expire`] reads.
     hand: usize,
+    /// Changes for a standby, if they are wanted.
+    changes: Option<Box<ChangeRing<BalancedChange>>>,
     counters: BalanceCounters,
 }
 
@@ -185,6 +191,7 @@ impl Balancer {
             secret: std::array::from_fn(|n| RandomState::new().hash_one(n)),
             now: 0,
             hand: 0,
+            changes: None,
             counters: BalanceCounters::default(),
         })
     }
@@ -342,6 +349,7 @@ impl Balancer {
     #[inline]
     fn again(&mut self, number: u32, entry: Entry, flags: u8) -> Result<SocketAddrV4, BalanceDrop> {
         let mut backend = entry.backend();
+        let (former_state, former_backend) = (entry.state, backend);
         if entry.generation != self.generation && !self.set.keeps(backend) {
             let former = backend;
             backend = self.chosen(entry.client()).ok_or(BalanceDrop::NoBackend)?;
@@ -359,6 +367,10 @@ impl Balancer {
             entry.backend_port = backend.port();
             entry.generation = generation;
             note(entry, protocol, flags, now);
+            let is_changed = entry.state != former_state || backend != former_backend;
+            if is_changed {
+                self.note_change(number);
+            }
         }
         self.count_in(backend);
         Ok(backend)
@@ -439,9 +451,11 @@ impl Balancer {
             entry.is_answered = 1;
         }
         let is_closing = self.settings.protocol == NatProtocol::Tcp && flags & (FIN | RST) != 0;
-        if is_closing && entry.state == OPEN {
+        let closes = is_closing && entry.state == OPEN;
+        if closes {
             entry.state = CLOSING;
             entry.expires_at = now + CLOSING_S + 1;
+            self.note_change(number);
         }
         if let Some(one) = self.set.find_mut(backend) {
             one.packets_out += 1;
@@ -457,6 +471,7 @@ impl Balancer {
         if entry.state == UNUSED {
             return;
         }
+        self.note_end(&entry);
         self.index.remove(self.hash(entry.client()), number);
         // Has space for all entries.
         self.free.push(number);

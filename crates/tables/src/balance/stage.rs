@@ -100,6 +100,19 @@ impl Balancers {
         &self.balancers
     }
 
+    /// Returns the load balancer of a virtual endpoint.
+    pub fn find_mut(
+        &mut self,
+        protocol: NatProtocol,
+        endpoint: SocketAddrV4,
+    ) -> Option<&mut Balancer> {
+        let mut balancers = self.balancers.iter_mut();
+        balancers.find(|one| {
+            let settings = one.settings();
+            settings.protocol == protocol && settings.endpoint == endpoint
+        })
+    }
+
     /// Returns the load balancers for changes.
     #[cfg(test)]
     pub(super) fn balancers_mut(&mut self) -> &mut [Balancer] {

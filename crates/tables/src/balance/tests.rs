@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod standby;
+
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 

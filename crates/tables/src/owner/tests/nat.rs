@@ -319,3 +319,24 @@ fn each_cpu_needs_a_block() {
     let error = settings.check_shares(33).unwrap_err();
     assert!(error.to_string().contains("32 port blocks"), "{error}");
 }
+
+#[test]
+fn a_mapping_of_another_switch_belongs_to_the_cpu_of_its_port_block() {
+    let mut cpus = Cpus::new(CPUS, &[]);
+    for block in 0..16 {
+        let saved = crate::nat::SavedMapping {
+            protocol: NatProtocol::Udp,
+            is_answered: false,
+            internal: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1 + block), 5),
+            external: SocketAddrV4::new(
+                Ipv4Addr::new(198, 51, 100, 1),
+                1027 + 8 * u16::from(block),
+            ),
+        };
+        let owner = cpus.owners.of_mapping(&saved);
+        for (number, nat) in (0..).zip(&mut cpus.nats) {
+            let applied = nat.apply(&crate::nat::MappingChange::Present(saved), 0);
+            assert_eq!(applied.is_ok(), number == owner, "block {block}");
+        }
+    }
+}

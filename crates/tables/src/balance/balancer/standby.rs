@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connections of an active switch and of its standby: changes that the one notes and the other applies. Only connections in which the
+//! backend has answered and the client has gone on are for the standby.
+
+use std::net::SocketAddrV4;
+
+use super::super::saved::{BalancedChange, SavedBalanced};
+use super::{Balancer, CLOSING, CLOSING_S, EMBRYONIC, Entry, OPEN, OPEN_S, UDP_S, UNUSED};
+use crate::changes::{Applied, ApplyError, ChangeRing};
+use crate::nat::NatProtocol;
+
+/// Returns the record of an entry for a standby, if it is to have one.
+fn saved_of(entry: &Entry) -> Option<SavedBalanced> {
+    let is_shared = !matches!(entry.state, UNUSED | EMBRYONIC);
+    is_shared.then(|| SavedBalanced {
+        client: entry.client(),
+        backend: entry.backend(),
+        is_closing: entry.state == CLOSING,
+    })
+}
+
+impl Balancer {
+    /// Allocates the ring of changes, without which none are noted.
+    pub fn allow_changes(&mut self) {
+        let nowhere = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
+        let fill = BalancedChange::Ended(SavedBalanced {
+            client: nowhere,
+            backend: nowhere,
+            is_closing: false,
+        });
+        self.changes = Some(Box::new(ChangeRing::new(fill)));
+    }
+
+    /// Notes the state of a connection.
+    #[inline]
+    pub(super) fn note_change(&mut self, number: u32) {
+        if let (Some(changes), Some(entry)) = (&mut self.changes, self.entries.get(number as usize))
+            && let Some(saved) = saved_of(entry)
+        {
+            changes.push(BalancedChange::Present(saved));
+        }
+    }
+
+    /// Notes that a connection has ended.
+    #[inline]
+    pub(super) fn note_end(&mut self, entry: &Entry) {
+        if let Some(changes) = &mut self.changes
+            && let Some(saved) = saved_of(entry)
+        {
+            changes.push(BalancedChange::Ended(saved));
+        }
+    }
+
+    /// Takes changes until the list has `count`, from at most `budget` noted ones. The first call begins to note them. Returns true if
+    /// further ones wait. Allocates nothing if the list has space.
+    pub fn take_changes(
+        &mut self,
+        (count, budget): (usize, usize),
+        list: &mut Vec<BalancedChange>,
+    ) -> bool {
+        let Some(changes) = &mut self.changes else {
+            return false;
+        };
+        changes.begin();
+        for _ in 0..budget {
+            if list.len() >= count {
+                break;
+            }
+            let Some(change) = changes.pop() else {
+                break;
+            };
+            list.push(change);
+        }
+        !changes.is_empty()
+    }
+
+    /// Returns the number of changes that were lost since the last call. After a loss, the standby requires all connections.
+    pub fn take_lost_changes(&mut self) -> u64 {
+        let changes = self.changes.as_mut();
+        changes.map_or(0, |changes| changes.take_loss())
+    }
+
+    /// Notes no further changes.
+    pub fn end_changes(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.end();
+        }
+    }
+
+    /// Takes connections from position `from` on for a standby, until the list has `count`, out of at most `budget` entries. Returns the
+    /// position to continue from; `None` at the end.
+    pub fn share_into(
+        &self,
+        from: u32,
+        (count, budget): (usize, usize),
+        list: &mut Vec<BalancedChange>,
+    ) -> Option<u32> {
+        let start = (from as usize).min(self.entries.len());
+        let end = start.saturating_add(budget).min(self.entries.len());
+        let entries = self.entries.get(start..end).unwrap_or_default();
+        for (position, entry) in (from..).zip(entries) {
+            if list.len() >= count {
+                return Some(position);
+            }
+            if entry.is_live(self.now) {
+                list.extend(saved_of(entry).map(BalancedChange::Present));
+            }
+        }
+        if end < self.entries.len() {
+            u32::try_from(end).ok()
+        } else {
+            None
+        }
+    }
+
+    /// Applies a change of the active switch. Its connection takes the place of another one of the client, and of one that is not complete
+    /// or is closed if there is no space. Its time-out starts again.
+    ///
+    /// # Errors
+    /// [`ApplyError::Invalid`] for a backend that this load balancer does not have; [`ApplyError::Full`].
+    pub fn apply(&mut self, change: &BalancedChange, now: u32) -> Result<Applied, ApplyError> {
+        self.now = self.now.max(now);
+        match change {
+            BalancedChange::Present(saved) => self.apply_present(saved),
+            BalancedChange::Ended(saved) => {
+                let number = self.find(saved.client);
+                let entry = number.and_then(|number| self.entries.get(number as usize));
+                let is_same = entry.is_some_and(|entry| entry.backend() == saved.backend);
+                Ok(match number {
+                    Some(number) if is_same => {
+                        self.remove(number);
+                        Applied::Removed
+                    }
+                    _ => Applied::Absent,
+                })
+            }
+        }
+    }
+
+    fn apply_present(&mut self, saved: &SavedBalanced) -> Result<Applied, ApplyError> {
+        if self.set.position(saved.backend).is_none() {
+            return Err(ApplyError::Invalid);
+        }
+        let mut result = Applied::Added;
+        if let Some(number) = self.find(saved.client) {
+            self.remove(number);
+            result = Applied::Updated;
+        }
+        if self.free.is_empty() {
+            self.make_space();
+        }
+        let number = *self.free.last().ok_or(ApplyError::Full)?;
+        if !self.index.insert(self.hash(saved.client), number) {
+            return Err(ApplyError::Full);
+        }
+        self.free.pop();
+        let (state, timeout_s) = match (saved.is_closing, self.settings.protocol) {
+            (true, _) => (CLOSING, CLOSING_S),
+            (false, NatProtocol::Tcp) => (OPEN, OPEN_S),
+            (false, NatProtocol::Udp | NatProtocol::Icmp) => (OPEN, UDP_S),
+        };
+        if let Some(place) = self.entries.get_mut(number as usize) {
+            *place = Entry {
+                client: saved.client.ip().to_bits(),
+                client_port: saved.client.port(),
+                backend: saved.backend.ip().to_bits(),
+                backend_port: saved.backend.port(),
+                expires_at: self.now.saturating_add(timeout_s).saturating_add(1),
+                generation: self.generation,
+                state,
+                is_answered: 1,
+                ..Entry::default()
+            };
+        }
+        self.counters.created += u64::from(result == Applied::Added);
+        if let Some(one) = self.set.find_mut(saved.backend) {
+            one.connections += 1;
+        }
+        Ok(result)
+    }
+}
