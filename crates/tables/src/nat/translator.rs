@@ -562,14 +562,27 @@ impl Nat {
         match self.try_inside(packet, length)? {
             None => Ok(NatOutcome::Untouched),
             Some(Answered { mapping, flags }) => {
-                if let Some(mapping) = mapping.and_then(|number| self.mappings.get_mut(number)) {
-                    note_answer(mapping, flags);
-                    if is_client_number(mapping.address) {
-                        extend(mapping, self.now, &self.timeouts);
-                    }
+                if let Some(number) = mapping {
+                    self.answer(number, flags);
                 }
                 Ok(NatOutcome::Translated)
             }
+        }
+    }
+
+    /// Applies an answer of the other side to a mapping.
+    #[inline]
+    fn answer(&mut self, number: u32, flags: u8) {
+        let Some(mapping) = self.mappings.get_mut(number) else {
+            return;
+        };
+        let before = mapping.is_answered;
+        note_answer(mapping, flags);
+        if is_client_number(mapping.address) {
+            extend(mapping, self.now, &self.timeouts);
+        }
+        if mapping.is_answered != before {
+            self.note_present(number);
         }
     }
 
@@ -697,7 +710,7 @@ impl Nat {
         self.pool
             .set_mapping(port.external, protocol, port.end.port, Some(number));
         self.counters.created += 1;
-        self.note_created(number);
+        self.note_present(number);
         Ok(number)
     }
 

@@ -36,10 +36,12 @@ impl Nat {
         self.changes = Some(Box::new(ChangeRing::new(fill)));
     }
 
-    /// Notes a new mapping.
+    /// Notes a mapping that is new or has changed.
     #[inline]
-    pub(super) fn note_created(&mut self, number: u32) {
-        if let (Some(changes), Some(mapping)) = (&mut self.changes, self.mappings.get(number)) {
+    pub(super) fn note_present(&mut self, number: u32) {
+        if let (Some(changes), Some(mapping)) = (&mut self.changes, self.mappings.get(number))
+            && !mapping.is_static()
+        {
             changes.push(MappingChange::Present(saved_of(mapping)));
         }
     }
