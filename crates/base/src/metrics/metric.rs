@@ -196,7 +196,7 @@ metrics! {
     SwitchReplicationSentTotal = Counter "quietwire_switch_replication_sent_total" []
         "Connections and mappings sent to standbys, and their ends.";
     SwitchReplicationLostTotal = Counter "quietwire_switch_replication_lost_total" []
-        "Changes that were too many, so that standbys got all connections again.";
+        "Changes that were too many, and new tables: standbys got all connections again.";
     SwitchReplicationPassesTotal = Counter "quietwire_switch_replication_passes_total" []
         "Times that standbys got all connections.";
     SwitchReplicationReceivedTotal = Counter "quietwire_switch_replication_received_total" ["result"]

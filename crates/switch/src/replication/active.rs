@@ -224,7 +224,7 @@ impl<S: Read + Write> Active<S> {
         if lost > 0 && !is_first {
             self.counts.lost += lost;
             tracing::warn!(
-                "{lost} changes of connections were lost, because they came too fast: standbys get all entries again"
+                "standbys get all connections again: {lost} changes were too many, or are of new tables"
             );
         }
         if lost > 0 {

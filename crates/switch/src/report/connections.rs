@@ -59,7 +59,7 @@ pub struct ReplicationReport {
     pub peers: Vec<ReplicationPeerReport>,
     /// Entries, and ends of entries, that the active switch has sent.
     pub sent: u64,
-    /// Changes that were too many for the rings of the forwarding threads. All entries are sent again then.
+    /// Changes that were too many for the rings of the forwarding threads, and tables that were added. All entries are sent again then.
     pub lost: u64,
     /// Number of times that the active switch has sent all entries.
     pub passes: u64,
