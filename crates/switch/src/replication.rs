@@ -142,11 +142,6 @@ impl Replication {
             return;
         }
         for _ in 0..ACCEPTED_A_TURN {
-            if let Role::Active(active) = &self.role
-                && !active.has_space()
-            {
-                return;
-            }
             let accepted = listener.accept().and_then(|(stream, address)| {
                 stream.set_nonblocking(true).map(|()| (stream, address))
             });

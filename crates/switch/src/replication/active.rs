@@ -10,8 +10,8 @@ use super::tables::{Position, Tables};
 use super::wire::{Message, WireError};
 use crate::error::SwitchError;
 
-/// Maximum number of standbys. Further ones wait.
-pub(super) const PEERS_MAX: usize = 4;
+/// Maximum number of peers: twice as many as are accepted in a turn, so that each has time for its hello.
+pub(super) const PEERS_MAX: usize = 16;
 /// Interval between messages to a standby.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Time of a turn for reading all entries.
@@ -122,13 +122,16 @@ impl<S: Read + Write> Active<S> {
         }
     }
 
-    /// Returns true if a further standby has space.
-    pub(super) const fn has_space(&self) -> bool {
-        self.peers.len() < PEERS_MAX
-    }
-
-    /// Adds the stream of a standby, which does not block.
+    /// Adds the stream of a peer, which does not block. If there are too many, it takes the place of the oldest one without a hello.
     pub(super) fn add(&mut self, stream: S, name: String, now: Instant) {
+        if self.peers.len() >= PEERS_MAX {
+            let silent = self.peers.iter().position(|peer| peer.needs.is_none());
+            let Some(at) = silent else {
+                tracing::debug!("replication: no space for peer {name}");
+                return;
+            };
+            self.peers.remove(at);
+        }
         self.peers.push(Peer {
             link: Link::new(stream, now),
             name,

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use quietwire_base::Deadline;
 use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
+use super::active::PEERS_MAX;
 use super::link::tests::pair;
 use super::wire::tests::saved_connection;
 use super::*;
@@ -168,13 +169,11 @@ impl Both {
         match &mut self.standby {
             None => {
                 let (one, other) = pair();
-                if self.active.has_space() {
-                    // Ends that were sent and have not arrived are lost.
-                    let gone = self.second.present.difference(&self.first.present);
-                    self.first.stale.extend(gone);
-                    self.active.add(one, "peer".to_owned(), self.now);
-                    self.standby = Some(Standby::new(other, self.now));
-                }
+                // Ends that were sent and have not arrived are lost.
+                let gone = self.second.present.difference(&self.first.present);
+                self.first.stale.extend(gone);
+                self.active.add(one, "peer".to_owned(), self.now);
+                self.standby = Some(Standby::new(other, self.now));
             }
             Some(standby) => {
                 let turned = standby.turn(&mut self.second, &mut self.counts, self.now);
@@ -317,6 +316,33 @@ fn a_peer_of_the_wrong_role_is_disconnected() {
     other.write_all(&foreign).unwrap();
     let error = standby.turn(&mut model, &mut counts, now).unwrap_err();
     assert!(error.to_string().contains("role"), "{error}");
+}
+
+#[test]
+fn peers_without_a_hello_give_way_to_a_standby_and_standbys_do_not() {
+    let now = Instant::now();
+    let (mut model, mut copy) = (Model::default(), Model::default());
+    let mut counts = ApplyCounts::default();
+    let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+    let mut silent = Vec::new();
+    for _ in 0..PEERS_MAX {
+        let (one, other) = pair();
+        active.add(one, "silent".to_owned(), now);
+        silent.push(other);
+    }
+    let mut standbys = Vec::new();
+    for _ in 0..PEERS_MAX + 1 {
+        let (one, other) = pair();
+        active.add(one, "standby".to_owned(), now);
+        let mut standby = Standby::new(other, now);
+        // The last one has no space, and loses its stream.
+        if standby.turn(&mut copy, &mut counts, now).is_ok() {
+            standbys.push(standby);
+        }
+        active.turn(&mut model, now).unwrap();
+    }
+    assert_eq!((active.peers.len(), standbys.len()), (PEERS_MAX, PEERS_MAX));
+    assert!(active.peers.iter().all(|peer| peer.name == "standby"));
 }
 
 fn setting(role: ReplicationRole, peer: Option<SocketAddr>) -> ReplicationSetting {
