@@ -362,6 +362,40 @@ fn several_chains_carry_traffic_at_once() {
 
 #[test]
 #[ignore = "takes a minute or more; make test-labs runs it"]
+fn a_chain_of_nat_firewall_and_router_carries_traffic() {
+    let functions = [
+        "--vnf",
+        "nat,firewall,quietwire-router",
+        "--encapsulation",
+        "ipv4",
+    ];
+    for name in ["vNet6-1VNFch", "vNet7-1VNFch"] {
+        let reported = carries(&[&[name], &functions[..]].concat(), 1);
+        let nat = elements(&reported["lab"]).find(|element| element["program"] == "nat");
+        let configuration = nat.unwrap()["configuration"].to_string();
+        assert!(configuration.contains("[[nat]]"), "{configuration}");
+    }
+    carries(
+        &[&["vNet6-nVNFch", "--chains", "2"], &functions[..]].concat(),
+        2,
+    );
+    // A function between two ports of Open vSwitch on DPDK.
+    carries(
+        &[
+            "vNet4-1VNF",
+            "--switch",
+            "ovs-dpdk",
+            "--vnf",
+            "nat",
+            "--encapsulation",
+            "ipv4",
+        ],
+        1,
+    );
+}
+
+#[test]
+#[ignore = "takes a minute or more; make test-labs runs it"]
 fn open_vswitch_on_dpdk_carries_traffic() {
     carries(&["vNet1", "--switch", "ovs-dpdk"], 1);
     carries(&["vNet4-1VNF", "--switch", "ovs-dpdk"], 1);

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::guest::GuestRecord;
-use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program, SwitchSettings};
+use crate::topology::{
+    ElementPlace, Encapsulation, Forwarding, OwnImage, Program, RouterPlace, SwitchSettings,
+};
 
 pub(crate) use context::{ElementContext, Process, run};
 
@@ -54,8 +56,12 @@ pub(crate) struct Plan {
     pub(crate) is_shared: bool,
     /// Its network namespace, if it has one.
     pub(crate) namespace: Option<String>,
-    /// Rules of a firewall.
+    /// Its place among the routers of its chain.
+    pub(crate) router: RouterPlace,
+    /// Rules of a firewall without a configuration.
     pub(crate) rules: Option<String>,
+    /// Configuration of quietwire's switch beyond its ports and addresses.
+    pub(crate) config: Option<String>,
     /// The user's own image of a guest.
     pub(crate) image: Option<OwnImage>,
     /// Settings of quietwire's switch that override the lab's defaults.

@@ -15,6 +15,7 @@ mod ovs_dpdk;
 mod ovs_netdev;
 mod own_image;
 mod quietwire;
+mod router;
 mod testpmd;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -28,16 +29,22 @@ use crate::unavailable::Unavailable;
 
 pub(crate) use forwarder::Forwarder;
 pub(crate) use guest::{Hypervisor, InGuest, has_guests_card};
+pub(crate) use quietwire::check_config;
 
 /// Rules of a firewall without configured rules.
 pub const FIREWALL_RULES: &str = include_str!("programs/firewall.toml");
 
+/// Configuration of a NAT without a configuration.
+pub const NAT_CONFIG: &str = include_str!("programs/nat.toml");
+
 /// Returns the adapter of a program on the host or in a container. `quietwire` is this project's own binary.
 pub(crate) fn forwarder_for(program: Program, quietwire: &Path) -> Box<dyn Forwarder> {
     match program {
-        Program::Quietwire | Program::Firewall | Program::QuietwireRouter | Program::Tester => {
-            Box::new(quietwire::Quietwire::new(quietwire))
-        }
+        Program::Quietwire
+        | Program::Firewall
+        | Program::QuietwireRouter
+        | Program::Nat
+        | Program::Tester => Box::new(quietwire::Quietwire::new(quietwire)),
         Program::TestpmdIo => Box::new(testpmd::Testpmd::new("io")),
         Program::TestpmdMac => Box::new(testpmd::Testpmd::new("mac")),
         Program::TestpmdMacswap => Box::new(testpmd::Testpmd::new("macswap")),

@@ -3,6 +3,7 @@
 //! its state.
 
 mod cards;
+mod configurations;
 mod device;
 mod ends;
 mod layout;
@@ -40,6 +41,7 @@ use crate::topology::{ElementPlace, Graph, Program, Role};
 use crate::unavailable::Unavailable;
 
 pub use crate::element::GuestSide;
+pub use configurations::check_configurations;
 pub use ends::Ends;
 pub use options::{GuestOptions, UpOptions};
 pub(crate) use registry::NAMED;

@@ -13,6 +13,8 @@ use crate::unavailable::Unavailable;
 
 /// The reason why a device has no feature that only quietwire's switch has.
 const NOT_QUIETWIRE: &str = "only quietwire's switch supports that";
+/// The reason why a program has no view of its own work.
+pub(super) const NO_OWN_VIEW: &str = "the lab reads no counters of this program about its own work";
 
 /// A program that forwards: how the lab starts, connects, queries and stops it.
 pub(crate) trait Forwarder: std::fmt::Debug + Send {
@@ -54,7 +56,7 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
     /// # Errors
     /// The reason, as a clause, why it does not report it by the deadline.
     fn own_view(&self, _plan: &Plan, _deadline: Deadline) -> Result<OwnView, String> {
-        Err("the lab reads no counters of this program about its own work".to_owned())
+        Err(NO_OWN_VIEW.to_owned())
     }
 
     /// Kills the program and starts it again with the same command (RFC 6201, section 4.2). The caller repeats the configuration that the

@@ -9,13 +9,15 @@ use std::time::Duration;
 use quietwire_base::{Deadline, Fault, search_path};
 use quietwire_host::doctor::{MissingForGuests, missing_for_guests};
 use quietwire_packet::MacAddress;
+use quietwire_switch::report::CyclesReport;
 use quietwire_tester::account::ElementCounts;
 
-use super::forwarder::Forwarder;
+use super::forwarder::{Forwarder, NO_OWN_VIEW};
 use super::forwarder_for;
-use super::networks::{router_mac, routing};
+use super::router;
 use super::vdev::free_huge_memory_mib;
-use crate::counts::of_agent;
+use crate::counts::{TIMEOUT, of_agent};
+use crate::cycles::CycleCount;
 use crate::element::{Attachment, ElementContext, GuestSide, Plan, Process, run};
 use crate::error::LabError;
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
@@ -23,6 +25,7 @@ use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend,
     ReadySignal, SocketRole, acceleration,
 };
+use crate::own_view::OwnView;
 use crate::thread::{DeviceThread, ThreadRole};
 use crate::topology::{ElementPlace, Forwarding, Graph, Link, LinkKind, Program, Role};
 use crate::unavailable::Unavailable;
@@ -258,6 +261,14 @@ impl InGuest {
         Ok(reported.lines().map(str::to_owned).collect())
     }
 
+    /// Asks quietwire's switch in the guest for its cycles.
+    fn cycles_report(&self, deadline: Deadline) -> Result<CyclesReport, String> {
+        let agent = self.running()?.agent_within(deadline.remaining());
+        agent
+            .and_then(|mut agent| agent.cycles_within(deadline.remaining()))
+            .map_err(|error| error.to_string())
+    }
+
     fn running(&self) -> Result<&Guest, String> {
         self.guest
             .as_ref()
@@ -293,7 +304,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
         backend,
         queues: 1,
         ring_size: RING_SIZE,
-        mac: match router_mac(index) {
+        mac: match router::mac(plan, index) {
             Some(mac) if plan.program.routes() => mac,
             _ => MacAddress::from_u64(MAC + number),
         },
@@ -326,17 +337,26 @@ fn has_vhost_net() -> bool {
 fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     let is_one = plan.joins.len() == 1;
     Ok(match (program, plan.forwarding) {
-        (Program::Quietwire, Forwarding::CrossConnect) => VnfKind::CrossConnect,
-        (Program::Quietwire, Forwarding::Bridge) => VnfKind::Switch(bridges(plan)),
-        (Program::Firewall, Forwarding::CrossConnect) => VnfKind::Firewall(rules_of(plan)),
-        (Program::Firewall, Forwarding::Bridge) => {
-            VnfKind::Switch(format!("{}\n{}", rules_of(plan), bridges(plan)))
+        (Program::Quietwire, Forwarding::CrossConnect) if plan.config.is_none() => {
+            VnfKind::CrossConnect
+        }
+        (Program::Quietwire | Program::Firewall, Forwarding::CrossConnect) => {
+            VnfKind::Firewall(config_of(plan))
+        }
+        (Program::Quietwire | Program::Firewall, Forwarding::Bridge) => {
+            VnfKind::Switch(format!("{}\n{}", config_of(plan), bridges(plan)))
         }
         (Program::TestpmdIo, _) => VnfKind::Testpmd(TestpmdMode::Io),
         (Program::TestpmdMac, _) => VnfKind::Testpmd(TestpmdMode::Mac),
         (Program::TestpmdMacswap, _) => VnfKind::Testpmd(TestpmdMode::Macswap),
         (Program::LinuxBridge, _) if is_one => VnfKind::LinuxBridge,
-        (Program::QuietwireRouter, _) => VnfKind::Router(routing_of(plan)?),
+        (Program::QuietwireRouter, _) if plan.config.is_none() => {
+            VnfKind::Router(routing_of(plan)?)
+        }
+        (Program::QuietwireRouter | Program::Nat, _) => {
+            let config = router::config(plan, plan.destinations);
+            VnfKind::Switch(config.map_err(LabError::Topology)?)
+        }
         (Program::LinuxRouting, _) => VnfKind::LinuxRouter(routing_of(plan)?),
         (program, _) => {
             return Err(LabError::Topology(format!(
@@ -352,12 +372,14 @@ fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     })
 }
 
-fn rules_of(plan: &Plan) -> String {
-    plan.rules.clone().unwrap_or_default()
+/// The switch's configuration beyond its ports and addresses: its rules, if it has no other.
+fn config_of(plan: &Plan) -> String {
+    let config = plan.config.as_ref().or(plan.rules.as_ref());
+    config.cloned().unwrap_or_default()
 }
 
 fn routing_of(plan: &Plan) -> Result<Routing, LabError> {
-    routing(plan.encapsulation, plan.destinations).map_err(LabError::Topology)
+    router::routing(plan, plan.destinations).map_err(LabError::Topology)
 }
 
 /// The switch's configuration: a bridge for each pair of ports.
@@ -446,6 +468,22 @@ impl Forwarder for InGuest {
             .and_then(|mut agent| agent.counters_within(deadline.remaining()))
             .map_err(|error| error.to_string())?;
         Ok(of_agent(&counters))
+    }
+
+    fn cycles(&self, _plan: &Plan) -> Result<Option<CycleCount>, String> {
+        if !self.program.is_quietwire() {
+            return Ok(None);
+        }
+        let reported = self.cycles_report(Deadline::after(TIMEOUT))?;
+        Ok(Some(CycleCount::of_quietwire(&reported)))
+    }
+
+    fn own_view(&self, _plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        if !self.program.is_quietwire() {
+            return Err(NO_OWN_VIEW.to_owned());
+        }
+        let reported = self.cycles_report(deadline)?;
+        Ok(OwnView::of_quietwire(&reported))
     }
 
     /// The threads of vCPUs forward, except the first of several.

@@ -6,7 +6,6 @@ use std::net::Ipv4Addr;
 use quietwire_packet::MacAddress;
 use quietwire_tester::DESTINATIONS_MAX;
 
-use crate::guest::agent::protocol::Routing;
 use crate::topology::Encapsulation;
 
 /// MAC addresses of the tester's first and second port (docs/tester.md).
@@ -14,11 +13,6 @@ pub(super) const TESTER: [MacAddress; 2] = [
     MacAddress::from_u64(0x0200_0000_0000),
     MacAddress::from_u64(0x0201_0000_0000),
 ];
-
-/// MAC address of a router's first or second port: the tester sends frames to the address of its own other port.
-pub(super) fn router_mac(port: usize) -> Option<MacAddress> {
-    TESTER.iter().rev().nth(port).copied()
-}
 
 /// One side: its network, the router's address, and the tester's address, for which no ARP request is sent.
 pub(super) struct Side {
@@ -73,26 +67,6 @@ pub(super) fn drawn(
     })
 }
 
-/// Returns the configuration of a router between them.
-///
-/// # Errors
-/// None, since the addresses above are valid.
-pub(super) fn routing(encapsulation: Encapsulation, destinations: u32) -> Result<Routing, String> {
-    let mut routing = Routing::default();
-    for (port, side) in sides(encapsulation).iter().enumerate() {
-        let wrong = |what: &str| format!("{what} is not an address");
-        let own = side.own.parse().map_err(|_| wrong(side.own))?;
-        let tester = side.tester.parse().map_err(|_| wrong(side.tester))?;
-        routing.addresses.insert(port, vec![own]);
-        for network in drawn(encapsulation, port, destinations) {
-            let prefix = network.parse().map_err(|_| wrong(&network))?;
-            routing.routes.push((prefix, tester));
-        }
-        routing.neighbours.push((port, tester, TESTER[port]));
-    }
-    Ok(routing)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,12 +95,5 @@ mod tests {
         );
         let last = drawn(Encapsulation::Ipv4, 0, DESTINATIONS_MAX).last();
         assert_eq!(last.as_deref(), Some("79.255.255.0/24"));
-        let routing = routing(Encapsulation::Ipv4, 3).unwrap();
-        assert_eq!(routing.routes.len(), 6);
-        let (prefix, gateway) = routing.routes[3];
-        assert_eq!(
-            (prefix.to_string(), gateway.to_string()),
-            ("16.0.0.0/24".to_owned(), "198.18.1.1".to_owned())
-        );
     }
 }

@@ -8,6 +8,8 @@ use quietwire_base::durable::remove_if_exists;
 use quietwire_base::{Deadline, Idle};
 use quietwire_dpdk::HugePages;
 use quietwire_host::threads::{ThreadCpus, threads_of};
+use quietwire_host::{CpuId, CpuList};
+use quietwire_switch::config::Settings;
 use quietwire_switch::control::{Request, Subject};
 use quietwire_switch::report::{CyclesReport, ThreadReport};
 use quietwire_tester::account::ElementCounts;
@@ -15,14 +17,13 @@ use serde::de::IgnoredAny;
 
 use super::forwarder::Forwarder;
 use super::installed::first_line;
-use super::networks::{router_mac, routing};
+use super::router;
 use crate::control::ask;
 use crate::counts::of_switch;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
 use crate::error::{LabError, io_error};
 use crate::own_view::OwnView;
-use crate::router_tables::RouterTables;
 use crate::switch_command::SwitchCommand;
 use crate::thread::{DeviceThread, ThreadRole};
 use crate::topology::{Forwarding, SwitchSettings};
@@ -52,7 +53,7 @@ impl Quietwire {
             program: self.binary.clone(),
             control_socket: control_socket(plan),
             ports: ports(plan),
-            config: plan.program.routes().then(|| routes_file(plan)),
+            config: has_config(plan).then(|| config_file(plan)),
             rules: plan.rules.is_some().then(|| rules_file(plan)),
             forwarding_cpus: plan.cpus.clone(),
             ..SwitchCommand::default()
@@ -197,19 +198,48 @@ fn threads(plan: &Plan) -> Result<Vec<DeviceThread>, String> {
     Ok(threads.collect())
 }
 
-fn routes_file(plan: &Plan) -> PathBuf {
-    plan.directory.join("routes.toml")
+fn has_config(plan: &Plan) -> bool {
+    plan.program.routes() || plan.config.is_some()
+}
+
+fn config_file(plan: &Plan) -> PathBuf {
+    plan.directory.join("config.toml")
 }
 
 fn rules_file(plan: &Plan) -> PathBuf {
     plan.directory.join("rules.toml")
 }
 
-/// Configuration of a router beyond its ports.
-fn routes(plan: &Plan) -> Result<String, String> {
-    let routing = routing(plan.encapsulation, 1)?;
-    let tables = RouterTables::of(&routing, router_mac);
-    toml::to_string(&tables).map_err(|error| error.to_string())
+/// Returns the configuration file of a switch, without its ports and their joins.
+fn config(plan: &Plan) -> Result<String, String> {
+    match plan.program.routes() {
+        // Routes to further destinations are added later.
+        true => router::config(plan, 1),
+        false => Ok(plan.config.clone().unwrap_or_default()),
+    }
+}
+
+/// Checks the configuration of an element with its ports, joins and interfaces, before anything is started.
+///
+/// # Errors
+/// The first fault, with its line.
+pub(crate) fn check_config(plan: &Plan) -> Result<(), String> {
+    let mut text = config(plan)? + "\n";
+    for index in 0..plan.ports.len() {
+        text += &format!("[[port]]\nname = \"p{index}\"\nuri = \"null:\"\n");
+    }
+    if !plan.program.routes() {
+        for [from, to] in &plan.joins {
+            text += &format!("[[cross-connect]]\nports = [\"p{from}\", \"p{to}\"]\n");
+        }
+    }
+    let online = CpuList::from_iter([0, 1].map(CpuId));
+    let settings =
+        Settings::parse(Path::new("config"), &text).map_err(|error| error.to_string())?;
+    settings
+        .plan(&online)
+        .map(|_| ())
+        .map_err(|error| error.to_string())
 }
 
 fn control_socket(plan: &Plan) -> PathBuf {
@@ -223,9 +253,9 @@ impl Forwarder for Quietwire {
     }
 
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
-        if plan.program.routes() {
-            let path = routes_file(plan);
-            let text = routes(plan).map_err(LabError::Topology)?;
+        if has_config(plan) {
+            let path = config_file(plan);
+            let text = config(plan).map_err(LabError::Topology)?;
             std::fs::write(&path, text).map_err(io_error(&path, "writing it"))?;
         }
         if let Some(rules) = &plan.rules {
@@ -246,9 +276,12 @@ impl Forwarder for Quietwire {
         if !plan.program.routes() || plan.destinations == 1 {
             return Ok(());
         }
-        let routing = routing(plan.encapsulation, plan.destinations).map_err(LabError::Topology)?;
+        let of = |destinations| router::routing(plan, destinations).map_err(LabError::Topology);
+        // Those of the configuration file are there already.
+        let (known, routing) = (of(1)?, of(plan.destinations)?);
         let routes = routing.routes.iter();
         let lines: Vec<String> = routes
+            .filter(|route| !known.routes.contains(route))
             .map(|(prefix, gateway)| format!("{prefix} {gateway}"))
             .collect();
         let file = plan.directory.join("destinations");
@@ -390,7 +423,7 @@ mod tests {
             ..switch(Forwarding::CrossConnect)
         };
         let printed = options(&router);
-        assert!(printed.contains("--config /lab/routes.toml"), "{printed}");
+        assert!(printed.contains("--config /lab/config.toml"), "{printed}");
         assert!(!printed.contains("--cross-connect"), "{printed}");
     }
 

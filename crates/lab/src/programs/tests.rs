@@ -11,7 +11,7 @@ use quietwire_switch::config::rules::RuleFile;
 use super::*;
 use crate::counts::TIMEOUT;
 use crate::element::{Attachment, ElementContext, Plan, PortPlan};
-use crate::topology::{ElementPlace, Encapsulation, Forwarding};
+use crate::topology::{ElementPlace, Encapsulation, Forwarding, RouterPlace};
 
 #[test]
 fn the_rules_of_a_firewall_without_rules_are_rules_of_the_switch() {
@@ -45,7 +45,9 @@ pub(crate) fn plan(directory: &Path) -> Plan {
         rest: cpus,
         is_shared: true,
         namespace: None,
+        router: RouterPlace::default(),
         rules: None,
+        config: None,
         image: None,
         settings: None,
     }

@@ -26,6 +26,8 @@ pub struct Parameters {
     pub switch: Program,
     /// Program of the VNF.
     pub vnf: Program,
+    /// Programs of the VNFs of each chain, in order, instead of `vnf`; empty for `vnf`.
+    pub vnfs: Vec<Program>,
     /// Place of the elements that the name puts into a guest.
     pub inside: ElementPlace,
     /// Encapsulation of the frames.
@@ -40,6 +42,10 @@ pub struct Parameters {
     pub ports: Vec<String>,
     /// Rules of firewalls, as a file's text; `None` for the default ones.
     pub rules: Option<String>,
+    /// Configuration of the switch beyond its ports and addresses, as a file's text; `None` for the default one.
+    pub switch_config: Option<String>,
+    /// Configuration of each VNF, as that of the switch. It requires one program for all VNFs.
+    pub vnf_config: Option<String>,
     /// Image of the VNFs' guests; `None` for the image that the lab builds.
     pub image: Option<OwnImage>,
 }
@@ -51,6 +57,7 @@ impl Default for Parameters {
             length: None,
             switch: Program::Quietwire,
             vnf: Program::Quietwire,
+            vnfs: Vec::new(),
             inside: ElementPlace::Guest,
             encapsulation: Encapsulation::default(),
             destinations: 1,
@@ -58,6 +65,8 @@ impl Default for Parameters {
             link: None,
             ports: Vec::new(),
             rules: None,
+            switch_config: None,
+            vnf_config: None,
             image: None,
         }
     }
@@ -66,10 +75,16 @@ impl Default for Parameters {
 impl Parameters {
     /// Returns an element with the parameters of its role.
     fn of(&self, element: Element) -> Element {
+        let config = match element.role {
+            Role::Switch => self.switch_config.clone(),
+            Role::Vnf => self.vnf_config.clone(),
+            Role::Tester | Role::Relay => None,
+        };
         let is_firewall = element.program == Program::Firewall;
         let is_vnf_in_guest = element.role == Role::Vnf && element.place == ElementPlace::Guest;
         Element {
             rules: self.rules.clone().filter(|_| is_firewall),
+            config,
             image: self.image.clone().filter(|_| is_vnf_in_guest),
             ..element
         }
@@ -81,6 +96,23 @@ impl Parameters {
         if self.rules.is_some() && !has(|element| element.rules.is_some()) {
             return Err(TopologyError::Wrong(
                 "--rules: the topology has no firewall (choose one with --vnf firewall)".to_owned(),
+            ));
+        }
+        let has_role = |role: Role| graph.elements.iter().any(|element| element.role == role);
+        if self.switch_config.is_some() && !has_role(Role::Switch) {
+            return Err(TopologyError::Wrong(
+                "--switch-config: there is no switch; use --vnf-config for the VNFs".to_owned(),
+            ));
+        }
+        if self.vnf_config.is_some() && !has_role(Role::Vnf) {
+            return Err(TopologyError::Wrong(
+                "--vnf-config: there is no VNF; use --switch-config for the switch".to_owned(),
+            ));
+        }
+        if self.vnf_config.is_some() && !self.vnfs.is_empty() {
+            return Err(TopologyError::Wrong(
+                "--vnf-config: VNFs of several programs have no common configuration; write a topology file"
+                    .to_owned(),
             ));
         }
         if self.image.is_some() && !has(|element| element.image.is_some()) {
@@ -135,7 +167,9 @@ impl CatalogEntry {
                 let vnfs: Vec<usize> = (0..length)
                     .map(|position| {
                         let name = vnf_name(chain, position, chains, length);
-                        add(name, Role::Vnf, parameters.vnf, self.vnf)
+                        let program = parameters.vnfs.get(position as usize);
+                        let program = program.copied().unwrap_or(parameters.vnf);
+                        add(name, Role::Vnf, program, self.vnf)
                     })
                     .collect();
                 Path {
@@ -164,16 +198,31 @@ impl CatalogEntry {
         }
     }
 
+    /// Returns the number of VNFs in a chain.
     fn length(&self, parameters: &Parameters) -> Result<u32, TopologyError> {
+        let listed = u32::try_from(parameters.vnfs.len()).unwrap_or(u32::MAX);
+        let asked = match (parameters.length, listed) {
+            (Some(asked), 1..) if asked != listed => {
+                return Err(TopologyError::Wrong(format!(
+                    "{listed} programs of VNFs are listed, and --length is {asked}; list one for each VNF of a chain"
+                )));
+            }
+            (None, 1..) => Some(listed),
+            (asked, _) => asked,
+        };
+        let what = match listed {
+            0 => "--length",
+            _ => "the number of listed programs",
+        };
         let fixed = match self.shape {
             Shape::Switch => 0,
             Shape::Vnf | Shape::SwitchedVnfs => 1,
             Shape::VnfSwitchVnf => 2,
         };
-        match (self.length, parameters.length) {
-            (Length::Any, asked) => within("--length", asked.unwrap_or(USUAL), LENGTH_MAX),
+        match (self.length, asked) {
+            (Length::Any, asked) => within(what, asked.unwrap_or(USUAL), LENGTH_MAX),
             (Length::Fixed, Some(asked)) if asked != fixed => Err(TopologyError::Wrong(format!(
-                "{} has {fixed} VNFs in a chain, and --length is {asked}; names that end with ch take any number, as vNet6-1VNFch",
+                "{} has {fixed} VNFs in a chain, and {what} is {asked}; names that end with ch take any number, as vNet6-1VNFch",
                 self.name
             ))),
             (Length::Fixed, _) => Ok(fixed),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks of a graph.
 
+use super::config::check_config;
 use super::graph::{Element, Fault, Graph, Part};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, Role};
 use super::program::Program;
@@ -104,8 +105,16 @@ impl Graph {
         if *program == Program::L3fwd && self.encapsulation != Encapsulation::Ipv4 {
             return Err(format!("{name}: l3fwd is set up for IPv4 only here"));
         }
+        if *program == Program::Nat && self.encapsulation != Encapsulation::Ipv4 {
+            return Err(format!(
+                "{name}: nat translates IPv4 addresses; choose the encapsulation ipv4"
+            ));
+        }
         let others = || self.elements.iter().filter(|other| other.name != *name);
-        if let Some(other) = others().find(|other| other.program.routes()) {
+        let is_chained = is_in_chain(element);
+        let conflicts =
+            |other: &&Element| other.program.routes() && !(is_chained && is_in_chain(other));
+        if let Some(other) = others().find(conflicts) {
             return Err(format!(
                 "{name} and {} both route, and there are two networks only, those of the tester; choose another program for one of them",
                 other.name
@@ -116,6 +125,10 @@ impl Graph {
                 "{}: {} changes MAC addresses, so that frames would not find {name}, which routes; choose another program for one of them",
                 other.name, other.program
             ));
+        }
+        // A VNF is passed once, and each chain has its own networks.
+        if is_chained {
+            return Ok(());
         }
         let is_alone = self.elements.len() == 2;
         let is_once = passes == 1 && (is_alone || !program.routes_alone());
@@ -196,6 +209,19 @@ fn check_parts(element: &Element) -> Result<(), String> {
     if element.rules.is_some() && *program != Program::Firewall {
         return Err(format!("{name}: {program} has no rules; a firewall has"));
     }
+    if let Some(config) = &element.config {
+        if !program.is_quietwire() {
+            return Err(format!(
+                "{name}: {program} accepts no configuration; quietwire, firewall, quietwire-router and nat do"
+            ));
+        }
+        if element.rules.is_some() {
+            return Err(format!(
+                "{name}: rules and a configuration exclude each other; write the rules into the configuration"
+            ));
+        }
+        check_config(config).map_err(|message| format!("{name}: {message}"))?;
+    }
     if element.image.is_some() && *place != ElementPlace::Guest {
         return Err(format!(
             "{name}: an image is what a guest boots, and {name} is in none; give it the place guest"
@@ -207,6 +233,11 @@ fn check_parts(element: &Element) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Whether it is one of the routers of a chain, with a network between each two.
+fn is_in_chain(element: &Element) -> bool {
+    element.role == Role::Vnf && element.program.routes_in_chains()
 }
 
 /// Whether the frames that it sends have other MAC addresses than those that it received.

@@ -45,6 +45,7 @@ struct ElementSection {
     place: ElementPlace,
     cpus: Option<CpuList>,
     rules: Option<PathBuf>,
+    config: Option<PathBuf>,
     image: Option<[PathBuf; 2]>,
 }
 
@@ -85,19 +86,17 @@ fn fault(path: &[At], message: String) -> LocatedFault {
 
 impl ElementSection {
     fn element(&self, index: usize, directory: &FilePath) -> Result<Element, LocatedFault> {
-        let rules = match &self.rules {
-            None => None,
-            Some(path) => {
-                let path = directory.join(path);
-                let text = std::fs::read_to_string(&path).map_err(|error| {
-                    fault(
-                        &[At::Key("element"), At::Index(index), At::Key("rules")],
-                        format!("{} cannot be read: {error}", path.display()),
-                    )
-                })?;
-                Some(text)
-            }
+        let text_of = |path: &PathBuf, key: &'static str| {
+            let path = directory.join(path);
+            std::fs::read_to_string(&path).map_err(|error| {
+                fault(
+                    &[At::Key("element"), At::Index(index), At::Key(key)],
+                    format!("{} cannot be read: {error}", path.display()),
+                )
+            })
         };
+        let rules = self.rules.as_ref().map(|path| text_of(path, "rules"));
+        let config = self.config.as_ref().map(|path| text_of(path, "config"));
         let absolute = |path: &PathBuf| {
             let path = directory.join(path);
             std::path::absolute(&path).unwrap_or(path)
@@ -108,7 +107,8 @@ impl ElementSection {
         });
         Ok(Element {
             cpus: self.cpus.clone(),
-            rules,
+            rules: rules.transpose()?,
+            config: config.transpose()?,
             image,
             ..Element::new(self.name.clone(), self.role, self.place, self.program)
         })

@@ -31,6 +31,9 @@ pub struct Element {
     /// Rules of a firewall, as a file's text; `None` for the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
+    /// Configuration of quietwire's switch beyond its ports and addresses, as a file's text; `None` for the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// Image of a guest; `None` for the image that the lab builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,
@@ -107,6 +110,28 @@ pub struct Graph {
 
 fn one() -> u32 {
     1
+}
+
+/// Place of a router among the routers of its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouterPlace {
+    /// Index of the chain, from 0.
+    pub chain: usize,
+    /// Index among its routers, from 0.
+    pub index: usize,
+    /// Number of its routers.
+    pub count: usize,
+}
+
+impl Default for RouterPlace {
+    /// The only router of the first chain.
+    fn default() -> Self {
+        Self {
+            chain: 0,
+            index: 0,
+            count: 1,
+        }
+    }
 }
 
 /// Location of a fault in a graph.
@@ -239,6 +264,31 @@ impl Graph {
         path
     }
 
+    /// Returns the place of a router among those of the first chain that passes it.
+    #[must_use]
+    pub fn router_place(&self, element: usize) -> RouterPlace {
+        let join = self.joins.iter().find(|join| join.element == element);
+        let chain = join.map_or(0, |join| join.chain);
+        let mut routers = self.path(chain);
+        routers.retain(|index| self.elements[*index].program.routes());
+        let index = routers.iter().position(|router| *router == element);
+        RouterPlace {
+            chain,
+            index: index.unwrap_or(0),
+            count: routers.len().max(1),
+        }
+    }
+
+    /// Returns the place of a VNF among those of its chain, from 1; `None` for other elements.
+    #[must_use]
+    pub fn vnf_place(&self, element: usize) -> Option<usize> {
+        let join = self.joins.iter().find(|join| join.element == element)?;
+        let mut vnfs = self.path(join.chain);
+        vnfs.retain(|index| self.elements[*index].role == Role::Vnf);
+        let index = vnfs.iter().position(|vnf| *vnf == element)?;
+        Some(index + 1)
+    }
+
     /// Returns the elements in guests.
     #[must_use]
     pub fn guest_count(&self) -> usize {
@@ -281,6 +331,7 @@ impl Element {
             program,
             cpus: None,
             rules: None,
+            config: None,
             image: None,
             settings: None,
         }

@@ -19,6 +19,8 @@ pub enum Program {
     Firewall,
     /// quietwire's switch as a router.
     QuietwireRouter,
+    /// quietwire's switch as a router that translates addresses.
+    Nat,
     /// `dpdk-testpmd`, frames unchanged.
     TestpmdIo,
     /// `dpdk-testpmd`, sets new MAC addresses.
@@ -47,10 +49,11 @@ pub enum Program {
 
 impl Program {
     /// All programs for a switch or a VNF.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Quietwire,
         Self::Firewall,
         Self::QuietwireRouter,
+        Self::Nat,
         Self::TestpmdIo,
         Self::TestpmdMac,
         Self::TestpmdMacswap,
@@ -73,6 +76,7 @@ impl Program {
             Self::Quietwire => "quietwire",
             Self::Firewall => "firewall",
             Self::QuietwireRouter => "quietwire-router",
+            Self::Nat => "nat",
             Self::TestpmdIo => "testpmd-io",
             Self::TestpmdMac => "testpmd-mac",
             Self::TestpmdMacswap => "testpmd-macswap",
@@ -104,7 +108,7 @@ impl Program {
         self.runs_in_containers()
             || matches!(
                 self,
-                Self::QuietwireRouter | Self::LinuxBridge | Self::LinuxRouting | Self::OwnImage
+                Self::LinuxBridge | Self::LinuxRouting | Self::OwnImage
             )
     }
 
@@ -115,6 +119,8 @@ impl Program {
             self,
             Self::Quietwire
                 | Self::Firewall
+                | Self::QuietwireRouter
+                | Self::Nat
                 | Self::TestpmdIo
                 | Self::TestpmdMac
                 | Self::TestpmdMacswap
@@ -132,8 +138,27 @@ impl Program {
     pub fn routes(self) -> bool {
         matches!(
             self,
-            Self::LinuxRouting | Self::QuietwireRouter | Self::OvsDpdkRouter | Self::L3fwd
+            Self::LinuxRouting
+                | Self::QuietwireRouter
+                | Self::Nat
+                | Self::OvsDpdkRouter
+                | Self::L3fwd
         )
+    }
+
+    /// Whether it is quietwire's switch, which accepts a configuration file.
+    #[must_use]
+    pub fn is_quietwire(self) -> bool {
+        matches!(
+            self,
+            Self::Quietwire | Self::Firewall | Self::QuietwireRouter | Self::Nat
+        )
+    }
+
+    /// Whether several of them can be VNFs of a chain, with a network between each two.
+    #[must_use]
+    pub fn routes_in_chains(self) -> bool {
+        matches!(self, Self::QuietwireRouter | Self::Nat)
     }
 
     /// Whether it routes between two ports only, so that its chain can have no other element.
@@ -154,7 +179,7 @@ impl Program {
             // Memif ports of Open vSwitch receive but do not send with DPDK 22.11.
             Self::OvsDpdk | Self::OvsDpdkRouter => &[VhostUser, Pci],
             Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting => &[Veth, Tap, Pci],
-            Self::Tester | Self::Quietwire | Self::Firewall | Self::QuietwireRouter => {
+            Self::Tester | Self::Quietwire | Self::Firewall | Self::QuietwireRouter | Self::Nat => {
                 &[Memif, VhostUser, Veth, Tap, Pci]
             }
             Self::TestpmdIo

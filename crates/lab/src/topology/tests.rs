@@ -554,6 +554,157 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
     }
 }
 
+fn service_chain(chains: Option<u32>) -> Parameters {
+    Parameters {
+        vnfs: vec![Program::Nat, Program::Firewall, Program::QuietwireRouter],
+        encapsulation: Encapsulation::Ipv4,
+        ..container(chains, None)
+    }
+}
+
+#[test]
+fn a_chain_has_functions_of_several_programs_and_several_routers() {
+    for name in ["vNet6-1VNFch", "vNet7-1VNFch"] {
+        let built = graph(name, &service_chain(None));
+        check_links(&built);
+        let path = built.path(0).into_iter();
+        let programs: Vec<&str> = path
+            .map(|element| built.elements[element].program.name())
+            .collect();
+        assert_eq!(
+            programs.join(" "),
+            "tester quietwire nat quietwire firewall quietwire quietwire-router quietwire tester"
+        );
+    }
+    // Each chain has its own routers, in the order of the chain.
+    let built = graph("vNet6-nVNFch", &service_chain(Some(2)));
+    let place = |name: &str| {
+        let mut elements = built.elements.iter();
+        let element = elements.position(|one| one.name == name).unwrap();
+        (built.router_place(element), built.vnf_place(element))
+    };
+    let router = |chain, index| RouterPlace {
+        chain,
+        index,
+        count: 2,
+    };
+    assert_eq!(place("V1.1"), (router(0, 0), Some(1)));
+    assert_eq!(place("V2.3"), (router(1, 1), Some(3)));
+    assert_eq!(place("V2.2").1, Some(2));
+    assert_eq!(place("S").1, None);
+    let usual = || service_chain(None);
+    for (name, parameters, part) in [
+        (
+            "vNet6-1VNFch",
+            Parameters {
+                length: Some(2),
+                ..usual()
+            },
+            "3 programs of VNFs are listed, and --length is 2",
+        ),
+        ("vNet4-1VNF", usual(), "the number of listed programs is 3"),
+        (
+            "vNet6-1VNFch",
+            Parameters {
+                encapsulation: Encapsulation::Ipv6,
+                ..usual()
+            },
+            "V1: nat translates IPv4 addresses",
+        ),
+        (
+            "vNet6-1VNFch",
+            Parameters {
+                vnfs: vec![Program::Nat, Program::TestpmdMac],
+                ..usual()
+            },
+            "V2: testpmd-mac changes MAC addresses",
+        ),
+        (
+            "vNet6-1VNFch",
+            Parameters {
+                vnfs: vec![Program::Nat, Program::LinuxRouting],
+                inside: ElementPlace::Guest,
+                ..usual()
+            },
+            "V1 and V2 both route",
+        ),
+        (
+            "vNet6-1VNFch",
+            Parameters {
+                vnf_config: Some(String::new()),
+                ..usual()
+            },
+            "no common configuration",
+        ),
+    ] {
+        let message = refused(name, &parameters);
+        assert!(message.contains(part), "{name}: {message}");
+    }
+}
+
+#[test]
+fn switches_of_quietwire_and_vnfs_have_configurations() {
+    let config = Some("[connections]\nmax-entries = 9\n".to_owned());
+    let both = Parameters {
+        switch_config: config.clone(),
+        vnf_config: Some("# none\n".to_owned()),
+        vnf: Program::Firewall,
+        ..container(None, None)
+    };
+    let built = graph("vNet4-1VNF", &both);
+    let of = |name: &str| built.elements.iter().find(|one| one.name == name).unwrap();
+    assert_eq!(of("S").config, config);
+    assert_eq!(of("V").config.as_deref(), Some("# none\n"));
+    assert_eq!(of("T").config, None);
+    let stored = serde_json::to_string(&built).unwrap();
+    assert_eq!(serde_json::from_str::<Graph>(&stored).unwrap(), built);
+    for (name, parameters, part) in [
+        ("vNet3", both.clone(), "there is no switch"),
+        ("vNet1", both.clone(), "there is no VNF"),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                rules: Some(String::new()),
+                ..both.clone()
+            },
+            "V: rules and a configuration exclude each other",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                switch: Program::OvsDpdk,
+                ..both.clone()
+            },
+            "S: ovs-dpdk accepts no configuration",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                switch_config: Some("idle = \"poll\"\n".to_owned()),
+                ..both.clone()
+            },
+            "S: the lab sets 'idle' itself",
+        ),
+    ] {
+        let message = refused(name, &parameters);
+        assert!(message.contains(part), "{name}: {message}");
+    }
+    // In a file, the path is relative to its directory.
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("config.toml"), "# none\n").unwrap();
+    let path = directory.path().join("own.toml");
+    let text = OWN.replace(
+        "program = \"quietwire\"\n",
+        "program = \"quietwire\"\nconfig = \"config.toml\"\n",
+    );
+    let own = parse(&text, &path).unwrap();
+    assert_eq!(own.elements[3].config.as_deref(), Some("# none\n"));
+    let message = parse(&text.replace("config.toml", "nowhere.toml"), &path)
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("element[2].config"), "{message}");
+}
+
 #[test]
 fn faults_of_a_file_are_reported_with_line_and_key() {
     for (from, to, expected) in [

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use super::options::UpOptions;
 use super::state::TesterSide;
 use crate::element::{Attachment, NEIGHBOUR_PORTS, Plan, PortPlan};
-use crate::programs::FIREWALL_RULES;
-use crate::topology::{Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role};
+use crate::programs::{FIREWALL_RULES, NAT_CONFIG};
+use crate::topology::{
+    Assignment, Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role,
+};
 
 /// All ports of a topology.
 #[derive(Debug)]
@@ -50,7 +52,11 @@ impl Wiring {
 
     /// Returns the plan of an element.
     pub(super) fn plan(&self, options: &UpOptions, index: usize) -> Plan {
-        let UpOptions { graph, cpus, .. } = options;
+        self.plan_of((&options.graph, &options.cpus), index)
+    }
+
+    /// As [`Self::plan`], for a graph that need not be started.
+    pub(super) fn plan_of(&self, (graph, cpus): (&Graph, &Assignment), index: usize) -> Plan {
         let element = &graph.elements[index];
         Plan {
             name: element.name.clone(),
@@ -78,10 +84,9 @@ impl Wiring {
             rest: cpus.rest.clone(),
             is_shared: cpus.is_shared(&element.name),
             namespace: self.namespaces[index].clone(),
-            rules: (element.program == Program::Firewall).then(|| {
-                let usual = || FIREWALL_RULES.to_owned();
-                element.rules.clone().unwrap_or_else(usual)
-            }),
+            router: graph.router_place(index),
+            rules: rules_of(element),
+            config: config_of(element),
             image: element.image.clone(),
             settings: element.settings.clone(),
         }
@@ -144,6 +149,19 @@ impl Wiring {
             monitor: uri(2 * graph.chains.len()).filter(|_| !is_outside),
         }
     }
+}
+
+/// Returns the rules of a firewall; `None` if its configuration has them.
+fn rules_of(element: &Element) -> Option<String> {
+    let is_meant = element.program == Program::Firewall && element.config.is_none();
+    let usual = || FIREWALL_RULES.to_owned();
+    is_meant.then(|| element.rules.clone().unwrap_or_else(usual))
+}
+
+/// Returns the configuration of an element beyond its ports and addresses.
+fn config_of(element: &Element) -> Option<String> {
+    let usual = || (element.program == Program::Nat).then(|| NAT_CONFIG.to_owned());
+    element.config.clone().or_else(usual)
 }
 
 /// Returns the start order of elements: those that create sockets before those that connect to them.

@@ -19,7 +19,8 @@ impl Device {
     #[must_use]
     pub fn is_standalone_switch(&self) -> bool {
         let is_standalone = |graph: Graph| graph.is_standalone_switch();
-        self.cpus.is_empty() && self.rule_count.is_none() && self.graph().is_ok_and(is_standalone)
+        let is_plain = self.rule_count.is_none() && self.switch_config.is_none();
+        self.cpus.is_empty() && is_plain && self.graph().is_ok_and(is_standalone)
     }
 
     /// Returns the encapsulation of the frames.
@@ -44,6 +45,7 @@ impl Device {
             length: self.length,
             switch,
             vnf: self.vnf.unwrap_or(usual.vnf),
+            vnfs: self.vnfs.clone().unwrap_or_default(),
             inside: self.place.unwrap_or(usual.inside),
             encapsulation: self.encapsulation(),
             destinations: self.destinations,
@@ -57,6 +59,8 @@ impl Device {
                 Some(count) => Some(generated_rules(count)),
                 None => self.rules.clone(),
             },
+            switch_config: self.switch_config.clone(),
+            vnf_config: self.vnf_config.clone(),
             image: self.image.clone(),
         })
     }
@@ -100,7 +104,7 @@ impl Device {
                 1 => "network function".to_owned(),
                 count => format!("{count} network functions"),
             };
-            text += &format!(", {functions} {} {places}", first.program);
+            text += &format!(", {functions} {} {places}", programs_of(&graph));
         }
         text
     }
@@ -112,6 +116,23 @@ impl Device {
     pub fn links(&self) -> Option<String> {
         self.graph().ok().map(|graph| links_of(&graph))
     }
+}
+
+/// Returns the programs of the network functions of the first chain: one if they are the same, otherwise all in order.
+fn programs_of(graph: &Graph) -> String {
+    let path = graph.path(0).into_iter();
+    let vnfs = path.filter_map(|index| graph.elements.get(index));
+    let mut programs: Vec<&str> = vnfs
+        .filter(|element| element.role == Role::Vnf)
+        .map(|element| element.program.name())
+        .collect();
+    if programs
+        .iter()
+        .all(|program| Some(program) == programs.first())
+    {
+        programs.truncate(1);
+    }
+    programs.join(", ")
 }
 
 fn links_of(graph: &Graph) -> String {
@@ -129,6 +150,7 @@ impl Case {
             || self.link.is_some()
             || self.mode.is_some()
             || self.vnf.is_some()
+            || self.vnfs.is_some()
             || self.chains.is_some()
             || self.length.is_some()
             || self.encapsulation.is_some()
@@ -136,6 +158,8 @@ impl Case {
             || self.accelerator.is_some()
             || self.rules.is_some()
             || self.rule_count.is_some()
+            || self.switch_config.is_some()
+            || self.vnf_config.is_some()
             || self.image.is_some()
             || self.ports.is_some()
     }
@@ -152,6 +176,11 @@ impl StudyFile {
             link: case.link.or(device.link),
             mode: case.mode.unwrap_or(device.mode),
             vnf: case.vnf.or(device.vnf),
+            // One program of a case replaces a list of the device.
+            vnfs: case
+                .vnfs
+                .clone()
+                .or(device.vnfs.filter(|_| case.vnf.is_none())),
             chains: case.chains.or(device.chains),
             length: case.length.or(device.length),
             encapsulation: case.encapsulation.or(device.encapsulation),
@@ -162,6 +191,8 @@ impl StudyFile {
             rule_count: case
                 .rule_count
                 .or(device.rule_count.filter(|_| case.rules.is_none())),
+            switch_config: case.switch_config.clone().or(device.switch_config),
+            vnf_config: case.vnf_config.clone().or(device.vnf_config),
             image: case.image.clone().or(device.image),
             ports: case.ports.clone().unwrap_or(device.ports),
             destinations: self.traffic_of(case).ip_destinations,

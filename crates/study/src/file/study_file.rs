@@ -215,6 +215,9 @@ pub struct Case {
     /// Kind of the network functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnf: Option<Program>,
+    /// Kinds of the network functions of each chain, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnfs: Option<Vec<Program>>,
     /// Number of parallel chains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains: Option<u32>,
@@ -236,6 +239,12 @@ pub struct Case {
     /// Number of generated rules of firewalls, instead of rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule_count: Option<u32>,
+    /// Rules, connections, NAT and load balancers of quietwire's switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch_config: Option<String>,
+    /// The same of every network function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnf_config: Option<String>,
     /// Boot image of guests with network functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 mod external;
+mod functions;
 mod guide;
 mod isolation;
 mod objectives;

@@ -10,12 +10,12 @@ use anyhow::{Result, bail};
 use clap::Args;
 use quietwire_base::Deadline;
 use quietwire_dpdk::PortUri;
-use quietwire_lab::topology::Encapsulation;
+use quietwire_lab::topology::{Encapsulation, Graph};
 use quietwire_lab::up::{LabState, find};
 use quietwire_lab::{NetNs, STATE_DIRECTORY};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    FrameSizes, Preparation, Tester, TesterError, Trial, TrialResult, Validity,
+    FrameSizes, IpVersion, Preparation, Tester, TesterError, Trial, TrialResult, Validity,
 };
 use serde_json::json;
 
@@ -150,13 +150,6 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
             "--rate max is not supported by a check (use a number of frames per second)".to_owned()
         ));
     };
-    let headers = match state.graph.encapsulation {
-        Encapsulation::L2 | Encapsulation::Ipv4 => "[traffic.ipv4]\n",
-        Encapsulation::Ipv6 => "[traffic.ipv6]\n",
-        Encapsulation::Vxlan => "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n",
-    };
-    let text = format!("[traffic]\nintegrity = true\n{headers}");
-    let traffic = Traffic::parse(&text, Path::new("the check's traffic"))?;
     let trial = Trial {
         warm_up_s: 0.2,
         drain_s: args.drain.as_secs_f64(),
@@ -166,7 +159,28 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
             FrameSizes::Fixed(FRAME_SIZE),
         )
     };
+    if has_routed_chains(&state.graph) {
+        let ip = match state.graph.encapsulation {
+            Encapsulation::Ipv6 => IpVersion::V6,
+            _ => IpVersion::V4,
+        };
+        return Ok(Trial { ip, ..trial });
+    }
+    let headers = match state.graph.encapsulation {
+        Encapsulation::L2 | Encapsulation::Ipv4 => "[traffic.ipv4]\n",
+        Encapsulation::Ipv6 => "[traffic.ipv6]\n",
+        Encapsulation::Vxlan => "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n",
+    };
+    let text = format!("[traffic]\nintegrity = true\n{headers}");
+    let traffic = Traffic::parse(&text, Path::new("the check's traffic"))?;
     Ok(trial.with_traffic(traffic).map_err(TesterError::from)?)
+}
+
+/// Whether several chains have routers. Described frames have the addresses of the first chain on all chains, but routers of other chains
+/// require those of their own.
+fn has_routed_chains(graph: &Graph) -> bool {
+    let mut elements = graph.elements.iter();
+    graph.chains.len() > 1 && elements.any(|element| element.program.routes())
 }
 
 /// The part of a result that the check judges.

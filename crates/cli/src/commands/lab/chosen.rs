@@ -12,6 +12,7 @@ use quietwire_lab::topology::{
     self, Assignment, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage,
     Parameters, Program, TopologyError, assign, assign_by_plan, named,
 };
+use quietwire_lab::up::check_configurations;
 use quietwire_switch::config::rules::RuleFile;
 
 use crate::input::read_plan;
@@ -31,9 +32,9 @@ pub(super) struct TopologyArgs {
     /// Program of the switch. [default: quietwire]
     #[arg(long, value_parser = parse_program, value_name = "PROGRAM")]
     switch: Option<Program>,
-    /// Program of the VNFs. [default: quietwire]
-    #[arg(long, value_parser = parse_program, value_name = "PROGRAM")]
-    vnf: Option<Program>,
+    /// Program of the VNFs, or a list with one for each VNF of a chain, in order. [default: quietwire]
+    #[arg(long, value_parser = parse_program, value_delimiter = ',', value_name = "PROGRAM")]
+    vnf: Vec<Program>,
     /// Place of the elements that the name puts into a guest. [default: guest]
     #[arg(long, value_enum)]
     place: Option<PlaceArg>,
@@ -53,6 +54,12 @@ pub(super) struct TopologyArgs {
     /// Filter rules of firewalls (TOML). [default: accept the tester's frames, drop all others]
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
+    /// Rules, connections, NAT and load balancers of the switch (TOML). [default: those of its program]
+    #[arg(long, value_name = "FILE")]
+    switch_config: Option<PathBuf>,
+    /// Rules, connections, NAT and load balancers of every VNF (TOML). [default: those of its program]
+    #[arg(long, value_name = "FILE")]
+    vnf_config: Option<PathBuf>,
     /// Kernel and initramfs for guests of VNFs. [default: a built image]
     #[arg(long, value_name = "KERNEL,INITRD", value_parser = parse_image)]
     image: Option<OwnImage>,
@@ -156,6 +163,7 @@ impl TopologyArgs {
                 RuleFile::parse(&path, rules)?;
             }
         }
+        check_configurations(&graph)?;
         let online = online_cpus(Path::new("/"))?;
         let asked: BTreeMap<String, CpuList> = self.cpus.iter().cloned().collect();
         let cpus = match &self.plan {
@@ -192,13 +200,15 @@ impl TopologyArgs {
             (self.chains.is_some(), "--chains"),
             (self.length.is_some(), "--length"),
             (self.switch.is_some(), "--switch"),
-            (self.vnf.is_some(), "--vnf"),
+            (!self.vnf.is_empty(), "--vnf"),
             (self.place.is_some(), "--place"),
             (self.encapsulation.is_some(), "--encapsulation"),
             (self.forwarding.is_some(), "--forwarding"),
             (self.link.is_some(), "--link"),
             (!self.ports.is_empty(), "--ports"),
             (self.rules.is_some(), "--rules"),
+            (self.switch_config.is_some(), "--switch-config"),
+            (self.vnf_config.is_some(), "--vnf-config"),
             (self.image.is_some(), "--image"),
         ]
         .into_iter()
@@ -208,19 +218,28 @@ impl TopologyArgs {
 
     fn parameters(&self) -> Result<Parameters> {
         let usual = Parameters::default();
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map_err(|error| {
-                TopologyError::Wrong(format!(
-                    "--rules: {} cannot be read: {error}",
-                    path.display()
-                ))
-            })
+        let read = |path: &Option<PathBuf>, option: &str| {
+            let text = |path: &PathBuf| {
+                std::fs::read_to_string(path).map_err(|error| {
+                    TopologyError::Wrong(format!(
+                        "{option}: {} cannot be read: {error}",
+                        path.display()
+                    ))
+                })
+            };
+            path.as_ref().map(text).transpose()
+        };
+        let (vnf, vnfs) = match &self.vnf[..] {
+            [] => (usual.vnf, Vec::new()),
+            [program] => (*program, Vec::new()),
+            several => (usual.vnf, several.to_vec()),
         };
         Ok(Parameters {
             chains: self.chains,
             length: self.length,
             switch: self.switch.unwrap_or(usual.switch),
-            vnf: self.vnf.unwrap_or(usual.vnf),
+            vnf,
+            vnfs,
             inside: self.place.map_or(usual.inside, |place| match place {
                 PlaceArg::Host => ElementPlace::Host,
                 PlaceArg::Container => ElementPlace::Container,
@@ -248,7 +267,9 @@ impl TopologyArgs {
                 LinkArg::Tap => LinkKind::Tap,
             }),
             ports: self.ports.clone(),
-            rules: self.rules.as_ref().map(read).transpose()?,
+            rules: read(&self.rules, "--rules")?,
+            switch_config: read(&self.switch_config, "--switch-config")?,
+            vnf_config: read(&self.vnf_config, "--vnf-config")?,
             image: self.image.clone(),
         })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use quietwire_base::{Deadline, unix_time};
 use quietwire_host::CpuList;
 use quietwire_host::jitter::JitterReport;
+use quietwire_switch::report::CyclesReport;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -174,6 +175,14 @@ impl Agent {
         self.ask(&AgentCommand::Counters, timeout)
     }
 
+    /// Returns what quietwire's switch counts about its own work since it was started, with a timeout.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`], also from other network functions.
+    pub fn cycles_within(&mut self, timeout: Duration) -> Result<CyclesReport, LabError> {
+        self.ask(&AgentCommand::Cycles, timeout)
+    }
+
     /// Returns the last lines of the network function's output.
     ///
     /// # Errors
@@ -283,7 +292,8 @@ mod tests {
             r#"{"id":ID,"ok":[{"rx_frames":3,"tx_frames":2,"rx_dropped":1,"tx_dropped":0}]}"#;
         let refusal = r#"{"id":ID,"error":"nothing runs"}"#;
         let stale = format!("{{\"id\":5,\"ok\":1}}\n{counters}");
-        with_agent(&[HELLO, counters, refusal, &stale], LONG, |agent| {
+        let cycles = r#"{"id":ID,"ok":{"uptime_s":1.5,"hz":7,"threads":[{"cpu":1,"steps":[]}],"queues":[]}}"#;
+        with_agent(&[HELLO, counters, refusal, &stale, cycles], LONG, |agent| {
             let mut agent = agent.unwrap();
             assert_eq!(agent.hello().cpus.to_string(), "0-1");
             let expected = PortCounters {
@@ -299,6 +309,8 @@ mod tests {
                 "{error}"
             );
             assert_eq!(agent.counters().unwrap(), [expected]);
+            let cycles = agent.cycles_within(LONG).unwrap();
+            assert_eq!((cycles.hz, cycles.threads[0].cpu), (7, 1));
         });
     }
 

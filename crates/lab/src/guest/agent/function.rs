@@ -9,6 +9,7 @@ use quietwire_base::Deadline;
 use quietwire_base::durable::remove_if_exists;
 use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_host::{CpuId, CpuList};
+use quietwire_switch::report::CyclesReport;
 
 use super::ports::{Bus, Port};
 use super::protocol::PortCounters;
@@ -34,6 +35,10 @@ pub(super) trait Function: std::fmt::Debug {
     fn commands(&self) -> Vec<String>;
     /// Returns the counters of each port since it was started.
     fn counters(&mut self) -> Result<Vec<PortCounters>, String>;
+    /// Returns what it counts about its own work since it was started.
+    fn cycles(&mut self) -> Result<CyclesReport, String> {
+        Err("this network function counts no cycles".to_owned())
+    }
     /// Returns the last lines of its output.
     fn log(&self) -> String;
     /// Stops it.

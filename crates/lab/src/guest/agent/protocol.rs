@@ -14,6 +14,7 @@ use quietwire_host::CpuList;
 use quietwire_host::jitter::JitterReport;
 use quietwire_monitor::CpuActivity;
 use quietwire_packet::MacAddress;
+use quietwire_switch::report::CyclesReport;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -42,6 +43,8 @@ pub enum AgentCommand {
     Start(Vnf),
     /// Reads the counters of the network function's ports: a [`PortCounters`] for each.
     Counters,
+    /// Reads what quietwire's switch counts about its own work: a [`CyclesReport`].
+    Cycles,
     /// Reads the last lines of the network function's output.
     Log,
     /// Stops the network function.
@@ -94,6 +97,8 @@ pub enum AgentResult {
     Started(Started),
     /// Of [`AgentCommand::Counters`].
     Counters(Vec<PortCounters>),
+    /// Of [`AgentCommand::Cycles`].
+    Cycles(CyclesReport),
     /// Of [`AgentCommand::Log`].
     Log(String),
     /// Of [`AgentCommand::Stop`]; `null`.
@@ -274,6 +279,7 @@ mod tests {
         let known = [
             parsed::<Hello>(&value).is_some(),
             parsed::<Started>(&value).is_some(),
+            parsed::<CyclesReport>(&value).is_some(),
             parsed::<CpuStates>(&value).is_some(),
             parsed::<JitterReport>(&value).is_some(),
             parsed::<Ran>(&value).is_some(),

@@ -161,6 +161,7 @@ impl Server {
                 AgentResult::Started(Started { commands })
             }
             AgentCommand::Counters => AgentResult::Counters(self.function()?.counters()?),
+            AgentCommand::Cycles => AgentResult::Cycles(self.function()?.cycles()?),
             AgentCommand::Log => AgentResult::Log(self.function()?.log()),
             AgentCommand::Stop => {
                 let mut function = self.function.take().ok_or(NOTHING)?;
@@ -325,6 +326,7 @@ mod tests {
         assert!(refused(r#"{"version":8,"id":1,"ask":"counters"}"#).contains(&version));
         assert!(refused(&ask("\"frobnicate\"")).contains("no sense"));
         assert!(refused(&ask("\"counters\"")).contains("start one first"));
+        assert!(refused(&ask("\"cycles\"")).contains("start one first"));
         assert!(refused(&ask("\"stop\"")).contains("start one first"));
         let start = r#"{"start":{"kind":"cross-connect","queues":1,"frame-size-max":1518}}"#;
         assert!(refused(&ask(start)).contains("requires ports in pairs"));

@@ -8,7 +8,7 @@ use quietwire_base::Idle;
 use quietwire_dpdk::HugePages;
 use quietwire_host::CpuList;
 use quietwire_switch::control::{Request, Subject};
-use quietwire_switch::report::{PortDrop, PortReport};
+use quietwire_switch::report::{CyclesReport, PortDrop, PortReport};
 use serde::Serialize;
 
 use super::function::{Cpus, Function, Machine, Process};
@@ -201,6 +201,12 @@ impl Function for Switch {
     fn counters(&mut self) -> Result<Vec<PortCounters>, String> {
         self.process.check()?;
         counters(&reported_ports(&self.control)?, self.ports)
+    }
+
+    fn cycles(&mut self) -> Result<CyclesReport, String> {
+        self.process.check()?;
+        ask(&self.control, &Request::Show(Subject::Cycles))
+            .map_err(|error| format!("the switch: {error}"))
     }
 
     fn log(&self) -> String {

@@ -4,6 +4,8 @@
 use std::path::Path;
 
 use quietwire_base::Idle;
+use quietwire_lab::topology::Graph;
+use quietwire_lab::up::check_configurations;
 use quietwire_switch::config::rules::{RULES_MAX, RuleFile};
 
 use super::super::limits::{Checked, fault};
@@ -19,7 +21,11 @@ const STANDALONE: &str = "this requires the standalone quietwire switch (set swi
 pub(super) fn topologies(file: &StudyFile) -> Checked {
     rings(&file.device)?;
     for (index, case) in file.cases.iter().enumerate() {
-        if let Err(error) = file.device_of(case).graph() {
+        let graph = file.device_of(case).graph();
+        if let Ok(graph) = &graph {
+            described(file, graph)?;
+        }
+        if let Err(error) = graph.and_then(|graph| check_configurations(&graph)) {
             let message = error.to_string();
             return if case.has_own_device() {
                 fault(&[Key("case"), Index(index)], message)
@@ -31,6 +37,18 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
         cards(file, case, index)?;
     }
     standalone_only(file)
+}
+
+/// Refuses described frames on several chains with routers, which require the addresses of their own chain.
+fn described(file: &StudyFile, graph: &Graph) -> Checked {
+    let routes = graph.elements.iter().any(|one| one.program.routes());
+    if file.traffic.frames.is_none() || graph.chains.len() < 2 || !routes {
+        return Ok(());
+    }
+    fault(
+        &[Key("traffic"), Key("frames")],
+        "described frames have the addresses of the first chain, but other chains have routers too (use one chain, or leave [traffic.frames] out)",
+    )
 }
 
 /// Parses firewall rules now, before the firewall starts.

@@ -28,6 +28,9 @@ pub struct Device {
     /// Kind of the network functions. Default: quietwire's switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnf: Option<Program>,
+    /// Kinds of the network functions of each chain, in order, instead of `vnf`. Default and an empty list: all are of the kind `vnf`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnfs: Option<Vec<Program>>,
     /// Number of parallel chains, if the topology supports several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains: Option<u32>,
@@ -49,6 +52,13 @@ pub struct Device {
     /// Number of generated rules of firewalls, instead of [`Self::rules`]. 0: the firewall has no rules and accepts every frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule_count: Option<u32>,
+    /// Rules, connections, NAT and load balancers of quietwire's switch, in the syntax of its configuration file. Default: those of its
+    /// program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch_config: Option<String>,
+    /// The same of every network function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnf_config: Option<String>,
     /// Boot image of guests with network functions. Default: the image that is built for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,
