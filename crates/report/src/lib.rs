@@ -42,12 +42,12 @@ pub use junit::junit;
 pub use markdown::markdown;
 pub use page::words::mix_text;
 pub use summary::{
-    Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary,
-    Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint,
-    LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult, NeighbourShare,
-    ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking, RepeatedRates,
-    RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
-    TenantsFound, TenantsSummary, ThreadShare, TrialProfile, UnavailableCase,
+    Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, FunctionCost,
+    GoalSummary, Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces,
+    LossPoint, LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult,
+    NeighbourShare, ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking,
+    RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint,
+    TenantsAt, TenantsFound, TenantsSummary, ThreadShare, TrialProfile, UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;

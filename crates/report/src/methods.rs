@@ -3,6 +3,7 @@
 
 mod connections;
 mod forwarding_rate;
+mod functions;
 mod latency_plan;
 pub(crate) mod loss_distribution;
 mod procedure;
@@ -27,6 +28,7 @@ const ALL: &[MethodTable] = &[
     procedure::TABLE,
     connections::TABLE,
     connections::TIMES,
+    functions::TABLE,
 ];
 
 /// Returns one table for each method that has results.

@@ -7,6 +7,7 @@ mod application;
 mod case;
 mod cycles;
 mod findings;
+mod functions;
 mod latency;
 mod limit;
 mod losses;
@@ -39,6 +40,7 @@ pub use application::Applications;
 pub use case::{CaseSummary, Health};
 pub use cycles::{CycleSource, CyclesPerFrame};
 pub use findings::MachineFinding;
+pub use functions::FunctionCost;
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
 pub use limit::{Limit, Limiter};
 pub use losses::LossPlaces;
@@ -377,6 +379,7 @@ fn of_case(
         methods: method_tables::method_tables(&steps)?,
         cycles: cycles::of_frames(&trials),
         cpu_cycles: cycles::by_one_measure(&trials),
+        functions: functions::of_chain(&trials),
         warnings: warnings(results, case),
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),

@@ -52,7 +52,7 @@ use crate::unmanaged::UnmanagedDevice;
 use demand::{frame_size_max, memory_mib, neighbours};
 use snapshot::{DeviceSnapshot, LabDevice, TrialSamples, activity};
 
-pub use elements::ElementActivity;
+pub use elements::{ElementActivity, FunctionPlace};
 pub use error::LabBenchError;
 pub(crate) use topology::unavailable;
 

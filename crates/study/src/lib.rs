@@ -58,8 +58,8 @@ pub use file::{
 };
 pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;
-pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
-pub use quietwire_lab::topology::Role;
+pub use lab_bench::{ElementActivity, FunctionPlace, LabBench, LabBenchError};
+pub use quietwire_lab::topology::{Program, Role};
 pub use quietwire_lab::{CycleCount, Intensity, OwnView, PartView, RunningSwitch};
 
 pub use methods::{

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::activity::{CpuShare, NeighbourShare, ThreadShare};
 use super::application::Applications;
 use super::cycles::CyclesPerFrame;
+use super::functions::FunctionCost;
 use super::latency::RoundTrip;
 use super::limit::Limit;
 use super::losses::LossPlaces;
@@ -43,6 +44,8 @@ pub struct CaseSummary {
     pub cycles: Option<CyclesPerFrame>,
     /// Cost of a frame by a measure that is the same for all devices: CPU time divided by the forwarded frames; none if unknown.
     pub cpu_cycles: Option<CyclesPerFrame>,
+    /// Cost of a frame in the switch and in each network function of a chain; empty if no function counts its cycles.
+    pub functions: Vec<FunctionCost>,
     /// Caveats of all figures: elements that share a CPU, elements in software emulation.
     pub warnings: Vec<String>,
     /// Activity of CPUs, over all valid trials.

@@ -53,15 +53,21 @@ impl CyclesPerFrame {
 /// Rates within this ratio of the highest count as the highest.
 const NEAR: f64 = 0.999;
 
+/// Returns the valid trials at the highest load offered.
+pub(super) fn highest_load<'a>(trials: &[&'a TrialRecord]) -> Vec<&'a TrialRecord> {
+    let mut valid = trials.to_vec();
+    valid.retain(|trial| trial.result.is_valid());
+    let offered = valid.iter().map(|trial| trial.request.offered_rate_pps);
+    let highest_pps = offered.fold(0.0, f64::max);
+    valid.retain(|trial| trial.request.offered_rate_pps >= NEAR * highest_pps);
+    valid
+}
+
 /// Returns the valid trials at the highest load offered, with the activity of the device.
 fn at_highest_load<'a>(trials: &[&'a TrialRecord]) -> Vec<(&'a TrialRecord, ElementActivity)> {
-    let valid = || trials.iter().filter(|trial| trial.result.is_valid());
-    let highest_pps = valid()
-        .map(|trial| trial.request.offered_rate_pps)
-        .fold(0.0, f64::max);
-    let at_highest = valid().filter(|trial| trial.request.offered_rate_pps >= NEAR * highest_pps);
+    let at_highest = highest_load(trials).into_iter();
     at_highest
-        .filter_map(|trial| Some((*trial, element_of(trial)?)))
+        .filter_map(|trial| Some((trial, element_of(trial)?)))
         .collect()
 }
 

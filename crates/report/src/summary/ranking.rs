@@ -340,6 +340,7 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
                 trial.activity.elements = vec![quietwire_study::ElementActivity {
                     name: "S".to_owned(),
                     role: quietwire_study::Role::Switch,
+                    function: None,
                     counted: counted.clone(),
                     cpu_time_s: 1.0,
                     is_kernels: true,

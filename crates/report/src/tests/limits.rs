@@ -21,6 +21,7 @@ pub(super) fn element(counted: Option<quietwire_study::CycleCount>) -> ElementAc
     ElementActivity {
         name: "S".to_owned(),
         role: quietwire_study::Role::Switch,
+        function: None,
         counted,
         cpu_time_s: 0.5,
         is_kernels: false,
@@ -76,6 +77,67 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
     assert!(!page.contains("Cycles per frame") && !page.contains(chart));
     assert!(page.contains("aria-label=\"99 % of round trips against offered load\""));
+}
+
+#[test]
+fn functions_of_a_chain_have_their_cost_beside_that_of_the_switch() {
+    use quietwire_study::{FunctionPlace, Program, Role};
+    let function = |name: &str, position, program, counted| ElementActivity {
+        name: name.to_owned(),
+        role: Role::Vnf,
+        function: Some(FunctionPlace { position, program }),
+        ..element(Some(counted))
+    };
+    let mut results = whole();
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        trial.result.forwarding_rate_pps = 1000.0;
+        trial.request.warm_up_s = 0.5;
+        trial.result.elapsed_s = 1.5;
+        // Two chains of two functions; 2000 frames passed from end to end.
+        trial.activity.elements = vec![
+            element(Some(count(600_000, 6000))),
+            function("V1.2", 2, Program::Firewall, count(60_000, 1000)),
+            function("V1.1", 1, Program::Nat, count(200_000, 1000)),
+            function("V2.1", 1, Program::Nat, count(400_000, 1000)),
+            function("V2.2", 2, Program::Firewall, count(60_000, 1000)),
+            ElementActivity {
+                name: "R".to_owned(),
+                role: Role::Relay,
+                ..element(Some(count(1, 1)))
+            },
+        ];
+    }
+    let (summary, page) = checked(&results);
+    let costs = &summary.sizes[0].cases[0].functions;
+    let figures: Vec<(&str, f64, f64, f64)> = costs
+        .iter()
+        .map(|cost| {
+            let median = |spread: &Option<crate::Spread>| spread.as_ref().unwrap().median;
+            (
+                cost.function.as_str(),
+                cost.cycles.median,
+                median(&cost.cycles_per_forwarded),
+                median(&cost.cycles_per_chain_hz),
+            )
+        })
+        .collect();
+    assert_eq!(
+        figures,
+        [
+            ("S", 100.0, 300.0, 150_000.0),
+            ("1 nat", 300.0, 300.0, 150_000.0),
+            ("2 firewall", 60.0, 60.0, 30_000.0),
+        ]
+    );
+    assert!(page.contains("Cost of each function") && page.contains("1 nat"));
+    assert!(text_table(&summary, None).contains("cycles per forwarded frame"));
+    // A switch alone has no functions.
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        trial.activity.elements.truncate(1);
+    }
+    let (summary, page) = checked(&results);
+    assert!(summary.sizes[0].cases[0].functions.is_empty());
+    assert!(!page.contains("Cost of each function"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_lab::topology::Role;
+use quietwire_lab::topology::{Program, Role};
 use quietwire_lab::{CycleCount, OwnView};
 use quietwire_monitor::Activity;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,21 @@ pub(super) struct Element {
     pub(super) name: String,
     /// Its role.
     pub(super) role: Role,
+    /// Its place among the network functions of its chain, if it is one.
+    pub(super) function: Option<FunctionPlace>,
     /// Its processes.
     pub(super) pids: Vec<u32>,
     /// CPUs on which the kernel does its work; `None` if processes do it.
     pub(super) kernel_cpus: Option<Vec<u32>>,
+}
+
+/// Place of a network function in its chain. Chains in parallel have the same functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionPlace {
+    /// Its position among the functions of its chain, from 1.
+    pub position: usize,
+    /// Its program.
+    pub program: Program,
 }
 
 /// Work of an element during a trial. Stored with the trial.
@@ -28,6 +39,9 @@ pub struct ElementActivity {
     pub name: String,
     /// Its role.
     pub role: Role,
+    /// Its place among the network functions of its chain, if it is one. None in stores of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<FunctionPlace>,
     /// Cost of forwarding, if the element counts it.
     pub counted: Option<CycleCount>,
     /// CPU time of its processes' threads, or, for an element of the kernel, time in softirqs on its CPUs. Seconds.
@@ -86,6 +100,7 @@ pub(super) fn activity_of(
         ElementActivity {
             name: element.name.clone(),
             role: element.role,
+            function: element.function,
             counted: counted(),
             cpu_time_s: element
                 .kernel_cpus
@@ -131,6 +146,7 @@ mod tests {
         let element = |name: &str, kernel_cpus| Element {
             name: name.to_owned(),
             role: Role::Switch,
+            function: None,
             pids: vec![7],
             kernel_cpus,
         };

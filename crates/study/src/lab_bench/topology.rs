@@ -16,7 +16,7 @@ use quietwire_tester::{Preparation, Tester, Trial};
 
 use super::LabBenchError;
 use super::demand::{addresses, frame_size_max, memory_mib};
-use super::elements::Element;
+use super::elements::{Element, FunctionPlace};
 use super::functions;
 use crate::bench::CaseSpec;
 use crate::file::external::port_uri;
@@ -233,6 +233,10 @@ pub(super) fn elements(state: &LabState) -> Vec<Element> {
         Some(Element {
             name: element.name.clone(),
             role: own.role,
+            function: state.graph.vnf_place(place).map(|position| FunctionPlace {
+                position,
+                program: own.program,
+            }),
             pids: element.pids.clone(),
             kernel_cpus: own
                 .is_kernels()
