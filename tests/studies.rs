@@ -288,7 +288,7 @@ fn every_ready_made_study_reports_what_it_would_do() {
     assert!(list.status.success(), "{list:?}");
     let list: Value = serde_json::from_slice(&list.stdout).unwrap();
     let list = list.as_array().unwrap();
-    assert!(list.len() >= 11);
+    assert!(list.len() >= 16);
     for ready in list {
         let name = ready["name"].as_str().unwrap();
         let dry = place.study(&["run", name, "--dry-run", "--json"]);
@@ -363,6 +363,77 @@ fn tenants_are_added_until_the_goal_breaks_or_there_are_as_many_as_asked_for() {
             row["cycles_per_tenant_hz"]["median"].as_f64().unwrap() > 0.0,
             "{row}"
         );
+    }
+}
+
+#[test]
+#[ignore = "takes a minute; make test-labs runs it"]
+fn filter_tracking_and_nat_are_measured_by_a_ready_made_study() {
+    let place = Workplace::new();
+    let reported = place.run("firewall-and-nat", &["--quick"]);
+    let summary = &reported["summary"];
+    assert_eq!(summary["state"]["state"], "finished");
+    for kind in ["plain", "filter", "tracking", "nat"] {
+        for name in [kind.to_owned(), format!("noisy-{kind}")] {
+            let observed = case(summary, &name);
+            assert_accounted(observed);
+            let cycles = &observed["cycles"];
+            assert_eq!(cycles["cycle_source"], "counted", "{cycles}");
+            // Nearly all frames of the trials at a low load arrive: they are accepted, and translated.
+            assert!(observed["round_trip"].is_object(), "{observed}");
+        }
+    }
+}
+
+/// A chain of three functions in containers.
+const CHAIN: &str = r#"
+name = "chain"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet6-1VNFch"
+vnfs = ["nat", "firewall", "quietwire-router"]
+place = "container"
+encapsulation = "ipv4"
+[tester]
+cpu = "0"
+realtime = false
+[traffic]
+directions = "one-way"
+[trials]
+duration-s = 0.2
+warm-up-s = 0.1
+drain-s = 0.3
+max-rate-pps = 10_000
+invalid-repeats = 2
+[latency]
+rate-pps = 1000
+duration-s = 0.2
+repeats = 1
+[[case]]
+name = "chain"
+"#;
+
+#[test]
+#[ignore = "takes half a minute; make test-labs runs it"]
+fn functions_of_a_chain_report_their_cost() {
+    let place = Workplace::new();
+    fs::write(place.path("study.toml"), CHAIN).unwrap();
+    let reported = place.run("study.toml", &[]);
+    assert_eq!(reported["summary"]["state"]["state"], "finished");
+    let observed = case(&reported["summary"], "chain");
+    assert_accounted(observed);
+    let functions = observed["functions"].as_array().unwrap();
+    let names: Vec<&str> = functions
+        .iter()
+        .map(|function| function["function"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["S", "1 nat", "2 firewall", "3 quietwire-router"]);
+    for function in functions {
+        for key in ["cycles", "cycles_per_forwarded", "cycles_per_chain_hz"] {
+            let median = function[key]["median"].as_f64().unwrap();
+            assert!(median > 1.0, "{function}");
+        }
     }
 }
 
