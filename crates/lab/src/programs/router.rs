@@ -39,7 +39,7 @@ fn network(
     let number = |value: usize| u16::try_from(value).map_err(|error| error.to_string());
     // The tester's ports have numbers, which are parts of its addresses (docs/tester.md).
     let ports = [number(2 * chain)?, number(2 * chain + 1)?];
-    let side = match index {
+    let side: Option<usize> = match index {
         0 => Some(0),
         index if index == count => Some(1),
         _ => None,
