@@ -398,8 +398,6 @@ encapsulation = "ipv4"
 [tester]
 cpu = "0"
 realtime = false
-[traffic]
-directions = "one-way"
 [trials]
 duration-s = 0.2
 warm-up-s = 0.1

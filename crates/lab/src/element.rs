@@ -60,7 +60,7 @@ pub(crate) struct Plan {
     pub(crate) router: RouterPlace,
     /// Rules of a firewall without a configuration.
     pub(crate) rules: Option<String>,
-    /// Configuration of quietwire's switch beyond its ports and addresses.
+    /// Configuration of quietwire's switch beyond its ports and addresses; `None` for that of its program.
     pub(crate) config: Option<String>,
     /// The user's own image of a guest.
     pub(crate) image: Option<OwnImage>,

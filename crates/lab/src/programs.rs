@@ -34,9 +34,6 @@ pub(crate) use quietwire::check_config;
 /// Rules of a firewall without configured rules.
 pub const FIREWALL_RULES: &str = include_str!("programs/firewall.toml");
 
-/// Configuration of a NAT without a configuration.
-pub(crate) const NAT_CONFIG: &str = include_str!("programs/nat.toml");
-
 /// Returns the adapter of a program on the host or in a container. `quietwire` is this project's own binary.
 pub(crate) fn forwarder_for(program: Program, quietwire: &Path) -> Box<dyn Forwarder> {
     match program {

@@ -11,7 +11,7 @@ use super::networks::drawn;
 use crate::element::Plan;
 use crate::guest::agent::protocol::Routing;
 use crate::router_tables::RouterTables;
-use crate::topology::{Encapsulation, LENGTH_MAX, RouterPlace};
+use crate::topology::{Encapsulation, LENGTH_MAX, Program, RouterPlace};
 
 /// First address of the networks between routers, the second half of RFC 2544's (appendix C.2.2).
 const BETWEEN_V4: u32 = 0xc613_0000;
@@ -172,19 +172,43 @@ pub(super) fn routing(plan: &Plan, destinations: u32) -> Result<Routing, String>
 pub(super) fn config(plan: &Plan, destinations: u32) -> Result<String, String> {
     let tables = RouterTables::of(&routing(plan, destinations)?, |port| mac(plan, port));
     let tables = toml::to_string(&tables).map_err(|error| error.to_string())?;
+    let own = match (&plan.config, plan.program) {
+        (Some(own), _) => own.clone(),
+        (None, Program::Nat) => nat(plan)?,
+        (None, _) => String::new(),
+    };
     // Keys of the top level precede tables.
-    let own = plan.config.as_deref().unwrap_or_default();
     Ok(format!("{own}\n{tables}"))
+}
+
+/// Ports of a block of a NAT, and blocks of a host: a host may use all ports of the address, because the tester's flows are of one host.
+const BLOCK_SIZE: u16 = 8064;
+const BLOCKS: u16 = 8;
+
+/// Returns the default configuration of a NAT. It translates the frames of both ports of the tester: those that leave by the other port of
+/// the router get the address of that port.
+fn nat(plan: &Plan) -> Result<String, String> {
+    let network = |index: usize| network(plan.encapsulation, plan.router, index);
+    let [first, _] = network(0)?;
+    let [_, last] = network(plan.router.count)?;
+    let instance = |name: &str, interface: usize, inside: End| {
+        format!(
+            "[[nat]]\nname = \"{name}\"\ninterface = \"i{interface}\"\nsources = [\"{}\"]\nblock-size = {BLOCK_SIZE}\nblocks-per-host = {BLOCKS}\n",
+            inside.address.trunc()
+        )
+    };
+    Ok(instance("forth", 1, first) + &instance("back", 0, last))
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::super::NAT_CONFIG;
+    use quietwire_switch::config::Settings;
+
+    use super::super::check_config;
     use super::super::tests::plan;
     use super::*;
-    use crate::topology::Program;
 
     fn router(index: usize, count: usize) -> Plan {
         Plan {
@@ -309,15 +333,41 @@ mod tests {
     }
 
     #[test]
+    fn a_nat_translates_the_frames_of_both_ports_of_the_tester() {
+        for (index, count) in [(0, 1), (0, 2), (1, 2)] {
+            let nat = Plan {
+                program: Program::Nat,
+                ..router(index, count)
+            };
+            assert_eq!(check_config(&nat), Ok(()));
+            let text = config(&nat, 1).unwrap();
+            let read = Settings::parse(Path::new("c"), &text).unwrap();
+            let of = |at: usize| read.nats.as_ref().unwrap()[at].value.clone();
+            let reported = [of(0), of(1)].map(|one| (one.interface, one.sources[0].to_string()));
+            assert_eq!(
+                reported,
+                [("i1", "198.18.0.0/24"), ("i0", "198.18.1.0/24")]
+                    .map(|(interface, net)| (interface.to_owned(), net.to_owned()))
+            );
+        }
+    }
+
+    #[test]
     fn a_configuration_of_its_own_precedes_the_tables_of_a_router() {
-        let nat = Plan {
-            config: Some(NAT_CONFIG.to_owned()),
-            ..router(0, 2)
-        };
-        let text = config(&nat, 1).unwrap();
-        let read = quietwire_switch::config::Settings::parse(Path::new("c"), &text).unwrap();
-        assert_eq!(read.interfaces.unwrap().len(), 2);
-        assert_eq!(read.nats.unwrap()[0].value.interface, "i1");
-        assert_eq!(read.routes.unwrap().len(), 1);
+        let own = "rule-default = \"drop\"\n[[nat]]\nname = \"n\"\ninterface = \"i1\"";
+        for program in [Program::Nat, Program::QuietwireRouter] {
+            let nat = Plan {
+                program,
+                config: Some(own.to_owned()),
+                ..router(0, 2)
+            };
+            assert_eq!(check_config(&nat), Ok(()));
+            let text = config(&nat, 1).unwrap();
+            let read = Settings::parse(Path::new("c"), &text).unwrap();
+            assert_eq!(read.interfaces.unwrap().len(), 2);
+            assert_eq!(read.nats.unwrap().len(), 1);
+            assert_eq!(read.routes.unwrap().len(), 1);
+            assert!(read.rule_default.is_some());
+        }
     }
 }

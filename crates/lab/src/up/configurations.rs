@@ -31,7 +31,6 @@ pub fn check_configurations(graph: &Graph) -> Result<(), TopologyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::NAT_CONFIG;
     use crate::topology::{Encapsulation, Parameters, Program, named};
 
     fn checked(switch: Program, config: &str) -> Result<(), String> {
@@ -45,6 +44,7 @@ mod tests {
         check_configurations(&graph.unwrap()).map_err(|error| error.to_string())
     }
 
+    const NAT: &str = "[[nat]]\nname = \"n\"\ninterface = \"i1\"\n";
     const TRACKED: &str = "[connections]\nmax-entries = 9\n\
                            [[rule]]\nname = \"new\"\naction = \"accept\"\nct-state = \"new\"\nport = \"p0\"";
 
@@ -60,16 +60,12 @@ mod tests {
             assert_eq!(checked(switch, "# none"), Ok(()), "{switch}");
         }
         for switch in [Program::QuietwireRouter, Program::Nat] {
-            let both = format!("{NAT_CONFIG}{TRACKED}");
+            let both = format!("{NAT}{TRACKED}");
             assert_eq!(checked(switch, &both), Ok(()));
         }
         let (_, without) = TRACKED.split_once("[[rule]]").unwrap();
         for (switch, config, part) in [
-            (
-                Program::Quietwire,
-                NAT_CONFIG.to_owned(),
-                "no such interface",
-            ),
+            (Program::Quietwire, NAT.to_owned(), "no such interface"),
             (
                 Program::Firewall,
                 format!("[[rule]]{without}"),
@@ -80,30 +76,5 @@ mod tests {
             let error = checked(switch, &config).unwrap_err();
             assert!(error.starts_with("S: ") && error.contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn a_nat_of_a_chain_has_the_default_configuration() {
-        // The default configuration as one of its own is checked like any other.
-        let mut graph = named("vNet6-1VNFch")
-            .unwrap()
-            .graph(&Parameters {
-                vnfs: vec![Program::Nat, Program::Firewall, Program::QuietwireRouter],
-                encapsulation: Encapsulation::Ipv4,
-                ..Parameters::default()
-            })
-            .unwrap();
-        assert!(
-            graph
-                .elements
-                .iter()
-                .all(|element| element.config.is_none())
-        );
-        for element in &mut graph.elements {
-            if element.program == Program::Nat {
-                element.config = Some(NAT_CONFIG.to_owned());
-            }
-        }
-        check_configurations(&graph).unwrap();
     }
 }

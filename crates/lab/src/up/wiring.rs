@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::options::UpOptions;
 use super::state::TesterSide;
 use crate::element::{Attachment, NEIGHBOUR_PORTS, Plan, PortPlan};
-use crate::programs::{FIREWALL_RULES, NAT_CONFIG};
+use crate::programs::FIREWALL_RULES;
 use crate::topology::{
     Assignment, Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role,
 };
@@ -86,7 +86,7 @@ impl Wiring {
             namespace: self.namespaces[index].clone(),
             router: graph.router_place(index),
             rules: rules_of(element),
-            config: config_of(element),
+            config: element.config.clone(),
             image: element.image.clone(),
             settings: element.settings.clone(),
         }
@@ -156,12 +156,6 @@ fn rules_of(element: &Element) -> Option<String> {
     let is_meant = element.program == Program::Firewall && element.config.is_none();
     let usual = || FIREWALL_RULES.to_owned();
     is_meant.then(|| element.rules.clone().unwrap_or_else(usual))
-}
-
-/// Returns the configuration of an element beyond its ports and addresses.
-fn config_of(element: &Element) -> Option<String> {
-    let usual = || (element.program == Program::Nat).then(|| NAT_CONFIG.to_owned());
-    element.config.clone().or_else(usual)
 }
 
 /// Returns the start order of elements: those that create sockets before those that connect to them.

@@ -7,6 +7,7 @@ use quietwire_base::Idle;
 use quietwire_lab::topology::Graph;
 use quietwire_lab::up::check_configurations;
 use quietwire_switch::config::rules::{RULES_MAX, RuleFile};
+use quietwire_tester::Directions;
 
 use super::super::limits::{Checked, fault};
 use super::super::locate::At;
@@ -23,7 +24,7 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
     for (index, case) in file.cases.iter().enumerate() {
         let graph = file.device_of(case).graph();
         if let Ok(graph) = &graph {
-            described(file, graph)?;
+            chains(file, graph)?;
         }
         if let Err(error) = graph.and_then(|graph| check_configurations(&graph)) {
             let message = error.to_string();
@@ -39,10 +40,20 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
     standalone_only(file)
 }
 
-/// Refuses described frames on several chains with routers, which require the addresses of their own chain.
-fn described(file: &StudyFile, graph: &Graph) -> Checked {
+/// Refuses traffic that several chains do not support: that of one port, and described frames if chains have routers, which require the
+/// addresses of their own chain.
+fn chains(file: &StudyFile, graph: &Graph) -> Checked {
+    if graph.chains.len() < 2 {
+        return Ok(());
+    }
+    if file.traffic.directions == Directions::OneWay {
+        return fault(
+            &[Key("traffic"), Key("directions")],
+            "with one-way, only the first chain has frames (use one chain, or both directions)",
+        );
+    }
     let routes = graph.elements.iter().any(|one| one.program.routes());
-    if file.traffic.frames.is_none() || graph.chains.len() < 2 || !routes {
+    if file.traffic.frames.is_none() || !routes {
         return Ok(());
     }
     fault(

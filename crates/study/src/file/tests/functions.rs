@@ -39,12 +39,17 @@ fn chains_have_functions_of_several_programs() {
 }
 
 #[test]
-fn several_chains_of_routers_have_no_described_frames() {
+fn several_chains_have_frames_of_their_own_in_both_directions() {
     let frames = "[traffic.frames]\n[traffic.frames.ipv4]\nttl = 9\n";
     refused(
         CHAIN,
         &format!("{frames}{ONLY}"),
         &["traffic.frames", "addresses of the first chain"],
+    );
+    refused(
+        CHAIN,
+        &format!("[traffic]\ndirections = \"one-way\"\n{ONLY}"),
+        &["traffic.directions", "only the first chain"],
     );
     let one = CHAIN.replace("nVNFch", "1VNFch");
     of_topologies(&one, &format!("{frames}{ONLY}")).unwrap();
