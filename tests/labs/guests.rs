@@ -423,6 +423,7 @@ fn every_network_function_carries_traffic_in_a_guest() {
         &["--vnf", "firewall"],
         &["--vnf", "quietwire-router", "--encapsulation", "ipv4"],
         &["--vnf", "quietwire-router", "--encapsulation", "ipv6"],
+        &["--vnf", "nat", "--encapsulation", "ipv4"],
         &["--vnf", "linux-routing", "--encapsulation", "ipv4"],
         &["--vnf", "linux-routing", "--encapsulation", "ipv6"],
     ] {
