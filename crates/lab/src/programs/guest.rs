@@ -559,6 +559,7 @@ mod tests {
 
     use super::super::tests::plan;
     use super::*;
+    use crate::topology::Encapsulation;
 
     #[test]
     fn ports_are_what_their_links_are_made_of() {
@@ -577,6 +578,42 @@ mod tests {
             error.contains("port p1 is not a vhost-user port"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn functions_of_quietwire_have_their_configurations() {
+        let of = |program, config: Option<&str>| {
+            let plan = Plan {
+                program,
+                encapsulation: Encapsulation::Ipv4,
+                config: config.map(str::to_owned),
+                ..plan(Path::new("/nowhere"))
+            };
+            kind(program, &plan).unwrap()
+        };
+        assert_eq!(of(Program::Quietwire, None), VnfKind::CrossConnect);
+        for program in [Program::Quietwire, Program::Firewall] {
+            let own = VnfKind::Firewall("# own".to_owned());
+            assert_eq!(of(program, Some("# own")), own);
+        }
+        let router = of(Program::QuietwireRouter, None);
+        assert!(matches!(router, VnfKind::Router(_)), "{router:?}");
+        for (program, config, part) in [
+            (Program::Nat, None, "[[nat]]"),
+            (
+                Program::QuietwireRouter,
+                Some("[connections]"),
+                "[connections]",
+            ),
+        ] {
+            let VnfKind::Switch(text) = of(program, config) else {
+                panic!("{program}");
+            };
+            assert!(
+                text.contains(part) && text.contains("[[interface]]"),
+                "{text}"
+            );
+        }
     }
 
     /// The guide has the values of all guests.
