@@ -269,8 +269,13 @@ impl Graph {
     pub fn router_place(&self, element: usize) -> RouterPlace {
         let join = self.joins.iter().find(|join| join.element == element);
         let chain = join.map_or(0, |join| join.chain);
-        let mut routers = self.path(chain);
-        routers.retain(|index| self.elements[*index].program.routes());
+        let mut routers: Vec<usize> = Vec::new();
+        for index in self.path(chain) {
+            // A chain may pass a switch several times.
+            if self.elements[index].program.routes() && !routers.contains(&index) {
+                routers.push(index);
+            }
+        }
         let index = routers.iter().position(|router| *router == element);
         RouterPlace {
             chain,

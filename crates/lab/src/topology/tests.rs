@@ -592,6 +592,16 @@ fn a_chain_has_functions_of_several_programs_and_several_routers() {
     assert_eq!(place("V2.3"), (router(1, 1), Some(3)));
     assert_eq!(place("V2.2").1, Some(2));
     assert_eq!(place("S").1, None);
+    // A router that a chain passes several times is one router.
+    let around = graph(
+        "vNet6-1VNFch",
+        &Parameters {
+            switch: Program::LinuxRouting,
+            encapsulation: Encapsulation::Ipv4,
+            ..container(None, None)
+        },
+    );
+    assert_eq!(around.router_place(1), RouterPlace::default());
     let usual = || service_chain(None);
     for (name, parameters, part) in [
         (
