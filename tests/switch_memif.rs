@@ -19,6 +19,8 @@ mod effects;
 mod faults;
 #[path = "switch_memif/gateways.rs"]
 mod gateways;
+#[path = "switch_memif/inspect.rs"]
+mod inspect;
 #[path = "switch_memif/interrupts.rs"]
 mod interrupts;
 #[path = "switch_memif/load.rs"]

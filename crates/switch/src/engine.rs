@@ -12,6 +12,7 @@ mod counted;
 mod driver_drops;
 #[cfg(test)]
 mod faults;
+mod inspection;
 mod kernel_filter;
 mod links;
 mod load_balancers;
@@ -422,6 +423,9 @@ impl Engine {
 
     /// Returns the stage for frames of a port.
     fn stage_of(&self, number: u16) -> Stage {
+        if let Some(stage) = self.inspector_stage(number) {
+            return stage;
+        }
         let then = self.stage_behind_rules(number);
         let guard = self.guard_of(number);
         let then = match (guard, self.port_rules(number)) {

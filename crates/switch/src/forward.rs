@@ -13,6 +13,7 @@ mod doze;
 mod effects;
 mod filter;
 mod input;
+mod inspect;
 mod lengths;
 mod line;
 mod mark;
@@ -54,6 +55,8 @@ pub(crate) use doze::Doze;
 pub(crate) use effects::Effects;
 use filter::FilterContext;
 pub(crate) use input::{Input, PortStages};
+use inspect::RELEASES_MAX;
+pub(crate) use inspect::{Boards, InspectStage};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
     FamilyPass, Nat64Place, NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables,
@@ -183,6 +186,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         let resources = Resources {
             connections: worker.connections.as_deref_mut(),
             names: worker.name_flows.as_deref_mut(),
+            inspection: worker.inspection.as_deref_mut(),
             kept: &mut worker.kept,
             effects: &mut worker.effects,
             decisions: &mut worker.decisions,
@@ -202,7 +206,8 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         input.counters.cycles.add(ended.wrapping_sub(began));
     }
     let handed = worker.share.is_some() && process_handed(worker, shared);
-    let relayed = relay(worker, shared) || handed;
+    let released = worker.holds_frames() && release_held(worker, shared);
+    let relayed = relay(worker, shared) || handed || released;
     if relayed {
         worker.telemetry.lap(Step::Relay);
     } else if empty == worker.inputs.len() as u64 {
@@ -217,6 +222,8 @@ struct Resources<'worker> {
     connections: Option<&'worker mut ConnectionStage>,
     /// Names of connections, if rules match on them.
     names: Option<&'worker mut NameFlows>,
+    /// Inspected flows, if rules inspect some.
+    inspection: Option<&'worker mut InspectStage>,
     /// Empty before and after.
     kept: &'worker mut Burst,
     effects: &'worker mut Effects,
@@ -234,6 +241,7 @@ fn process(
     let Resources {
         connections,
         names,
+        inspection,
         kept,
         effects,
         decisions,
@@ -247,6 +255,7 @@ fn process(
             let filter = FilterContext {
                 connections,
                 names,
+                inspection,
                 inside: context.routing.inside(),
                 now_s: context.now_s,
                 kept,
@@ -258,10 +267,22 @@ fn process(
         }
         stage => stage,
     };
+    if let Some(stage) = stage {
+        process_accepted(path, context, decisions, (port, stage, storm));
+    }
+}
+
+/// Processes the frames of a port that have passed its rules.
+#[inline(always)]
+fn process_accepted(
+    path: &mut Path<'_>,
+    context: &mut RouteContext<'_>,
+    decisions: &mut Decisions,
+    (port, stage, storm): (usize, &Stage, &mut Storm),
+) {
     match stage {
-        None => {}
-        Some(Stage::CrossConnect { output }) => path.cross_connect(port, *output),
-        Some(Stage::Bridge(stage)) => {
+        Stage::CrossConnect { output } => path.cross_connect(port, *output),
+        Stage::Bridge(stage) => {
             let bridging = Bridging {
                 stage,
                 storm,
@@ -270,10 +291,68 @@ fn process(
             };
             path.bridge(port, bridging);
         }
-        Some(Stage::Route(stage)) => path.route_port(port, stage, context),
+        Stage::Route(stage) => path.route_port(port, stage, context),
+        Stage::Inspector(boards) => path.take_answers(port, boards),
         // The inner stage of accepted frames is never filtered or steered.
-        Some(Stage::Drop | Stage::Filtered(_) | Stage::Steered(_)) => path.drop_all(port),
+        Stage::Drop | Stage::Filtered(_) | Stage::Steered(_) => path.drop_all(port),
     }
+}
+
+/// Processes the frames that wait for a verdict no longer. Returns false if all wait.
+#[inline(never)]
+fn release_held(worker: &mut Worker, shared: &Shared) -> bool {
+    if !worker.inspection.as_mut().is_some_and(|one| one.settle()) {
+        return false;
+    }
+    for _ in 0..RELEASES_MAX {
+        let Some(stage) = worker.inspection.as_deref_mut() else {
+            break;
+        };
+        let Some(released) = stage.take_decided(&mut worker.received) else {
+            break;
+        };
+        released.count(&worker.counters.ports);
+        if worker.received.is_empty() {
+            continue;
+        }
+        let frames = worker.received.len();
+        worker.telemetry.lap_of(Step::Filter, frames);
+        let mut path = Path {
+            received: &mut worker.received,
+            outputs: &mut worker.outputs,
+            counters: &worker.counters.ports,
+            telemetry: &mut worker.telemetry,
+            leaving: Leaving {
+                rules: worker.output_rules.as_deref(),
+                from: Some(released.port),
+                spare: &mut worker.spare,
+            },
+        };
+        let mut context = RouteContext {
+            routing: &mut worker.routing,
+            counters: &worker.counters.router,
+            pool: &worker.copies,
+            now_s: shared.now_s.load(Ordering::Relaxed),
+        };
+        let port = usize::from(released.port);
+        let mut inputs = worker.inputs.iter_mut();
+        let input = inputs.find(|input| input.port == released.port);
+        let stage = match input {
+            Some(input) => Some((&*input.stage, &mut input.storm)),
+            None => worker.stages.of(released.port),
+        };
+        match stage {
+            Some((stage, storm)) => {
+                let of_port = (port, stage.behind_rules(), storm);
+                process_accepted(&mut path, &mut context, &mut worker.decisions, of_port);
+            }
+            None => path.drop_all(port),
+        }
+        // Frames left by a stage would be sent twice.
+        worker.received.free();
+        worker.telemetry.lap(Step::Send);
+    }
+    true
 }
 
 /// Processes the frames that other threads have handed over until now, before an order. So no frame overtakes one that another thread
@@ -352,6 +431,7 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
             let resources = Resources {
                 connections: worker.connections.as_deref_mut(),
                 names: worker.name_flows.as_deref_mut(),
+                inspection: worker.inspection.as_deref_mut(),
                 kept: &mut worker.kept,
                 effects: &mut worker.effects,
                 decisions: &mut worker.decisions,

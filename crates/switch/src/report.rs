@@ -16,8 +16,8 @@ use crate::config::rules::{Action, Direction, MalformedAction};
 use crate::config::steer::{SteerSetting, SteerTo};
 use crate::counters::Step;
 use quietwire_tables::filter::{
-    CtStates, Dscp, Element, NameFail, NamePattern, PacketMatch, RuleMatch, SetName, SetType,
-    in_snake_case, rule_in_snake_case,
+    CtStates, Dscp, Element, InspectFail, NameFail, NamePattern, PacketMatch, RuleMatch, SetName,
+    SetType, in_snake_case, rule_in_snake_case,
 };
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
@@ -699,6 +699,18 @@ pub struct RuleReport {
     /// Largest maximum segment size, octets, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_mss: Option<u16>,
+    /// Port of the inspector, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspect: Option<String>,
+    /// Packets of a flow that the inspector gets, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspect_packets: Option<u8>,
+    /// Longest time until a verdict, milliseconds, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspect_timeout_ms: Option<u16>,
+    /// What the rule does with packets without a verdict, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspect_fail: Option<InspectFail>,
     /// Frames that it has decided on since it was created.
     pub frames: u64,
 }

@@ -40,7 +40,7 @@ mod zones;
 pub use key::Endpoint;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, InvalidReason, Refusal, State};
-pub use packet::Packet;
+pub use packet::{FlowKey, Packet};
 pub use saved::{ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use settings::{
     ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, TIMEOUT_MAX_S, Timeouts, ZONES_MAX,

@@ -44,6 +44,12 @@ named! {
         Malformed = "malformed", "malformed headers";
         /// The first packet of a connection, for which the connection table or its zone has no space ([`crate::connections::Refusal`]).
         ConnectionRefused = "connection_refused", "no space for the connection";
+        /// By the verdict of an inspector ([`crate::filter::Inspect`]).
+        Inspector = "inspector", "verdict of an inspector";
+        /// Without a verdict of an inspector, by a rule that fails closed.
+        NoVerdict = "no_verdict", "no verdict of the inspector";
+        /// From an inspector, and no answer to a query that it has not answered yet.
+        InvalidVerdict = "invalid_verdict", "invalid verdict";
         /// A tagged frame on a port that admits only untagged and priority-tagged frames, or one of those on a port that admits only tagged
         /// frames (IEEE 802.1Q, section 6.9).
         FrameType = "frame_type", "frame type not admitted";

@@ -9,6 +9,7 @@ mod effects;
 mod element;
 mod further;
 mod guard;
+mod inspect;
 mod malformed;
 mod names;
 mod output;
@@ -32,6 +33,11 @@ pub use described::{DescribedPacket, Difference};
 pub use effects::{RuleEffect, RuleEffects};
 pub use element::{Element, SetField, SetType};
 pub use guard::{GUARD_MAX, SourceGuard};
+pub use inspect::{
+    Answer, Board, FLOW_PACKETS_MAX, HeldPacket, INSPECT_ETHERTYPE, INSPECT_FLOWS, INSPECT_HEADER,
+    INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail, InspectFlows, Judgement,
+    NoInspectFlows, Query, Ruling, Ticket,
+};
 pub use malformed::Malformation;
 pub use names::{
     NAME_DATA_MAX, NAME_FLOWS, NAMES_A_RULE_MAX, NameFail, NameFlows, NameKind, NameMatch,

@@ -308,6 +308,10 @@ impl Settings {
                 location,
             )?;
         }
+        for (port, rule, location) in rules::inspectors(&self) {
+            let inspection = format!("the inspection of rule '{rule}'");
+            members.take(port, &inspection, location)?;
+        }
         drop(members);
         check_bridges(&groups, &ports, &layer3, &names)?;
         let rules = self.plan_rules(&ports, &names.keys().copied().collect(), former)?;

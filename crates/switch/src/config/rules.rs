@@ -21,11 +21,11 @@ pub use check::{NearRule, ReceivedPacket, RuleCheck};
 pub use diff::RuleDiff;
 pub use file::RuleFile;
 pub use import::{Hook, IMPORT_MAX, Imported, Missing};
-pub(super) use plan::plan;
+pub(super) use plan::{inspectors, plan};
 pub use quietwire_tables::connections::CtState;
 pub use quietwire_tables::filter::{
-    Action, CtStates, Element, Malformation, MalformedAction, NameFail, NameMatch, NamePattern,
-    RULES_MAX, SetName, SetType,
+    Action, CtStates, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
+    Malformation, MalformedAction, NameFail, NameMatch, NamePattern, RULES_MAX, SetName, SetType,
 };
 pub use sets::SetSetting;
 pub use statement::{MSS_MIN, StatementSetting};

@@ -353,10 +353,12 @@ impl Engine {
         // A new thread gets frames of others as soon as it shares their connections.
         self.send_output_rules(&mut tally)?;
         self.give_name_flows(&mut tally)?;
+        self.give_inspection(&mut tally)?;
         self.show_shares(&mut tally)?;
         self.show_router(&mut tally)?;
         self.set_stages(&mut tally)?;
         self.free_name_flows(&mut tally)?;
+        self.free_inspection(&mut tally)?;
         for (id, cpu) in places {
             tally.note(self.place_queue(id, cpu))?;
         }

@@ -49,6 +49,8 @@ pub(super) struct RulePlace {
     pub(super) group: Option<u16>,
     /// Port that gets copies.
     pub(super) dup: Option<u16>,
+    /// Port of the inspector.
+    pub(super) inspect: Option<u16>,
 }
 
 /// Compiled filter rules, and the numbers in them.

@@ -278,6 +278,7 @@ fn name_of(order: &WorkerCommand) -> &'static str {
         WorkerCommand::Inject(_) => "inject",
         WorkerCommand::OutputRules(_) => "output rules",
         WorkerCommand::NameFlows(_) => "names",
+        WorkerCommand::Inspection(_) => "inspection",
         WorkerCommand::Share { .. } => "share",
         WorkerCommand::End => "end",
         _ => "other",
@@ -446,7 +447,7 @@ impl Rig {
         );
         let has_router = !engine.plan.layer3.interfaces.is_empty();
         let owner_cpus = engine.owner_cpus();
-        let has_names = engine.compares_names();
+        let (has_names, inspects) = (engine.compares_names(), engine.inspects());
         let workers = self.workers.lock().unwrap();
         let mut served: BTreeMap<(u16, u16), u32> = BTreeMap::new();
         let mut owners: BTreeMap<u16, BTreeSet<u32>> = BTreeMap::new();
@@ -468,6 +469,7 @@ impl Rig {
             }
             assert_eq!(worker.has_name_flows(), has_names, "CPU {cpu}");
             translation::check(engine, worker, cpu);
+            assert_eq!(worker.has_inspection(), inspects, "CPU {cpu}");
             if !owner_cpus.is_empty() {
                 check_share(
                     engine,

@@ -138,6 +138,7 @@ impl Engine {
             | Reply::Domain { .. }
             | Reply::OutputRules { .. }
             | Reply::NameFlows { .. }
+            | Reply::Inspection { .. }
             | Reply::Injected { .. }
             | Reply::Capture { .. }
             | Reply::Trace { .. }

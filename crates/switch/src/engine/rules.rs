@@ -155,6 +155,7 @@ impl Engine {
                 from: rule.from.as_deref().map(number),
                 group: bridge.and_then(|name| bridge_number(bridges, name)),
                 dup: rule.statements.dup.as_deref().map(number),
+                inspect: rule.statements.inspect.as_deref().map(number),
             }
         };
         rules.iter().map(place).collect()
@@ -166,7 +167,7 @@ impl Engine {
         ports.iter().filter_map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// Returns the ports that the rules of a port send frames to: copies, and answers to rejected frames.
+    /// Returns the ports that the rules of a port send frames to: copies, queries to inspectors, and answers to rejected frames.
     pub(super) fn ports_of_effects(&self, number: u16) -> BTreeSet<u16> {
         let mut ports = BTreeSet::new();
         let Some(name) = self.slot(number).map(|slot| slot.plan.name.as_str()) else {
@@ -178,8 +179,9 @@ impl Engine {
             if rule.action == Action::Reject {
                 ports.insert(number);
             }
-            let dup = rule.statements.dup.as_deref();
-            ports.extend(dup.and_then(|name| self.number(name)));
+            let StatementSetting { dup, inspect, .. } = &rule.statements;
+            let names = [dup, inspect].into_iter().flatten();
+            ports.extend(names.filter_map(|name| self.number(name)));
         }
         if self.rules.fallback.default == Action::Reject {
             ports.insert(number);
@@ -353,6 +355,10 @@ impl Engine {
             dup: rule.statements.dup.clone(),
             set_dscp: rule.statements.set_dscp,
             set_mss: rule.statements.set_mss,
+            inspect: rule.statements.inspect.clone(),
+            inspect_packets: rule.statements.inspect_packets,
+            inspect_timeout_ms: rule.statements.inspect_timeout_ms,
+            inspect_fail: rule.statements.inspect_fail,
             frames: frames.load(Ordering::Relaxed),
         };
         let fallback = &self.rules.fallback;
@@ -414,22 +420,23 @@ fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) -> bool {
     rule.is_for_port(port) && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
 }
 
-/// Returns the statements of a rule in the form of forwarding threads, given the number of the port for copies.
-fn statements_of(rule: &RuleSetting, dup: Option<u16>) -> Option<Statements> {
+/// Returns the statements of a rule in the form of forwarding threads, given the numbers of ports.
+fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     let StatementSetting {
         log,
         log_prefix,
-        dup: _,
         set_dscp,
         set_mss,
+        ..
     } = &rule.statements;
     let prefix = log_prefix.as_deref().unwrap_or_default();
     let log = log.map(|every| Arc::new(RuleLog::new(&rule.name, prefix, every)));
     (!rule.statements.is_empty()).then_some(Statements {
         log,
-        dup,
+        dup: place.dup,
         dscp: *set_dscp,
         mss: *set_mss,
+        inspect: place.inspect.map(|port| rule.statements.inspection(port)),
     })
 }
 
@@ -443,7 +450,7 @@ fn table_of(
     let rules = rules.iter().zip(places);
     let statements = rules
         .clone()
-        .map(|((rule, _), place)| statements_of(rule, place.dup));
+        .map(|((rule, _), place)| statements_of(rule, place));
     let statements = statements.collect();
     let names = rules.clone().map(|((rule, _), _)| rule.names.clone());
     let names: Vec<NameMatch> = names.collect();

@@ -10,6 +10,7 @@ use quietwire_base::wait_until;
 use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_dpdk::{Registered, thread};
+use quietwire_tables::filter::Board;
 
 use super::wiring::ThreadShare;
 use crate::config::balance::LoadBalancerSetting;
@@ -101,6 +102,8 @@ pub(crate) struct Forwarder {
     pub(super) has_output_rules: bool,
     /// True if the thread has memory for names in connections.
     pub(super) has_name_flows: bool,
+    /// Verdicts on inspected flows, if the thread has memory for them.
+    pub(super) board: Option<Arc<Board>>,
     /// Instances of NAT that the thread has.
     pub(super) nat: Vec<NatBinding>,
     /// Load balancers that the thread has.
@@ -128,6 +131,7 @@ impl Forwarder {
             has_segmenter: false,
             has_output_rules: false,
             has_name_flows: false,
+            board: None,
             nat: Vec::new(),
             balancers: Vec::new(),
             share: ThreadShare::default(),

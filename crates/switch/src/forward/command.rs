@@ -18,6 +18,7 @@ use quietwire_tables::owner::Owners;
 use super::balance::{BalanceQuery, BalanceStage};
 use super::connections::ConnectionQuery;
 use super::input::{Input, PortStages};
+use super::inspect::InspectStage;
 use super::line::{GivenUp, OrderReceiver, OrderSender};
 use super::nat::{NatQuery, NatStage};
 use super::output::{Output, OutputRules, Relay};
@@ -89,6 +90,8 @@ pub(crate) enum WorkerCommand {
     OutputRules(Option<Arc<OutputRules>>),
     /// Use this memory for names in connections, or none.
     NameFlows(Option<Box<NameFlows>>),
+    /// Use this memory for inspected flows, or none. Packets that wait are dropped.
+    Inspection(Option<Box<InspectStage>>),
     /// Read frames of the service thread from this ring, or stop reading.
     Inject(Option<Box<FrameReceiver>>),
     /// Start or stop copying frames for a capture.
@@ -163,6 +166,11 @@ pub(crate) enum Reply {
     NameFlows {
         /// To be dropped.
         _former: Option<Box<NameFlows>>,
+    },
+    /// The previous memory for inspected flows.
+    Inspection {
+        /// To be dropped.
+        _former: Option<Box<InspectStage>>,
     },
     /// The previous ring of the service thread.
     Injected {

@@ -134,6 +134,12 @@ impl ConnectionStage {
         dropped
     }
 
+    /// Returns true if a SYN in the frame with this number of the last burst begins a connection.
+    pub(super) fn begins(&self, number: usize) -> bool {
+        let tracked = self.tracked.get(number);
+        tracked.is_some_and(|one| matches!(one.state, CtState::New | CtState::Untracked))
+    }
+
     /// Executes a part of a request. Allocates nothing.
     pub(super) fn answer(
         &mut self,

@@ -42,6 +42,7 @@ impl Effects {
     ) -> RuleEffect {
         let action = match verdict {
             Verdict::Rule(_, action) => action,
+            Verdict::Held(_) => Action::Accept,
             _ => Action::Drop,
         };
         let record = LogRecord::new(log, action, input as u16, (frame.octets(), frame.length()));
@@ -88,7 +89,11 @@ fn now() -> Duration {
 }
 
 /// Adds a frame to the burst of a port. Returns false if there is no frame, no such output or no space.
-fn put(outputs: &mut [Option<Box<Output>>], port: usize, frame: Option<Mbuf<'_>>) -> bool {
+pub(super) fn put(
+    outputs: &mut [Option<Box<Output>>],
+    port: usize,
+    frame: Option<Mbuf<'_>>,
+) -> bool {
     match (outputs.get_mut(port), frame) {
         (Some(Some(place)), Some(frame)) => place.waiting.push(frame).is_ok(),
         _ => false,

@@ -5,6 +5,7 @@ use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 
 use super::connections::ConnectionStage;
 use super::effects::Effects;
+use super::inspect::{InspectStage, Inspected};
 use super::lengths::measure;
 use super::path::Path;
 use super::stage::FilteredStage;
@@ -12,7 +13,9 @@ use super::translate::TranslatorsView;
 use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
-use quietwire_tables::filter::{NameFlows, PortRules, RuleEffect, SourceGuard, Verdict, Verdicts};
+use quietwire_tables::filter::{
+    NameFlows, PortRules, RuleEffect, SourceGuard, Statements, Verdict, Verdicts,
+};
 
 /// Resources for filtering the frames of one queue.
 pub(super) struct FilterContext<'worker> {
@@ -20,6 +23,8 @@ pub(super) struct FilterContext<'worker> {
     pub(super) connections: Option<&'worker mut ConnectionStage>,
     /// Memory for names in connections, if rules compare them.
     pub(super) names: Option<&'worker mut NameFlows>,
+    /// Inspected flows, if rules inspect some.
+    pub(super) inspection: Option<&'worker mut InspectStage>,
     /// Translators of the destinations of received packets.
     pub(super) inside: TranslatorsView<'worker>,
     pub(super) now_s: u32,
@@ -105,8 +110,9 @@ impl Path<'_> {
         context: FilterContext<'_>,
     ) -> bool {
         let FilterContext {
-            connections,
+            mut connections,
             names,
+            inspection,
             inside,
             now_s,
             kept,
@@ -116,7 +122,7 @@ impl Path<'_> {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let mut names = names.filter(|_| rules.has_names());
-        let reasons = match (connections, names.as_deref_mut()) {
+        let reasons = match (connections.as_deref_mut(), names.as_deref_mut()) {
             (Some(stage), names) => {
                 let context = (inside, zone, now_s, names);
                 stage.judge(self.received, rules, context, &mut verdicts)
@@ -138,12 +144,24 @@ impl Path<'_> {
                 .effect(RuleEffect::NameUndecidable)
                 .add(undecidable);
         }
-        let dropped = reasons.sum();
+        let inspected = match rules.inspects() {
+            true => {
+                let connections = connections.as_deref();
+                let begins = |number| connections.is_none_or(|stage| stage.begins(number));
+                let rules = (rules, &mut verdicts);
+                self.inspect(input, rules, begins, inspection, (&mut *kept, pool))
+            }
+            false => Inspected::default(),
+        };
+        let stopped = inspected.dropped + inspected.without + inspected.held;
+        let dropped = reasons.sum() + stopped as usize;
         if self.telemetry.is_watched() {
             self.telemetry.filtered(self.received, &verdicts);
         }
-        let has_effect =
-            |verdict: &Verdict| verdict.rejects() || rules.statements(*verdict).is_some();
+        let has_effect = |verdict: &Verdict| {
+            let statements = rules.statements(*verdict);
+            verdict.rejects() || statements.is_some_and(Statements::has_effects)
+        };
         if rules.has_effects() && verdicts.iter().take(frames).any(has_effect) {
             self.apply_effects(input, (rules, &verdicts), effects, pool, kept);
         }
@@ -168,8 +186,10 @@ impl Path<'_> {
                 counters
                     .dropped(PortDrop::ConnectionRefused)
                     .add(reasons.refused as u64);
-                counters.rx_frames.add(dropped as u64);
-                counters.rx_octets.add(octets - measure(self.received).0);
+                // Held frames are counted when they wait no longer.
+                let left = octets - measure(self.received).0;
+                counters.rx_frames.add(dropped as u64 - inspected.held);
+                counters.rx_octets.add(left - inspected.held_octets);
             }
         }
         self.telemetry.lap_of(Step::Filter, frames);

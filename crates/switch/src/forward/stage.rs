@@ -2,6 +2,7 @@
 //! Processing of a port's frames. The control thread builds a stage and never changes it; it publishes a new one instead.
 
 use super::bridge::BridgeStage;
+use super::inspect::Boards;
 use super::route::RouteStage;
 use quietwire_tables::bridge::Storm;
 use quietwire_tables::filter::{PortRules, SourceGuard, Steering};
@@ -24,6 +25,8 @@ pub(crate) enum Stage {
     Filtered(Box<FilteredStage>),
     /// Send frames to a tap of the kernel by steering rules, the others to one of the other stages.
     Steered(Box<SteeredStage>),
+    /// Read the answers of an inspector.
+    Inspector(Boards),
 }
 
 /// Source guard and filter rules of a port, and the stage of accepted frames.
@@ -46,6 +49,18 @@ pub(crate) struct SteeredStage {
 }
 
 impl Stage {
+    /// Returns the stage of frames that steering rules, source guard and filter rules let pass.
+    pub(super) fn behind_rules(&self) -> &Self {
+        let filtered = match self {
+            Self::Steered(stage) => &stage.then,
+            stage => stage,
+        };
+        match filtered {
+            Self::Filtered(stage) => &stage.then,
+            stage => stage,
+        }
+    }
+
     /// Returns the storm state of the port with full buckets.
     pub(super) fn storm(&self) -> Storm {
         match self {

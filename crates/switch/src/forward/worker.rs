@@ -13,6 +13,7 @@ use super::connections::ConnectionStage;
 use super::doze::Doze;
 use super::effects::Effects;
 use super::input::{Input, PortStages};
+use super::inspect::InspectStage;
 use super::output::{Output, OutputRules, Relay, TxPath};
 use super::path::send_relayed;
 use super::route::Routing;
@@ -52,6 +53,8 @@ pub(crate) struct Worker {
     pub(super) output_rules: Option<Arc<OutputRules>>,
     /// Memory for names in connections, if rules compare them.
     pub(super) name_flows: Option<Box<NameFlows>>,
+    /// Inspected flows, if rules inspect some.
+    pub(super) inspection: Option<Box<InspectStage>>,
     pub(super) decisions: Decisions,
     /// Pool for copies of frames.
     pub(super) copies: Mempool,
@@ -92,6 +95,7 @@ impl Worker {
             spare: Burst::new(eal),
             output_rules: None,
             name_flows: None,
+            inspection: None,
             decisions: Decisions::default(),
             copies,
             routing,
@@ -109,10 +113,18 @@ impl Worker {
         }
     }
 
+    /// Returns true if frames wait for the verdict of an inspector.
+    #[inline(always)]
+    pub(super) fn holds_frames(&self) -> bool {
+        self.inspection.as_ref().is_some_and(|stage| stage.holds())
+    }
+
     /// Yields the CPU or sleeps after this number of turns without frames. Returns false if the limit is not reached yet.
     #[inline(never)]
     pub(super) fn rest(&mut self, idle_turns: u32) -> bool {
         match self.idle {
+            // No verdict wakes a thread.
+            _ if self.holds_frames() => std::thread::yield_now(),
             Idle::Poll | Idle::Yield => std::thread::yield_now(),
             Idle::Sleep if idle_turns >= NAPS_BEFORE_SLEEP && self.is_signalled() => {
                 return self.sleep();
@@ -245,6 +257,14 @@ impl Worker {
             WorkerCommand::NameFlows(flows) => Reply::NameFlows {
                 _former: std::mem::replace(&mut self.name_flows, flows),
             },
+            WorkerCommand::Inspection(inspection) => {
+                if let Some(former) = &self.inspection {
+                    former.abandon(&self.counters.ports);
+                }
+                Reply::Inspection {
+                    _former: std::mem::replace(&mut self.inspection, inspection),
+                }
+            }
             WorkerCommand::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),
             },
@@ -468,6 +488,11 @@ impl Worker {
     /// Returns true if it has memory for names in connections.
     pub(crate) const fn has_name_flows(&self) -> bool {
         self.name_flows.is_some()
+    }
+
+    /// Returns true if it has memory for inspected flows.
+    pub(crate) const fn has_inspection(&self) -> bool {
+        self.inspection.is_some()
     }
 
     /// Returns the stage for a port's frames that other threads have received.

@@ -97,19 +97,29 @@ impl Names {
         }
     }
 
+    /// Returns the name of a rule.
+    fn rule(&self, number: u32) -> String {
+        let name = self.rules.get(number as usize);
+        name.map_or_else(|| format!("number {number}"), String::clone)
+    }
+
     fn filtered(&self, verdict: Verdict) -> String {
         let done = Action::text;
         match verdict {
             Verdict::Rule(number, action) => {
-                let name = self.rules.get(number as usize);
-                let name = name.map_or_else(|| format!("number {number}"), String::clone);
-                format!("{} by rule {name}", done(action))
+                format!("{} by rule {}", done(action), self.rule(number))
             }
             Verdict::Default(action) => format!("{}: no rule matches", done(action)),
             Verdict::Malformed(kind) => format!("dropped: malformed ({})", kind.name()),
             Verdict::Short => "shorter than its header".to_owned(),
             Verdict::Refused(refusal) => format!("dropped: {}", refusal.text()),
             Verdict::Guarded(reason) => format!("dropped: {}", reason.text()),
+            Verdict::Held(number) => {
+                format!("waits for an inspector, by rule {}", self.rule(number))
+            }
+            Verdict::Inspected(number, reason) => {
+                format!("dropped: {}, by rule {}", reason.text(), self.rule(number))
+            }
         }
     }
 
@@ -300,6 +310,15 @@ mod tests {
         assert_eq!(
             to_event(EventKind::Filtered(Verdict::Default(Action::Drop))),
             "filter: dropped: no rule matches"
+        );
+        assert_eq!(
+            to_event(EventKind::Filtered(Verdict::Held(0))),
+            "filter: waits for an inspector, by rule web"
+        );
+        let reason = quietwire_tables::drops::PortDrop::NoVerdict;
+        assert_eq!(
+            to_event(EventKind::Filtered(Verdict::Inspected(0, reason))),
+            "filter: dropped: no verdict of the inspector, by rule web"
         );
         let kind = quietwire_tables::filter::Malformation::TooManyTags;
         assert_eq!(

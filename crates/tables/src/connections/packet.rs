@@ -14,7 +14,7 @@ use quietwire_packet::{
 
 use super::key::{Addresses, Echo, Key, Sorted};
 use super::names::InvalidReason;
-use super::tcp::{SYN, Segment};
+use super::tcp::{ACK, FIN, RST, SYN, Segment};
 use crate::filter::after_tags;
 
 const IPV4: u16 = 0x0800;
@@ -72,6 +72,10 @@ pub struct Packet {
     /// Octets of the IP packet.
     pub(super) octets: u32,
 }
+
+/// Both directions of a flow, for tables beside that of the tracker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowKey(Key);
 
 /// Payload of an IP packet: the available octets, and its length by the IP header.
 #[derive(Clone, Copy)]
@@ -147,6 +151,32 @@ impl Packet {
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
         !matches!(self.part, Part::Whole)
+    }
+
+    /// Returns the flow of the packet. `None` for fragments, ICMP errors, packets that are not tracked, and those that are invalid whatever
+    /// the connections.
+    #[inline]
+    #[must_use]
+    pub const fn flow(&self) -> Option<FlowKey> {
+        match self.kind {
+            Kind::Untracked | Kind::Invalid(_) | Kind::Error(_) | Kind::Later(_) => None,
+            Kind::Tcp(_) | Kind::Udp | Kind::EchoRequest | Kind::EchoReply | Kind::Other => {
+                match self.part {
+                    Part::Whole => Some(FlowKey(self.key)),
+                    Part::First | Part::Later => None,
+                }
+            }
+        }
+    }
+
+    /// Returns true for the first segment of a TCP connection: a SYN without acknowledgement.
+    #[inline]
+    #[must_use]
+    pub const fn is_opening(&self) -> bool {
+        match self.kind {
+            Kind::Tcp(segment) => segment.flags & (FIN | SYN | RST | ACK) == SYN,
+            _ => false,
+        }
     }
 }
 

@@ -33,6 +33,14 @@ named! {
         NotChanged = "not_changed", "not changed: no buffer";
         /// Rules compare names in its connection, and the name cannot be decided on.
         NameUndecidable = "name_undecidable", "name not decidable";
+        /// Held, and a copy sent to an inspector.
+        Inspected = "inspected", "sent to an inspector";
+        /// Not sent to an inspector, because there was no buffer, no space or no such port.
+        NotInspected = "not_inspected", "not sent to an inspector: no buffer or space";
+        /// Passed without a verdict of the inspector, because the rule fails open.
+        InspectOpened = "inspect_opened", "passed without a verdict";
+        /// Answer of an inspector, counted at its port.
+        Verdict = "verdict", "verdict of an inspector";
         /// A copy was sent to another port.
         Duplicated = "duplicated", "duplicated to a port";
         /// No copy was sent, because there was no buffer, no such port or no space in its queue.

@@ -14,6 +14,7 @@ use super::ct_states::{CtStates, set_state};
 use super::described::DescribedPacket;
 use super::element::{Element, SetField};
 use super::further::Compared;
+use super::inspect::Inspect;
 use super::malformed::{Malformation, malformation};
 use super::names::{NameFlows, NameMatch, NameTable, NamedRule};
 use super::packet::PacketMatch;
@@ -146,6 +147,10 @@ pub enum Verdict {
     Refused(Refusal),
     /// Dropped by the source guard of its port, before the rules. The caller sets it.
     Guarded(PortDrop),
+    /// Accepted by the rule with this number, and waits for the verdict of an inspector. The caller sets it.
+    Held(u32),
+    /// Accepted by the rule with this number, and dropped by the verdict of an inspector, or without one. The caller sets it.
+    Inspected(u32, PortDrop),
 }
 
 impl Verdict {
@@ -156,7 +161,11 @@ impl Verdict {
             && !self.rejects()
             && !matches!(
                 self,
-                Self::Malformed(_) | Self::Refused(_) | Self::Guarded(_)
+                Self::Malformed(_)
+                    | Self::Refused(_)
+                    | Self::Guarded(_)
+                    | Self::Held(_)
+                    | Self::Inspected(..)
             )
     }
 
@@ -227,6 +236,8 @@ pub struct RuleTable {
     statements: Arc<[Option<Statements>]>,
     /// Some rule has statements, or some rule or the default rejects frames.
     has_effects: bool,
+    /// Some rule inspects flows.
+    inspects: bool,
 }
 
 /// Compiled rules, without the contents of their sets.
@@ -315,6 +326,7 @@ impl RuleTable {
             sets: compile(&compiled.uses, sets, &[]),
             statements: Arc::new([]),
             has_effects: fallback.default == Action::Reject || compiled.rules.iter().any(rejects),
+            inspects: false,
             compiled: Arc::new(compiled),
             fallback,
         }
@@ -323,6 +335,8 @@ impl RuleTable {
     /// Adds the statements of the rules, in their order.
     #[must_use]
     pub fn with_statements(mut self, statements: Vec<Option<Statements>>) -> Self {
+        let mut all = statements.iter().flatten();
+        self.inspects = all.any(|one| one.inspect.is_some());
         if statements.iter().any(Option::is_some) {
             self.statements = statements.into();
             self.has_effects = true;
@@ -339,6 +353,7 @@ impl RuleTable {
             fallback: self.fallback.clone(),
             statements: Arc::clone(&self.statements),
             has_effects: self.has_effects,
+            inspects: self.inspects,
         }
     }
 
@@ -511,7 +526,12 @@ impl PortRules {
                     }
                     None => unmatched += 1,
                 },
-                Verdict::Rule(..) | Verdict::Short | Verdict::Refused(_) | Verdict::Guarded(_) => {}
+                Verdict::Rule(..)
+                | Verdict::Short
+                | Verdict::Refused(_)
+                | Verdict::Guarded(_)
+                | Verdict::Held(_)
+                | Verdict::Inspected(..) => {}
             }
             dropped.denied += usize::from(verdict.is_denied());
             dropped.rejected += usize::from(verdict.rejects());
@@ -535,7 +555,28 @@ impl PortRules {
     #[must_use]
     pub fn statements(&self, verdict: Verdict) -> Option<&Statements> {
         match verdict {
-            Verdict::Rule(rule, _) => self.table.statements.get(rule as usize)?.as_ref(),
+            Verdict::Rule(rule, _) | Verdict::Held(rule) | Verdict::Inspected(rule, _) => {
+                self.table.statements.get(rule as usize)?.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true if some rule inspects flows.
+    #[inline(always)]
+    #[must_use]
+    pub fn inspects(&self) -> bool {
+        self.table.inspects
+    }
+
+    /// Returns the rule that accepted a frame, and its inspection, if it inspects flows.
+    #[must_use]
+    pub fn inspection(&self, verdict: Verdict) -> Option<(u32, &Inspect)> {
+        match verdict {
+            Verdict::Rule(rule, Action::Accept) => {
+                let statements = self.table.statements.get(rule as usize)?.as_ref();
+                statements?.inspect.as_ref().map(|inspect| (rule, inspect))
+            }
             _ => None,
         }
     }

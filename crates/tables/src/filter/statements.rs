@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::inspect::Inspect;
 use super::rule_match::Dscp;
 
 /// Statements of a rule. They apply to each frame that the rule decides on, before its action.
@@ -17,9 +18,17 @@ pub struct Statements {
     pub dscp: Option<Dscp>,
     /// Largest maximum segment size of TCP SYN segments (`tcp option maxseg size set`).
     pub mss: Option<u16>,
+    /// Sends the first packets of flows to an inspector before they pass.
+    pub inspect: Option<Inspect>,
 }
 
 impl Statements {
+    /// Returns true if there is a statement beside an inspection.
+    #[must_use]
+    pub const fn has_effects(&self) -> bool {
+        self.log.is_some() || self.dup.is_some() || self.changes_frames()
+    }
+
     /// Returns true if frames change.
     #[must_use]
     pub const fn changes_frames(&self) -> bool {

@@ -8,8 +8,9 @@ use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
-    Action, CtStates, Direction, Element, MSS_MIN, MalformedAction, NameFail, NameMatch,
-    NamePattern, RuleFile, RuleSetting, SetName, SetSetting, SetType, StatementSetting,
+    Action, CtStates, Direction, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
+    MSS_MIN, MalformedAction, NameFail, NameMatch, NamePattern, RuleFile, RuleSetting, SetName,
+    SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -190,6 +191,37 @@ struct StatementArgs {
     /// Lower the MSS of matching TCP SYN segments, 88 to 65535 octets. [default: unchanged]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(i64::from(MSS_MIN)..))]
     set_mss: Option<u16>,
+    /// Hold packets of new flows until the inspector behind this port decides. [default: none]
+    #[arg(long, value_name = "PORT")]
+    inspect: Option<String>,
+    /// Packets of a flow that the inspector gets, 1 to 64. [default: 8]
+    #[arg(long, value_name = "N", requires = "inspect",
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(INSPECT_PACKETS_MAX)))]
+    inspect_packets: Option<u8>,
+    /// Longest time until a verdict, 1 to 10000 ms. [default: 100]
+    #[arg(long, value_name = "MS", requires = "inspect",
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(INSPECT_TIMEOUT_MAX_MS)))]
+    inspect_timeout_ms: Option<u16>,
+    /// What to do with packets without a verdict. [default: closed]
+    #[arg(long, value_enum, requires = "inspect")]
+    inspect_fail: Option<InspectFailArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum InspectFailArg {
+    /// Drop them.
+    Closed,
+    /// Accept them.
+    Open,
+}
+
+impl From<InspectFailArg> for InspectFail {
+    fn from(fail: InspectFailArg) -> Self {
+        match fail {
+            InspectFailArg::Closed => Self::Closed,
+            InspectFailArg::Open => Self::Open,
+        }
+    }
 }
 
 impl From<StatementArgs> for StatementSetting {
@@ -200,6 +232,10 @@ impl From<StatementArgs> for StatementSetting {
             dup,
             set_dscp,
             set_mss,
+            inspect,
+            inspect_packets,
+            inspect_timeout_ms,
+            inspect_fail,
         } = args;
         Self {
             log,
@@ -207,6 +243,10 @@ impl From<StatementArgs> for StatementSetting {
             dup,
             set_dscp,
             set_mss,
+            inspect,
+            inspect_packets,
+            inspect_timeout_ms,
+            inspect_fail: inspect_fail.map(InspectFail::from),
         }
     }
 }
@@ -484,6 +524,10 @@ fn rules(report: RulesReport) -> TerminalTable {
                 dup: report.dup,
                 set_dscp: report.set_dscp,
                 set_mss: report.set_mss,
+                inspect: report.inspect,
+                inspect_packets: report.inspect_packets,
+                inspect_timeout_ms: report.inspect_timeout_ms,
+                inspect_fail: report.inspect_fail,
             },
         };
         let conditions = conditions(&rule);

@@ -79,6 +79,7 @@ impl Settings {
         if self.ports.is_none() {
             ports.extend(of_rules(|rule| &rule.port));
             ports.extend(of_rules(|rule| &rule.statements.dup));
+            ports.extend(of_rules(|rule| &rule.statements.inspect));
             ports.extend(of_rules(|rule| &rule.from));
             let rules = self.rules.iter().flatten();
             ports.extend(rules.flat_map(|rule| rule.value.ports.iter().map(String::as_str)));

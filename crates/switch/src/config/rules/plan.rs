@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Action, RuleSetting, Rules, SetName, SetType, sets};
-use crate::config::location::Located;
+use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 use quietwire_tables::filter::{NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX};
@@ -81,6 +81,20 @@ pub(in crate::config) fn plan(
     })
 }
 
+/// Returns the ports of inspectors, each with the name and the location of its first rule.
+pub(in crate::config) fn inspectors(
+    settings: &Settings,
+) -> impl Iterator<Item = (&str, &str, &Location)> {
+    let mut known = BTreeSet::new();
+    let rules = settings.rules.iter().flatten();
+    rules.filter_map(move |Located { value, location }| {
+        let port = value.statements.inspect.as_deref()?;
+        known
+            .insert(port)
+            .then_some((port, value.name.as_str(), location))
+    })
+}
+
 /// Checks the ingress port and bridge.
 fn check_position(
     rule: &RuleSetting,
@@ -88,6 +102,13 @@ fn check_position(
     bridges: &BTreeSet<&str>,
 ) -> Result<(), String> {
     check_direction(rule, ports)?;
+    let inspector = rule.statements.inspect.as_ref();
+    let mut own = rule.port.iter().chain(&rule.ports);
+    if let Some(port) = own.find(|port| inspector == Some(*port)) {
+        return Err(format!(
+            "inspect: '{port}' is a port of the rule (frames of an inspector pass no rules)"
+        ));
+    }
     if rule.vlan.is_some() && rule.packet.tagged == Some(false) {
         return Err("vlan and tagged = false exclude each other (remove one)".to_owned());
     }
@@ -188,6 +209,7 @@ mod tests {
             "name = \"some\"\naction = \"drop\"\nports = [\"a\", \"b\"]\nvlan = 7\n",
             "name = \"leave\"\naction = \"drop\"\ndirection = \"out\"\nport = \"a\"\nfrom = \"b\"\n",
             "name = \"tls\"\naction = \"accept\"\nprotocol = \"tcp\"\ndestination-port = \"443\"\ntls-name = [\"example.org\", \"*.example.org\"]\nname-fail = \"open\"\n",
+            "name = \"ips\"\naction = \"accept\"\nport = \"a\"\ninspect = \"b\"\ninspect-packets = 3\ninspect-timeout-ms = 50\ninspect-fail = \"open\"\n",
             "name = \"voice\"\naction = \"accept\"\nprotocol = \"udp\"\nset-dscp = \"ef\"\nset-mss = 1400\n",
         ] {
             let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
@@ -340,6 +362,15 @@ mod tests {
             ("log = 1\nlog-prefix = \"\\u001b\"", "printable"),
             ("dup = \"c\"", "dup: no such port: 'c'"),
             ("set-dscp = \"ef\"", "require action accept"),
+            ("inspect = \"c\"", "inspect: no such port: 'c'"),
+            ("inspect = \"b\"", "inspect requires action accept"),
+            ("inspect-packets = 3", "require inspect"),
+            ("inspect-fail = \"shut\"", "shut"),
+            ("port = \"b\"\ninspect = \"b\"", "'b' is a port of the rule"),
+            (
+                "direction = \"out\"\ninspect = \"b\"",
+                "accept or drop only",
+            ),
             ("set-mss = 87", "allowed: 88 to 65535"),
             ("[[rule]]\nname = \"x\"\naction = \"drop\"", "line 5"),
             ("[[rule]]\nname = \"\"\naction = \"drop\"", "no name"),
@@ -349,6 +380,17 @@ mod tests {
                 error.contains(printed) && error.contains("rules.toml"),
                 "{more}: {error}"
             );
+        }
+        let inspect = "\n[[rule]]\nname = \"x\"\naction = \"accept\"\ninspect = \"b\"\n";
+        for (more, printed) in [
+            ("inspect-packets = 0", "allowed: 1 to 64"),
+            ("inspect-packets = 65", "allowed: 1 to 64"),
+            ("inspect-timeout-ms = 0", "allowed: 1 to 10000 ms"),
+            ("inspect-timeout-ms = 10001", "allowed: 1 to 10000 ms"),
+            ("set-mss = 1000", "inspect excludes set-dscp and set-mss"),
+        ] {
+            let error = planned(&format!("{inspect}{more}\n")).unwrap_err();
+            assert!(error.contains(printed), "{more}: {error}");
         }
         let many = |count: usize| -> String {
             (0..count)

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of a rule: what it does with frames beside its action.
 
-use quietwire_tables::filter::{Action, Dscp};
+use quietwire_tables::filter::{
+    Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail,
+};
 use serde::{Deserialize, Serialize};
 
 /// Smallest maximum segment size that a rule may set, octets (TCP_MIN_MSS of the kernel, include/net/tcp.h).
 pub const MSS_MIN: u16 = 88;
 /// Longest prefix of a log, octets.
 const PREFIX_MAX: usize = 64;
+/// Defaults of inspections: packets of a flow, and the time until a verdict.
+const INSPECT_PACKETS: u8 = 8;
+const INSPECT_TIMEOUT_MS: u16 = 100;
 
 /// Statements of a rule, in the words of nftables. They apply before the action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +33,18 @@ pub struct StatementSetting {
     /// Largest maximum segment size of TCP SYN segments, octets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_mss: Option<u16>,
+    /// Name of the port of an inspector, which decides on the flows of matching frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inspect: Option<String>,
+    /// Packets of a flow that the inspector gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inspect_packets: Option<u8>,
+    /// Longest time until a verdict, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inspect_timeout_ms: Option<u16>,
+    /// What the rule does with packets without a verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inspect_fail: Option<InspectFail>,
 }
 
 impl StatementSetting {
@@ -46,6 +63,19 @@ impl StatementSetting {
             ("dup", self.dup.clone()),
             ("set-dscp", self.set_dscp.map(|dscp| dscp.to_string())),
             ("set-mss", self.set_mss.map(|mss| mss.to_string())),
+            ("inspect", self.inspect.clone()),
+            (
+                "inspect-packets",
+                self.inspect_packets.map(|packets| packets.to_string()),
+            ),
+            (
+                "inspect-timeout-ms",
+                self.inspect_timeout_ms.map(|time| time.to_string()),
+            ),
+            (
+                "inspect-fail",
+                self.inspect_fail.map(|fail| fail.name().to_owned()),
+            ),
         ];
         let set = words
             .into_iter()
@@ -88,6 +118,57 @@ impl StatementSetting {
                 action.name()
             ));
         }
+        self.check_inspection(action, is_port)
+    }
+
+    fn check_inspection(
+        &self,
+        action: Action,
+        is_port: impl Fn(&str) -> bool,
+    ) -> Result<(), String> {
+        let Some(port) = &self.inspect else {
+            let has_options = self.inspect_packets.is_some()
+                || self.inspect_timeout_ms.is_some()
+                || self.inspect_fail.is_some();
+            return match has_options {
+                true => Err("inspect-packets, inspect-timeout-ms and inspect-fail require inspect (set inspect)".to_owned()),
+                false => Ok(()),
+            };
+        };
+        if !is_port(port) {
+            return Err(format!("inspect: no such port: '{port}'"));
+        }
+        if action != Action::Accept {
+            return Err(format!(
+                "inspect requires action accept (a rule with action {} decides by itself)",
+                action.name()
+            ));
+        }
+        if self.set_dscp.is_some() || self.set_mss.is_some() {
+            return Err("inspect excludes set-dscp and set-mss (the inspector decides on packets as they were received)".to_owned());
+        }
+        let packets = self.inspect_packets.unwrap_or(INSPECT_PACKETS);
+        if !(1..=INSPECT_PACKETS_MAX).contains(&packets) {
+            return Err(format!(
+                "inspect-packets is {packets} (allowed: 1 to {INSPECT_PACKETS_MAX})"
+            ));
+        }
+        let timeout_ms = self.inspect_timeout_ms.unwrap_or(INSPECT_TIMEOUT_MS);
+        if !(1..=INSPECT_TIMEOUT_MAX_MS).contains(&timeout_ms) {
+            return Err(format!(
+                "inspect-timeout-ms is {timeout_ms} (allowed: 1 to {INSPECT_TIMEOUT_MAX_MS} ms)"
+            ));
+        }
         Ok(())
+    }
+
+    /// Returns the inspection in the form of forwarding threads, given the number of the inspector's port.
+    pub(crate) fn inspection(&self, port: u16) -> Inspect {
+        Inspect {
+            port,
+            packets: self.inspect_packets.unwrap_or(INSPECT_PACKETS),
+            timeout_ms: self.inspect_timeout_ms.unwrap_or(INSPECT_TIMEOUT_MS),
+            fail: self.inspect_fail.unwrap_or_default(),
+        }
     }
 }

@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Inspection of flows by a program behind a port: packets that wait for verdicts, queries, and answers.
+//!
+//! A packet waits as a copy in the thread's pool, so it keeps no buffer of the port that received it. [`HELD_MAX`] packets of a thread
+//! wait at most. The thread looks for verdicts on them once in a turn, and processes a released packet as the stages behind the rules do.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
+use quietwire_tables::drops::PortDrop;
+use quietwire_tables::filter::{
+    Answer, Board, HeldPacket, INSPECT_HEADER, Inspect, InspectFlows, NoInspectFlows, PortRules,
+    Query, RuleEffect, RuleEffects, Ruling, Verdict, Verdicts,
+};
+
+use super::effects::put;
+use super::lengths::measure;
+use super::output::Output;
+use super::path::Path;
+use crate::counters::{PORTS_MAX, PortCounters};
+
+/// Bursts of packets that wait.
+const CHUNKS: usize = 8;
+/// Most packets of a thread that wait.
+const HELD_MAX: usize = CHUNKS * BURST_MAX;
+/// Most bursts of released packets in a turn: each has one port, and is full unless it is the last one of its port.
+pub(super) const RELEASES_MAX: usize = CHUNKS + PORTS_MAX;
+
+/// What is known of a packet that waits.
+#[derive(Clone, Copy, Debug)]
+struct HeldFrame {
+    held: HeldPacket,
+    /// Number of the port that received it.
+    port: u16,
+    /// The decision, once it is made.
+    ruling: Option<Ruling>,
+}
+
+impl HeldFrame {
+    const NONE: Self = Self {
+        held: HeldPacket::NONE,
+        port: 0,
+        ruling: None,
+    };
+}
+
+/// Packets that wait, in order, and a note on each.
+#[derive(Debug)]
+struct Chunk {
+    frames: Burst,
+    notes: [HeldFrame; BURST_MAX],
+}
+
+impl Chunk {
+    fn new(eal: &Eal) -> Self {
+        Self {
+            frames: Burst::new(eal),
+            notes: [HeldFrame::NONE; BURST_MAX],
+        }
+    }
+
+    /// Adds a packet. Returns it if there is no space.
+    fn push<'eal>(&mut self, frame: Mbuf<'eal>, note: HeldFrame) -> Result<(), Mbuf<'eal>> {
+        let place = self.frames.len();
+        self.frames.push(frame)?;
+        if let Some(place) = self.notes.get_mut(place) {
+            *place = note;
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> &[HeldFrame] {
+        self.notes.get(..self.frames.len()).unwrap_or_default()
+    }
+
+    fn notes_mut(&mut self) -> &mut [HeldFrame] {
+        let count = self.frames.len();
+        self.notes.get_mut(..count).unwrap_or_default()
+    }
+}
+
+/// Inspected flows of a thread, and packets that wait.
+#[derive(Debug)]
+pub(crate) struct InspectStage {
+    /// Number of the thread in queries: its CPU.
+    thread: u16,
+    flows: InspectFlows,
+    /// All but the last one with packets are full.
+    chunks: Box<[Chunk]>,
+    /// Number of packets that wait.
+    count: usize,
+    /// Empty between two steps.
+    spare: Burst,
+}
+
+/// Packets of one port that wait no longer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Released {
+    /// Number of the port.
+    pub(super) port: u16,
+    /// Dropped by a verdict.
+    dropped: u64,
+    /// Dropped without a verdict.
+    without: u64,
+    /// Octets of both.
+    octets: u64,
+    /// Passed without a verdict.
+    opened: u64,
+}
+
+impl Released {
+    /// Counts what does not reach the next stage, which counts the others.
+    pub(super) fn count(&self, counters: &[PortCounters]) {
+        if let Some(counters) = counters.get(usize::from(self.port)) {
+            counters.dropped(PortDrop::Inspector).add(self.dropped);
+            counters.dropped(PortDrop::NoVerdict).add(self.without);
+            counters.effect(RuleEffect::InspectOpened).add(self.opened);
+            counters.rx_frames.add(self.dropped + self.without);
+            counters.rx_octets.add(self.octets);
+        }
+    }
+}
+
+/// Returns the time of the time stamp counter, milliseconds.
+fn now_ms() -> u64 {
+    cycles::now() / (cycles::hz() / 1000).max(1)
+}
+
+/// Creates the query about a packet. `None` without a buffer, or if not all octets are in one buffer.
+fn query_frame<'eal>(packet: &Mbuf<'eal>, query: &Query, pool: &Mempool) -> Option<Mbuf<'eal>> {
+    let octets = packet.octets();
+    if u32::try_from(octets.len()).ok()? != packet.length() {
+        return None;
+    }
+    let length = u16::try_from(INSPECT_HEADER + octets.len()).ok()?;
+    let mut frame = packet.sibling(pool, length)?;
+    let (header, rest) = frame
+        .octets_mut()?
+        .split_first_chunk_mut::<INSPECT_HEADER>()?;
+    query.write(header);
+    for (to, from) in rest.iter_mut().zip(octets) {
+        *to = *from;
+    }
+    Some(frame)
+}
+
+impl InspectStage {
+    /// Creates the stage of the thread on a CPU, and its verdicts. About 2.5 MiB.
+    ///
+    /// # Errors
+    /// [`NoInspectFlows`].
+    pub(crate) fn new(eal: &Eal, cpu: u32) -> Result<(Self, Arc<Board>), NoInspectFlows> {
+        let board = Arc::new(Board::new()?);
+        let stage = Self {
+            thread: thread_number(cpu),
+            flows: InspectFlows::new(Arc::clone(&board))?,
+            chunks: (0..CHUNKS).map(|_| Chunk::new(eal)).collect(),
+            count: 0,
+            spare: Burst::new(eal),
+        };
+        Ok((stage, board))
+    }
+
+    /// Returns true if packets wait.
+    #[inline(always)]
+    pub(super) const fn holds(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Decides on a packet. A packet that has to wait is copied, and the query about it waits in the output of the inspector. Returns the
+    /// decision, and true if the packet would have waited, but there was no space.
+    fn judge(
+        &mut self,
+        frame: &Mbuf<'_>,
+        inspect: &Inspect,
+        (port, restarts, now_ms): (u16, bool, u64),
+        (pool, outputs): (&Mempool, &mut [Option<Box<Output>>]),
+    ) -> (Ruling, bool) {
+        let length = frame.length();
+        let octets = (frame.octets(), length as usize);
+        let ruling = self.flows.judge(octets, inspect, restarts, now_ms);
+        let Ruling::Wait(ticket) = ruling else {
+            return (ruling, false);
+        };
+        let without_space = (Ruling::of_fail(inspect.fail), true);
+        let copy = (self.count < HELD_MAX).then(|| frame.copy(pool)).flatten();
+        let Some(copy) = copy else {
+            return without_space;
+        };
+        if let Some(query) = self.flows.query(ticket, (self.thread, port, length)) {
+            let query = query_frame(&copy, &query, pool);
+            if !put(outputs, usize::from(inspect.port), query) {
+                return without_space;
+            }
+        }
+        let held = self.flows.hold(ticket, inspect, now_ms);
+        let note = HeldFrame {
+            held,
+            port,
+            ruling: None,
+        };
+        let mut chunks = self.chunks.iter_mut();
+        if let Some(chunk) = chunks.find(|chunk| chunk.frames.space() > 0)
+            && chunk.push(copy, note).is_ok()
+        {
+            self.count += 1;
+        }
+        (ruling, false)
+    }
+
+    /// Reads the verdicts on packets that wait. Returns true if some wait no longer.
+    pub(super) fn settle(&mut self) -> bool {
+        let now_ms = now_ms();
+        let mut has_decided = false;
+        for note in self.chunks.iter_mut().flat_map(Chunk::notes_mut) {
+            if note.ruling.is_none() {
+                note.ruling = self.flows.release(&note.held, now_ms);
+            }
+            has_decided |= note.ruling.is_some();
+        }
+        has_decided
+    }
+
+    /// Removes decided packets of one port, and adds those that pass to an empty burst, as far as it has space. `None` if all packets wait.
+    pub(super) fn take_decided(&mut self, passing: &mut Burst) -> Option<Released> {
+        let mut notes = self.chunks.iter().flat_map(Chunk::notes);
+        let first = notes.find(|note| note.ruling.is_some())?;
+        let mut released = Released {
+            port: first.port,
+            ..Released::default()
+        };
+        // Packets that still wait move towards the first chunk.
+        let mut to = 0;
+        for from in 0..CHUNKS {
+            let Some(chunk) = self.chunks.get_mut(from) else {
+                break;
+            };
+            let notes = chunk.notes;
+            std::mem::swap(&mut chunk.frames, &mut self.spare);
+            for (frame, note) in self.spare.drain().zip(notes) {
+                let octets = u64::from(frame.length());
+                let is_taken = note.port == released.port && passing.space() > 0;
+                match note.ruling.filter(|_| is_taken) {
+                    Some(Ruling::Pass) => drop(passing.push(frame)),
+                    Some(Ruling::FailOpen) => {
+                        released.opened += 1;
+                        drop(passing.push(frame));
+                    }
+                    Some(Ruling::Drop) => {
+                        released.dropped += 1;
+                        released.octets += octets;
+                        drop(frame);
+                    }
+                    Some(Ruling::FailClosed) => {
+                        released.without += 1;
+                        released.octets += octets;
+                        drop(frame);
+                    }
+                    Some(Ruling::Wait(_)) | None => {
+                        keep(&mut self.chunks, &mut to, frame, note);
+                        continue;
+                    }
+                }
+                self.count = self.count.saturating_sub(1);
+            }
+        }
+        Some(released)
+    }
+
+    /// Counts the packets that wait as dropped without a verdict, before the stage is replaced.
+    pub(super) fn abandon(&self, counters: &[PortCounters]) {
+        for chunk in &self.chunks {
+            for (note, length) in chunk.notes().iter().zip(chunk.frames.lengths()) {
+                let released = Released {
+                    port: note.port,
+                    without: 1,
+                    octets: u64::from(length),
+                    ..Released::default()
+                };
+                released.count(counters);
+            }
+        }
+    }
+}
+
+/// Adds a packet to the chunk with the number `to`, or to the next one.
+fn keep(chunks: &mut [Chunk], to: &mut usize, frame: Mbuf<'_>, note: HeldFrame) {
+    let is_full = |chunk: &Chunk| chunk.frames.space() == 0;
+    if chunks.get(*to).is_some_and(is_full) {
+        *to += 1;
+    }
+    // There are never more packets than before.
+    if let Some(chunk) = chunks.get_mut(*to) {
+        drop(chunk.push(frame, note));
+    }
+}
+
+/// Returns the number of the thread on a CPU in queries. CPUs beyond it would have the number of another one, and no answer would fit.
+fn thread_number(cpu: u32) -> u16 {
+    u16::try_from(cpu).unwrap_or(u16::MAX)
+}
+
+/// Verdicts of all threads, for the port of an inspector.
+#[derive(Debug)]
+pub(crate) struct Boards(Vec<(u16, Arc<Board>)>);
+
+impl Boards {
+    /// Creates them from the CPU and the verdicts of each thread.
+    pub(crate) fn new(boards: impl IntoIterator<Item = (u32, Arc<Board>)>) -> Self {
+        let boards = boards.into_iter();
+        Self(
+            boards
+                .map(|(cpu, board)| (thread_number(cpu), board))
+                .collect(),
+        )
+    }
+
+    /// Passes an answer on. Returns false if it fits no query.
+    fn answer(&self, port: u16, answer: &Answer) -> bool {
+        let mut boards = self.0.iter();
+        let board = boards.find(|(thread, _)| *thread == answer.thread);
+        board.is_some_and(|(_, board)| board.answer(port, answer.ticket, answer.judgement))
+    }
+}
+
+/// Frames of a burst that wait or are dropped for an inspection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inspected {
+    /// Dropped by a verdict.
+    pub(super) dropped: u64,
+    /// Dropped without a verdict.
+    pub(super) without: u64,
+    /// Wait for a verdict.
+    pub(super) held: u64,
+    /// Octets of these.
+    pub(super) held_octets: u64,
+}
+
+impl Path<'_> {
+    /// Inspects the frames that such rules accept. `begins` returns true for the number of a frame whose SYN begins a connection. Frames that
+    /// do not pass get another verdict, and stay in the burst. `kept` is empty before and after. No frame waits in any output before and after.
+    #[inline(never)]
+    pub(super) fn inspect(
+        &mut self,
+        input: usize,
+        (rules, verdicts): (&PortRules, &mut Verdicts),
+        begins: impl Fn(usize) -> bool,
+        mut stage: Option<&mut InspectStage>,
+        (kept, pool): (&mut Burst, &Mempool),
+    ) -> Inspected {
+        let mut effects = RuleEffects::default();
+        let mut found = Inspected::default();
+        // A bit for each port that queries wait for. There are fewer than 64 ports.
+        let mut touched = 0u64;
+        let now_ms = now_ms();
+        let received = self.received.drain().zip(verdicts.iter_mut());
+        for (number, (frame, verdict)) in received.enumerate() {
+            if let Some((rule, inspect)) = rules.inspection(*verdict) {
+                let packet = (input as u16, begins(number), now_ms);
+                let (ruling, is_without_space) = match stage.as_deref_mut() {
+                    Some(stage) => stage.judge(&frame, inspect, packet, (pool, &mut *self.outputs)),
+                    None => (Ruling::of_fail(inspect.fail), true),
+                };
+                effects[RuleEffect::NotInspected] += u64::from(is_without_space);
+                match ruling {
+                    Ruling::Pass => {}
+                    Ruling::FailOpen => effects[RuleEffect::InspectOpened] += 1,
+                    Ruling::Drop => {
+                        found.dropped += 1;
+                        *verdict = Verdict::Inspected(rule, PortDrop::Inspector);
+                    }
+                    Ruling::FailClosed => {
+                        found.without += 1;
+                        *verdict = Verdict::Inspected(rule, PortDrop::NoVerdict);
+                    }
+                    Ruling::Wait(ticket) => {
+                        found.held += 1;
+                        found.held_octets += u64::from(frame.length());
+                        *verdict = Verdict::Held(rule);
+                        if ticket.packet > 0 {
+                            effects[RuleEffect::Inspected] += 1;
+                            touched |= 1u64.checked_shl(u32::from(inspect.port)).unwrap_or(0);
+                        }
+                    }
+                }
+            }
+            // `kept` has space for a burst.
+            drop(kept.push(frame));
+        }
+        std::mem::swap(self.received, kept);
+        if let Some(counters) = self.counters.get(input) {
+            for (effect, count) in effects.iter() {
+                counters.effect(effect).add(count);
+            }
+            counters.dropped(PortDrop::Inspector).add(found.dropped);
+            counters.dropped(PortDrop::NoVerdict).add(found.without);
+        }
+        while touched != 0 {
+            self.flush(touched.trailing_zeros() as usize);
+            touched &= touched - 1;
+        }
+        found
+    }
+
+    /// Reads the answers of an inspector.
+    #[inline(never)]
+    pub(super) fn take_answers(&mut self, input: usize, boards: &Boards) {
+        let (octets, _) = measure(self.received);
+        let frames = self.received.len() as u64;
+        let answers = self.received.frames().filter_map(Answer::read);
+        let valid = answers.filter(|answer| boards.answer(input as u16, answer));
+        let valid = valid.count() as u64;
+        if let Some(counters) = self.counters.get(input) {
+            counters.rx_frames.add(frames);
+            counters.rx_octets.add(octets);
+            counters.effect(RuleEffect::Verdict).add(valid);
+            counters
+                .dropped(PortDrop::InvalidVerdict)
+                .add(frames.saturating_sub(valid));
+        }
+        self.received.free();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_tables::filter::{InspectFail, Judgement};
+
+    use super::*;
+    use crate::counters::ThreadCounters;
+    use crate::testing::eal;
+
+    const INSPECTOR: u16 = 4;
+    const RULE: Inspect = Inspect {
+        port: INSPECTOR,
+        packets: 2,
+        timeout_ms: u16::MAX,
+        fail: InspectFail::Closed,
+    };
+
+    /// Returns a datagram of a client with this number.
+    fn datagram(client: u16) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend(client.to_be_bytes());
+        frame.extend([0, 53, 0, 8, 0, 0]);
+        frame.resize(60, 0);
+        frame
+    }
+
+    /// A ring to the inspector in place of a port.
+    struct World {
+        stage: InspectStage,
+        board: Arc<Board>,
+        outputs: Vec<Option<Box<Output>>>,
+        pool: Mempool,
+        eal: Eal,
+    }
+
+    fn world(eal: &Eal, name: &str) -> World {
+        let (stage, board) = InspectStage::new(eal, 3).unwrap();
+        let (sender, _) = quietwire_dpdk::ring::channel(eal, 1024);
+        let mut outputs: Vec<Option<Box<Output>>> = (0..PORTS_MAX).map(|_| None).collect();
+        outputs[usize::from(INSPECTOR)] = Some(Box::new(Output {
+            tx_path: crate::forward::TxPath::Ring(sender),
+            waiting: Burst::new(eal),
+        }));
+        World {
+            stage,
+            board,
+            outputs,
+            pool: Mempool::new(eal, name, 2047, 256).unwrap(),
+            eal: eal.clone(),
+        }
+    }
+
+    impl World {
+        /// Judges a datagram of a client, which a port has received. Returns the decision, and the query if there is one.
+        fn judge(&mut self, port: u16, client: u16) -> (Ruling, Option<Vec<u8>>) {
+            let frame = Mbuf::new(&self.eal, &self.pool, &datagram(client)).unwrap();
+            let buffers = (&self.pool, &mut self.outputs[..]);
+            let (ruling, _) = self
+                .stage
+                .judge(&frame, &RULE, (port, true, now_ms()), buffers);
+            let output = self.outputs[usize::from(INSPECTOR)].as_mut().unwrap();
+            let query = output.waiting.frames().next().map(<[u8]>::to_vec);
+            output.waiting.free();
+            (ruling, query)
+        }
+
+        /// Answers a query through the boards of all threads.
+        fn answer(&self, query: &[u8], kind: u8) -> bool {
+            let boards = Boards::new([
+                (9, Arc::new(Board::new().unwrap())),
+                (3, Arc::clone(&self.board)),
+            ]);
+            let mut answer = query[..INSPECT_HEADER].to_vec();
+            answer[15] = kind;
+            boards.answer(INSPECTOR, &Answer::read(&answer).unwrap())
+        }
+
+        /// Returns port and frames of each burst that passes.
+        fn release(&mut self) -> Vec<(u16, Vec<Vec<u8>>)> {
+            let mut all = Vec::new();
+            let mut passing = Burst::new(&self.eal);
+            self.stage.settle();
+            while let Some(released) = self.stage.take_decided(&mut passing) {
+                assert!(all.len() <= RELEASES_MAX);
+                let frames = passing.frames().map(<[u8]>::to_vec).collect();
+                all.push((released.port, frames));
+                passing.free();
+            }
+            all
+        }
+    }
+
+    #[test]
+    fn queries_have_the_frame_and_answers_release_it() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect");
+        let (ruling, query) = world.judge(7, 1000);
+        let query = query.unwrap();
+        assert!(matches!(ruling, Ruling::Wait(ticket) if ticket.packet == 1));
+        assert_eq!(query[INSPECT_HEADER..], datagram(1000));
+        assert_eq!(query[16..18], [0, 3], "the thread");
+        assert_eq!(query[26..28], [0, 7], "the port");
+        assert!(world.stage.holds() && world.release().is_empty());
+        assert!(world.answer(&query, 2));
+        assert!(!world.answer(&query, 3), "decided");
+        assert_eq!(world.release(), [(7, vec![datagram(1000)])]);
+        assert!(!world.stage.holds());
+        assert_eq!(world.judge(8, 1000), (Ruling::Pass, None));
+        assert_eq!(world.pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn packets_of_several_ports_are_released_in_their_order_and_no_buffer_is_lost() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-ports");
+        // As many packets as may wait, of two ports in turn: four of each client, and queries about two of them.
+        let clients = 0..HELD_MAX as u16 / 4;
+        let mut queries = Vec::new();
+        for round in 0..4 {
+            for client in clients.clone() {
+                let (ruling, query) = world.judge(client % 2, client);
+                assert!(matches!(ruling, Ruling::Wait(_)), "{client}");
+                assert_eq!(query.is_some(), round < 2, "{client}");
+                if round == 1 {
+                    queries.push(query.unwrap());
+                }
+            }
+        }
+        assert_eq!(world.judge(0, 60_000).0, Ruling::FailClosed, "no space");
+        // Every third client is accepted, every third one dropped, and the others wait.
+        for (client, query) in queries.iter().enumerate() {
+            match client % 3 {
+                1 => assert!(world.answer(query, 2)),
+                2 => assert!(world.answer(query, 3)),
+                _ => {}
+            }
+        }
+        let released = world.release();
+        for port in 0..2 {
+            let of_port = released.iter().filter(|(one, _)| *one == port);
+            let frames: Vec<Vec<u8>> = of_port.flat_map(|(_, frames)| frames.clone()).collect();
+            let passing = clients
+                .clone()
+                .filter(|one| one % 2 == port && one % 3 == 1);
+            let passing: Vec<Vec<u8>> = passing.map(datagram).collect();
+            let four: Vec<Vec<u8>> = std::iter::repeat_n(passing, 4).flatten().collect();
+            assert_eq!(frames, four, "port {port}");
+        }
+        let waiting = queries.len().div_ceil(3);
+        assert_eq!(world.stage.count, 4 * waiting);
+        // The inspector has seen two packets of each of the others and does not decide.
+        for (client, query) in queries.iter().enumerate() {
+            if client % 3 == 0 {
+                assert!(world.answer(query, 1), "{client}");
+            }
+        }
+        let passed: usize = world.release().iter().map(|(_, frames)| frames.len()).sum();
+        assert_eq!((passed, world.stage.count), (2 * waiting, 0));
+        assert_eq!(world.pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn packets_that_wait_when_the_stage_ends_are_counted() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-end");
+        for client in 0..3 {
+            world.judge(5, client);
+        }
+        let counters = ThreadCounters::new();
+        world.stage.abandon(&counters.ports);
+        let of_port = &counters.ports[5];
+        assert_eq!(of_port.dropped(PortDrop::NoVerdict).get(), 3);
+        assert_eq!((of_port.rx_frames.get(), of_port.rx_octets.get()), (3, 180));
+        let World { stage, pool, .. } = world;
+        drop(stage);
+        assert_eq!(pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn an_answer_to_a_query_of_another_thread_fits_nothing() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-other");
+        let (_, query) = world.judge(7, 1000);
+        let mut query = query.unwrap();
+        assert_eq!(query[15], 0);
+        query[17] = 9;
+        assert!(!world.answer(&query, 2), "another thread");
+        query[17] = 8;
+        assert!(!world.answer(&query, 2), "no such thread");
+        query[17] = 3;
+        query[15] = 2;
+        let answer = Answer::read(&query).unwrap();
+        assert_eq!(answer.judgement, Judgement::Accept);
+        let boards = Boards::new([(3, Arc::clone(&world.board))]);
+        assert!(!boards.answer(INSPECTOR + 1, &answer), "another port");
+        assert!(boards.answer(INSPECTOR, &answer));
+    }
+}
