@@ -15,6 +15,7 @@
     )
 )]
 
+mod background;
 mod client;
 mod description;
 mod drive;
@@ -22,17 +23,23 @@ mod end;
 mod expected_nat;
 mod flood;
 mod flooding;
+mod fragmenting;
+mod fragments;
+mod illegal;
 #[cfg(test)]
 mod kernel_tests;
 mod methods;
 mod nat;
 mod outcome;
 mod pattern;
+mod piece;
+mod piece_count;
 mod plan;
 mod request;
 mod result;
 mod server;
 mod session;
+mod sources;
 mod table;
 mod tcp;
 #[cfg(test)]
@@ -46,7 +53,10 @@ pub use description::{
 };
 pub use expected_nat::{ExpectedNat, NatCheckReport, NatFault, NatViolation, PoolRange};
 pub use flood::{Flood, FloodResult};
+pub use fragments::{ArrivedFragments, Fragments, FragmentsResult};
+pub use illegal::{Illegal, IllegalResult};
 pub use methods::{ConversationLoad, ConversationOutcome, ConversationRun};
+pub(crate) use methods::{FRAGMENTED_LOST, ILLEGAL_FORWARDED};
 pub use nat::{PoolAddress, TranslationReport};
 pub use outcome::{ConversationEnd, FailureCause};
 pub use result::{

@@ -15,7 +15,7 @@ pub use options::{SimOptionError, SimOptions};
 
 use distribution::{latency_ns, summary};
 use quietwire_base::random::fraction;
-use stateful::{StateTable, StatefulDevice};
+use stateful::{StateTable, StatefulDevice, background_pps};
 
 use crate::connections::{ConversationOutcome, ConversationRun};
 use crate::error::TesterError;
@@ -262,7 +262,7 @@ impl TrafficGenerator for SimulatedDevice {
             return Err(TesterError::Aborted);
         }
         let mut device = StatefulDevice {
-            capacity_pps: self.capacity_pps(),
+            capacity_pps: (self.capacity_pps() - background_pps(&run.description)).max(1.0),
             options: &self.options,
             states: &mut self.states,
             clock_ns: &mut self.clock_ns,

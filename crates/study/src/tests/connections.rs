@@ -134,6 +134,23 @@ fn a_device_that_remembers_closed_connections_needs_a_pause() {
 }
 
 #[test]
+fn illegal_traffic_beside_connections_uses_capacity_of_the_device() {
+    // Eleven packets of each connection.
+    let section = "[connections-per-second]\nmax-per-s = 50000\nfailure-ratio = 0\n";
+    for (illegal, limit) in [
+        ("", 12_000.0),
+        ("[connections.illegal]\nrate = 22000.0\n", 10_000.0),
+    ] {
+        let text = text(&format!("{section}{illegal}"));
+        let results = run(&text, "capacity=132k,line-rate=10M", u32::MAX);
+        let found = searched(&results, &StepKind::ConnectionsPerSecond);
+        let (highest, resolution) = (found.highest_held.unwrap(), found.config.resolution);
+        assert!(highest <= limit + 1.0, "{illegal}: {highest}");
+        assert!(highest + resolution >= limit, "{illegal}: {highest}");
+    }
+}
+
+#[test]
 fn a_tester_that_is_the_limit_gives_a_lower_bound() {
     // The link carries 110,000 packets per second, eleven for each connection.
     let section = "[connections-per-second]\nmax-per-s = 50000\nfailure-ratio = 0\n";

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::expected_nat::{ExpectedNat, PoolRange};
 use super::flood::Flood;
+use super::fragments::Fragments;
+use super::illegal::Illegal;
 use super::request::HEAD;
 use super::tcp::{STREAM_MAX, WINDOW_MAX};
 
@@ -71,6 +73,12 @@ pub struct Connections {
     /// SYNs of other clients beside the conversations. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flood: Option<Flood>,
+    /// SYNs beside the conversations that the device has to drop. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub illegal: Option<Illegal>,
+    /// Fragmented datagrams beside the conversations. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<Fragments>,
     /// Kinds of conversations. Default: one request of 64 octets and one answer of 128 octets over TCP.
     pub mix: Vec<Conversation>,
 }
@@ -243,6 +251,8 @@ impl Default for Connections {
             server: ServerSide::default(),
             nat: None,
             flood: None,
+            illegal: None,
+            fragments: None,
             mix: vec![Conversation {
                 name: "request".to_owned(),
                 protocol: TransportProtocol::Tcp,
@@ -282,7 +292,7 @@ impl Default for ServerSide {
     }
 }
 
-fn fault(path: &[At], message: impl Into<String>) -> Option<LocatedFault> {
+pub(super) fn fault(path: &[At], message: impl Into<String>) -> Option<LocatedFault> {
     Some(LocatedFault {
         path: path.to_vec(),
         message: message.into(),
@@ -290,7 +300,7 @@ fn fault(path: &[At], message: impl Into<String>) -> Option<LocatedFault> {
 }
 
 /// Returns a fault unless a value is within its bounds.
-fn outside<T: PartialOrd + std::fmt::Display + Copy>(
+pub(super) fn outside<T: PartialOrd + std::fmt::Display + Copy>(
     key: &'static str,
     value: T,
     (min, max): (T, T),
@@ -335,7 +345,7 @@ impl Connections {
             .or_else(|| self.fault_of_ends())
             .or_else(|| self.fault_of_nat())
             .or_else(|| self.fault_of_mix())
-            .or_else(|| self.fault_of_flood())
+            .or_else(|| self.fault_of_background())
     }
 
     fn fault_of_load(&self) -> Option<LocatedFault> {
@@ -418,61 +428,6 @@ impl Connections {
         let mut fault = expected.first_fault()?;
         fault.path.insert(0, At::Key("nat"));
         Some(fault)
-    }
-
-    fn fault_of_flood(&self) -> Option<LocatedFault> {
-        let flood = self.flood.as_ref()?;
-        let at = |key| [At::Key("flood"), At::Key(key)];
-        if !(flood.rate > 0.0 && flood.rate <= RATE_MAX) {
-            return fault(
-                &at("rate"),
-                format!(
-                    "rate is {} (must be above 0 and at most {RATE_MAX})",
-                    flood.rate
-                ),
-            );
-        }
-        if let Some(mut fault) = outside("count", flood.count, (1, ADDRESSES_MAX)) {
-            fault.path.insert(0, At::Key("flood"));
-            return Some(fault);
-        }
-        let first = flood.first_address(self.server.address.is_ipv4());
-        if first.is_ipv4() != self.server.address.is_ipv4() {
-            return fault(
-                &at("address"),
-                "flood and server have addresses of different versions",
-            );
-        }
-        let Some(last) = last_address(first, flood.count) else {
-            return fault(
-                &at("address"),
-                format!(
-                    "{} addresses from {first} on exceed the address space",
-                    flood.count
-                ),
-            );
-        };
-        let ends = [
-            ("client", self.client.address, self.client.count),
-            ("server", self.server.address, self.server.count),
-        ];
-        for (end, address, count) in ends {
-            let overlaps = |end_of: IpAddr| end_of >= first && last >= address;
-            if last_address(address, count).is_some_and(overlaps) {
-                return fault(
-                    &at("address"),
-                    format!("the sources {first} to {last} include addresses of the {end}"),
-                );
-            }
-        }
-        let mut mix = self.mix.iter();
-        match mix.any(|entry| entry.protocol == TransportProtocol::Tcp) {
-            true => None,
-            false => fault(
-                &[At::Key("flood")],
-                "a flood of SYNs requires an entry of the mix over TCP",
-            ),
-        }
     }
 
     fn fault_of_mix(&self) -> Option<LocatedFault> {
@@ -585,7 +540,11 @@ impl Connections {
     #[must_use]
     pub fn frame_size_max(&self) -> u16 {
         // Ethernet and FCS, IP, TCP.
-        self.mss() + 18 + self.ip_header() + 20
+        let segment = self.mss() + 18 + self.ip_header() + 20;
+        // The fragment header of IPv6 (RFC 8200, section 4.5), and UDP.
+        let fragments = self.fragments.as_ref();
+        let fragment = fragments.map_or(0, |it| it.octets + 18 + self.ip_header() + 8 + 8);
+        segment.max(fragment)
     }
 
     fn ip_header(&self) -> u16 {
@@ -598,7 +557,7 @@ impl Connections {
 }
 
 /// Returns the last of `count` consecutive addresses; `None` if there are not so many.
-fn last_address(first: IpAddr, count: u32) -> Option<IpAddr> {
+pub(super) fn last_address(first: IpAddr, count: u32) -> Option<IpAddr> {
     let more = count.checked_sub(1)?;
     Some(match first {
         IpAddr::V4(first) => IpAddr::V4(Ipv4Addr::from_bits(first.to_bits().checked_add(more)?)),
@@ -718,6 +677,22 @@ interval-ms = 20.0
             (
                 "[connections.flood]\nrate = 1.0\naddress = \"2001:db8::1\"\n".to_owned(),
                 "c.toml:3:11: connections.flood.address: flood and server",
+            ),
+            (
+                "[connections.illegal]\nrate = -1.0\n".to_owned(),
+                "c.toml:2:8: connections.illegal.rate: rate is -1",
+            ),
+            (
+                "[connections.flood]\nrate = 1.0\n[connections.illegal]\nrate = 1.0\naddress = \"198.19.0.0\"\n".to_owned(),
+                "c.toml:5:11: connections.illegal.address: the sources 198.19.0.0 to 198.19.0.249 include addresses of the flood",
+            ),
+            (
+                "[connections.fragments]\nrate = 1.0\nfragments = 17\n".to_owned(),
+                "c.toml:3:13: connections.fragments.fragments: fragments is 17 (must be 2 to 16)",
+            ),
+            (
+                "[connections.fragments]\nrate = 1.0\noctets = 100\n".to_owned(),
+                "c.toml:3:10: connections.fragments.octets: octets is 100 (must be a multiple of 8)",
             ),
             (
                 "[connections.flood]\nrate = 1.0\naddress = \"198.18.0.0\"\ncount = 9\n".to_owned(),

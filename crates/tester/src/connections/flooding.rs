@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends a flood of SYNs from the client's end.
+//! Sends SYNs from the client's end beside the conversations: a flood, or illegal ones.
 
 use quietwire_base::random::mix;
 
 use super::end::Shared;
 use super::flood::FloodResult;
-use super::plan::{AddressRange, Plan};
+use super::plan::{AddressRange, FloodPlan, Plan};
 use super::tcp::{SYN, Segment};
 use super::wire::{Addresses, Packet, Transport};
 use crate::pacer::{Pace, Pacer};
@@ -38,16 +38,27 @@ pub(crate) struct Flooding {
 impl Flooding {
     /// Creates the sender for a time; `None` if the plan has no flood.
     pub(crate) fn new(plan: &Plan, duration_ns: u64) -> Option<Self> {
-        let flood = plan.flood?;
+        let port = plan.flooded_port()?;
+        Some(Self::of(plan, &plan.flood?, (port, 3), duration_ns))
+    }
+
+    /// Creates the sender of illegal SYNs for a time; `None` if the plan has none.
+    pub(crate) fn illegal(plan: &Plan, duration_ns: u64) -> Option<Self> {
+        let (flood, port) = plan.illegal?;
+        let port = port.or_else(|| plan.flooded_port())?;
+        Some(Self::of(plan, &flood, (port, 4), duration_ns))
+    }
+
+    fn of(plan: &Plan, flood: &FloodPlan, (port, salt): (u16, u64), duration_ns: u64) -> Self {
         let pace = Pace::Rate(flood.rate);
-        Some(Self {
+        Self {
             pacer: Pacer::new(pace, 0, duration_ns, PER_SECOND, CATCH_UP),
             sources: flood.sources,
             servers: plan.servers,
-            port: plan.flooded_port()?,
-            seed: mix(plan.seed ^ 3),
+            port,
+            seed: mix(plan.seed ^ salt),
             sent: 0,
-        })
+        }
     }
 
     /// Adds the SYNs that are due to the packets of the client's end.

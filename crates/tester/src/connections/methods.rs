@@ -30,6 +30,9 @@ const REPLACED: f64 = 100_000.0;
 /// Shortest time in which the connections of a load with transactions are opened, seconds, and their highest rate.
 const OPENING_S: f64 = 1.0;
 const OPENING_PER_S: f64 = 10_000.0;
+/// Names of failures beside the connections: illegal SYNs that the device forwarded, and fragmented datagrams that did not arrive.
+pub(crate) const ILLEGAL_FORWARDED: &str = "illegal_forwarded";
+pub(crate) const FRAGMENTED_LOST: &str = "fragmented_lost";
 /// Interval of the checks for an abort.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -344,7 +347,13 @@ impl ConversationRun {
         let server = result.server.as_ref();
         let checked = server.and_then(|server| server.nat_check.as_ref());
         let mistranslated = checked.map_or(0, |checked| checked.violating);
-        let failed = failed.saturating_add(mistranslated).min(attempted);
+        let forwarded = result.illegal.and_then(|illegal| illegal.forwarded);
+        let forwarded = forwarded.unwrap_or(0);
+        let lost = result.fragments.map_or(0, |fragments| fragments.lost());
+        let failed = [mistranslated, forwarded, lost]
+            .into_iter()
+            .fold(failed, u64::saturating_add)
+            .min(attempted);
         let sustained = client.sustained.unwrap_or_default();
         let causes = client.failed.iter();
         let mut causes: BTreeMap<String, u64> = causes
@@ -354,6 +363,8 @@ impl ConversationRun {
             ("unfinished", client.unfinished),
             ("late", client.late_transactions),
             ("mistranslated", mistranslated),
+            (ILLEGAL_FORWARDED, forwarded),
+            (FRAGMENTED_LOST, lost),
         ] {
             if count > 0 {
                 causes.insert(name.to_owned(), count);

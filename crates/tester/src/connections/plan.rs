@@ -7,6 +7,7 @@ use quietwire_base::random::mix;
 
 use super::description::{Connections, Conversation, Size, TransportProtocol};
 use super::expected_nat::ExpectedNat;
+use super::piece::Shape;
 use super::tcp::Settings;
 use super::udp::Rhythm;
 
@@ -21,7 +22,7 @@ pub(crate) struct AddressRange {
 }
 
 impl AddressRange {
-    fn new(first: IpAddr, count: u32) -> Self {
+    pub(crate) fn new(first: IpAddr, count: u32) -> Self {
         let first = match first {
             IpAddr::V4(first) => first.to_ipv6_mapped(),
             IpAddr::V6(first) => first,
@@ -84,6 +85,16 @@ pub(crate) struct FloodPlan {
     pub(crate) sources: AddressRange,
 }
 
+/// Prepared fragmented datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FragmentPlan {
+    /// Datagrams per second.
+    pub(crate) rate: f64,
+    pub(crate) sources: AddressRange,
+    pub(crate) port: u16,
+    pub(crate) shape: Shape,
+}
+
 /// A prepared description.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -96,6 +107,10 @@ pub(crate) struct Plan {
     pub(crate) expected_nat: Option<ExpectedNat>,
     /// Flood beside the conversations.
     pub(crate) flood: Option<FloodPlan>,
+    /// Illegal SYNs beside the conversations, and their port unless it is that of the flood.
+    pub(crate) illegal: Option<(FloodPlan, Option<u16>)>,
+    /// Fragmented datagrams beside the conversations.
+    pub(crate) fragments: Option<FragmentPlan>,
     first_port: u16,
     /// Ports of an address.
     ports: u32,
@@ -159,6 +174,8 @@ impl Plan {
             last.up_to = u64::MAX;
         }
         let [first_port, last_port] = description.client.ports;
+        let is_ipv4 = description.server.address.is_ipv4();
+        let seed = mix(description.seed);
         Self {
             settings: Settings {
                 segment_max: description.mss(),
@@ -169,18 +186,35 @@ impl Plan {
                 idle_ns: nanoseconds(description.idle_timeout_ms),
                 time_wait_ns: nanoseconds(description.time_wait_ms),
             },
-            seed: mix(description.seed),
+            seed,
             open_max: description.open_max,
             clients: AddressRange::new(description.client.address, description.client.count),
             servers: AddressRange::new(description.server.address, description.server.count),
             expected_nat: description.nat.clone(),
-            flood: description.flood.as_ref().map(|flood| {
-                let is_ipv4 = description.server.address.is_ipv4();
-                FloodPlan {
-                    rate: flood.rate,
-                    sources: AddressRange::new(flood.first_address(is_ipv4), flood.count),
-                }
+            flood: description.flood.as_ref().map(|flood| FloodPlan {
+                rate: flood.rate,
+                sources: AddressRange::new(flood.first_address(is_ipv4), flood.count),
             }),
+            illegal: description.illegal.as_ref().map(|illegal| {
+                let flood = FloodPlan {
+                    rate: illegal.rate,
+                    sources: AddressRange::new(illegal.first_address(is_ipv4), illegal.count),
+                };
+                (flood, illegal.port)
+            }),
+            fragments: description
+                .fragments
+                .as_ref()
+                .map(|fragments| FragmentPlan {
+                    rate: fragments.rate,
+                    sources: AddressRange::new(fragments.first_address(is_ipv4), fragments.count),
+                    port: fragments.port,
+                    shape: Shape {
+                        seed: mix(seed ^ 5),
+                        count: fragments.fragments,
+                        octets: fragments.octets,
+                    },
+                }),
             first_port,
             ports: u32::from(last_port - first_port) + 1,
             classes,
@@ -207,6 +241,12 @@ impl Plan {
     pub(crate) fn is_of_flood(&self, address: Ipv6Addr) -> bool {
         let flood = self.flood.as_ref();
         flood.is_some_and(|flood| flood.sources.number(address).is_some())
+    }
+
+    /// Returns true if an address is a source of illegal SYNs.
+    pub(crate) fn is_of_illegal(&self, address: Ipv6Addr) -> bool {
+        let illegal = self.illegal.as_ref();
+        illegal.is_some_and(|(flood, _)| flood.sources.number(address).is_some())
     }
 
     /// Returns the port of the servers that the flood is for: that of the first class over TCP.

@@ -12,6 +12,8 @@ use super::client::Client;
 use super::description::{Connections, TransportProtocol};
 use super::expected_nat::NatCheckReport;
 use super::flood::FloodResult;
+use super::fragments::FragmentsResult;
+use super::illegal::IllegalResult;
 use super::nat::TranslationReport;
 use super::outcome::{ConversationEnd, FailureCause};
 use super::server::Server;
@@ -38,6 +40,12 @@ pub struct ConnectionResult {
     /// The flood beside the conversations; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flood: Option<FloodResult>,
+    /// Illegal traffic beside the conversations; `None` if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub illegal: Option<IllegalResult>,
+    /// Fragmented datagrams beside the conversations; `None` if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<FragmentsResult>,
     /// Health of the tester.
     pub health: ConnectionHealth,
     /// Whether the result describes the device.
@@ -303,13 +311,16 @@ pub(crate) fn assemble(
     let mut dropped = health.dropped_packets;
     dropped += session.client.as_mut().map_or(0, |it| it.shared().dropped);
     dropped += session.server.as_mut().map_or(0, |it| it.shared().dropped);
+    let background = session.end_background();
     let mut result = ConnectionResult {
         started_unix_ns: times.started_unix_ns,
         duration_s: times.duration_s,
         elapsed_s,
         client,
         server: session.server.as_mut().map(server_result),
-        flood: session.end_flood(),
+        flood: background.flood,
+        illegal: background.illegal,
+        fragments: background.fragments,
         health: ConnectionHealth {
             missed,
             delayed_requests,
@@ -349,16 +360,26 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
     {
         reasons.push(cause(InvalidCause::RateMissed).because("no conversation was opened"));
     }
-    if let Some(flood) = &result.flood
-        && flood.scheduled.saturating_sub(flood.sent) as f64
-            > MISSED_RATIO_MAX * flood.scheduled as f64
+    for (sent, scheduled, packets) in [
+        result
+            .flood
+            .map(|it| (it.sent, it.scheduled, "SYNs of the flood")),
+        result
+            .illegal
+            .map(|it| (it.sent, it.scheduled, "illegal SYNs")),
+        result
+            .fragments
+            .map(|it| (it.sent, it.scheduled, "fragmented datagrams")),
+    ]
+    .into_iter()
+    .flatten()
     {
-        reasons.push(cause(InvalidCause::RateMissed).because(format!(
-            "the tester sent {} of {} SYNs of the flood (limit: {:.0} % missing; use a lower rate)",
-            flood.sent,
-            flood.scheduled,
-            MISSED_RATIO_MAX * 100.0
-        )));
+        if scheduled.saturating_sub(sent) as f64 > MISSED_RATIO_MAX * scheduled as f64 {
+            reasons.push(cause(InvalidCause::RateMissed).because(format!(
+                "the tester sent {sent} of {scheduled} {packets} (limit: {:.0} % missing; use a lower rate)",
+                MISSED_RATIO_MAX * 100.0
+            )));
+        }
     }
     let own_timeouts = result.tcp_timeouts();
     if health.longest_gap_ns as f64 > description.rto_min_ms * 1e6 / 2.0 && own_timeouts > 0 {

@@ -7,9 +7,11 @@ use std::collections::VecDeque;
 use super::description::TransportProtocol;
 use super::end::Shared;
 use super::expected_nat::Endpoint;
+use super::fragments::ArrivedFragments;
 use super::nat::Translations;
 use super::outcome::{FailureCause, Failures};
 use super::pattern::{Pattern, Sender};
+use super::piece_count::PieceCount;
 use super::plan::Plan;
 use super::request::{Contents, HEAD, Request};
 use super::table::{Key, Protocol, Table};
@@ -30,6 +32,8 @@ pub(crate) struct ServerRecord {
     pub(crate) datagrams: u64,
     /// SYNs of the flood, which have no answer.
     pub(crate) flooded: u64,
+    /// Illegal SYNs, which have no answer.
+    pub(crate) illegal: u64,
     /// Octets of payload received and checked.
     pub(crate) received_octets: u64,
 }
@@ -80,6 +84,8 @@ pub(crate) struct Server {
     table: Table<Connection>,
     waiting: VecDeque<u32>,
     translations: Translations,
+    /// Account of fragmented datagrams, if the client sends some.
+    pieces: Option<PieceCount>,
     record: ServerRecord,
 }
 
@@ -137,6 +143,9 @@ impl Server {
             table: Table::new(plan.open_max, plan.seed ^ 2),
             waiting: VecDeque::with_capacity(plan.open_max as usize),
             translations: Translations::new(plan.expected_nat.as_ref()),
+            pieces: plan
+                .fragments
+                .map(|fragments| PieceCount::new(fragments.shape, fragments.sources)),
             record: ServerRecord::default(),
             plan,
         }
@@ -157,8 +166,18 @@ impl Server {
         &self.translations
     }
 
+    /// Returns the fragmented datagrams that arrived; `None` if the client sends none.
+    pub(crate) fn arrived_fragments(&self) -> Option<ArrivedFragments> {
+        self.pieces.as_ref().map(PieceCount::counts)
+    }
+
     /// Takes a frame that arrived.
     pub(crate) fn receive(&mut self, frame: &[u8], now: u64) {
+        if let Some(pieces) = &mut self.pieces
+            && pieces.receive(frame)
+        {
+            return;
+        }
         let Some(arrived) = self.shared.read(frame) else {
             return;
         };
@@ -167,7 +186,15 @@ impl Server {
             return;
         };
         match arrived.content {
-            Content::Udp(data) => self.receive_datagram(&arrived.addresses, data),
+            Content::Udp(data) => match &mut self.pieces {
+                Some(pieces) if pieces.is_source(arrived.addresses.source) => {
+                    pieces.receive_whole(data);
+                }
+                _ => self.receive_datagram(&arrived.addresses, data),
+            },
+            Content::Tcp(segment, _) if self.plan.is_of_illegal(arrived.addresses.source) => {
+                self.record.illegal += u64::from(is_first(&segment));
+            }
             Content::Tcp(segment, _) if self.plan.is_of_flood(arrived.addresses.source) => {
                 // A device may also reset the connections that no client completes.
                 self.record.flooded += u64::from(is_first(&segment));

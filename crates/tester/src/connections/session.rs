@@ -3,10 +3,9 @@
 
 use crate::pacer::{Pace, Pacer};
 
+use super::background::{Background, BackgroundResult};
 use super::client::Client;
 use super::description::{Connections, Role};
-use super::flood::FloodResult;
-use super::flooding::Flooding;
 use super::plan::Plan;
 use super::server::Server;
 
@@ -40,7 +39,7 @@ pub(crate) struct Session {
     pub(crate) client: Option<Client>,
     pub(crate) server: Option<Server>,
     schedule: Schedule,
-    flood: Option<Flooding>,
+    background: Background,
     /// Conversations that were due and not opened, because the table was full or no endpoint was free.
     unopened: u64,
     /// Part of the run whose rates are reported, nanoseconds.
@@ -87,9 +86,12 @@ impl Session {
             Role::Client => (true, false),
             Role::Server => (false, true),
         };
-        let flood = Flooding::new(&plan, duration_ns).filter(|_| has_client);
+        let background = match has_client {
+            true => Background::new(&plan, duration_ns),
+            false => Background::default(),
+        };
         Self {
-            flood,
+            background,
             client: has_client.then(|| Client::new(plan.clone())),
             server: has_server.then(|| Server::new(plan)),
             schedule,
@@ -146,9 +148,7 @@ impl Session {
             self.unopened += unopened;
             client.expire(now, TIMERS_A_TURN);
             client.resume(now);
-            if let Some(flood) = &mut self.flood {
-                flood.send_due(client.shared(), now);
-            }
+            self.background.send_due(client.shared(), now);
         }
         if let Some(server) = &mut self.server {
             server.expire(now, TIMERS_A_TURN);
@@ -156,8 +156,11 @@ impl Session {
         }
     }
 
-    /// Returns true if the client has opened all conversations, and none of them is open.
+    /// Returns true if the client has opened all conversations, none of them is open, and no packet beside them is awaited.
     pub(crate) fn is_done(&self, now: u64) -> bool {
+        if !self.background.is_done(now, self.server.as_ref()) {
+            return false;
+        }
         let is_opened = match &self.schedule {
             Schedule::Rate(pacer) => pacer.is_done(),
             Schedule::Concurrent { until, .. } => now >= *until,
@@ -166,14 +169,9 @@ impl Session {
         is_opened && client.is_some_and(|client| client.open_count() == 0)
     }
 
-    /// Ends the flood. Returns its counters; `None` if there is none.
-    pub(crate) fn end_flood(&mut self) -> Option<FloodResult> {
-        let result = self.flood.as_mut()?.end();
-        let server = self.server.as_ref();
-        Some(FloodResult {
-            arrived: server.map(|server| server.record().flooded),
-            ..result
-        })
+    /// Ends the traffic beside the conversations. Returns its counters.
+    pub(crate) fn end_background(&mut self) -> BackgroundResult {
+        self.background.end(self.server.as_ref())
     }
 
     /// Ends the schedule. Returns the number of conversations in it, and of those that were not opened in time. Without a rate, both

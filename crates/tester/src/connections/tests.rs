@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Both ends of runs over a simulated network, from a seed: losses, duplicates, reordering, and a NAT.
 
+mod background;
 mod methods;
 mod network;
 

@@ -9,6 +9,7 @@ use quietwire_packet::{
     UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, UdpHeader, checksum, parse, udp_checksum,
 };
 
+use super::piece::Piece;
 use super::request::Contents;
 use super::tcp::{HEADER_MAX, Segment};
 
@@ -16,6 +17,11 @@ use super::tcp::{HEADER_MAX, Segment};
 const FRAME_MIN: usize = 60;
 /// Hop limit and time to live of all packets.
 const TTL: u8 = 64;
+/// Next header of the fragment header of IPv6, and its length (RFC 8200, section 4.5).
+const FRAGMENT_HEADER: u8 = 44;
+const FRAGMENT_HEADER_LENGTH: usize = 8;
+/// More fragments (RFC 791, section 3.1).
+const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Addresses of both ends of a packet. IPv4 addresses are mapped (RFC 4291, section 2.5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +45,8 @@ pub(crate) struct Payload {
 pub(crate) enum Transport {
     Tcp(Segment),
     Udp,
+    /// A fragment of a datagram.
+    Fragment(Piece),
 }
 
 /// A packet to send. Its payload is generated when it is written.
@@ -81,6 +89,7 @@ impl Packet {
                     .for_each(|(to, from)| *to = from);
                 UDP_HEADER_LENGTH
             }
+            Transport::Fragment(_) => 0,
         };
         (header, length)
     }
@@ -95,12 +104,16 @@ impl Packet {
     fn protocol(&self) -> IpProtocol {
         match self.transport {
             Transport::Tcp(_) => IpProtocol::TCP,
-            Transport::Udp => IpProtocol::UDP,
+            Transport::Udp | Transport::Fragment(_) => IpProtocol::UDP,
         }
     }
 
     /// Returns the length of the frame, octets without FCS.
     pub(crate) fn length(&self) -> u16 {
+        if let Transport::Fragment(piece) = &self.transport {
+            let headers = ETHERNET_HEADER_LENGTH + self.ip_length() + self.fragment_header();
+            return limited((headers + piece.length()).max(FRAME_MIN));
+        }
         let (_, header) = self.transport_header();
         let length = ETHERNET_HEADER_LENGTH + self.ip_length() + header + self.payload_length();
         limited(length.max(FRAME_MIN))
@@ -108,8 +121,6 @@ impl Packet {
 
     /// Writes the frame. `frame` has the length of [`Self::length`].
     pub(crate) fn write(&self, link: &Link, frame: &mut [u8]) {
-        let (header, header_length) = self.transport_header();
-        let transport_length = header_length + self.payload_length();
         let ethertype = match self.ip_length() {
             IPV4_HEADER_MIN => EtherType::IPV4,
             _ => EtherType::IPV6,
@@ -117,6 +128,12 @@ impl Packet {
         let mut rest = put(frame, &link.destination.0);
         rest = put(rest, &link.source.0);
         rest = put(rest, &ethertype.0.to_be_bytes());
+        if let Transport::Fragment(piece) = &self.transport {
+            self.write_fragment(piece, rest);
+            return;
+        }
+        let (header, header_length) = self.transport_header();
+        let transport_length = header_length + self.payload_length();
         rest = self.write_ip(rest, transport_length);
         let Some((segment, padding)) = rest.split_at_mut_checked(transport_length) else {
             return;
@@ -129,15 +146,91 @@ impl Packet {
         let sum = transport_sum(&self.addresses, self.protocol(), segment);
         let (sum, at) = match self.transport {
             Transport::Tcp(_) => (sum, TCP_CHECKSUM_OFFSET),
-            Transport::Udp => (udp_checksum(sum), UDP_CHECKSUM_OFFSET),
+            Transport::Udp | Transport::Fragment(_) => (udp_checksum(sum), UDP_CHECKSUM_OFFSET),
         };
         if let Some(place) = segment.get_mut(at..) {
             put(place, &sum.to_be_bytes());
         }
     }
 
+    /// Returns the octets of the fragment header that is not part of the IP header.
+    fn fragment_header(&self) -> usize {
+        match self.ip_length() {
+            IPV4_HEADER_MIN => 0,
+            _ => FRAGMENT_HEADER_LENGTH,
+        }
+    }
+
+    /// Writes a fragment from its IP header on.
+    fn write_fragment(&self, piece: &Piece, octets: &mut [u8]) {
+        let more = piece.has_more();
+        let [.., a, b, c, d] = piece.number.to_be_bytes();
+        let rest = match self.fragment_header() {
+            0 => {
+                let flags = if more { MORE_FRAGMENTS } else { 0 };
+                let [high, low] = (piece.offset() / 8 | flags).to_be_bytes();
+                self.write_header(octets, piece.length(), [c, d, high, low])
+            }
+            length => {
+                let payload = length + piece.length();
+                let rest = self.write_ip6(octets, payload, FRAGMENT_HEADER);
+                // The offset is a multiple of 8, whose last bits are flags.
+                let [high, low] = (piece.offset() | u16::from(more)).to_be_bytes();
+                put(rest, &[IpProtocol::UDP.0, 0, high, low, a, b, c, d])
+            }
+        };
+        let Some((data, padding)) = rest.split_at_mut_checked(piece.length()) else {
+            return;
+        };
+        padding.fill(0);
+        data.fill(0);
+        let data = match piece.index {
+            0 => put(data, &self.datagram_header(piece)),
+            _ => data,
+        };
+        put(data, &piece.shape.mark(piece.number, piece.index));
+    }
+
+    /// Returns the UDP header of a datagram in fragments.
+    fn datagram_header(&self, piece: &Piece) -> [u8; UDP_HEADER_LENGTH] {
+        let length = piece.datagram_length();
+        let [a, b] = self.addresses.source_port.to_be_bytes();
+        let [c, d] = self.addresses.destination_port.to_be_bytes();
+        let [e, f] = limited(length).to_be_bytes();
+        let mut sum = pseudo_sum(&self.addresses, IpProtocol::UDP, length);
+        sum.add(&[a, b, c, d, e, f, 0, 0]);
+        for index in 0..piece.shape.count {
+            // The other octets are zero.
+            sum.add(&piece.shape.mark(piece.number, index));
+        }
+        let [g, h] = udp_checksum(sum.finish()).to_be_bytes();
+        [a, b, c, d, e, f, g, h]
+    }
+
     /// Writes the IP header. Returns the octets after it.
     fn write_ip<'a>(&self, octets: &'a mut [u8], payload: usize) -> &'a mut [u8] {
+        match self.ip_length() {
+            // Don't fragment: such a packet needs no unique identification (RFC 6864, section 4.1).
+            IPV4_HEADER_MIN => self.write_header(octets, payload, [0, 0, 0x40, 0]),
+            _ => self.write_ip6(octets, payload, self.protocol().0),
+        }
+    }
+
+    /// Writes an IPv6 header. Returns the octets after it.
+    fn write_ip6<'a>(&self, octets: &'a mut [u8], payload: usize, next: u8) -> &'a mut [u8] {
+        let [high, low] = limited(payload).to_be_bytes();
+        let rest = put(octets, &[0x60, 0, 0, 0, high, low, next, TTL]);
+        let rest = put(rest, &self.addresses.source.octets());
+        put(rest, &self.addresses.destination.octets())
+    }
+
+    /// Writes an IPv4 header with this identification and fragment field. Returns the octets after it.
+    fn write_header<'a>(
+        &self,
+        octets: &'a mut [u8],
+        payload: usize,
+        [i, j, k, l]: [u8; 4],
+    ) -> &'a mut [u8] {
         let IpProtocol(protocol) = self.protocol();
         let Addresses {
             source,
@@ -146,17 +239,13 @@ impl Packet {
         } = self.addresses;
         let mapped = source.to_ipv4_mapped().zip(destination.to_ipv4_mapped());
         let Some((source, destination)) = mapped else {
-            let [high, low] = limited(payload).to_be_bytes();
-            let rest = put(octets, &[0x60, 0, 0, 0, high, low, protocol, TTL]);
-            let rest = put(rest, &self.addresses.source.octets());
-            return put(rest, &self.addresses.destination.octets());
+            return self.write_ip6(octets, payload, protocol);
         };
         let [high, low] = limited(IPV4_HEADER_MIN + payload).to_be_bytes();
         let ([a, b, c, d], [e, f, g, h]) = (source.octets(), destination.octets());
-        // Don't fragment: such a packet needs no unique identification (RFC 6864, section 4.1).
         let header = |x: u8, y: u8| {
             [
-                0x45, 0, high, low, 0, 0, 0x40, 0, TTL, protocol, x, y, a, b, c, d, e, f, g, h,
+                0x45, 0, high, low, i, j, k, l, TTL, protocol, x, y, a, b, c, d, e, f, g, h,
             ]
         };
         let [x, y] = checksum(&header(0, 0)).to_be_bytes();
@@ -184,6 +273,13 @@ fn limited(length: usize) -> u16 {
 /// Returns the checksum of a segment or datagram with its pseudo header (RFC 9293, section 3.1; RFC 768; RFC 8200, section 8.1). It is
 /// zero over octets that include a correct checksum.
 fn transport_sum(addresses: &Addresses, protocol: IpProtocol, octets: &[u8]) -> u16 {
+    let mut sum = pseudo_sum(addresses, protocol, octets.len());
+    sum.add(octets);
+    sum.finish()
+}
+
+/// Returns the sum of the pseudo header of so many octets.
+fn pseudo_sum(addresses: &Addresses, protocol: IpProtocol, length: usize) -> Checksum {
     let mut sum = Checksum::new();
     for address in [addresses.source, addresses.destination] {
         match address.to_ipv4_mapped() {
@@ -192,10 +288,9 @@ fn transport_sum(addresses: &Addresses, protocol: IpProtocol, octets: &[u8]) -> 
         }
     }
     sum.add(&[0, protocol.0]);
-    let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
     sum.add(&length.to_be_bytes());
-    sum.add(octets);
-    sum.finish()
+    sum
 }
 
 /// A packet that arrived.
@@ -400,6 +495,65 @@ mod tests {
         #[test]
         fn any_frame_is_read_or_rejected(frame in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&frame);
+        }
+    }
+
+    #[test]
+    fn fragments_are_those_of_one_datagram() {
+        for is_ipv4 in [true, false] {
+            let shape = super::super::piece::Shape {
+                seed: 9,
+                count: 4,
+                octets: 40,
+            };
+            let mut datagram = Vec::new();
+            let addresses = packet(is_ipv4, false, 1, 0).addresses;
+            for index in 0..4 {
+                let piece = Piece {
+                    shape,
+                    number: 0x0102_0304,
+                    index,
+                };
+                let fragment = Packet {
+                    addresses,
+                    transport: Transport::Fragment(piece),
+                    payload: None,
+                };
+                let frame = written(&fragment);
+                let parsed = parse(&frame).unwrap();
+                let ip = parsed.ip().unwrap();
+                let expected = match index {
+                    0 => Fragment::First,
+                    _ => Fragment::Later,
+                };
+                assert_eq!((ip.fragment, ip.protocol), (expected, IpProtocol::UDP));
+                let headers = usize::from(ip.transport_offset);
+                let field = match is_ipv4 {
+                    true => u16::from_be_bytes([frame[20], frame[21]]) << 3,
+                    false => u16::from_be_bytes([frame[56], frame[57]]) & !7,
+                };
+                assert_eq!(usize::from(field), datagram.len(), "the offset");
+                let has_more = match is_ipv4 {
+                    true => frame[20] & 0x20 != 0,
+                    false => frame[57] & 1 != 0,
+                };
+                assert_eq!(has_more, index < 3);
+                let identification = match is_ipv4 {
+                    true => &frame[18..20],
+                    false => &frame[60..62],
+                };
+                assert_eq!(identification, [3, 4]);
+                assert!(
+                    parsed
+                        .ipv4(&frame)
+                        .is_none_or(|header| header.checksum_is_right())
+                );
+                datagram.extend(&frame[headers..usize::from(ip.end)]);
+                assert_eq!(read(&frame), Err(Rejected::Foreign));
+            }
+            assert_eq!(datagram.len(), 8 + 4 * 40);
+            assert_eq!(datagram[..6], [4, 0, 0, 80, 0, 168]);
+            assert_eq!(transport_sum(&addresses, IpProtocol::UDP, &datagram), 0);
         }
     }
 

@@ -46,6 +46,10 @@ pub struct SimOptions {
     pub idle_timeout_s: f64,
     /// Time for which a closed connection stays in the table, seconds.
     pub closed_timeout_s: f64,
+    /// Share of illegal SYNs that the device forwards.
+    pub illegal_forwarded: f64,
+    /// Share of fragmented datagrams that the device loses.
+    pub fragmented_lost: f64,
     /// Seed of all random values.
     pub seed: u64,
 }
@@ -72,6 +76,8 @@ impl Default for SimOptions {
             connection_rate: 2e5,
             idle_timeout_s: 300.0,
             closed_timeout_s: 0.0,
+            illegal_forwarded: 0.0,
+            fragmented_lost: 0.0,
             seed: 1,
         }
     }
@@ -95,7 +101,7 @@ fn wrong(key: &str, reason: impl Into<String>) -> SimOptionError {
 }
 
 /// Names of all parameters, for error messages.
-const KEYS: &str = "capacity, line-rate, noise, band, band-chance, degrades, base-loss, invalid, latency, buffer, recovery, restart, addresses, learning-rate, connections, connection-rate, idle-timeout, closed-timeout, seed";
+const KEYS: &str = "capacity, line-rate, noise, band, band-chance, degrades, base-loss, invalid, latency, buffer, recovery, restart, addresses, learning-rate, connections, connection-rate, idle-timeout, closed-timeout, illegal-forwarded, fragmented-lost, seed";
 
 impl SimOptions {
     fn set(&mut self, key: &str, value: &str) -> Result<(), SimOptionError> {
@@ -118,6 +124,8 @@ impl SimOptions {
             "connection-rate" => self.connection_rate = rate(key, value)?,
             "idle-timeout" => self.idle_timeout_s = seconds(key, value)?,
             "closed-timeout" => self.closed_timeout_s = seconds(key, value)?,
+            "illegal-forwarded" => self.illegal_forwarded = ratio(key, value)?,
+            "fragmented-lost" => self.fragmented_lost = ratio(key, value)?,
             "seed" => self.seed = whole(key, value)?,
             _ => {
                 return Err(wrong(key, format!("unknown parameter (available: {KEYS})")));
@@ -197,7 +205,8 @@ impl fmt::Display for SimOptions {
             f,
             "capacity={},line-rate={},noise={},band={},band-chance={},degrades={},base-loss={},invalid={},latency={}s,\
              buffer={},recovery={}s,restart={}s,addresses={},learning-rate={},\
-             connections={},connection-rate={},idle-timeout={}s,closed-timeout={}s,seed={}",
+             connections={},connection-rate={},idle-timeout={}s,closed-timeout={}s,\
+             illegal-forwarded={},fragmented-lost={},seed={}",
             self.capacity_pps,
             self.line_rate_pps,
             self.noise,
@@ -216,6 +225,8 @@ impl fmt::Display for SimOptions {
             self.connection_rate,
             self.idle_timeout_s,
             self.closed_timeout_s,
+            self.illegal_forwarded,
+            self.fragmented_lost,
             self.seed
         )
     }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::distribution::{latency_ns, summary};
 use super::options::SimOptions;
 use crate::connections::{
-    Connections, Conversation, ConversationLoad, ConversationOutcome, ConversationRun, Size,
+    Connections, Conversation, ConversationLoad, ConversationOutcome, ConversationRun,
+    FRAGMENTED_LOST, ILLEGAL_FORWARDED, Size,
 };
 use crate::error::TesterError;
 use crate::latency::LatencySummary;
@@ -105,6 +106,13 @@ impl Traffic {
     }
 }
 
+/// Returns the frames per second of the traffic beside the connections.
+pub(super) fn background_pps(description: &Connections) -> f64 {
+    let illegal = description.illegal.as_ref().map_or(0.0, |it| it.rate);
+    let fragments = description.fragments.as_ref();
+    illegal + fragments.map_or(0.0, |it| it.rate * f64::from(it.fragments))
+}
+
 /// Counts of the connections that were opened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Opened {
@@ -172,7 +180,7 @@ impl StatefulDevice<'_> {
         run: &ConversationRun,
     ) -> Result<ConversationOutcome, TesterError> {
         let traffic = Traffic::of(&run.description, run.answer);
-        match run.load {
+        let mut outcome = match run.load {
             ConversationLoad::Connections { per_s } => self.connections(run, per_s, traffic),
             ConversationLoad::Open {
                 connections,
@@ -184,7 +192,27 @@ impl StatefulDevice<'_> {
             ConversationLoad::Transfer { connections, .. } => {
                 self.transfers(run, connections, traffic)
             }
+        }?;
+        self.add_background(run, &mut outcome);
+        Ok(outcome)
+    }
+
+    /// Adds the failures of the traffic beside the connections, as the tester counts them.
+    fn add_background(&self, run: &ConversationRun, outcome: &mut ConversationOutcome) {
+        let Connections {
+            illegal, fragments, ..
+        } = &run.description;
+        let part = |rate: f64, share: f64| (rate * run.duration_s * share).round() as u64;
+        let (forwarded, lost) = (self.options.illegal_forwarded, self.options.fragmented_lost);
+        let forwarded = illegal.as_ref().map_or(0, |it| part(it.rate, forwarded));
+        let lost = fragments.as_ref().map_or(0, |it| part(it.rate, lost));
+        for (name, count) in [(ILLEGAL_FORWARDED, forwarded), (FRAGMENTED_LOST, lost)] {
+            if count > 0 {
+                outcome.causes.insert(name.to_owned(), count);
+            }
         }
+        let failed = outcome.failed + forwarded + lost;
+        outcome.failed = failed.min(outcome.attempted);
     }
 
     /// Returns the times of round trips, which cross the device twice.

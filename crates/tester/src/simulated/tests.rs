@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::connections::{ClientSide, Connections, ConversationLoad, Flood};
+use crate::connections::{ClientSide, Connections, ConversationLoad, Flood, Fragments, Illegal};
 use crate::trial::FrameSizes;
 
 fn trial(rate_pps: f64) -> Trial {
@@ -150,6 +150,37 @@ fn a_flood_through_a_simulated_device_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("have no flood"), "{error}");
+}
+
+#[test]
+fn a_simulated_device_forwards_illegal_traffic_and_loses_fragments_as_its_options_say() {
+    let mut run = conversations(ConversationLoad::Connections { per_s: 10_000.0 });
+    run.description.illegal = Some(Illegal {
+        rate: 1000.0,
+        address: None,
+        count: 100,
+        port: None,
+    });
+    run.description.fragments = Some(Fragments {
+        rate: 500.0,
+        fragments: 2,
+        octets: 512,
+        address: None,
+        count: 100,
+        port: 9,
+    });
+    let outcome = |options: &str| {
+        let outcome = device(options).converse(&run).unwrap();
+        let cause = |name: &str| outcome.causes.get(name).copied().unwrap_or(0);
+        let causes = (cause("illegal_forwarded"), cause("fragmented_lost"));
+        (outcome.failed, causes)
+    };
+    assert_eq!(outcome(""), (0, (0, 0)));
+    assert_eq!(outcome("illegal-forwarded=0.01"), (10, (10, 0)));
+    assert_eq!(outcome("fragmented-lost=0.1"), (50, (0, 50)));
+    // Traffic beside the connections uses up to 2,000 frames per second of the capacity.
+    assert_eq!(outcome("capacity=112k"), (0, (0, 0)));
+    assert!(outcome("capacity=111k").0 > 0);
 }
 
 #[test]

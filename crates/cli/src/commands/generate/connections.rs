@@ -10,8 +10,8 @@ use clap::Args;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::IsolationRecord;
 use quietwire_tester::connections::{
-    ClientResult, ConnectionResult, Connections, ExpectedNat, FloodResult, NatCheckReport,
-    ServerResult, TranslationReport,
+    ClientResult, ConnectionResult, Connections, ExpectedNat, FloodResult, FragmentsResult,
+    IllegalResult, NatCheckReport, ServerResult, TranslationReport,
 };
 use quietwire_tester::{LatencySummary, Preparation, Validity};
 use serde::Serialize;
@@ -307,6 +307,31 @@ fn flood_line(flood: &FloodResult) -> String {
     )
 }
 
+/// Describes the illegal traffic beside the conversations.
+fn illegal_line(illegal: &IllegalResult) -> String {
+    let forwarded = illegal.forwarded.map_or_else(String::new, |forwarded| {
+        format!(", {forwarded} forwarded by the device (must be 0)")
+    });
+    format!(
+        "{:INDENT$}{} of {} SYNs sent{forwarded}",
+        "illegal", illegal.sent, illegal.scheduled
+    )
+}
+
+/// Describes the fragmented datagrams beside the conversations.
+fn fragments_line(fragments: &FragmentsResult) -> String {
+    let arrived = fragments.arrived.map_or_else(String::new, |arrived| {
+        format!(
+            "; arrived: {} datagrams complete, {} fragments, {} datagrams reassembled, {} damaged",
+            arrived.complete, arrived.fragments, arrived.reassembled, arrived.damaged
+        )
+    });
+    format!(
+        "{:INDENT$}{} of {} datagrams sent in {} fragments{arrived}",
+        "fragments", fragments.sent, fragments.scheduled, fragments.sent_fragments
+    )
+}
+
 /// Describes what a NAT has changed; nothing if there is none.
 fn translation_line(observed: &TranslationReport, width: usize) -> Option<String> {
     let (first, last) = (observed.pool.first()?, observed.pool.last()?);
@@ -348,6 +373,10 @@ fn result_text(result: &ConnectionResult, width: usize) -> String {
     lines.extend(server.into_iter().flat_map(|it| server_lines(it, width)));
     let flood = result.flood.as_ref();
     lines.extend(flood.map(|flood| fold(&flood_line(flood), width, INDENT)));
+    let illegal = result.illegal.as_ref();
+    lines.extend(illegal.map(|illegal| fold(&illegal_line(illegal), width, INDENT)));
+    let fragments = result.fragments.as_ref();
+    lines.extend(fragments.map(|it| fold(&fragments_line(it), width, INDENT)));
     let ends = [client.map(|it| &it.tcp), server.map(|it| &it.tcp)];
     let sum = |of: fn(&quietwire_tester::connections::TcpResult) -> u64| -> u64 {
         ends.iter().flatten().map(|tcp| of(tcp)).sum()
@@ -385,7 +414,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use quietwire_tester::connections::{
-        FailureCause, MixResult, NatFault, NatViolation, PoolAddress, TcpResult,
+        ArrivedFragments, FailureCause, MixResult, NatFault, NatViolation, PoolAddress, TcpResult,
     };
 
     use super::*;
@@ -453,6 +482,27 @@ mod tests {
         };
         let expected = "flood      9 of 10 SYNs sent, 7 arrived at the server";
         assert_eq!(flood_line(&flood), expected);
+        let illegal = IllegalResult {
+            scheduled: 10,
+            sent: 10,
+            forwarded: Some(1),
+        };
+        let expected = "illegal    10 of 10 SYNs sent, 1 forwarded by the device (must be 0)";
+        assert_eq!(illegal_line(&illegal), expected);
+        let fragments = FragmentsResult {
+            scheduled: 10,
+            sent: 10,
+            sent_fragments: 20,
+            arrived: Some(ArrivedFragments {
+                fragments: 14,
+                reassembled: 2,
+                damaged: 1,
+                complete: 8,
+            }),
+        };
+        let expected = "fragments  10 of 10 datagrams sent in 20 fragments; arrived: 8 datagrams complete, 14 fragments, \
+                        2 datagrams reassembled, 1 damaged";
+        assert_eq!(fragments_line(&fragments), expected);
     }
 
     #[test]
