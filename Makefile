@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build image clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build image clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -161,6 +161,11 @@ soak: ## A switch that changes at random for HOURS beside checked traffic; sampl
 nftables: ## A thousand generated rulesets with a thousand frames each, compared with the kernel's nftables (needs root and nft)
 	QUIETWIRE_NFT_RULESETS=1000 QUIETWIRE_NFT_FRAMES=1000 QUIETWIRE_SEED=1 \
 	    cargo test -p quietwire-switch --test nftables --locked
+
+ndpi: ## Names that rules find compared with those that nDPI reports for the same packets (needs ndpiReader of libndpi-bin)
+	@program=$${QUIETWIRE_NDPI_READER:-ndpiReader}; command -v "$$program" >/dev/null \
+	    || { printf 'unavailable: %s is not installed (run: apt install libndpi-bin)\n' "$$program" >&2; exit 3; }
+	cargo test -p quietwire-switch --test ndpi --locked -- --ignored
 
 faults: ## Partitions, labs and changes of a switch with failing files, processes, steps and threads: FAULT_SEEDS sequences, from seed FAULT_START on
 	TMPDIR=$${TMPDIR:-/dev/shm} QUIETWIRE_SEED=$(FAULT_START) QUIETWIRE_FAULT_SEEDS=$(FAULT_SEEDS) \
