@@ -267,6 +267,15 @@ impl InspectStage {
         Some(released)
     }
 
+    /// Drops the packets of a port that wait, without a verdict. Another port may get its number.
+    pub(super) fn forget(&mut self, port: u16) {
+        let notes = self.chunks.iter_mut().flat_map(Chunk::notes_mut);
+        for note in notes.filter(|note| note.port == port && note.ruling.is_none()) {
+            self.flows.abandon(&note.held);
+            note.ruling = Some(Ruling::FailClosed);
+        }
+    }
+
     /// Counts the packets that wait as dropped without a verdict, before the stage is replaced.
     pub(super) fn abandon(&self, counters: &[PortCounters]) {
         for chunk in &self.chunks {
@@ -599,6 +608,25 @@ mod tests {
         let World { stage, pool, .. } = world;
         drop(stage);
         assert_eq!(pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn packets_of_a_port_that_leaves_do_not_wait() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-port");
+        let (_, query) = world.judge(5, 1000);
+        for (port, client) in [(6, 1001), (5, 1002)] {
+            world.judge(port, client);
+        }
+        world.stage.forget(5);
+        assert_eq!(world.release(), [(5, Vec::new())]);
+        assert_eq!(world.stage.count, 1);
+        // The inspector may still decide on the flow.
+        assert!(world.answer(&query.unwrap(), 2));
+        assert_eq!(world.judge(5, 1000), (Ruling::Pass, None));
+        world.stage.forget(6);
+        world.release();
+        assert_eq!(world.pool.available(), 2047, "a buffer is lost");
     }
 
     #[test]

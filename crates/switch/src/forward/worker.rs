@@ -342,6 +342,9 @@ impl Worker {
             .iter()
             .position(|input| input.port == port && input.queue == queue)?;
         let input = self.inputs.remove(index);
+        if !self.inputs.iter().any(|input| input.port == port) {
+            self.forget_held(port);
+        }
         if let Some(doze) = &self.doze {
             doze.release(&input.rx);
         }
@@ -367,7 +370,17 @@ impl Worker {
         former
     }
 
+    /// Drops the frames of a port that wait for the verdict of an inspector.
+    fn forget_held(&mut self, port: u16) {
+        if let Some(inspection) = &mut self.inspection {
+            inspection.forget(port);
+        }
+    }
+
     fn set_output(&mut self, port: u16, output: Option<Box<Output>>) -> Option<Box<Output>> {
+        if output.is_none() {
+            self.forget_held(port);
+        }
         let place = self.outputs.get_mut(usize::from(port))?;
         std::mem::replace(place, output)
     }

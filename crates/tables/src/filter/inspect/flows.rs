@@ -268,6 +268,14 @@ impl InspectFlows {
         Some(ruling)
     }
 
+    /// Notes that a packet waits no longer, without a decision.
+    pub fn abandon(&mut self, held: &HeldPacket) {
+        let flow = self.flows.get_mut(usize::from(held.ticket.place));
+        if let Some(flow) = flow.filter(|flow| flow.nonce == held.ticket.nonce) {
+            flow.waiting = flow.waiting.saturating_sub(1);
+        }
+    }
+
     /// Reads the verdict on a flow that is not decided. Returns the number of the last packet that may pass.
     fn read_verdict(&mut self, place: usize) -> u8 {
         let (Some(flow), Some(word)) = (self.flows.get_mut(place), self.board.read(place)) else {
