@@ -28,7 +28,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn rules_of_the_guide_decide_as_it_says() {
     let examples = examples();
-    let [guest, management, names] = &examples[..] else {
+    let [guest, management, names, inspected] = &examples[..] else {
         panic!("{examples:?}");
     };
     for (example, port, packet, expected) in [
@@ -115,6 +115,18 @@ fn rules_of_the_guide_decide_as_it_says() {
             "vm",
             r#""protocol":"udp","source-port":9,"destination-port":53,"dns-name":"example.org""#,
             (None, Action::Accept),
+        ),
+        (
+            inspected,
+            "vm",
+            r#""protocol":"tcp","source-port":9,"destination-port":443"#,
+            (Some("to-the-web"), Action::Accept),
+        ),
+        (
+            inspected,
+            "uplink",
+            r#""protocol":"tcp","source-port":443,"destination-port":9"#,
+            (Some("from-the-web"), Action::Accept),
         ),
     ] {
         let addresses = r#""source":"192.0.2.53","destination":"10.0.0.5","#;
