@@ -582,6 +582,7 @@ fn request(random: &mut Random) -> Value {
         "add-vrf",
         "add-rule",
         "add-names",
+        "inspect",
         "del-rule",
         "set-threads",
         "set-threads",
@@ -616,6 +617,8 @@ fn request(random: &mut Random) -> Value {
         "add-rule" => json!({"add-rule": {"rule": {"name": new, "action": "drop", "port": port}}}),
         "add-names" => json!({"add-rule": {"rule": {"name": "x", "action": "drop", "port": port,
             "protocol": "tcp", "destination-port": "443", "tls-name": ["www.example.org"]}}}),
+        "inspect" => json!({"add-rule": {"rule": {"name": "x", "action": "accept",
+            "inspect": new}}}),
         "del-rule" => json!({"del-rule": {"name": one_of(&["no-a", "x"])}}),
         "set-threads" => {
             json!({"set-threads": {"forwarding_cpus": one_of(&["2", "2-3", "2-4", "3-5", "5"])}})
@@ -777,6 +780,13 @@ name = "out"
 action = "drop"
 direction = "out"
 port = "b"
+[[port]]
+name = "i"
+uri = "null:"
+[[rule]]
+name = "inspected"
+action = "accept"
+inspect = "i"
 "#;
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rig = Rig::with(&format!("{START}{RULES}[connections]\nmax-entries = 64\n"));
@@ -786,7 +796,7 @@ port = "b"
     let of_new = orders.iter().filter(|(cpu, _)| *cpu == 5);
     let of_new: Vec<&str> = of_new.map(|(_, name)| *name).collect();
     let place = |name: &str| of_new.iter().position(|one| *one == name);
-    let rules = [place("output rules"), place("names")];
+    let rules = ["output rules", "names", "inspection"].map(place);
     assert!(rules.iter().all(Option::is_some), "{of_new:?}");
     assert!(rules.into_iter().max() < Some(place("share")), "{of_new:?}");
 }
