@@ -40,6 +40,7 @@ pub use error::ReportError;
 pub use figures::Figure;
 pub use junit::junit;
 pub use markdown::markdown;
+pub use page::script_source;
 pub use page::words::mix_text;
 pub use summary::{
     Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, FunctionCost,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page: one self-contained HTML file without scripts and network access.
+//! The page: one self-contained HTML file without network access. Its one script adds hover and zoom; the page is complete without it.
 
 pub(crate) mod application;
 mod cpu;
@@ -19,9 +19,12 @@ pub(crate) mod words;
 
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quietwire_base::durable;
 use quietwire_study::StudyResults;
+use sha2::{Digest, Sha256};
 
 use crate::error::ReportError;
 use crate::format;
@@ -38,16 +41,40 @@ pub(crate) fn write(path: &Path, page: &str) -> Result<(), ReportError> {
     })
 }
 
+/// Script of the page: hover and zoom of charts.
+pub(crate) const SCRIPT: &str = include_str!("page/script.js");
+
+/// Returns the source of the page's script for a Content-Security-Policy (CSP Level 3, section 2.3.1): `'sha256-…'`. A server that sends
+/// the page with a policy of its own has to allow it.
+#[must_use]
+pub fn script_source() -> String {
+    let digest: [u8; 32] = Sha256::digest(SCRIPT.as_bytes()).into();
+    format!("'sha256-{}'", STANDARD.encode(digest))
+}
+
+/// Renders the head of a page. Its policy forbids everything but the style and the script.
+pub(crate) fn head(title: &str) -> Markup {
+    let policy = format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src {}; base-uri 'none'; form-action 'none'",
+        script_source()
+    );
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(policy);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            title { (title) }
+            style { (PreEscaped(STYLE)) }
+            script { (PreEscaped(SCRIPT)) }
+        }
+    }
+}
+
 pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (summary.name) " – quietwire" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&format!("{} – quietwire", summary.name)))
             body {
                 main {
                     (header(results, summary))

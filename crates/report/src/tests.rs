@@ -77,15 +77,18 @@ fn whole() -> StudyResults {
     WHOLE.clone()
 }
 
+/// Returns the page without the content of its first element of a name.
+fn without(page: &str, name: &str) -> String {
+    let (before, after) = page.split_once(&format!("<{name}>")).unwrap();
+    let (_, after) = after.split_once(&format!("</{name}>")).unwrap();
+    format!("{before}<{name}></{name}>{after}")
+}
+
 /// Checks every tag of the page: each opened tag is closed, in order.
 fn assert_well_formed(page: &str) {
     const VOID: [&str; 1] = ["meta"];
     let mut open: Vec<String> = Vec::new();
-    let style = (
-        page.find("<style>").unwrap(),
-        page.find("</style>").unwrap(),
-    );
-    let page = format!("{}{}", &page[..style.0 + 7], &page[style.1..]);
+    let page = without(&without(page, "style"), "script");
     let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap();
     while let Some(start) = rest.find('<') {
         assert!(
@@ -110,12 +113,11 @@ fn assert_well_formed(page: &str) {
     assert!(open.is_empty(), "left open: {open:?}");
 }
 
-/// Checks that the page loads nothing and runs no script.
+/// Checks that the page loads nothing and runs no script but its own, which its policy allows.
 fn assert_self_contained(page: &str) {
     for forbidden in [
         "http://",
         "https://",
-        "<script",
         "<link",
         "<img",
         "<iframe",
@@ -125,6 +127,10 @@ fn assert_self_contained(page: &str) {
     ] {
         assert!(!page.contains(forbidden), "the page has {forbidden}");
     }
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains(&format!("<script>{}</script>", crate::page::SCRIPT)));
+    let policy = format!("script-src {};", crate::script_source());
+    assert!(page.contains(&policy), "{policy}");
     for (at, _) in page.match_indices("url(") {
         assert!(page[at..].starts_with("url(#"), "{}", &page[at..at + 30]);
     }

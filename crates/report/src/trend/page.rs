@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::{Trend, TrendSeries};
 use crate::chart::{History, history};
 use crate::error::ReportError;
 use crate::format;
-use crate::page::{STYLE, write};
+use crate::page::{head, write};
 use crate::summary::value_text;
 
 impl Trend {
@@ -32,12 +32,7 @@ fn page(trend: &Trend) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Trend – quietwire" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head("Trend – quietwire"))
             body {
                 main {
                     header {

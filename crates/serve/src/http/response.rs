@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Responses.
 
+use std::sync::LazyLock;
+
 use quietwire_base::metrics::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::json;
@@ -42,11 +44,16 @@ impl Status {
     }
 }
 
-/// Pages load nothing from elsewhere, and no other page shows them in a frame. Pages of studies have their style inside.
-const FIELDS: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; \
-     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
-     X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
-     Cache-Control: no-store\r\nConnection: close\r\n";
+/// Pages load nothing from elsewhere, and no other page shows them in a frame. Pages of studies have their style and their script inside.
+static FIELDS: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'self' {}; connect-src 'self'; \
+         img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+         X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+         Cache-Control: no-store\r\nConnection: close\r\n",
+        quietwire_report::script_source()
+    )
+});
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,11 +128,12 @@ impl Response {
     /// Returns its octets, without content for HEAD.
     pub(crate) fn octets(&self, is_head: bool) -> Vec<u8> {
         let head = format!(
-            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{FIELDS}\r\n",
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{}\r\n",
             self.status.line(),
             self.kind,
             self.content.len(),
-            self.fields
+            self.fields,
+            *FIELDS
         );
         let mut octets = head.into_bytes();
         if !is_head {
@@ -151,6 +159,9 @@ mod tests {
         );
         assert!(whole.contains("\r\nAllow: GET, HEAD\r\n"));
         assert!(whole.contains("\r\nContent-Security-Policy: default-src 'none';"));
+        // The script of the pages of studies, and no other one inside a page.
+        let scripts = format!("script-src 'self' {};", quietwire_report::script_source());
+        assert!(whole.contains(&scripts), "{whole}");
         let (head, content) = whole.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", content.len())));
         assert_eq!(text(&error, true), format!("{head}\r\n\r\n"));
