@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build image clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build image clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-page test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ test-cluster: ## Custom resources, agent and rights against a real Kubernetes AP
 
 test-api: build ## Requests of serve's OpenAPI document by schemathesis, which it installs from PyPI
 	@scripts/test-api
+
+test-page: build ## The page of a study in headless Chromium: values, hover, zoom, widths of a phone and a desktop, dark, print
+	@scripts/test-page
 
 test-all: test ## `make test`, then every test that it leaves out
 	@scripts/build-l3fwd
