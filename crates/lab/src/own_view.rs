@@ -180,7 +180,11 @@ mod tests {
     use super::*;
 
     const PMD_PERF: &str = include_str!("../tests/corpus/pmd-perf/two-threads");
+    /// With `pmd-perf-metrics=true`: histograms, and the last iterations and milliseconds, follow the counters (ovs-vswitchd(8),
+    /// "DPIF-NETDEV COMMANDS").
+    const HISTOGRAMS: &str = include_str!("../tests/corpus/pmd-perf/histograms");
     const RUNTIME: &str = include_str!("../tests/corpus/vpp-runtime/two-threads");
+    const ONE_THREAD: &str = include_str!("../tests/corpus/vpp-runtime/one-thread");
 
     #[test]
     fn threads_of_open_vswitch_have_their_iterations_hits_and_batches() {
@@ -202,6 +206,47 @@ mod tests {
         for wrong in ["", "pmd thread numa_id 0 core_id 1:\n", "Rx packets: 4\n"] {
             assert!(OwnView::of_pmd_perf(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn histograms_and_tables_of_open_vswitch_are_no_counters() {
+        let view = OwnView::of_pmd_perf(HISTOGRAMS).unwrap();
+        let parts: Vec<&String> = view.parts.keys().collect();
+        assert_eq!(parts, ["pmd thread numa_id 0 core_id 1"]);
+        let counters = &view.parts[parts[0]].counters;
+        let wanted = [
+            ("Datapath passes", 500_000),
+            ("EMC hits", 499_999),
+            ("Iterations", 1_200_059),
+            ("Lost upcalls", 0),
+            ("Megaflow hits", 0),
+            ("Rx packets", 500_000),
+            ("SMC hits", 0),
+            ("Tx batches", 15_625),
+            ("Tx packets", 500_000),
+            ("Upcalls", 1),
+            ("Used TSC cycles", 4_800_236_155),
+            ("busy iterations", 15_625),
+            ("idle iterations", 1_184_434),
+        ];
+        let counters: Vec<(&str, u64)> = counters
+            .iter()
+            .map(|(name, number)| (name.as_str(), *number))
+            .collect();
+        assert_eq!(counters, wanted);
+    }
+
+    #[test]
+    fn a_single_thread_of_vpp_has_its_nodes_and_no_line_of_the_head() {
+        let view = OwnView::of_runtime(ONE_THREAD).unwrap();
+        assert_eq!(view.parts.len(), 1);
+        let main = &view.parts["vpp_main"];
+        // States of one and of two words.
+        assert_eq!(main.counters["af-packet-input vectors"], 500_000);
+        assert_eq!(main.counters["dpdk-process suspends"], 5);
+        assert_eq!(main.counters["error-drop calls"], 1);
+        assert_eq!(main.values["unix-epoll-input clocks"], 1330.0);
+        assert_eq!((main.counters.len(), main.values.len()), (6 * 3, 6));
     }
 
     #[test]

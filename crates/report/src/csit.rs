@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Results in the JSON of FD.io CSIT, for programs that read its tests: one document for each search of NDR and PDR. docs/csit.md has the
-//! mapping. The names of the keys are those of CSIT's test model (`ndrpdr`), not checked against its schema; deployments have the names of
-//! OPNFV's vsperf.
+//! mapping. Keys, types and relations are those of CSIT's test model (resources/model_schema/test_case.schema.yaml, `ndrpdr`), which a test
+//! checks key by key; deployments have the names of OPNFV's vsperf.
 
 use quietwire_search::{Findings, LatencyLoad};
 use quietwire_study::{
@@ -15,8 +15,12 @@ use crate::format;
 use crate::summary::{AROUND_FRAME, CaseSummary, GoalSummary, SearchOutcome, Summary};
 
 /// Version of CSIT's test model.
-const MODEL: &str = "1.5.0";
+const MODEL: &str = "1.5.1";
 const BITS: f64 = 8.0;
+/// Loads of the model's latency, which has all of them or none.
+const LOADS: [&str; 4] = ["pdr_0", "pdr_10", "pdr_50", "pdr_90"];
+/// Replaces a version that the store does not have. The model refuses empty ones.
+const UNKNOWN: &str = "unknown";
 
 /// One test of CSIT.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,23 +73,14 @@ impl Test<'_> {
         if found.is_empty() {
             return Ok(None);
         }
-        let mut result = Map::from_iter([("type".to_owned(), json!("ndrpdr"))]);
-        for (name, goal) in &found {
-            if let Some(bounds) = self.bounds(goal) {
-                result.insert((*name).to_owned(), bounds);
-            }
-        }
-        let latency = self.latency()?;
-        if !latency.is_empty() {
-            result.insert("latency_forward".to_owned(), Value::Object(latency));
-        }
-        let is_passed = found.iter().all(|(_, goal)| {
-            let outcome = goal.outcomes.get(self.search);
-            matches!(
-                outcome,
-                Some(SearchOutcome::Held { .. } | SearchOutcome::AtLeast { .. })
-            )
-        });
+        let result = self.result(&found)?;
+        let is_passed = result.is_some();
+        let message = if is_passed {
+            String::new()
+        } else {
+            self.message(&found)
+        };
+        let (tg_type, tg_version) = self.generator();
         let (start, end) = self.times();
         let name = self.name();
         let file = &self.results.file;
@@ -94,24 +89,47 @@ impl Test<'_> {
             "test_id": format!("quietwire.{}.{name}", file.name).to_lowercase(),
             "test_name_short": name,
             "test_name_long": format!("{}: {}, search {}", file.title, self.case.name, self.search + 1),
-            "test_documentation": self.case.description,
+            "test_documentation": self.documentation(&found),
             "test_type": "ndrpdr",
             "tags": self.tags(),
             "dut_type": self.device(),
             "dut_version": self.version(),
-            "hosts": [],
+            // Stores have no name of the machine, and the model requires one.
+            "hosts": ["localhost"],
             "start_time": format::iso(start),
             "end_time": format::iso(end),
             "duration": end.saturating_sub(start) as f64 / 1e9,
             "passed": is_passed,
-            "message": self.message(&found),
+            "message": message,
             "telemetry": [],
-            "result": result,
+            "tg_type": tg_type,
+            "tg_version": tg_version,
+            // The model's result of a test without rates.
+            "result": result.unwrap_or_else(|| json!({ "type": "unknown" })),
         });
         Ok(Some(CsitTest {
             file_name: format!("{name}-{}.json", self.search + 1),
             document,
         }))
+    }
+
+    /// Returns the rates and the latency; none if a rate is missing, because the model requires both.
+    fn result(&self, found: &[(&str, &GoalSummary)]) -> Result<Option<Value>, ReportError> {
+        let mut result = Map::from_iter([("type".to_owned(), json!("ndrpdr"))]);
+        for (name, goal) in found {
+            let Some(bounds) = self.bounds(goal) else {
+                return Ok(None);
+            };
+            result.insert((*name).to_owned(), bounds);
+        }
+        if found.len() < 2 {
+            return Ok(None);
+        }
+        let latency = self.latency()?;
+        if LOADS.iter().all(|load| latency.contains_key(*load)) {
+            result.insert("latency_forward".to_owned(), Value::Object(latency));
+        }
+        Ok(Some(Value::Object(result)))
     }
 
     /// Returns the goal of this name, or the one that it means: without loss, or with the least loss that is allowed.
@@ -123,7 +141,7 @@ impl Test<'_> {
             .or_else(|| goals().find(is_meant))
     }
 
-    /// Returns the bounds of a rate; none if the search has none.
+    /// Returns the bounds of a rate; none if the search has none. Without a rate above it that lost too much, both are the same.
     fn bounds(&self, goal: &GoalSummary) -> Option<Value> {
         let lower = match *goal.outcomes.get(self.search)? {
             SearchOutcome::Held { rate_pps, .. } | SearchOutcome::AtLeast { rate_pps } => rate_pps,
@@ -134,11 +152,8 @@ impl Test<'_> {
             result.loss_ratio > goal.loss_ratio && result.achieved_rate_pps > lower
         });
         let upper = lost.map(|trial| trial.result.achieved_rate_pps);
-        let mut bounds = Map::from_iter([("lower".to_owned(), self.rate(lower))]);
-        if let Some(upper) = upper.reduce(f64::min) {
-            bounds.insert("upper".to_owned(), self.rate(upper));
-        }
-        Some(Value::Object(bounds))
+        let upper = upper.reduce(f64::min).unwrap_or(lower);
+        Some(json!({ "lower": self.rate(lower), "upper": self.rate(upper) }))
     }
 
     fn rate(&self, rate_pps: f64) -> Value {
@@ -253,9 +268,34 @@ impl Test<'_> {
     }
 
     /// Returns the version of quietwire, which is that of the device if the device is quietwire's switch.
-    fn version(&self) -> Value {
+    fn version(&self) -> String {
         let versions = self.results.runs.last().map(|run| &run.versions);
-        versions.map_or(Value::Null, |it| it["quietwire"].clone())
+        text_or_unknown(versions.and_then(|it| it.get("quietwire")))
+    }
+
+    /// Returns name and version of the traffic generator.
+    fn generator(&self) -> (String, String) {
+        let versions = self.results.runs.last().map(|run| &run.versions);
+        match versions.and_then(|it| it.get("generator")) {
+            Some(other) => (
+                text_or_unknown(other.get("name")),
+                text_or_unknown(other.get("version")),
+            ),
+            None => ("quietwire".to_owned(), self.version()),
+        }
+    }
+
+    /// Returns the description of the case, with the allowed loss of each goal.
+    fn documentation(&self, found: &[(&str, &GoalSummary)]) -> String {
+        let allowed = found
+            .iter()
+            .map(|(name, goal)| format!("{} {}", name.to_uppercase(), goal.loss_ratio));
+        let allowed: Vec<String> = allowed.collect();
+        format!(
+            "{} (allowed loss ratio: {})",
+            self.case.description,
+            allowed.join(", ")
+        )
     }
 
     /// Returns the tags of the test: its type, frame size and deployment.
@@ -269,6 +309,10 @@ impl Test<'_> {
     }
 
     fn message(&self, found: &[(&str, &GoalSummary)]) -> String {
+        let missing = ["ndr", "pdr"]
+            .into_iter()
+            .filter(|name| found.iter().all(|(known, _)| known != name))
+            .map(|name| format!("{}: the study has no such goal", name.to_uppercase()));
         let lines = found.iter().map(|(name, goal)| {
             let rate = match goal.outcomes.get(self.search) {
                 Some(SearchOutcome::Held { rate_pps, .. }) => format!("{rate_pps:.0} pps"),
@@ -280,8 +324,19 @@ impl Test<'_> {
             let name = name.to_uppercase();
             format!("{name}: {rate} (allowed loss ratio {})", goal.loss_ratio)
         });
-        lines.collect::<Vec<_>>().join("\n")
+        lines.chain(missing).collect::<Vec<_>>().join("\n")
     }
+}
+
+fn text_or_unknown(value: Option<&Value>) -> String {
+    let text = value.and_then(Value::as_str).unwrap_or_default();
+    let text = if text.is_empty() { UNKNOWN } else { text };
+    text.to_owned()
+}
+
+/// Rounds nanoseconds to whole microseconds.
+fn whole_us(ns: f64) -> u64 {
+    (ns / 1e3).round() as u64
 }
 
 fn is_search(step: &StepRecord) -> bool {
@@ -314,9 +369,10 @@ fn insert(
     loads.insert(
         name.to_owned(),
         json!({
-            "min": latency.min_ns as f64 / 1e3,
-            "avg": latency.mean_ns / 1e3,
-            "max": latency.max_ns as f64 / 1e3,
+            "min": whole_us(latency.min_ns as f64),
+            "avg": whole_us(latency.mean_ns),
+            // The model's smallest maximum is 1.
+            "max": whole_us(latency.max_ns as f64).max(1),
             "hdrh": histogram,
             "unit": "us",
         }),

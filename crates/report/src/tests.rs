@@ -3,6 +3,7 @@
 
 mod accessible;
 mod cases;
+mod csit;
 mod exports;
 mod figures;
 mod findings;
