@@ -108,6 +108,8 @@ fn results_are_exported_and_bad_paths_are_refused_first() {
         "out/r.md",
         "--csv",
         "out/r.csv",
+        "--series",
+        "out/s.csv",
         "--svg",
         "out/charts",
     ];
@@ -122,6 +124,13 @@ fn results_are_exported_and_bad_paths_are_refused_first() {
         csv.starts_with("trial,round,case,") && csv.lines().count() > 2,
         "{csv}"
     );
+    // The simulated tester records no intervals.
+    let series = fs::read_to_string(workspace.path("out/s.csv")).unwrap();
+    assert!(
+        series.starts_with("trial,round,case,frame_size,step,part,end_s,"),
+        "{series}"
+    );
+    assert_eq!(series.lines().count(), 1);
     let charts = fs::read_dir(workspace.path("out/charts")).unwrap();
     assert!(charts.count() > 0);
     // No store is read if a file cannot be written.
@@ -129,6 +138,7 @@ fn results_are_exported_and_bad_paths_are_refused_first() {
     for (option, path) in [
         ("--markdown", "out"),
         ("--csv", "file/r.csv"),
+        ("--series", "file/s.csv"),
         ("--svg", "file"),
     ] {
         let report = ["study", "report", "missing.sqlite", option, path];

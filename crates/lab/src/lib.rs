@@ -10,6 +10,7 @@
 mod clean;
 mod control;
 mod counts;
+mod cycle_reader;
 mod cycles;
 mod element;
 mod error;
@@ -39,6 +40,7 @@ pub mod up;
 
 pub use clean::{CleanReport, clean};
 pub use counts::RunningSwitch;
+pub use cycle_reader::CycleReader;
 pub use cycles::CycleCount;
 pub use error::LabError;
 pub use guard::clean_when_orphaned;

@@ -31,6 +31,7 @@ use quietwire_host::cpuset::Cpuset;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 
 use crate::counts::TIMEOUT;
+use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, Plan};
 use crate::error::LabError;
@@ -210,6 +211,19 @@ impl UpLab {
             }
         });
         reported.collect()
+    }
+
+    /// Returns a reader of the forwarding cycles of the switch, or of the first element if there is no switch; none if reading them starts
+    /// a program.
+    #[must_use]
+    pub fn cycle_reader(&self) -> Option<CycleReader> {
+        let is_switch = |running: &&Running| {
+            let mut elements = self.state.graph.elements.iter();
+            elements.any(|other| other.name == running.plan.name && other.role == Role::Switch)
+        };
+        let switch = self.running.iter().find(is_switch);
+        let observed = switch.or(self.running.first())?;
+        observed.forwarder.cycle_reader(&observed.plan)
     }
 
     /// Reads what each element counts about its own work, or why it does not report it. One deadline of 2 s covers all elements.

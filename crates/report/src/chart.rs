@@ -3,6 +3,7 @@
 //! case has its own colour, marker and dash pattern: no chart relies on colour alone.
 
 mod bars;
+mod course;
 mod distribution;
 mod history;
 mod load;
@@ -17,6 +18,7 @@ mod timeline;
 use maud::{Markup, html};
 
 pub(crate) use bars::{Bar, BarGroup, bars};
+pub(crate) use course::course;
 pub(crate) use distribution::distribution;
 pub(crate) use history::{History, history};
 pub(crate) use load::{LoadView, load};

@@ -174,7 +174,7 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> [String; HEADER.
 }
 
 /// Returns a line with its end.
-fn line(cells: impl Iterator<Item = String>) -> String {
+pub(crate) fn line(cells: impl Iterator<Item = String>) -> String {
     let cells: Vec<String> = cells.map(|cell| quoted(&cell)).collect();
     format!("{}\r\n", cells.join(","))
 }

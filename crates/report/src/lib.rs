@@ -9,6 +9,7 @@
 mod badge;
 mod chart;
 mod comparison;
+mod courses;
 mod csit;
 mod csv;
 mod error;
@@ -34,6 +35,7 @@ use quietwire_study::StudyResults;
 
 pub use badge::badge;
 pub use comparison::{ComparedQuantity, Comparison, ComparisonConfig, Difference, Finding};
+pub use courses::series_csv;
 pub use csit::{CsitTest, csit};
 pub use csv::csv;
 pub use error::ReportError;
@@ -107,6 +109,12 @@ impl<'a> Report<'a> {
         csv(self.results)
     }
 
+    /// Returns the courses of all trials as CSV, a line for each interval.
+    #[must_use]
+    pub fn series_csv(&self) -> String {
+        series_csv(self.results)
+    }
+
     /// Returns the searches for NDR and PDR as tests of FD.io CSIT.
     ///
     /// # Errors
@@ -149,6 +157,7 @@ impl<'a> Report<'a> {
             "isolation": last.and_then(|entry| entry.facts.isolation.as_ref()),
             "calibration_missing": last.map(|entry| &entry.facts.calibration_missing[..]).unwrap_or_default(),
             "loss_accounts": loss_accounts(results),
+            "courses": courses::documents(results),
             "consoles": results.consoles,
             "unfinished": unfinished::unfinished_json(results),
         })

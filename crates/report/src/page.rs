@@ -2,6 +2,7 @@
 //! The page: one self-contained HTML file without network access. Its one script adds hover and zoom; the page is complete without it.
 
 pub(crate) mod application;
+mod courses;
 mod cpu;
 mod findings;
 mod glance;
@@ -173,6 +174,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
             (throughput::loss(size))
             (searches::searches(results, size))
         }
+        (courses::courses(results, size))
         (load::load(size))
         (latency::percentiles(size))
         (latency::variation(size))

@@ -2,6 +2,7 @@
 //! The real [`Bench`]: a lab with the device, which is a topology, and its neighbours. The tester and the monitor run in this process.
 
 mod application;
+mod cycle_sampler;
 mod demand;
 mod elements;
 mod error;
@@ -49,6 +50,7 @@ use crate::pause::after_invalid;
 use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use crate::unmanaged::UnmanagedDevice;
+use cycle_sampler::CycleSampler;
 use demand::{frame_size_max, memory_mib, neighbours};
 use snapshot::{DeviceSnapshot, LabDevice, TrialSamples, activity};
 
@@ -266,7 +268,12 @@ impl LabBench {
         // The record of the machine has the reason for a missing sampler or counter.
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let counters = before.count_events().ok();
+        let reader = lab.device().and_then(UpLab::cycle_reader);
+        let cycles = reader.and_then(|reader| CycleSampler::start(reader, &sampler_cpus, trial));
         let mut result = self.place.enter(|| tester.run(trial))??;
+        if let Some(cycles) = cycles {
+            result.series.device = cycles.finish(&result);
+        }
         let meanwhile = TrialSamples {
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
             system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),

@@ -2,7 +2,7 @@
 //! Tables of a store. Every change of a table requires a new [`VERSION`].
 
 /// `PRAGMA user_version` of stores that this program writes.
-pub(crate) const VERSION: i64 = 7;
+pub(crate) const VERSION: i64 = 8;
 
 /// Oldest version that this program reads.
 pub(crate) const VERSION_MIN: i64 = 2;
@@ -11,7 +11,7 @@ pub(crate) const VERSION_MIN: i64 = 2;
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
 /// Tables of a new store, in addition to [`CREATE_MAX_RATE`], [`CREATE_EVENTS`], [`CREATE_INDEX`],
-/// [`CREATE_CONSOLE`] and [`CREATE_IDENTITY`].
+/// [`CREATE_CONSOLE`], [`CREATE_IDENTITY`] and [`CREATE_SERIES`].
 pub(crate) const CREATE: &str = "
 -- One row: what was to be done.
 CREATE TABLE study (
@@ -131,5 +131,16 @@ CREATE TABLE run_identity (
     run_id INTEGER PRIMARY KEY REFERENCES run (id),
     identity_json TEXT NOT NULL,
     differences_json TEXT NOT NULL
+) STRICT;
+";
+
+/// Table of the courses of trials, new in schema 8. It is apart from the trials, so that rows of trials stay small.
+pub(crate) const CREATE_SERIES: &str = "
+-- At most one row for each trial: frames, latency and cycles over its time. The JSON has two lists of rows of numbers:
+-- frames: end of the interval (seconds after the start of the counted part), offered and received frames, mean and
+-- largest latency (ns, null without frames); device: end of the interval, cycles, frames.
+CREATE TABLE trial_series (
+    trial_id INTEGER PRIMARY KEY REFERENCES trial (id) ON DELETE CASCADE,
+    series_zstd BLOB NOT NULL
 ) STRICT;
 ";

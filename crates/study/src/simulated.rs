@@ -17,8 +17,9 @@ use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_search::procedure::Action;
 use quietwire_tester::account::{Accounted, LossAccount, LossPlace, LossReason};
 use quietwire_tester::{
-    DelayVariation, GeneratorIdentity, InvalidCause, LOW_RATE_PPS, LatencySummary, LowRateStreams,
-    PortResult, SignedSummary, TesterHealth, Trial, TrialResult, Validity, bears_percentile,
+    DelayVariation, DevicePoint, FramePoint, GeneratorIdentity, InvalidCause, LOW_RATE_PPS,
+    LatencySummary, LowRateStreams, PortResult, SignedSummary, TesterHealth, Trial, TrialResult,
+    TrialSeries, Validity, bears_percentile,
 };
 
 use crate::activity::TrialActivity;
@@ -189,6 +190,7 @@ impl SimulatedBench {
             },
             calibration: None,
             loss_account: Some(Accounted::Account(account(lost.min(offered)))),
+            series: series(elapsed_s, (offered, received), latency_ns),
             validity: if is_invalid {
                 Validity::Invalid(vec![InvalidCause::RateMissed.because(
                     "the tester offered too few frames of its schedule: the rate was missed by 5.000 %, and 1.000 % is the limit",
@@ -338,6 +340,35 @@ fn low_rate(mean_ns: f64, received: u64, stolen: f64) -> Result<LowRateStreams, 
         latency: latency(mean_ns, frames, stolen)?,
         variation: variation(mean_ns, frames, stolen)?,
     })
+}
+
+/// Intervals of a trial.
+const INTERVALS: u64 = 10;
+/// Cycles that the simulated device counts for a frame.
+const CYCLES_PER_FRAME: u64 = 250;
+
+/// Returns the course of a trial whose latency grows by a tenth.
+fn series(elapsed_s: f64, (offered, received): (u64, u64), latency_ns: f64) -> TrialSeries {
+    let mut series = TrialSeries::default();
+    for index in 0..INTERVALS {
+        let part = |frames: u64| frames * (index + 1) / INTERVALS - frames * index / INTERVALS;
+        let end_s = elapsed_s * (index + 1) as f64 / INTERVALS as f64;
+        let latency_ns = latency_ns * (1.0 + index as f64 / 100.0);
+        let has_frames = part(received) > 0;
+        series.frames.push(FramePoint {
+            end_s,
+            offered_frames: part(offered),
+            received_frames: part(received),
+            latency_mean_ns: has_frames.then_some(latency_ns),
+            latency_max_ns: has_frames.then_some((3.0 * latency_ns) as u64),
+        });
+        series.device.push(DevicePoint {
+            end_s,
+            cycles: part(received) * CYCLES_PER_FRAME,
+            frames: part(received),
+        });
+    }
+    series
 }
 
 /// Identity of the arithmetic.

@@ -7,6 +7,7 @@ mod error;
 mod migrate;
 mod overview;
 mod read;
+mod series;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -181,6 +182,7 @@ impl Store {
             transaction.execute_batch(schema::CREATE_INDEX)?;
             transaction.execute_batch(schema::CREATE_CONSOLE)?;
             transaction.execute_batch(schema::CREATE_IDENTITY)?;
+            transaction.execute_batch(schema::CREATE_SERIES)?;
             transaction.execute(
                 "INSERT INTO study (id, name, title, file_text, file_sha256, started_unix_ns) VALUES (1, ?, ?, ?, ?, ?)",
                 (&file.name, &file.title, text, sha256(text), unix_ns()),

@@ -7,6 +7,7 @@ use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
 use crate::pacer::{Pace, Pacer};
 use crate::received::Received;
+use crate::series::{LaneSeries, TrialSeries, merged};
 use crate::tester::peer_of;
 use crate::trial::{FlowResult, Misdirected, PortResult, TesterHealth, Trial, TrialResult};
 use crate::validity::Validity;
@@ -25,6 +26,8 @@ pub(crate) struct LaneResult {
     pub(crate) slices: Option<Slices>,
     /// Transmit times of the low-rate frames, ticks, if the lane noted them.
     pub(crate) low_rate_ticks: Vec<u64>,
+    /// Totals over time.
+    series: LaneSeries,
     scheduled: u64,
     unsent: u64,
     /// Frames sent late.
@@ -61,6 +64,7 @@ impl LaneResult {
             sent: lane.sent,
             slices: lane.slices,
             low_rate_ticks: lane.low_rate_ticks,
+            series: lane.series,
         }
     }
 }
@@ -185,6 +189,14 @@ pub(crate) fn assemble(
         flows: flows.eventful(),
         calibration: None,
         loss_account: None,
+        series: TrialSeries {
+            frames: merged(
+                lanes.iter().map(|lane| &lane.series),
+                times.start,
+                times.ticks_per_second,
+            ),
+            device: Vec::new(),
+        },
         validity: Validity::Valid,
     })
 }

@@ -2,6 +2,7 @@
 //! Results computed from counters alone, for generators that do not report each frame.
 
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
+use crate::series::TrialSeries;
 use crate::trial::{PortResult, TesterHealth, Trial, TrialResult};
 use crate::validity::Validity;
 
@@ -54,6 +55,7 @@ impl TrialResult {
             validity: Validity::Valid,
             calibration: None,
             loss_account: None,
+            series: TrialSeries::default(),
         }
     }
 }

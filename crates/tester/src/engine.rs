@@ -204,6 +204,7 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
         // Frames that arrived in time are received even if a stall lasted until the end.
         lane.end();
         lane.look_at_link();
+        lane.end_series(cycles::now());
     }
     health.aborted = signals.is_aborted();
     health.ended = cycles::now();
@@ -229,6 +230,7 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
             .by_times(times.times.clone(), end - start)
             .shared(lane.role.of_port.index, lane.role.of_port.of);
         lane.begin(epoch, pacer, low_rate);
+        lane.series.begin(start, end, times.ticks_per_second);
     }
 }
 
@@ -275,6 +277,7 @@ trait Offers {
     fn is_done(&self) -> bool;
     fn empty_ring(&mut self);
     fn look_at_link(&mut self);
+    fn note_totals(&mut self, now: u64);
     fn settle(&mut self);
 }
 
@@ -300,6 +303,10 @@ impl Offers for Lane<'_> {
 
     fn look_at_link(&mut self) {
         Lane::look_at_link(self);
+    }
+
+    fn note_totals(&mut self, now: u64) {
+        Lane::note_totals(self, now);
     }
 
     #[inline(always)]
@@ -340,6 +347,7 @@ fn offer(
         if now >= next_poll {
             next_poll = now + poll_interval;
             lanes.iter_mut().for_each(Offers::look_at_link);
+            lanes.iter_mut().for_each(|lane| lane.note_totals(now));
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {
             health.offer_ticks = now - began;
@@ -435,6 +443,8 @@ mod tests {
         }
 
         fn look_at_link(&mut self) {}
+
+        fn note_totals(&mut self, _: u64) {}
 
         fn settle(&mut self) {}
     }

@@ -10,6 +10,7 @@ use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
 use crate::received::{Reader, Received};
+use crate::series::LaneSeries;
 use crate::watch::Slices;
 use crate::writer::{Share, Writer};
 
@@ -85,6 +86,8 @@ pub(crate) struct Lane<'port> {
     pub(crate) slices: Option<Slices>,
     /// Transmit times of the low-rate frames, ticks, by sequence number, if they are noted.
     pub(crate) low_rate_ticks: Vec<u64>,
+    /// Totals over time.
+    pub(crate) series: LaneSeries,
 }
 
 /// Link state of a port during a trial.
@@ -270,6 +273,7 @@ impl<'port> Lane<'port> {
             sent: Sent::default(),
             slices: None,
             low_rate_ticks: Vec::new(),
+            series: LaneSeries::default(),
         }
     }
 
@@ -466,6 +470,25 @@ impl<'port> Lane<'port> {
     #[cold]
     pub(crate) fn look_at_link(&mut self) {
         self.link.look();
+    }
+
+    /// Notes the totals, if an interval of the series has ended.
+    #[cold]
+    pub(crate) fn note_totals(&mut self, now: u64) {
+        if self.series.is_due(now) {
+            let offered = self.offered();
+            self.series.add(now, offered, &mut self.received.latency);
+        }
+    }
+
+    /// Notes the totals after the drain.
+    pub(crate) fn end_series(&mut self, now: u64) {
+        let offered = self.offered();
+        self.series.end(now, offered, &mut self.received.latency);
+    }
+
+    fn offered(&self) -> u64 {
+        self.pacer.as_ref().map_or(0, Pacer::offered)
     }
 
     /// Returns how often the port lost its link since the trial began.

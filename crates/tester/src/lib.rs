@@ -30,6 +30,7 @@ mod pause;
 mod procedures;
 mod received;
 pub mod self_test;
+mod series;
 mod simulated;
 mod tester;
 mod threads;
@@ -60,6 +61,7 @@ pub use latency::{
     withhold_bounds,
 };
 pub use pause::leave_cpu;
+pub use series::{DevicePoint, FramePoint, SERIES_POINTS_MAX, TrialSeries};
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
 pub use tester::{FrameAccess, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions};
 pub use time_stamps::TimeStampFile;

@@ -427,7 +427,7 @@ impl Pacer {
     }
 
     /// Returns the number of frames offered so far.
-    #[cfg(test)]
+    #[must_use]
     pub(crate) fn offered(&self) -> u64 {
         self.offered
     }

@@ -11,6 +11,7 @@ use crate::account::{Accounted, PortTotals};
 use crate::calibration::CitedCalibration;
 use crate::damage_check::DamageCheck;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
+use crate::series::TrialSeries;
 use crate::traffic::smallest as smallest_frame;
 use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic};
 use crate::validity::{InvalidCause, Validity};
@@ -279,6 +280,9 @@ pub struct TrialResult {
     /// Places of the loss by the device's counters; `None` if they were not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_account: Option<Accounted>,
+    /// Course of the trial. It is no part of the result's document: stores have it beside the result.
+    #[serde(skip)]
+    pub series: TrialSeries,
     /// Validity of the result.
     pub validity: Validity,
 }

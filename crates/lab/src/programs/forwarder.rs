@@ -4,6 +4,7 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, GuestSide, Plan, Process};
 use crate::error::LabError;
@@ -49,6 +50,11 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
     /// The reason why it does not report it.
     fn cycles(&self, _plan: &Plan) -> Result<Option<CycleCount>, String> {
         Ok(None)
+    }
+
+    /// Returns a reader of that cost for another thread; `None` if reading it starts a program, or the program does not count it.
+    fn cycle_reader(&self, _plan: &Plan) -> Option<CycleReader> {
+        None
     }
 
     /// Returns what the program counts about its own work since the start.

@@ -20,6 +20,7 @@ use super::installed::first_line;
 use super::router;
 use crate::control::ask;
 use crate::counts::of_switch;
+use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
 use crate::error::{LabError, io_error};
@@ -304,6 +305,10 @@ impl Forwarder for Quietwire {
         let request = Request::Show(Subject::Cycles);
         let reported: CyclesReport = ask(&control_socket(plan), &request)?;
         Ok(Some(CycleCount::of_quietwire(&reported)))
+    }
+
+    fn cycle_reader(&self, plan: &Plan) -> Option<CycleReader> {
+        Some(CycleReader::new(control_socket(plan)))
     }
 
     fn own_view(&self, plan: &Plan, _deadline: Deadline) -> Result<OwnView, String> {

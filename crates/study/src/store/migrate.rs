@@ -31,8 +31,9 @@ impl From<StoreError> for Failure {
 impl Store {
     /// Migrates from schema 2, in which histograms are part of the result text and the machine's activity is text; from
     /// schema 3, in which a maximum rate applies to all cases and there are no applications; from schema 4, which has no
-    /// consoles; from schema 5, in which actions and the output of consoles have other names; and from schema 6, which has no
-    /// conditions of runs. The migration is atomic: if it fails, the store is unchanged.
+    /// consoles; from schema 5, in which actions and the output of consoles have other names; from schema 6, which has no
+    /// conditions of runs; and from schema 7, which has no courses of trials. The migration is atomic: if it fails, the store is
+    /// unchanged.
     ///
     /// # Errors
     /// [`StoreError`]: no space, or the store is damaged.
@@ -62,7 +63,10 @@ impl Store {
                 transaction
                     .execute_batch("ALTER TABLE console RENAME COLUMN said_zstd TO output_zstd;")?;
             }
-            transaction.execute_batch(schema::CREATE_IDENTITY)?;
+            if found < 7 {
+                transaction.execute_batch(schema::CREATE_IDENTITY)?;
+            }
+            transaction.execute_batch(schema::CREATE_SERIES)?;
             transaction.pragma_update(None, "user_version", schema::VERSION)?;
             transaction.commit()?;
             Ok(())

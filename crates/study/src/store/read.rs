@@ -10,13 +10,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use quietwire_tester::TrialResult;
+use quietwire_tester::{TrialResult, TrialSeries};
 use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use super::write::{APPLICATION, CONDITIONS, CONSOLE};
+use super::series::StoredSeries;
+use super::write::{APPLICATION, CONDITIONS, CONSOLE, SERIES};
 use super::{Store, StoreError, compact, sha256};
 use crate::activity::TrialActivity;
 use crate::bench::ApplicationResult;
@@ -37,6 +38,8 @@ struct Event {
     /// Histograms that belong to `observed`; none for actions, and before schema 3, in which they are part of it.
     histograms: Option<Vec<u8>>,
     activity: Activity,
+    /// Course of a trial; none for actions, and before schema 8.
+    series: Option<Vec<u8>>,
 }
 
 /// Stored activity of the machine.
@@ -58,8 +61,15 @@ impl FromSql for Activity {
 /// Returns the large columns of a trial and of an action, by the schema of the file.
 fn large_columns(schema: i64) -> (&'static str, &'static str) {
     match schema {
-        ..3 => ("NULL, activity_json", "NULL, activity_json"),
-        3.. => ("histograms, activity_zstd", "NULL, activity_zstd"),
+        ..3 => ("NULL, activity_json, NULL", "NULL, activity_json, NULL"),
+        3..8 => (
+            "histograms, activity_zstd, NULL",
+            "NULL, activity_zstd, NULL",
+        ),
+        8.. => (
+            "histograms, activity_zstd, (SELECT series_zstd FROM trial_series WHERE trial_id = trial.id)",
+            "NULL, activity_zstd, NULL",
+        ),
     }
 }
 
@@ -273,7 +283,10 @@ impl Store {
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
                     request: self.parsed("a trial's request", &event.asked)?,
-                    result: self.result(&event.observed, event.histograms.as_deref())?,
+                    result: TrialResult {
+                        series: self.series(event.series)?,
+                        ..self.result(&event.observed, event.histograms.as_deref())?
+                    },
                     activity: self.activity(event.activity)?,
                 })
             })
@@ -297,6 +310,7 @@ impl Store {
                 observed: row.get(4)?,
                 histograms: row.get(5)?,
                 activity: row.get(6)?,
+                series: row.get(7)?,
             };
             Ok((run, event))
         })?;
@@ -318,6 +332,14 @@ impl Store {
                 .map_err(|error| self.damaged(format!("invalid histograms of a trial: {error}")))?;
         }
         Ok(result)
+    }
+
+    fn series(&self, stored: Option<Vec<u8>>) -> Result<TrialSeries, StoreError> {
+        let Some(packed) = stored else {
+            return Ok(TrialSeries::default());
+        };
+        let stored: StoredSeries = self.parsed(SERIES, &self.unpacked(SERIES, &packed)?)?;
+        Ok(stored.into())
     }
 
     fn activity(&self, stored: Activity) -> Result<TrialActivity, StoreError> {

@@ -108,7 +108,7 @@ fn another_study_file_is_refused() {
 fn a_later_schema_is_refused_and_left_alone() {
     let (_directory, path) = scratch();
     drop(open(&path, OpenMode::New).unwrap());
-    pragma(&path, "PRAGMA user_version = 8");
+    pragma(&path, "PRAGMA user_version = 9");
     for error in [
         open(&path, OpenMode::Resume).unwrap_err(),
         Store::open_to_read(&path).unwrap_err(),
@@ -117,8 +117,8 @@ fn a_later_schema_is_refused_and_left_alone() {
             matches!(
                 error,
                 StoreError::Newer {
-                    found: 8,
-                    known: 7,
+                    found: 9,
+                    known: 8,
                     ..
                 }
             ),

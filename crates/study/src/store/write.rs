@@ -2,12 +2,13 @@
 //! Writing a store.
 
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
-use quietwire_tester::{Trial, TrialResult};
+use quietwire_tester::{Trial, TrialResult, TrialSeries};
 use rusqlite::OptionalExtension;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::series::StoredSeries;
 use super::{Store, StoreError, compact, unix_ns};
 use crate::activity::TrialActivity;
 use crate::bench::{CaseSkipped, Measured};
@@ -22,6 +23,9 @@ pub(super) const APPLICATION: &str = "the application measurements";
 
 /// Name in errors.
 pub(super) const CONSOLE: &str = "a guest's console output";
+
+/// Name in errors.
+pub(super) const SERIES: &str = "the course of a trial";
 
 /// Returns the text to store for a value. It is parsed again to check that it gives the same value.
 fn json<T: Serialize + DeserializeOwned + PartialEq>(
@@ -65,9 +69,12 @@ pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), St
     let what = "a trial's result";
     let cannot = |reason: String| StoreError::CannotStore { what, reason };
     let mut bare = result.clone();
+    // The series is stored apart.
+    let series = std::mem::take(&mut bare.series);
     let histograms = compact::take_out(&mut bare).map_err(cannot)?;
     let text = json(what, &bare)?;
     compact::put_back(&histograms, &mut bare).map_err(cannot)?;
+    bare.series = series;
     if bare == *result {
         Ok((text, histograms))
     } else {
@@ -75,6 +82,14 @@ pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), St
             "its histograms would be read back as different ones".to_owned(),
         ))
     }
+}
+
+/// Returns the stored form of a trial's course; none without points.
+fn packed_series(series: &TrialSeries) -> Result<Option<Vec<u8>>, StoreError> {
+    if series.is_empty() {
+        return Ok(None);
+    }
+    packed_text(SERIES, &json(SERIES, &StoredSeries::from(series))?).map(Some)
 }
 
 /// Name in errors.
@@ -328,6 +343,7 @@ impl Store {
         let request_json = json("a trial's request", request)?;
         let (result_json, histograms) = split_result(result)?;
         let activity = packed_activity(&measured.activity)?;
+        let series = packed_series(&result.series)?;
         let run_id = self.run_id;
         self.write(|transaction| {
             transaction.execute(
@@ -348,8 +364,14 @@ impl Store {
                     histograms,
                     activity,
                 ),
-            )
-        })?;
-        Ok(())
+            )?;
+            if let Some(series) = series {
+                transaction.execute(
+                    "INSERT INTO trial_series (trial_id, series_zstd) VALUES (?, ?)",
+                    (transaction.last_insert_rowid(), series),
+                )?;
+            }
+            Ok(())
+        })
     }
 }

@@ -62,6 +62,7 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
         sent: Sent::default(),
         slices: None,
         low_rate_ticks: Vec::new(),
+        series: LaneSeries::default(),
         scheduled: offered.iter().sum(),
         unsent: 0,
         offered: offered.iter().sum(),

@@ -104,8 +104,18 @@ impl Recorder {
     }
 
     /// Returns the sum of the values.
-    pub(super) fn sum(&self) -> u128 {
+    pub(crate) fn sum(&self) -> u128 {
         self.sum
+    }
+
+    /// Returns the largest value since the previous call; 0 without values. [`Self::raise_max`] restores the largest of all.
+    pub(crate) fn take_max(&mut self) -> u64 {
+        std::mem::take(&mut self.max)
+    }
+
+    /// Sets the largest value to at least `max`, which was recorded.
+    pub(crate) fn raise_max(&mut self, max: u64) {
+        self.max = self.max.max(max);
     }
 
     /// Returns the smallest and the largest value; `None` without values.

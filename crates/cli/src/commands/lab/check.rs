@@ -362,6 +362,7 @@ mod tests {
             health: TesterHealth::default(),
             calibration: None,
             loss_account: None,
+            series: Default::default(),
             validity: Validity::Valid,
         }
     }

@@ -19,6 +19,9 @@ pub(super) struct ExportArgs {
     /// Write every trial as a line of CSV.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write frames, latency and cycles over the time of every trial as CSV.
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
     /// Write every chart of the page as SVG to this directory, which is created if missing.
     #[arg(long, value_name = "DIRECTORY")]
     svg: Option<PathBuf>,
@@ -48,7 +51,11 @@ impl ExportArgs {
     }
 
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let all = [("--markdown", &self.markdown), ("--csv", &self.csv)];
+        let all = [
+            ("--markdown", &self.markdown),
+            ("--csv", &self.csv),
+            ("--series", &self.series),
+        ];
         all.into_iter()
             .filter_map(|(option, path)| Some((option, path.as_deref()?)))
     }
@@ -58,6 +65,7 @@ impl ExportArgs {
         for (option, path) in self.files() {
             let text = match option {
                 "--markdown" => markdown(report.summary()),
+                "--series" => report.series_csv(),
                 _ => report.csv(),
             };
             make_parent(option, path)?;

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Cycles of the device over the time of a trial, read by a thread on CPUs that neither tester nor forwarding threads use.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quietwire_host::CpuList;
+use quietwire_host::threads::set_affinity;
+use quietwire_lab::{CycleCount, CycleReader};
+use quietwire_tester::{DevicePoint, SERIES_POINTS_MAX, Trial, TrialResult};
+
+/// Shortest time between two readings.
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Time that the device has to answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Most readings: the tester prepares the device before a trial, for a time that the sampler does not know.
+const READINGS_MAX: usize = 4 * SERIES_POINTS_MAX;
+
+/// A reading.
+#[derive(Clone, Debug)]
+struct Reading {
+    /// Nanoseconds since the Unix epoch.
+    unix_ns: u64,
+    count: CycleCount,
+}
+
+/// Sampler of the device's cycles. It stops when it is dropped.
+#[derive(Debug)]
+pub(super) struct CycleSampler {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<Vec<Reading>>>,
+}
+
+impl CycleSampler {
+    /// Starts a thread on `cpus`. None if there is no CPU for it, or no thread.
+    pub(super) fn start(reader: CycleReader, cpus: &CpuList, trial: &Trial) -> Option<Self> {
+        if cpus.is_empty() {
+            return None;
+        }
+        let (stop, stopped) = channel();
+        let (cpus, interval) = (cpus.clone(), interval(trial));
+        let sample = move || {
+            // Sampling on a forwarding CPU would disturb what is measured.
+            match set_affinity(0, &cpus) {
+                Ok(()) => sample_until(&reader, interval, &stopped),
+                Err(_) => Vec::new(),
+            }
+        };
+        let thread = Builder::new().name("qw-cycles".to_owned()).spawn(sample);
+        Some(Self {
+            stop: Some(stop),
+            thread: Some(thread.ok()?),
+        })
+    }
+
+    /// Stops sampling, and returns the work of the device in the intervals of the counted part.
+    pub(super) fn finish(mut self, result: &TrialResult) -> Vec<DevicePoint> {
+        points(&self.end(), result)
+    }
+
+    fn end(&mut self) -> Vec<Reading> {
+        // The thread ends when the channel closes.
+        self.stop = None;
+        let ended = self.thread.take().map(JoinHandle::join);
+        ended.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+impl Drop for CycleSampler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Returns the time between two readings.
+fn interval(trial: &Trial) -> Duration {
+    let whole_s = trial.warm_up_s + trial.duration_s + trial.drain_s;
+    let interval = Duration::try_from_secs_f64(whole_s / SERIES_POINTS_MAX as f64);
+    interval.unwrap_or(INTERVAL_MIN).max(INTERVAL_MIN)
+}
+
+fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>) -> Vec<Reading> {
+    let mut readings = Vec::new();
+    while readings.len() < READINGS_MAX {
+        // A device that does not answer leaves a gap.
+        if let Ok(count) = reader.read(TIMEOUT) {
+            readings.push(Reading {
+                unix_ns: unix_ns(),
+                count,
+            });
+        }
+        if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    readings
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Returns the increases between readings, all of which are in the counted part or in the drain.
+fn points(readings: &[Reading], result: &TrialResult) -> Vec<DevicePoint> {
+    let since_start_s =
+        |unix_ns: u64| (i128::from(unix_ns) - i128::from(result.started_unix_ns)) as f64 / 1e9;
+    let end_s = result.elapsed_s + result.trial.drain_s;
+    let pairs = readings.windows(2).filter_map(|pair| {
+        let [first, second] = pair else { return None };
+        let (from_s, to_s) = (since_start_s(first.unix_ns), since_start_s(second.unix_ns));
+        if from_s < 0.0 || to_s > end_s {
+            return None;
+        }
+        let work = second.count.since(&first.count)?;
+        Some(DevicePoint {
+            end_s: to_s,
+            cycles: work.cycles,
+            frames: work.frames,
+        })
+    });
+    pairs.take(SERIES_POINTS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_tester::{FrameSizes, LatencySummary};
+
+    use super::*;
+
+    #[test]
+    fn intervals_outside_of_the_counted_part_are_left_out() {
+        let trial = Trial::new(1000.0, 1.0, FrameSizes::Fixed(64));
+        let mut result = TrialResult::of_counts(&trial, 1.0, 1000, 1000, LatencySummary::default());
+        result.started_unix_ns = 10_000_000_000;
+        let reading = |ms: u64, cycles, frames| Reading {
+            unix_ns: ms * 1_000_000,
+            count: CycleCount {
+                cycles,
+                frames,
+                threads: vec![cycles],
+                bursts: frames,
+            },
+        };
+        let readings = [
+            reading(9_900, 100, 1),
+            reading(10_100, 200, 2),
+            reading(10_600, 700, 7),
+            // The counters began again.
+            reading(10_700, 10, 1),
+            reading(10_900, 50, 5),
+            reading(11_100, 90, 9),
+        ];
+        let point = |end_s, cycles, frames| DevicePoint {
+            end_s,
+            cycles,
+            frames,
+        };
+        let wanted = [point(0.6, 500, 5), point(0.9, 40, 4)];
+        assert_eq!(points(&readings, &result), wanted);
+        assert!(points(&readings[..1], &result).is_empty());
+    }
+
+    #[test]
+    fn readings_are_as_many_in_a_long_trial_as_in_a_short_one() {
+        let trial = |duration_s| Trial::new(1000.0, duration_s, FrameSizes::Fixed(64));
+        assert_eq!(interval(&trial(0.5)), INTERVAL_MIN);
+        assert_eq!(interval(&trial(600.0)), Duration::from_secs(10));
+    }
+}
