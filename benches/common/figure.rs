@@ -44,6 +44,8 @@ pub(crate) enum Figure {
     BeyondBridgeUs,
     /// From the command to the finished page.
     ReportS,
+    /// Reading the state of a study.
+    StateS,
 }
 
 impl Figure {
@@ -78,6 +80,7 @@ impl Figure {
             Self::OctetsARule => "octets a rule",
             Self::BeyondBridgeUs => "beyond the Linux bridge, µs",
             Self::ReportS => "page, s",
+            Self::StateS => "state, s",
         }
     }
 
@@ -91,6 +94,7 @@ impl Figure {
             | Self::LoadPps => (1e6, 2),
             Self::NdrPps => (1e6, 3),
             Self::LoadedS | Self::ReportS => (1.0, 2),
+            Self::StateS => (1.0, 3),
             Self::ThroughputBps => (1e9, 2),
             Self::RateError => (0.01, 4),
             Self::GapP999 => (1.0, 3),
