@@ -2,10 +2,10 @@
 //! Time from the command to the finished page of a study with many trials, and time in which the state of a study with a million trials is
 //! read.
 //!
-//! `cargo bench -p quietwire --bench reports` makes stores of a simulated device with full latency histograms, which takes some minutes, and
-//! reports the time of `quietwire study report --html`. The goal is that 10,000 trials take less than 2 s. Then it copies the rows of a store
-//! to a million, without their large columns, and reports the time of what `quietwire serve` asks each second: numbers of trials and steps,
-//! and the latest trial. These queries read indexes and single rows. `-- --help` lists the options.
+//! `cargo bench -p quietwire --bench reports` makes stores of a simulated device with full latency histograms, which takes some minutes,
+//! and reports the time of `quietwire study report --html`. The goal is that 10,000 trials take less than 2 s. Then it copies the rows of a
+//! store to a million, without their large columns, and reports the time of what `quietwire serve` asks each second: numbers of trials and
+//! steps, and the latest trial. These queries read indexes and single rows. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

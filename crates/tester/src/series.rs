@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::latency::Recorder;
+use crate::latency::{LatencySummary, Recorder};
 
 /// Most points of each part of a series.
 pub const SERIES_POINTS_MAX: usize = 60;
@@ -229,6 +229,33 @@ pub(crate) fn merged<'a>(
     points
 }
 
+/// Intervals of a simulated trial.
+const SIMULATED_INTERVALS: u64 = 10;
+
+/// Returns the course of a simulated trial, in which nothing changes.
+pub(crate) fn even(
+    duration_s: f64,
+    (offered, received): (u64, u64),
+    latency: &LatencySummary,
+) -> Vec<FramePoint> {
+    let until = |frames: u64, number: u64| {
+        let part = u128::from(frames) * u128::from(number) / u128::from(SIMULATED_INTERVALS);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    };
+    let point = |number: u64| {
+        let frames = until(received, number) - until(received, number - 1);
+        let has_latency = frames > 0 && latency.samples > 0;
+        FramePoint {
+            end_s: duration_s * number as f64 / SIMULATED_INTERVALS as f64,
+            offered_frames: until(offered, number) - until(offered, number - 1),
+            received_frames: frames,
+            latency_mean_ns: has_latency.then_some(latency.mean_ns),
+            latency_max_ns: has_latency.then_some(latency.max_ns),
+        }
+    };
+    (1..=SIMULATED_INTERVALS).map(point).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,6 +344,24 @@ mod tests {
         assert_eq!(frames, [10, 40, 0]);
         assert_eq!(points[2].latency_mean_ns, None);
         assert_eq!(points[1].end_s, (2 * width + 9) as f64 / HZ as f64);
+    }
+
+    #[test]
+    fn a_simulated_course_has_all_frames() {
+        let latency = LatencySummary {
+            samples: 13,
+            mean_ns: 5.0,
+            max_ns: 9,
+            ..LatencySummary::default()
+        };
+        let points = even(2.0, (17, 13), &latency);
+        let sum = |of: fn(&FramePoint) -> u64| points.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|point| point.offered_frames), 17);
+        assert_eq!(sum(|point| point.received_frames), 13);
+        assert_eq!(points.last().unwrap().end_s, 2.0);
+        assert!(points.iter().all(|point| point.latency_max_ns == Some(9)));
+        let none = even(2.0, (17, 0), &LatencySummary::default());
+        assert!(none.iter().all(|point| point.latency_mean_ns.is_none()));
     }
 
     #[test]

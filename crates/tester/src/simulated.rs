@@ -23,6 +23,7 @@ use crate::generator::{
     GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
 };
 use crate::latency::LatencySummary;
+use crate::series::even;
 use crate::trial::{Trial, TrialResult};
 use crate::validity::{InvalidCause, Validity};
 
@@ -117,6 +118,7 @@ impl SimulatedDevice {
             received,
             self.latency(load, received)?,
         );
+        result.series.frames = even(trial.duration_s, (offered, received), &result.latency);
         result.started_unix_ns = self.clock_ns;
         result.scheduled_frames = (rate_pps * trial.duration_s).round() as u64;
         result.health.unsent_frames = result.scheduled_frames.saturating_sub(offered);
