@@ -125,6 +125,9 @@ impl Frames {
                     @if let Some(y) = point.loss { (marker(case, point.x, y, 3.0)) }
                     @if let Some(y) = point.mean { (marker(case, point.x, y, 3.0)) }
                     @if let Some(y) = point.largest { circle.dot cx=(px(point.x)) cy=(px(y)) r="2.4" {} }
+                    @if point.loss.is_none() && point.mean.is_none() {
+                        text.tick x=(px(point.x)) y=(px(self.loss.top + PANEL + 4.0)) text-anchor="middle" { "×" }
+                    }
                 }
             }
         }
@@ -260,6 +263,8 @@ mod tests {
         // Loss and mean of four intervals, and one interval of the device; the largest latency of four.
         assert_eq!(svg.matches("class=\"mark k1\"").count(), 9);
         assert_eq!(svg.matches("class=\"dot\"").count(), 4);
+        // The interval without frames.
+        assert_eq!(svg.matches('×').count(), 1);
         // Two lines of the loss, two of the latency, one of the cycles.
         assert_eq!(svg.matches("<path").count(), 5);
         let wanted = "<title>until 200 ms: 50.0 % lost, latency 2.00 µs in the mean, 9.00 µs at most</title>";
