@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kubernetes: custom resources, the agent that partitions a node beside kubelet, the device plugin and the CNI plugin that give ports of a
-//! running switch to pods, and the controller of networks.
+//! running switch to pods, the controller of networks, and a local cluster for development.
 //!
 //! Must not know packets.
 
@@ -15,6 +15,7 @@ pub mod devices;
 mod follow;
 mod hash;
 pub mod kubelet;
+pub mod local;
 pub mod networks;
 pub mod resources;
 #[cfg(test)]

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire cluster`: the agent of a Kubernetes node, the controller of networks, and the definitions of the custom resources.
+//! `quietwire cluster`: the agent of a Kubernetes node, the controller of networks, the definitions of the custom resources, and a local
+//! cluster for development.
+
+mod local;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +12,7 @@ use clap::{Args, Subcommand};
 use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run as run_agent};
 use quietwire_cluster::devices::DevicesConfig;
 use quietwire_cluster::kubelet::KubeletPaths;
+use quietwire_cluster::local::run_nodes;
 use quietwire_cluster::networks::{ControllerOptions, run as run_controller};
 use quietwire_cluster::resources;
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
@@ -29,6 +33,19 @@ enum ClusterCommand {
     Crds,
     Agent(AgentArgs),
     Controller(ControllerArgs),
+    Up(local::UpArgs),
+    Down(local::DownArgs),
+    Status(local::StatusArgs),
+    Shell(local::ShellArgs),
+    /// Run a local cluster; started by `cluster up`.
+    #[command(hide = true)]
+    Keep,
+    /// Set up the namespaces of a local cluster; started by its process.
+    #[command(hide = true)]
+    Namespaces(local::NamespacesArgs),
+    /// Keep simulated nodes alive; started in a local cluster.
+    #[command(hide = true)]
+    Nodes(NodesArgs),
 }
 
 /// Run the controller of networks, which maintains a NetworkAttachmentDefinition for each Network.
@@ -73,6 +90,16 @@ struct AgentArgs {
     node_feature: bool,
 }
 
+#[derive(Debug, Args)]
+struct NodesArgs {
+    /// Number of nodes.
+    #[arg(long, value_name = "N", hide = true)]
+    count: u16,
+    /// Address and credentials of the API server.
+    #[arg(long, value_name = "FILE", hide = true)]
+    kubeconfig: PathBuf,
+}
+
 pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     match &args.command {
         ClusterCommand::Crds => print(
@@ -82,6 +109,13 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
         ),
         ClusterCommand::Agent(args) => agent(args),
         ClusterCommand::Controller(args) => controller(args),
+        ClusterCommand::Up(args) => local::up(args),
+        ClusterCommand::Down(args) => local::down(args),
+        ClusterCommand::Status(args) => local::status(args),
+        ClusterCommand::Shell(args) => local::shell(args),
+        ClusterCommand::Keep => local::keep(),
+        ClusterCommand::Namespaces(args) => local::namespaces(args),
+        ClusterCommand::Nodes(args) => nodes(args),
     }
 }
 
@@ -91,6 +125,11 @@ fn controller(args: &ControllerArgs) -> Result<()> {
         kubeconfig: args.kubeconfig.clone(),
     };
     run_controller(&options, &stop).map_err(agent_error)
+}
+
+fn nodes(args: &NodesArgs) -> Result<()> {
+    let stop = stop_on_signals("")?;
+    run_nodes(&args.kubeconfig, args.count, &stop).map_err(agent_error)
 }
 
 fn agent(args: &AgentArgs) -> Result<()> {
