@@ -14,6 +14,8 @@ const TEMPLATES: [&str; 5] = [
     "policy.yaml",
     "rbac.yaml",
 ];
+/// Template of a part that is not installed by default.
+const WEBHOOK: &str = "webhook.yaml";
 
 fn package(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -33,6 +35,13 @@ fn documents(text: &str) -> Vec<Value> {
 
 fn values() -> Value {
     serde_saphyr::from_str(&read("chart/values.yaml")).unwrap()
+}
+
+/// Returns the values, with the webhook.
+fn with_webhook() -> Value {
+    let mut values = values();
+    values["webhook"]["enabled"] = json!(true);
+    values
 }
 
 /// Renders templates with values, and notes which values they use.
@@ -129,8 +138,36 @@ fn the_chart_installs_what_kustomize_installs() {
     let listed: BTreeSet<String> = listed
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(listed, TEMPLATES.map(str::to_owned).into());
+    let mut expected: BTreeSet<String> = TEMPLATES.map(str::to_owned).into();
+    expected.insert(WEBHOOK.to_owned());
+    assert_eq!(listed, expected);
     assert_eq!(read("chart/crds/crds.yaml"), read("base/crds.yaml"));
+}
+
+#[test]
+fn the_chart_installs_the_webhook_that_kustomize_installs() {
+    let template = read(&format!("chart/templates/{WEBHOOK}"));
+    let nothing = Renderer::new(values(), "quietwire").render(&template);
+    assert!(documents(&nothing).is_empty());
+    let rendered = Renderer::new(with_webhook(), "quietwire").render(&template);
+    let packaged = documents(&read(&format!("webhook/{WEBHOOK}")));
+    assert_eq!(documents(&rendered), packaged);
+    let kustomization = documents(&read("webhook/kustomization.yaml"));
+    assert_eq!(kustomization[0]["resources"], json!([WEBHOOK]));
+    let mut values = with_webhook();
+    values["webhook"]["secret"] = json!("other");
+    values["webhook"]["caBundle"] = json!("Q0E=");
+    let rendered = documents(&Renderer::new(values, "other").render(&template));
+    let of_kind = |kind: &str| rendered.iter().find(|it| it["kind"] == kind).unwrap();
+    let pod = &of_kind("Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "other");
+    let client = &of_kind("MutatingWebhookConfiguration")["webhooks"][0]["clientConfig"];
+    assert_eq!(client["caBundle"], "Q0E=");
+    assert_eq!(client["service"]["namespace"], "other");
+    assert_eq!(
+        of_kind("ClusterRole")["rules"],
+        json!([{ "apiGroups": ["quietwire.io"], "resources": ["networks"], "verbs": ["get"] }])
+    );
 }
 
 #[test]
@@ -192,8 +229,8 @@ fn names(value: &Value, path: &str, into: &mut BTreeSet<String>) {
 
 #[test]
 fn every_value_of_the_chart_is_used_and_documented() {
-    let mut renderer = Renderer::new(values(), "quietwire");
-    for file in TEMPLATES {
+    let mut renderer = Renderer::new(with_webhook(), "quietwire");
+    for file in TEMPLATES.iter().chain([&WEBHOOK]) {
         renderer.render(&read(&format!("chart/templates/{file}")));
     }
     let mut all = BTreeSet::new();

@@ -5,6 +5,7 @@
 //! Must not know packets.
 
 mod addresses;
+pub mod admission;
 pub mod agent;
 pub mod beside;
 #[cfg(test)]

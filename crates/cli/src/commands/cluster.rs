@@ -5,10 +5,12 @@
 mod local;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use quietwire_cluster::admission::{WebhookError, WebhookOptions, run as run_webhook};
 use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run as run_agent};
 use quietwire_cluster::devices::DevicesConfig;
 use quietwire_cluster::kubelet::KubeletPaths;
@@ -33,6 +35,7 @@ enum ClusterCommand {
     Crds,
     Agent(AgentArgs),
     Controller(ControllerArgs),
+    Webhook(WebhookArgs),
     Up(local::UpArgs),
     Down(local::DownArgs),
     Status(local::StatusArgs),
@@ -54,6 +57,23 @@ struct ControllerArgs {
     /// Address and credentials of the API server. Default: those of the pod, or KUBECONFIG.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+}
+
+/// Run the admission webhook, which adds requests for devices to pods that name a Network with a resource.
+#[derive(Debug, Args)]
+struct WebhookArgs {
+    /// Address and credentials of the API server. Default: those of the pod, or KUBECONFIG.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Address and port of the HTTPS server.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443")]
+    listen: SocketAddr,
+    /// Certificate of the server (PEM).
+    #[arg(long, value_name = "FILE")]
+    certificate: PathBuf,
+    /// Key of the certificate (PEM).
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
 }
 
 /// Run the agent of a node, which partitions the node as a NodePartition requests and configures the switch as a DataPlane requests. With
@@ -109,6 +129,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
         ),
         ClusterCommand::Agent(args) => agent(args),
         ClusterCommand::Controller(args) => controller(args),
+        ClusterCommand::Webhook(args) => webhook(args),
         ClusterCommand::Up(args) => local::up(args),
         ClusterCommand::Down(args) => local::down(args),
         ClusterCommand::Status(args) => local::status(args),
@@ -125,6 +146,21 @@ fn controller(args: &ControllerArgs) -> Result<()> {
         kubeconfig: args.kubeconfig.clone(),
     };
     run_controller(&options, &stop).map_err(agent_error)
+}
+
+fn webhook(args: &WebhookArgs) -> Result<()> {
+    let stop = stop_on_signals("")?;
+    let options = WebhookOptions {
+        kubeconfig: args.kubeconfig.clone(),
+        listen: args.listen,
+        certificate: args.certificate.clone(),
+        key: args.key.clone(),
+    };
+    run_webhook(&options, &stop).map_err(|error| match error {
+        WebhookError::Agent(error) => agent_error(error),
+        error @ WebhookError::Certificate(_) => Usage(error.to_string()).into(),
+        error @ WebhookError::Listen { .. } => error.into(),
+    })
 }
 
 fn nodes(args: &NodesArgs) -> Result<()> {
@@ -196,8 +232,7 @@ mod tests {
 
     /// Returns the command that a file of the package starts.
     fn packaged(file: &str) -> ClusterCommand {
-        let directory =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes/base");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/kubernetes");
         let text = fs::read_to_string(directory.join(file)).unwrap();
         let (_, after) = text.split_once("args:").unwrap();
         let items = after.lines().skip(1).map(str::trim);
@@ -210,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_daemon_set_starts_the_agent_with_options_that_exist() {
-        let ClusterCommand::Agent(agent) = packaged("agent.yaml") else {
+        let ClusterCommand::Agent(agent) = packaged("base/agent.yaml") else {
             panic!("another command");
         };
         assert_eq!(agent.node, "$(NODE_NAME)");
@@ -222,10 +257,21 @@ mod tests {
 
     #[test]
     fn the_deployment_starts_the_controller() {
-        let command = packaged("controller.yaml");
+        let command = packaged("base/controller.yaml");
         assert!(
             matches!(command, ClusterCommand::Controller(_)),
             "{command:?}"
         );
+    }
+
+    #[test]
+    fn the_deployment_starts_the_webhook_with_the_files_of_the_secret() {
+        let ClusterCommand::Webhook(webhook) = packaged("webhook/webhook.yaml") else {
+            panic!("another command");
+        };
+        let directory = Path::new("/etc/quietwire-webhook");
+        assert_eq!(webhook.certificate, directory.join("tls.crt"));
+        assert_eq!(webhook.key, directory.join("tls.key"));
+        assert_eq!(webhook.listen.port(), 9443);
     }
 }

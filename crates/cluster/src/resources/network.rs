@@ -46,6 +46,13 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["address"]))]
     pub reservations: Vec<Reservation>,
+    /// Resource of the device plugin that each pod of the network requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 40),
+        regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+    )]
+    pub resource: Option<String>,
 }
 
 /// A range of addresses in a subnet.

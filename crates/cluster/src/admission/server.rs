@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! HTTPS server of the webhook: `POST /mutate` for the API server, `GET /healthz` for probes. Clients are not authenticated: a reply contains
+//! no more than the name of a network's resource.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::certificate::Files;
+use super::review::{decide, parse, reply};
+use crate::connection::{AgentError, connect, ended};
+
+/// Most connections at the same time. More are closed at once.
+const CONNECTIONS_MAX: usize = 64;
+/// Largest review, octets. It contains a pod, and etcd stores at most 1.5 MiB of it.
+const BODY_MAX: usize = 4 << 20;
+/// Time of a connection, from its first octet to its last.
+const CONNECTION: Duration = Duration::from_secs(20);
+/// Time for the API server to answer all requests about one pod. The API server waits 10 s for the webhook.
+const DECISION: Duration = Duration::from_secs(8);
+/// Interval at which the certificate is read again: Secrets change while they are mounted.
+const RELOAD: Duration = Duration::from_secs(60);
+/// Pause after an error of accept(2), such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Options of the webhook.
+#[derive(Clone, Debug)]
+pub struct WebhookOptions {
+    /// File with the address and the credentials of the API server. Default: those of the pod, or `KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// File of the certificate and of those between it and the authority (PEM).
+    pub certificate: PathBuf,
+    /// File of the key (PEM).
+    pub key: PathBuf,
+}
+
+/// Errors that end the webhook.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// The connection to the API server.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The certificate or the key cannot be used.
+    #[error("certificate of the webhook: {0}")]
+    Certificate(String),
+    /// The address cannot be used.
+    #[error("{address}: cannot listen: {cause}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        cause: io::Error,
+    },
+}
+
+/// Runs the webhook until `stop` becomes true.
+///
+/// # Errors
+/// [`WebhookError`].
+pub fn run(options: &WebhookOptions, stop: &Arc<AtomicBool>) -> Result<(), WebhookError> {
+    let runtime = crate::runtime().map_err(AgentError::Runtime)?;
+    runtime.block_on(async {
+        let files = Files {
+            certificate: options.certificate.clone(),
+            key: options.key.clone(),
+        };
+        let config = files.load().map_err(WebhookError::Certificate)?;
+        let client = connect(options.kubeconfig.as_deref()).await?;
+        let address = options.listen;
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|cause| WebhookError::Listen { address, cause })?;
+        serve(client, &listener, &files, config, ended(stop)).await;
+        Ok(())
+    })
+}
+
+/// Accepts connections until `ended` becomes true.
+async fn serve(
+    client: Client,
+    listener: &TcpListener,
+    files: &Files,
+    mut config: Arc<ServerConfig>,
+    mut ended: watch::Receiver<bool>,
+) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut reload = tokio::time::interval(RELOAD);
+    while !*ended.borrow() {
+        tokio::select! {
+            _ = ended.changed() => return,
+            _ = reload.tick() => match files.load() {
+                Ok(current) => config = current,
+                // While a Secret changes, the files may not fit one another.
+                Err(problem) => tracing::warn!("certificate of the webhook stays as it was: {problem}"),
+            },
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+                        continue;
+                    };
+                    let (config, client) = (Arc::clone(&config), client.clone());
+                    tokio::spawn(async move {
+                        if timeout(CONNECTION, converse(stream, config, client)).await.is_err() {
+                            tracing::debug!("a connection of the webhook took too long");
+                        }
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("accepting a connection: {error}");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Serves one request. A second one has a connection of its own, so no request meets a connection that has just been closed.
+async fn converse(stream: TcpStream, config: Arc<ServerConfig>, client: Client) {
+    let stream = match TlsAcceptor::from(config).accept(stream).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!("a connection of the webhook: {error}");
+            return;
+        }
+    };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let client = client.clone();
+        async move { Ok::<_, Infallible>(respond(&client, request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).keep_alive(false);
+    let served = builder.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        tracing::debug!("a connection of the webhook: {error}");
+    }
+}
+
+async fn respond(client: &Client, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/healthz") => response(StatusCode::OK, "ok".to_owned()),
+        (&Method::POST, "/mutate") => {
+            let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
+            match body {
+                Ok(body) => review(client, &body.to_bytes()).await,
+                Err(error) => response(StatusCode::BAD_REQUEST, error.to_string()),
+            }
+        }
+        _ => response(StatusCode::NOT_FOUND, "not found".to_owned()),
+    }
+}
+
+async fn review(client: &Client, octets: &[u8]) -> Response<Full<Bytes>> {
+    let request = match parse(octets) {
+        Ok(request) => request,
+        Err(problem) => return response(StatusCode::BAD_REQUEST, problem),
+    };
+    let failed = |problem: String| {
+        tracing::warn!("a pod was not decided on: {problem}");
+        response(StatusCode::INTERNAL_SERVER_ERROR, problem)
+    };
+    match timeout(DECISION, decide(client, &request)).await {
+        Ok(Ok(decision)) => response(StatusCode::OK, reply(&request, &decision).to_string()),
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(_) => failed(format!("the API server did not reply within {DECISION:?}")),
+    }
+}
+
+/// Returns a response: JSON, or a text for people.
+fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use quietwire_base::Deadline;
+    use quietwire_base::supervised::Command;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::runtime;
+    use crate::simulated::Simulated;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn ran(command: &Command) -> Result<String, String> {
+        command.run(Deadline::after(LIMIT)).unwrap().into_result()
+    }
+
+    /// Makes a certificate for `localhost` that is its own authority.
+    fn certificate(directory: &Path) -> Files {
+        let files = Files {
+            certificate: directory.join("tls.crt"),
+            key: directory.join("tls.key"),
+        };
+        let configuration = directory.join("openssl.cnf");
+        fs::write(&configuration, "[req]\ndistinguished_name = dn\n[dn]\n").unwrap();
+        let command = Command::new("openssl")
+            .args(["req", "-config"])
+            .arg(&configuration)
+            .args(["-x509", "-newkey", "ec", "-pkeyopt"])
+            .args(["ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj"])
+            .args(["/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+            .arg("-keyout")
+            .arg(&files.key)
+            .arg("-out")
+            .arg(&files.certificate);
+        ran(&command).unwrap();
+        files
+    }
+
+    /// Returns a command that sends a request to the webhook, as the API server does: it trusts one authority.
+    fn curl(files: &Files, port: u16, path: &str) -> Command {
+        Command::new("curl")
+            .args(["--silent", "--show-error", "--fail", "--noproxy", "*"])
+            .args(["--max-time", "30", "--cacert"])
+            .arg(&files.certificate)
+            .args(["--resolve", &format!("localhost:{port}:127.0.0.1")])
+            .arg(format!("https://localhost:{port}{path}"))
+    }
+
+    /// Runs a blocking task beside a webhook.
+    fn beside_a_webhook<T: Send + 'static>(
+        server: &Simulated,
+        task: impl FnOnce(Files, u16) -> T + Send + 'static,
+    ) -> T {
+        let directory = tempfile::tempdir().unwrap();
+        let files = certificate(directory.path());
+        runtime().unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let (_ending, ended) = watch::channel(false);
+            let config = files.load().unwrap();
+            let given = files.clone();
+            let task = tokio::task::spawn_blocking(move || task(given, port));
+            tokio::select! {
+                () = serve(server.client(), &listener, &files, config, ended) => panic!("the webhook ended"),
+                done = task => done.unwrap(),
+            }
+        })
+    }
+
+    #[test]
+    fn a_review_over_https_is_answered_with_a_patch() {
+        let server = Simulated::default();
+        let network = json!({
+            "apiVersion": "quietwire.io/v1alpha1", "kind": "Network",
+            "metadata": { "namespace": "apps", "name": "lan" }, "spec": { "bridge": "lan", "resource": "memif" },
+        });
+        server.put("networks", &network);
+        let pod = json!({
+            "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": "lan" } },
+            "spec": { "containers": [{ "name": "app" }] },
+        });
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": { "uid": "7", "namespace": "apps", "object": pod },
+        });
+        let reply = beside_a_webhook(&server, move |files, port| {
+            let send = curl(&files, port, "/mutate").args(["--data-binary", &review.to_string()]);
+            ran(&send)
+        });
+        let reply: Value = serde_json::from_str(&reply.unwrap()).unwrap();
+        let patch = reply["response"]["patch"].as_str().unwrap();
+        let patch: Value = serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap();
+        assert_eq!(patch[0]["value"]["limits"]["quietwire.io/memif"], "1");
+    }
+
+    #[test]
+    fn probes_are_answered_and_other_requests_refused() {
+        let server = Simulated::default();
+        let replies = beside_a_webhook(&server, |files, port| {
+            let get = |path: &str| ran(&curl(&files, port, path));
+            let nonsense = curl(&files, port, "/mutate").args(["--data-binary", "{"]);
+            [get("/healthz"), get("/mutate"), get("/"), ran(&nonsense)]
+        });
+        let [healthz, others @ ..] = &replies;
+        assert_eq!(healthz.as_deref(), Ok("ok"));
+        assert!(others.iter().all(Result::is_err), "{others:?}");
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = certificate(directory.path());
+        assert!(files.load().is_ok());
+        let swapped = Files {
+            certificate: files.key.clone(),
+            key: files.certificate.clone(),
+        };
+        let error = swapped.load().unwrap_err();
+        assert!(error.contains("tls.key: no certificate"), "{error}");
+        let other = tempfile::tempdir().unwrap();
+        let mixed = Files {
+            key: certificate(other.path()).key,
+            ..files.clone()
+        };
+        assert!(mixed.load().is_err());
+        fs::remove_file(&files.key).unwrap();
+        let error = files.load().unwrap_err();
+        assert!(error.contains("tls.key"), "{error}");
+    }
+}
