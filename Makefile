@@ -90,7 +90,7 @@ test-cards: ## Forwarding between emulated network cards in a guest, with their 
 test-hardware: ## Tests that require hardware or a kernel that few machines have; each names it
 	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored
 
-test-cluster: ## Custom resources, agent and rights against a real Kubernetes API server, built from its Go module (needs Go 1.24)
+test-cluster: ## Custom resources, agent and rights against a real Kubernetes API server, and pods on a real node, built from Go modules (needs Go 1.24 and root)
 	@scripts/test-cluster
 
 test-api: build ## Requests of serve's OpenAPI document by schemathesis, which it installs from PyPI
