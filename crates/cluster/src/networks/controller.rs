@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Life of the controller: it follows the networks, and makes, changes and removes their definitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -109,35 +109,46 @@ impl Controller {
         Api::namespaced_with(self.client.clone(), namespace, &resource())
     }
 
-    /// Makes the definitions of all networks as they are wanted, and removes those of networks that do not exist any more (verbs `list`,
-    /// `create`, `patch` and `delete` of `network-attachment-definitions`).
+    /// Makes the definitions of all networks as they are wanted, and removes those of networks that do not exist any more (verbs `get` of
+    /// `networks`, and `list`, `create`, `patch` and `delete` of `network-attachment-definitions`).
     pub(super) async fn pass(&self, networks: &[Network]) -> Result<(), PassError> {
         let wanted = definitions(networks);
         let present = self.present().await.map_err(PassError::List)?;
-        let mut failed = Vec::new();
-        let mut note = |key: &Key, done: kube::Result<()>| {
-            if let Err(cause) = done {
+        let is_old = |key: &Key, definition: &Value| {
+            let present = present.get(key);
+            present.is_none_or(|present| !is_current(present, definition))
+        };
+        let old = wanted.iter().filter(|(key, wanted)| is_old(key, wanted));
+        let surplus = present.keys().filter(|key| !wanted.contains_key(*key));
+        let keys: BTreeSet<&Key> = old.map(|(key, _)| key).chain(surplus).collect();
+        let mut failed = None;
+        for key in keys {
+            if let Err(cause) = self.settle(key, present.get(key)).await {
                 let (namespace, name) = key.clone();
-                failed.push(PassError::One {
+                // The first is reported. The others are tried again as well.
+                failed.get_or_insert(PassError::One {
                     namespace,
                     name,
                     cause: Box::new(cause),
                 });
             }
-        };
-        for (key, definition) in &wanted {
-            let present = present.get(key);
-            if present.is_none_or(|present| !is_current(present, definition)) {
-                note(key, self.apply(key, definition, present.is_some()).await);
-            }
         }
-        for (key, object) in &present {
-            if !wanted.contains_key(key) {
-                note(key, self.remove(key, object).await);
-            }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes, changes or removes one definition as its network is now. While a watch is interrupted, the list of networks is old: another
+    /// controller may have made the definition of a newer network.
+    async fn settle(&self, key: &Key, present: Option<&DynamicObject>) -> kube::Result<()> {
+        let (namespace, name) = key;
+        let networks: Api<Network> = Api::namespaced(self.client.clone(), namespace);
+        let network = bounded(networks.get_opt(name)).await?;
+        let wanted = definitions(network.as_slice());
+        match (wanted.get(key), present) {
+            (Some(wanted), Some(present)) if is_current(present, wanted) => Ok(()),
+            (Some(wanted), present) => self.apply(key, wanted, present.is_some()).await,
+            (None, Some(present)) => self.remove(key, present).await,
+            (None, None) => Ok(()),
         }
-        // The first is reported. The others are tried again as well.
-        failed.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Returns the definitions that a controller made.

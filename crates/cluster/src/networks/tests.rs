@@ -27,6 +27,22 @@ fn lan(vlan: u16) -> Network {
     network("apps", "lan", &json!({ "bridge": "lan", "vlan": vlan }))
 }
 
+/// Stores networks in the API server instead of those that are there, and runs a pass with them.
+async fn pass(
+    server: &Simulated,
+    controller: &Controller,
+    networks: &[Network],
+) -> Result<(), super::controller::PassError> {
+    for network in server.all("networks") {
+        let text = |key: &str| network["metadata"][key].as_str().unwrap().to_owned();
+        server.take("networks", &text("namespace"), &text("name"));
+    }
+    for network in networks {
+        server.put("networks", &serde_json::to_value(network).unwrap());
+    }
+    controller.pass(networks).await
+}
+
 /// Returns the network configuration of a definition.
 fn configuration(definition: &Value) -> Value {
     serde_json::from_str(definition["spec"]["config"].as_str().unwrap()).unwrap()
@@ -70,7 +86,7 @@ fn definitions_follow_their_networks() {
     let server = Simulated::default();
     let controller = Controller::new(server.client());
     runtime().unwrap().block_on(async {
-        controller.pass(&[lan(7)]).await.unwrap();
+        pass(&server, &controller, &[lan(7)]).await.unwrap();
         let made = server.all(DEFINITIONS);
         assert_eq!(made.len(), 1);
         assert_eq!(made[0]["metadata"]["namespace"], "apps");
@@ -79,20 +95,20 @@ fn definitions_follow_their_networks() {
         server.requests();
 
         // Nothing has changed: one list.
-        controller.pass(&[lan(7)]).await.unwrap();
+        pass(&server, &controller, &[lan(7)]).await.unwrap();
         let list = ("list".to_owned(), DEFINITIONS.to_owned());
         assert_eq!(server.requests(), [list]);
 
-        controller.pass(&[lan(8)]).await.unwrap();
+        pass(&server, &controller, &[lan(8)]).await.unwrap();
         let changed = server.all(DEFINITIONS);
         assert_eq!(configuration(&changed[0])["plugins"][0]["vlan"], 8);
 
         // Others have deleted it.
         server.take(DEFINITIONS, "apps", "lan");
-        controller.pass(&[lan(8)]).await.unwrap();
+        pass(&server, &controller, &[lan(8)]).await.unwrap();
         assert_eq!(server.all(DEFINITIONS), changed_uid(&changed));
 
-        controller.pass(&[]).await.unwrap();
+        pass(&server, &controller, &[]).await.unwrap();
         assert!(server.all(DEFINITIONS).is_empty());
     });
 }
@@ -133,7 +149,9 @@ fn definitions_of_others_stay() {
     let controller = Controller::new(server.client());
     runtime().unwrap().block_on(async {
         let more = network("apps", "more", &json!({ "bridge": "lan" }));
-        let error = controller.pass(&[lan(7), more]).await.unwrap_err();
+        let error = pass(&server, &controller, &[lan(7), more])
+            .await
+            .unwrap_err();
         assert!(error.to_string().starts_with("apps/lan: "), "{error}");
         let all = server.all(DEFINITIONS);
         assert_eq!((&all[0], &all[2]), (&others[0], &others[1]));
@@ -143,11 +161,33 @@ fn definitions_of_others_stay() {
 }
 
 #[test]
+fn an_old_list_of_networks_changes_nothing() {
+    let server = Simulated::default();
+    let (first, second) = (
+        Controller::new(server.client()),
+        Controller::new(server.client()),
+    );
+    runtime().unwrap().block_on(async {
+        pass(&server, &first, &[lan(8)]).await.unwrap();
+        let made = server.all(DEFINITIONS);
+        // The watch of the second controller is interrupted since before the change, and since before the network was made.
+        second.pass(&[lan(7)]).await.unwrap();
+        assert_eq!(server.all(DEFINITIONS), made);
+        second.pass(&[]).await.unwrap();
+        assert_eq!(server.all(DEFINITIONS), made);
+        // A network that was deleted meanwhile gets no definition.
+        pass(&server, &first, &[]).await.unwrap();
+        second.pass(&[lan(8)]).await.unwrap();
+        assert!(server.all(DEFINITIONS).is_empty());
+    });
+}
+
+#[test]
 fn without_an_api_server_nothing_is_removed() {
     let server = Simulated::default();
     let controller = Controller::new(server.client());
     runtime().unwrap().block_on(async {
-        controller.pass(&[lan(7)]).await.unwrap();
+        pass(&server, &controller, &[lan(7)]).await.unwrap();
         server.set_away(true);
         assert!(controller.pass(&[]).await.is_err());
         server.set_away(false);
@@ -164,8 +204,8 @@ fn the_cluster_role_of_the_controller_has_exactly_the_verbs_of_the_requests() {
         follow_once(&kube::Api::all(server.client()), &known)
             .await
             .unwrap();
-        controller.pass(&[lan(7)]).await.unwrap();
-        controller.pass(&[]).await.unwrap();
+        pass(&server, &controller, &[lan(7)]).await.unwrap();
+        pass(&server, &controller, &[]).await.unwrap();
     });
     let mut needed: BTreeSet<(String, String)> = server.requests().into_iter().collect();
     // A patch that makes an object requires the right to create it.
