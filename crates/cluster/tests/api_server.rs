@@ -3,12 +3,16 @@
 //! the agent the rights of its ClusterRole and no others. Agents partition a node that is made of files. `make test-cluster` builds the
 //! server and runs this.
 
+#[path = "api_server/faults.rs"]
+mod faults;
 #[path = "api_server/networks.rs"]
 mod networks;
 #[path = "api_server/node.rs"]
 mod node;
 #[path = "api_server/server.rs"]
 mod server;
+#[path = "api_server/webhook.rs"]
+mod webhook;
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +36,7 @@ use serde_json::{Value, json};
 use server::{Server, User, wait_for};
 
 /// Time for all tests: none of their requests may wait longer.
-const ALL: Duration = Duration::from_secs(600);
+const ALL: Duration = Duration::from_secs(1200);
 
 /// Creates a definition, and waits until its resource is served.
 async fn define(admin: &Client, definition: &CustomResourceDefinition) {
@@ -448,7 +452,7 @@ async fn keeps_an_agent_to_the_entry_of_its_node(server: &Server, admin: &Client
 fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_resources() {
     quietwire_cluster::runtime().unwrap().block_on(async {
         let tests = async {
-            let server = Server::start().await;
+            let mut server = Server::start().await;
             let admin = server.client(User::Admin).await;
             install(&admin).await;
             accepts_the_good_and_refuses_the_bad(&admin).await;
@@ -456,6 +460,8 @@ fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_r
             keeps_an_agent_to_the_entry_of_its_node(&server, &admin).await;
             node::a_partition_is_applied_drifts_and_is_rolled_back(&server, &admin).await;
             networks::a_network_has_a_definition_as_long_as_it_exists(&server, &admin).await;
+            webhook::pods_request_the_resources_of_their_networks(&server, &admin).await;
+            faults::no_network_is_lost_and_no_definition_made_twice(&mut server, &admin).await;
         };
         tokio::time::timeout(ALL, tests).await.unwrap();
     });

@@ -30,6 +30,8 @@ pub(crate) enum User<'a> {
     Agent(&'a str),
     /// The controller of networks.
     Controller,
+    /// The admission webhook.
+    Webhook,
 }
 
 /// Waits until `attempt` returns a value.
@@ -78,7 +80,7 @@ impl Drop for Program {
 }
 
 /// Returns a port that no program listens on.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -94,8 +96,9 @@ fn given(variable: &str) -> PathBuf {
 /// An API server with etcd.
 pub(crate) struct Server {
     // The API server ends before etcd.
-    _api_server: Program,
+    api_server: Option<Program>,
     _etcd: Program,
+    arguments: Vec<String>,
     directory: tempfile::TempDir,
     port: u16,
 }
@@ -119,7 +122,7 @@ impl Server {
         let etcd = Program::start(&given("QUIETWIRE_ETCD"), &etcd, &at("etcd.log"));
         let port = free_port();
         let key = given("QUIETWIRE_API_SERVER_KEY");
-        let arguments = [
+        let arguments = vec![
             format!("--etcd-servers={client_url}"),
             "--bind-address=127.0.0.1".to_owned(),
             // The API server announces it, and nothing connects to it.
@@ -134,16 +137,25 @@ impl Server {
             format!("--token-auth-file={}", at("tokens.csv").display()),
             "--authorization-mode=RBAC".to_owned(),
         ];
-        let program = given("QUIETWIRE_API_SERVER");
-        let api_server = Program::start(&program, &arguments, &at("api-server.log"));
-        let server = Self {
-            _api_server: api_server,
+        let mut server = Self {
+            api_server: None,
             _etcd: etcd,
+            arguments,
             directory,
             port,
         };
-        server.wait().await;
+        server.restart().await;
         server
+    }
+
+    /// Kills the API server if it runs, starts it, and waits until it replies. Its objects are in etcd.
+    pub(crate) async fn restart(&mut self) {
+        // Its port is free afterwards.
+        drop(self.api_server.take());
+        let log = self.directory.path().join("api-server.log");
+        let program = given("QUIETWIRE_API_SERVER");
+        self.api_server = Some(Program::start(&program, &self.arguments, &log));
+        self.wait().await;
     }
 
     async fn wait(&self) {
@@ -182,6 +194,9 @@ impl Server {
             User::Controller => {
                 token["as"] = "system:serviceaccount:quietwire:quietwire-controller".into();
             }
+            User::Webhook => {
+                token["as"] = "system:serviceaccount:quietwire:quietwire-webhook".into();
+            }
         }
         // The server has made its certificate itself.
         let cluster = json!({
@@ -201,6 +216,7 @@ impl Server {
             User::Admin => "admin.yaml".to_owned(),
             User::Agent(node) => format!("agent-{node}.yaml"),
             User::Controller => "controller.yaml".to_owned(),
+            User::Webhook => "webhook.yaml".to_owned(),
         };
         let path = self.directory.path().join(name);
         // JSON is YAML.
