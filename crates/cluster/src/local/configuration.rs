@@ -136,6 +136,8 @@ impl Layout {
             // What the agent requires beside a partition.
             "cpuManagerPolicyOptions": { "strict-cpu-reservation": "true" },
             "topologyManagerPolicy": "single-numa-node",
+            // The file of the machine may be a link into /run, which the cluster does not see.
+            "resolvConf": "",
             "podLogsDir": POD_LOGS,
             // Its default is below /usr, which is the machine's.
             "volumePluginDir": volume_plugins(),
