@@ -4,6 +4,8 @@
 //! and its CEL expressions neither parse the JSON of the annotation nor read the `Network` that it names.
 
 mod certificate;
+#[cfg(test)]
+mod fuzz;
 mod pods;
 mod review;
 mod selection;

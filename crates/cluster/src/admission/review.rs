@@ -37,6 +37,23 @@ pub(super) struct Request {
     object: Value,
 }
 
+impl Request {
+    /// Returns namespaces and names of the networks that the pod names.
+    ///
+    /// # Errors
+    /// The annotation is malformed.
+    pub(super) fn networks(&self) -> Result<Vec<(String, String)>, String> {
+        let annotations = &self.object["metadata"]["annotations"];
+        let text = annotations[ANNOTATION].as_str().unwrap_or_default();
+        selected(text, &self.namespace)
+    }
+
+    /// Returns the patch that gives the pod the wanted number of each resource.
+    pub(super) fn patch(&self, wanted: &BTreeMap<String, u64>) -> Option<Value> {
+        patch(&self.object, wanted)
+    }
+}
+
 /// Every pod is admitted, perhaps with a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Decision {
@@ -61,9 +78,7 @@ pub(super) fn parse(octets: &[u8]) -> Result<Request, String> {
 /// # Errors
 /// Those of the requests: the API server refuses the pod, and its owner tries again.
 pub(super) async fn decide(client: &Client, request: &Request) -> kube::Result<Decision> {
-    let annotations = &request.object["metadata"]["annotations"];
-    let text = annotations[ANNOTATION].as_str().unwrap_or_default();
-    let networks = match selected(text, &request.namespace) {
+    let networks = match request.networks() {
         Ok(networks) => networks,
         // Multus reports it at the pod.
         Err(problem) => {
@@ -86,7 +101,7 @@ pub(super) async fn decide(client: &Client, request: &Request) -> kube::Result<D
         }
     }
     Ok(Decision {
-        patch: patch(&request.object, &wanted),
+        patch: request.patch(&wanted),
         warnings: Vec::new(),
     })
 }

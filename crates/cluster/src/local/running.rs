@@ -268,6 +268,7 @@ impl LocalCluster {
 
     /// Starts a program in the namespaces.
     fn run(&mut self, daemon: &Daemon) -> Result<(), LocalError> {
+        tracing::info!("starting {}", daemon.name);
         let program = daemon.program.to_string_lossy();
         let mut words: Vec<&str> = vec![&*program];
         words.extend(daemon.arguments.iter().map(String::as_str));
