@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller of networks behind an API server that fails as a seed decides: refused and lost requests, conflicts, watches that expire or
-//! end, connections that break, a restart, and the loss of one of two controllers. No network is lost, and no definition is made twice.
-//! QUIETWIRE_SEED chooses the seed.
+//! The controller of networks and the addresses of pods behind an API server that fails as a seed decides: refused and lost requests,
+//! conflicts, watches that expire or end, connections that break, a restart, and the loss of one of two controllers. No network is lost, no
+//! definition is made twice, and no pod has two addresses. QUIETWIRE_SEED chooses the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,9 +27,11 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use quietwire_base::random::Random;
 use quietwire_cluster::agent::AgentError;
 use quietwire_cluster::networks::{ControllerOptions, run};
+use quietwire_host::machines;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::node::{NODE, RunningAgent, ask};
 use super::server::{Server, User, wait_for};
 use super::{api, object};
 
@@ -39,6 +41,9 @@ const ONE_IN: u64 = 3;
 const FAULTS_MIN: u64 = 5;
 /// Networks at the beginning.
 const NETWORKS: usize = 8;
+/// Pods that require addresses, and how often each asks at most: kubelet tries again as well.
+const PODS: usize = 10;
+const TRIES: usize = 300;
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,14 +315,20 @@ async fn observe(attachments: &Api<DynamicObject>, uids: &mut Uids) -> BTreeMap<
     vlans
 }
 
+/// Returns the seed, and prints it.
+fn seed() -> u64 {
+    let given = std::env::var("QUIETWIRE_SEED").ok();
+    let seed = given.and_then(|text| text.parse().ok()).unwrap_or(7);
+    println!("seed {seed}");
+    seed
+}
+
 /// The definitions of Multus and the rights of the controller are installed.
 pub(crate) async fn no_network_is_lost_and_no_definition_made_twice(
     server: &mut Server,
     admin: &Client,
 ) {
-    let seed = std::env::var("QUIETWIRE_SEED").ok();
-    let seed = seed.and_then(|text| text.parse().ok()).unwrap_or(7);
-    println!("seed {seed}");
+    let seed = seed();
     let directory = tempfile::tempdir().unwrap();
     let upstream = server.kubeconfig_file(User::Controller);
     let proxies = [seed, seed + 1].map(|seed| Proxy::start(&upstream, seed, directory.path()));
@@ -386,4 +397,80 @@ pub(crate) async fn no_network_is_lost_and_no_definition_made_twice(
             .await
             .unwrap();
     }
+}
+
+/// Asks the agent until it fulfils a request. Every refusal is one that may end.
+fn until_given(socket: &Path, request: &Value) -> Value {
+    for _ in 0..TRIES {
+        let reply = ask(socket, request);
+        if reply["given"].is_object() {
+            return reply["given"].clone();
+        }
+        assert_eq!(reply["refused"]["is_temporary"], true, "{reply}");
+    }
+    panic!("not within {TRIES} tries: {request}");
+}
+
+/// Returns the number of addresses of the network of these tests.
+async fn addresses(admin: &Client) -> usize {
+    let list = api(admin, "Address").list(&ListParams::default()).await;
+    let list = list.unwrap().items;
+    let of_tests = list
+        .iter()
+        .filter(|it| it.data["spec"]["network"] == "faulty");
+    of_tests.count()
+}
+
+/// The rights of the agent are installed, and its node exists.
+pub(crate) async fn no_pod_has_two_addresses_and_none_is_left(server: &Server, admin: &Client) {
+    let (directory, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    machines::Machine::default().write(root.path()).unwrap();
+    let upstream = server.kubeconfig_file(User::Agent(NODE));
+    let proxy = Proxy::start(&upstream, seed() + 2, directory.path());
+    let agent = RunningAgent::with(proxy.kubeconfig.clone(), root.path());
+    let socket = root.path().join("run/quietwire/addresses/agent.sock");
+    wait_for("the agent listens", async || socket.exists().then_some(())).await;
+    let spec = json!({ "bridge": "lan", "ranges": [{ "subnet": "10.98.0.0/28" }] });
+    let networks = api(admin, "Network");
+    networks
+        .create(&PostParams::default(), &object("Network", "faulty", &spec))
+        .await
+        .unwrap();
+    let add = |number: usize, container: &str| {
+        let holder = json!({
+            "namespace": "default", "pod": format!("p{number}"), "uid": format!("uid-of-{number}"),
+            "container": format!("{container}-{number}"), "interface": "net1", "configuration": "default.faulty",
+        });
+        json!({ "command": "add", "network": "default/faulty", "holder": holder, "requested": [] })
+    };
+    let ips = |given: &Value| given["ips"][0][0].as_str().unwrap().to_owned();
+    let given: Vec<String> = (0..PODS)
+        .map(|number| ips(&until_given(&socket, &add(number, "first"))))
+        .collect();
+    assert_eq!(
+        given.iter().collect::<BTreeSet<_>>().len(),
+        PODS,
+        "{given:?}"
+    );
+    assert_eq!(addresses(admin).await, PODS);
+    // A new sandbox keeps the address.
+    let again: Vec<String> = (0..PODS)
+        .map(|number| ips(&until_given(&socket, &add(number, "second"))))
+        .collect();
+    assert_eq!(again, given);
+    assert_eq!(addresses(admin).await, PODS);
+    for number in 0..PODS {
+        let del = json!({
+            "command": "del", "network": "default/faulty", "container": format!("second-{number}"), "interface": "net1",
+        });
+        until_given(&socket, &del);
+    }
+    assert_eq!(addresses(admin).await, 0);
+    assert!(proxy.count() >= FAULTS_MIN);
+    proxy.calm();
+    agent.end();
+    networks
+        .delete("faulty", &DeleteParams::default())
+        .await
+        .unwrap();
 }

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::server::{Server, User, wait_for};
 use super::{api, object};
 
-const NODE: &str = "n1";
+pub(crate) const NODE: &str = "n1";
 /// Time for a reply of the agent.
 const REPLY: Duration = Duration::from_secs(60);
 const GOVERNOR: &str = "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
@@ -32,19 +32,24 @@ const CONFIGURATION: &str = "kind: KubeletConfiguration\ncpuManagerPolicy: stati
     cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nreservedSystemCPUs: \"0,3\"\n";
 
 /// A running agent. It ends when the value is dropped.
-struct RunningAgent {
+pub(crate) struct RunningAgent {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), AgentError>>>,
 }
 
 impl RunningAgent {
     fn start(server: &Server, root: &Path) -> Self {
+        Self::with(server.kubeconfig_file(User::Agent(NODE)), root)
+    }
+
+    /// Starts an agent with a kubeconfig, on a machine of files.
+    pub(crate) fn with(kubeconfig: PathBuf, root: &Path) -> Self {
         let kubelet = root.join("var/lib/kubelet");
         fs::create_dir_all(&kubelet).unwrap();
         fs::write(kubelet.join("config.yaml"), CONFIGURATION).unwrap();
         let options = AgentOptions {
             node: NODE.to_owned(),
-            kubeconfig: Some(server.kubeconfig_file(User::Agent(NODE))),
+            kubeconfig: Some(kubeconfig),
             root: root.to_owned(),
             control_socket: root.join("absent.sock"),
             places: KubeletPaths {
@@ -66,7 +71,7 @@ impl RunningAgent {
     }
 
     /// Ends the agent, which leaves the partition as it is.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap().unwrap();
     }
@@ -188,7 +193,7 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
 }
 
 /// Sends a request for addresses to the agent, as the CNI plugin does.
-fn ask(socket: &Path, request: &Value) -> Value {
+pub(crate) fn ask(socket: &Path, request: &Value) -> Value {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(REPLY)).unwrap();
     stream.write_all(request.to_string().as_bytes()).unwrap();
