@@ -3,7 +3,7 @@
 //!
 //! A client has a number, an IPv4 address of 240.0.0.0/8 that never leaves the switch. Headers are translated to IPv4 with this number as
 //! the source, and [`crate::nat::Nat`] then translates the number like the address of an inside host. So IPv6 clients and IPv4 hosts share
-//! external addresses, port blocks, limits, time-outs, fragments and the log, and the mappings of NAT are the binding information bases of
+//! external addresses, port blocks, limits, timeouts, fragments and the log, and the mappings of NAT are the binding information bases of
 //! RFC 6146, section 3.1. There is no table of sessions: filtering is endpoint-independent, so a session decides nothing.
 //!
 //! Packets are translated in place. Their data stays, and headers are written in front of it.
@@ -18,14 +18,14 @@
 //! | RFC 6146, section 3.5.1, 3.5.2, 3.5.3: endpoint-independent mapping | yes |
 //! | RFC 6146, section 3.5.1, 3.5.2: endpoint-independent filtering; address-dependent filtering is an option | the former only |
 //! | RFC 6146, section 3.5.1, 3.5.2: packets of both directions refresh | yes, unlike those of NAT44 |
-//! | RFC 6146, section 3.5.2: states of TCP | whether the server has answered, and FIN and RST, choose the time-out |
+//! | RFC 6146, section 3.5.2: states of TCP | whether the server has answered, and FIN and RST, choose the timeout |
 //! | RFC 6146, section 3.5.2.2: SYNs from IPv4 without binding | dropped; none is stored |
 //! | RFC 6146, section 3.5.3: bindings of ICMP queries; errors change none | yes |
 //! | RFC 6146, section 3.5: errors about packets without binding | none is sent |
 //! | RFC 6146, section 3.5.1.1: port parity preserved | if the client has a port of that parity left |
 //! | RFC 6146, section 3.5 and 5.4: sources in the prefix are dropped | yes, which also ends loops |
 //! | RFC 6146, section 3.8: hairpinning | yes |
-//! | RFC 6146, section 4: time-outs | [`crate::nat::NatTimeouts`] |
+//! | RFC 6146, section 4: timeouts | [`crate::nat::NatTimeouts`] |
 //! | RFC 6146, section 5.3: limits for each client | port blocks of a client |
 //! | RFC 6052, section 2.2: address formats | [`Prefix64`] |
 //! | RFC 6052, section 3.1: no private address in the well-known prefix | packets are dropped |

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The active side: sends changes of all tables to standbys, and all entries at the beginning, after a loss, and from time to time, because
-//! packets that change no state extend time-outs.
+//! packets that change no state extend timeouts.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

@@ -277,7 +277,7 @@ fn changes_are_sent_once_and_a_full_ring_leads_to_a_further_pass() {
     assert!(both.settle());
     assert_eq!(both.second.present, both.first.present);
     assert_eq!(both.active.counts.passes, 2);
-    // All entries are sent again after a while, because packets extend their time-outs.
+    // All entries are sent again after a while, because packets extend their timeouts.
     let updated = both.counts.updated;
     for _ in 0..31 * 50 {
         both.turn();

@@ -32,7 +32,7 @@ pub use frame::{Answer, INSPECT_ETHERTYPE, INSPECT_HEADER, Judgement, Query, Tic
 
 /// Most packets of a flow that a rule sends to an inspector.
 pub const INSPECT_PACKETS_MAX: u8 = 64;
-/// Longest time-out of a verdict, milliseconds.
+/// Longest timeout of a verdict, milliseconds.
 pub const INSPECT_TIMEOUT_MAX_MS: u16 = 10_000;
 
 /// What a rule does with packets of a flow on which the inspector has not decided.

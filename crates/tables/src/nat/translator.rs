@@ -831,7 +831,7 @@ impl Nat {
     }
 }
 
-/// Begins the time-out of a client's mapping again, for an inbound packet (RFC 6146, section 3.5). A forged packet does not shorten it.
+/// Begins the timeout of a client's mapping again, for an inbound packet (RFC 6146, section 3.5). A forged packet does not shorten it.
 fn extend(mapping: &mut Mapping, now: u32, timeouts: &NatTimeouts) {
     let timeout_s = match mapping.protocol() {
         NatProtocol::Udp => timeouts.udp_s,

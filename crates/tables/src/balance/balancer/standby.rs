@@ -114,7 +114,7 @@ impl Balancer {
     }
 
     /// Applies a change of the active switch. Its connection takes the place of another one of the client, and of one that is not complete
-    /// or is closed if there is no space. Its time-out starts again.
+    /// or is closed if there is no space. Its timeout starts again.
     ///
     /// # Errors
     /// [`ApplyError::Invalid`] for a backend that this load balancer does not have; [`ApplyError::Full`].

@@ -89,7 +89,7 @@ proptest! {
             }
             first.expire(now, usize::MAX);
             follow(&mut first, &mut second, now);
-            // Packets that change no state extend time-outs.
+            // Packets that change no state extend timeouts.
             for saved in shared(&first) {
                 second.apply(&BalancedChange::Present(saved), now).unwrap();
             }

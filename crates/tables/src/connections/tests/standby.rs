@@ -93,7 +93,7 @@ proptest! {
             }
             follow(&mut first, &mut second, clock);
             second.expire(clock, usize::MAX);
-            // Packets that change no state extend time-outs.
+            // Packets that change no state extend timeouts.
             share(&mut first, &mut second, clock);
             prop_assert_eq!(known(&first), known(&second));
             prop_assert_eq!(second.len(), known(&second).len());

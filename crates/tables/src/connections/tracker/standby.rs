@@ -127,7 +127,7 @@ impl Tracker {
     }
 
     /// Applies a change of the active switch. Its connection takes the place of one with the same endpoints, and of embryonic and closed
-    /// ones if there is no space. Its time-out starts again. A segment of TCP need not fit the numbers, which are those of an earlier
+    /// ones if there is no space. Its timeout starts again. A segment of TCP need not fit the numbers, which are those of an earlier
     /// moment, until segments of both sides have confirmed them.
     ///
     /// # Errors

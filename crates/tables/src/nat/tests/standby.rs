@@ -127,7 +127,7 @@ proptest! {
             let external = send(&mut first, &flow, now);
             follow(&mut first, &mut second, now);
             second.expire(now, usize::MAX);
-            // Packets of known mappings extend time-outs.
+            // Packets of known mappings extend timeouts.
             share(&first, &mut second, now);
             prop_assert_eq!(known(&first), known(&second));
             prop_assert_eq!(first.hosts(), second.hosts());
@@ -163,23 +163,23 @@ proptest! {
 }
 
 #[test]
-fn an_answer_to_tcp_gives_the_mapping_of_the_standby_its_long_time_out() {
+fn an_answer_to_tcp_gives_the_mapping_of_the_standby_its_long_timeout() {
     let mut first = active(&small());
     let mut second = Nat::new(&small()).unwrap();
     let (inside, remote) = (socket("10.0.0.5:9"), socket("192.0.2.1:80"));
     let sent = outbound(&mut first, &packet(inside, remote, segment(SYN)), 0).unwrap();
     let external = ends(&sent).0;
-    let time_out = |nat: &Nat| {
+    let timeout = |nat: &Nat| {
         let list = nat.list(0, usize::MAX).0;
         let found = list.iter().find(|one| one.internal == inside);
         found.and_then(|one| one.expires_in_s)
     };
     follow(&mut first, &mut second, 0);
-    assert_eq!(time_out(&second), Some(240));
+    assert_eq!(timeout(&second), Some(240));
     let answer = packet(remote, external, segment(SYN | ACK));
     inbound(&mut first, &answer, 0).unwrap();
     follow(&mut first, &mut second, 0);
-    assert_eq!(time_out(&second), Some(7440));
+    assert_eq!(timeout(&second), Some(7440));
     // A second answer changes nothing.
     inbound(&mut first, &answer, 0).unwrap();
     let mut none = Vec::new();

@@ -119,7 +119,7 @@ impl Nat {
         ((end as usize) < capacity).then_some(end)
     }
 
-    /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and its time-out starts
+    /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and its timeout starts
     /// again. Static forwards stay.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Nat {
         self.pool.take_exact(address, protocol, place, &mut note)
     }
 
-    /// Begins the time-out of a mapping again.
+    /// Begins the timeout of a mapping again.
     fn renew(&mut self, number: u32, saved: &SavedMapping) {
         let timeout_s = match saved.protocol {
             NatProtocol::Udp => self.timeouts.udp_s,

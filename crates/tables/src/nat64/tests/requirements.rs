@@ -83,7 +83,7 @@ fn packets_of_both_directions_refresh_a_mapping() {
 }
 
 #[test]
-fn tcp_time_outs_follow_the_answers() {
+fn tcp_timeouts_follow_the_answers() {
     let mut switch = Switch::new();
     let (address, port) = switch.open(client(), server(), &tcp((5000, 80), 2));
     // TCP_TRANS, 4 minutes, until the server answers; then TCP_EST, 2 hours and 4 minutes.
