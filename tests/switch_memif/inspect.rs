@@ -5,8 +5,8 @@ use std::fs;
 
 use quietwire_switch::report::{PortDrop, PortReport, RuleEffect};
 
+use crate::bench::command;
 use crate::bench::{Bench, Peer, until};
-use crate::watch::command;
 
 /// Rules with an inspector that has time, and with one that has none.
 const RULES: &str = r#"

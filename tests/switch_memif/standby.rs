@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use etherparse::PacketBuilder;
 use quietwire_switch::report::{ConnectionsReport, NatReport, ReplicationReport};
 
+use crate::bench::command;
 use crate::bench::{Bench, Peer, output, until};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
-use crate::watch::command;
 
 const HOST: [u8; 4] = [10, 0, 0, 5];
 const OWN: [u8; 4] = [198, 51, 100, 1];

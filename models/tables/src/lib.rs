@@ -18,6 +18,7 @@ mod sources {
     pub mod icmp;
     mod named;
     pub mod nat;
+    pub mod nat64;
     pub mod neighbour;
     pub mod owner;
     pub mod route;

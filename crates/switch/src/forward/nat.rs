@@ -327,7 +327,9 @@ impl NatStage {
         };
         let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
         // The source of a client's packet, which no packet from outside has.
-        if tables.nat64.is_some() && ipv4_address_at(packet, IPV4_SOURCE_AT).is_some_and(is_client_number) {
+        if tables.nat64.is_some()
+            && ipv4_address_at(packet, IPV4_SOURCE_AT).is_some_and(is_client_number)
+        {
             return Err(NatDrop::Malformed);
         }
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);

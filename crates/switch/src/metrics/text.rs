@@ -591,6 +591,9 @@ mod tests {
             | PortDrop::GuardNd
             | PortDrop::Malformed
             | PortDrop::ConnectionRefused
+            | PortDrop::Inspector
+            | PortDrop::NoVerdict
+            | PortDrop::InvalidVerdict
             | PortDrop::FrameType
             | PortDrop::NotMember
             | PortDrop::NoMember

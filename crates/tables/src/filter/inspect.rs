@@ -24,10 +24,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use board::Board;
-pub use flows::{
-    FLOW_PACKETS_MAX, HeldPacket, INSPECT_FLOWS, InspectFlows, NoInspectFlows, Ruling,
-};
+pub use board::{Board, INSPECT_FLOWS, NoInspectFlows};
+pub use flows::{FLOW_PACKETS_MAX, HeldPacket, InspectFlows, Ruling};
 pub use frame::{Answer, INSPECT_ETHERTYPE, INSPECT_HEADER, Judgement, Query, Ticket};
 
 /// Most packets of a flow that a rule sends to an inspector.

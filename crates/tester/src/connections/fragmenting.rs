@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends fragmented datagrams from the client's end.
 
+use quietwire_base::random::mix;
+
 use super::end::Shared;
 use super::fragments::FragmentsResult;
 use super::piece::{Piece, Shape};
 use super::plan::{AddressRange, Plan};
 use super::wire::{Addresses, Packet, Transport};
 use crate::pacer::{Pace, Pacer};
-use crate::traffic::mix;
 
 /// Ticks of the schedule per second: nanoseconds.
 const PER_SECOND: u64 = 1_000_000_000;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fragments of datagrams, and what they contain.
 
+use quietwire_base::random::mix;
 use quietwire_packet::UDP_HEADER_LENGTH;
-
-use crate::traffic::mix;
 
 /// Octets at the front of the data of each fragment, which identify it. The others are zero.
 const MARK: usize = 16;

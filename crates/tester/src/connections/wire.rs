@@ -168,7 +168,7 @@ impl Packet {
         let rest = match self.fragment_header() {
             0 => {
                 let flags = if more { MORE_FRAGMENTS } else { 0 };
-                let [high, low] = (piece.offset() / 8 | flags).to_be_bytes();
+                let [high, low] = ((piece.offset() / 8) | flags).to_be_bytes();
                 self.write_header(octets, piece.length(), [c, d, high, low])
             }
             length => {
