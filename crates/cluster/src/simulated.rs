@@ -260,8 +260,14 @@ fn merge(object: &mut Value, patch: &Value) {
 }
 
 fn failure(code: u16, message: &str) -> (u16, String) {
+    let reason = match (code, message) {
+        (404, _) => "NotFound",
+        (409, "already exists") => "AlreadyExists",
+        (409, _) => "Conflict",
+        _ => "ServiceUnavailable",
+    };
     let status = json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": message, "reason": message,
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "message": message, "reason": reason,
     });
     (code, status.to_string())
 }

@@ -433,7 +433,7 @@ mod tests {
         };
         for damaged in [&reversed, &late] {
             let error = LatencySummary::merged([&whole, damaged]).unwrap_err();
-            assert!(error.contains("no range"), "{error}");
+            assert!(error.contains("are not a range"), "{error}");
         }
         let mut variation = SignedRecorder::default();
         variation.record(-1000, 200_000);

@@ -78,11 +78,11 @@ mod tests {
             (good, "2001:db8:1::1/64", "is in the outside prefix"),
             ("fd01::/48,fd01::/56", "10.0.0.1/24", "the same prefix"),
             ("fd01::/48,2001:db8::/80", "10.0.0.1/24", "from 1 to 64"),
-            ("fd01::/48", "10.0.0.1/24", "no two IPv6 prefixes"),
+            ("fd01::/48", "10.0.0.1/24", "are not two IPv6 prefixes"),
             (
                 "10.0.0.0/8,2001:db8::/48",
                 "10.0.0.1/24",
-                "no two IPv6 prefixes",
+                "are not two IPv6 prefixes",
             ),
         ] {
             let error = check(text, address).unwrap_err();
