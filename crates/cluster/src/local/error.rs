@@ -23,6 +23,12 @@ pub enum LocalError {
     /// No cluster is up.
     #[error("no local cluster is up (start it with `quietwire cluster up --local`)")]
     Down,
+    /// The state directory has files that no cluster makes.
+    #[error("{}: the directory has files of others (use another --state-directory)", directory.display())]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// A signal ended the start.
     #[error("interrupted; everything is removed")]
     Stopped,
@@ -76,7 +82,7 @@ impl LocalError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Missing { .. } => Fault::MissingPrerequisite,
-            Self::Up(_) | Self::Down => Fault::BadInput,
+            Self::Up(_) | Self::Down | Self::Foreign { .. } => Fault::BadInput,
             _ => Fault::Failed,
         }
     }

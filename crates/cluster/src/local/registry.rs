@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one local cluster of a machine: its state directory, its lock, its end and its status.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::durable::remove_if_exists;
 use quietwire_base::{Deadline, LockError, LockFile, ProcessId};
 use serde::Serialize;
 
 use super::cgroups;
 use super::enter::in_cluster;
 use super::error::{LocalError, io_error};
-use super::state::LocalState;
+use super::state::{FILE as STATE, LocalState};
 
 /// File below the state directory that the process of the cluster has locked.
 const LOCK: &str = "lock";
@@ -24,23 +25,72 @@ const KILL: Duration = Duration::from_secs(10);
 /// Time for one request of the status.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// Makes the state directory, and locks it for this process.
+/// Locks of a cluster: that of its state directory, and that of the machine, whose control groups and mount points are those of one cluster.
+#[derive(Debug)]
+pub(super) struct Claim {
+    _directory: LockFile,
+    _machine: LockFile,
+}
+
+/// Makes the state directory, and locks it and the machine for this process.
 ///
 /// # Errors
-/// [`LocalError::Up`] if another process has it.
-pub(super) fn claim(directory: &Path) -> Result<LockFile, LocalError> {
+/// [`LocalError::Up`] if the machine has a cluster, [`LocalError::Foreign`] if the directory has other files.
+pub(super) fn claim(directory: &Path, cgroup_root: &Path) -> Result<Claim, LocalError> {
+    let machine = lock_machine(cgroup_root)?;
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)
         .map_err(io_error(directory, "making it"))?;
+    check_own(directory)?;
     let lock = LockFile::try_acquire(&directory.join(LOCK))?;
-    remove_left(directory, Path::new(cgroups::ROOT))?;
-    Ok(lock)
+    remove_left(directory, cgroup_root)?;
+    Ok(Claim {
+        _directory: lock,
+        _machine: machine,
+    })
 }
 
-/// Removes what a cluster has left, from the state directory and from the machine. The caller has the lock. Processes end with the first
-/// one in the namespaces, which ends with the process of the cluster, also if that is killed.
+/// Locks the directory of the control groups, which each cluster of the machine has in common with the others.
+fn lock_machine(cgroup_root: &Path) -> Result<LockFile, LocalError> {
+    let opened = File::open(cgroup_root).map_err(io_error(cgroup_root, "opening it"))?;
+    Ok(LockFile::try_acquire_data(opened, cgroup_root)?)
+}
+
+/// Checks that a directory is that of a cluster, because everything in it is going to be removed: it has a state, or nothing but the lock.
+fn check_own(directory: &Path) -> Result<(), LocalError> {
+    let has_state = || LocalState::read(directory).map(|state| state.is_some());
+    // A cluster makes its state first and removes it last, so a directory between the two has one at the first or the second look.
+    if has_state()? || has_only_lock(directory)? || has_state()? {
+        return Ok(());
+    }
+    Err(LocalError::Foreign {
+        directory: directory.to_owned(),
+    })
+}
+
+/// Returns whether a directory has at most a lock file, and a state that is being written.
+fn has_only_lock(directory: &Path) -> Result<bool, LocalError> {
+    let being_written = format!(".{STATE}.");
+    let listed = match fs::read_dir(directory) {
+        // Its cluster has ended meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        listed => listed.map_err(io_error(directory, "listing it"))?,
+    };
+    for entry in listed {
+        let entry = entry.map_err(io_error(directory, "listing it"))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name != LOCK && name != STATE && !name.starts_with(&being_written) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Removes what a cluster has left, from the state directory and from the machine. The caller has the locks. Processes end with the first
+/// one in the namespaces, which ends with the process of the cluster, also if that is killed. The state is removed last.
 ///
 /// # Errors
 /// [`LocalError::Left`], or an error of the operating system. The state stays then, so that the call can be repeated.
@@ -68,7 +118,10 @@ pub(super) fn remove_left(directory: &Path, cgroup_root: &Path) -> Result<(), Lo
     let listed = fs::read_dir(directory).map_err(io_error(directory, "listing it"))?;
     for entry in listed {
         let path = entry.map_err(io_error(directory, "listing it"))?.path();
-        if path.file_name().is_some_and(|name| name == LOCK) {
+        if path
+            .file_name()
+            .is_some_and(|name| name == LOCK || name == STATE)
+        {
             continue;
         }
         let removed = match fs::symlink_metadata(&path) {
@@ -77,25 +130,35 @@ pub(super) fn remove_left(directory: &Path, cgroup_root: &Path) -> Result<(), Lo
         };
         removed.map_err(io_error(&path, "removing it"))?;
     }
-    Ok(())
+    let state = directory.join(STATE);
+    remove_if_exists(&state).map_err(io_error(&state, "removing it"))
 }
 
-/// Removes the state directory, whose lock the caller has.
-pub(super) fn release(directory: &Path, lock: LockFile) -> Result<(), LocalError> {
+/// Removes the state directory, in which nothing but the lock is left, and releases the locks.
+pub(super) fn release(directory: &Path, claim: Claim) -> Result<(), LocalError> {
     let removed = fs::remove_dir_all(directory).map_err(io_error(directory, "removing it"));
-    drop(lock);
+    drop(claim);
     removed
 }
 
 /// Ends the local cluster and removes everything that it made, also after its process was killed. Returns false if nothing was there.
 ///
 /// # Errors
-/// [`LocalError::Left`], or an error of the operating system. The call can be repeated.
+/// [`LocalError::Foreign`], [`LocalError::Left`], [`LocalError::Up`] if the machine has a cluster in another directory, or an error of the
+/// operating system. The call can be repeated.
 pub fn take_down(directory: &Path) -> Result<bool, LocalError> {
+    take_down_in(directory, Path::new(cgroups::ROOT))
+}
+
+fn take_down_in(directory: &Path, cgroup_root: &Path) -> Result<bool, LocalError> {
+    let path = directory.join(LOCK);
     if !directory.exists() {
         return Ok(false);
     }
-    let path = directory.join(LOCK);
+    check_own(directory)?;
+    if !path.exists() {
+        return Ok(false);
+    }
     if let Some(owner) = LockFile::holder(&path)? {
         let process = owner.pid().and_then(ProcessId::of);
         let process = process.ok_or(LocalError::Up(owner))?;
@@ -110,8 +173,13 @@ pub fn take_down(directory: &Path) -> Result<bool, LocalError> {
         }
         lock => lock?,
     };
-    remove_left(directory, Path::new(cgroups::ROOT))?;
-    release(directory, lock)?;
+    let machine = lock_machine(cgroup_root)?;
+    remove_left(directory, cgroup_root)?;
+    let claim = Claim {
+        _directory: lock,
+        _machine: machine,
+    };
+    release(directory, claim)?;
     Ok(true)
 }
 
@@ -238,10 +306,69 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_with_files_of_others_is_refused_and_left_alone() {
+        let groups = tempfile::tempdir().unwrap();
+        for names in [&["notes"][..], &["notes", LOCK], &["pki/ca.key", LOCK]] {
+            let directory = tempfile::tempdir().unwrap();
+            let paths: Vec<PathBuf> = names
+                .iter()
+                .map(|name| directory.path().join(name))
+                .collect();
+            for path in &paths {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "own").unwrap();
+            }
+            let claimed = claim(directory.path(), groups.path()).unwrap_err();
+            let taken = take_down_in(directory.path(), groups.path()).unwrap_err();
+            for error in [claimed, taken] {
+                assert!(matches!(&error, LocalError::Foreign { .. }), "{error}");
+            }
+            for path in &paths {
+                assert_eq!(fs::read_to_string(path).unwrap(), "own");
+            }
+            let count = fs::read_dir(directory.path()).unwrap().count();
+            assert_eq!(count, names.len(), "{names:?}");
+        }
+        // A file of this name that another program wrote.
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(STATE), "{\"version\": 4}").unwrap();
+        fs::write(directory.path().join(LOCK), "").unwrap();
+        assert!(claim(directory.path(), groups.path()).is_err());
+        assert!(take_down_in(directory.path(), groups.path()).is_err());
+        assert!(directory.path().join(STATE).exists());
+    }
+
+    #[test]
+    fn a_machine_has_one_cluster_whatever_its_directory() {
+        let (groups, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (first, second) = (work.path().join("first"), work.path().join("second"));
+        let claimed = claim(&first, groups.path()).unwrap();
+        LocalState::default().write(&first).unwrap();
+        let error = claim(&second, groups.path()).unwrap_err();
+        assert!(matches!(&error, LocalError::Up(_)), "{error}");
+        assert!(!second.exists());
+        // What a killed cluster left in another directory is removed after the end of this one: its groups have the same names.
+        fs::create_dir(&second).unwrap();
+        LocalState::default().write(&second).unwrap();
+        fs::write(second.join(LOCK), "").unwrap();
+        let error = take_down_in(&second, groups.path()).unwrap_err();
+        assert!(matches!(&error, LocalError::Up(_)), "{error}");
+        assert!(second.join(STATE).exists());
+        remove_left(&first, groups.path()).unwrap();
+        release(&first, claimed).unwrap();
+        assert!(!first.exists());
+        assert!(take_down_in(&second, groups.path()).unwrap());
+        assert!(!second.exists());
+    }
+
+    #[test]
     fn without_a_cluster_there_is_nothing_to_take_down_or_to_report() {
         let directory = tempfile::tempdir().unwrap();
         let absent = directory.path().join("none");
         assert!(!take_down(&absent).unwrap());
+        // An empty directory stays.
+        assert!(!take_down_in(directory.path(), directory.path()).unwrap());
+        assert!(directory.path().exists());
         assert!(matches!(status(&absent), Err(LocalError::Down)));
     }
 

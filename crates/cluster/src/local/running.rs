@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quietwire_base::durable::replace;
 use quietwire_base::supervised::{Command, Streams, Supervised};
-use quietwire_base::{Deadline, LockFile, ProcessId, find_program};
+use quietwire_base::{Deadline, ProcessId, find_program};
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ use super::error::{LocalError, io_error};
 use super::inside::READY;
 use super::machine::{CONTAINERD, absent};
 use super::programs::{Programs, VERSION};
-use super::registry::{claim, make_mount_points, ready_nodes, release, remove_left};
+use super::registry::{Claim, claim, make_mount_points, ready_nodes, release, remove_left};
 use super::state::LocalState;
 use super::{certificates, cgroups};
 
@@ -62,7 +62,7 @@ pub struct LocalCluster {
     options: LocalOptions,
     layout: Layout,
     state: LocalState,
-    lock: Option<LockFile>,
+    claim: Option<Claim>,
     /// The first process in the namespaces, and its input: it ends with it.
     first: Option<(Supervised, Option<ChildStdin>)>,
     programs: Vec<(String, Supervised)>,
@@ -105,7 +105,7 @@ impl LocalCluster {
         Self::check(options)?;
         let programs = Programs::find(&options.programs)?;
         let directory = &options.state_directory;
-        let lock = claim(directory)?;
+        let claim = claim(directory, Path::new(cgroups::ROOT))?;
         let layout = Layout::new(directory, programs, options.reserved_cpus.clone());
         let state = LocalState {
             kubernetes: VERSION.to_owned(),
@@ -120,7 +120,7 @@ impl LocalCluster {
             options: options.clone(),
             layout,
             state,
-            lock: Some(lock),
+            claim: Some(claim),
             first: None,
             programs: Vec::new(),
         };
@@ -162,6 +162,8 @@ impl LocalCluster {
     }
 
     fn start(&mut self, stop: &AtomicBool) -> Result<(), LocalError> {
+        // Without it, the directory is not that of a cluster.
+        self.write()?;
         self.write_files()?;
         let absent = absent();
         make_mount_points(&self.options.state_directory, &mut self.state, absent)?;
@@ -390,7 +392,7 @@ impl LocalCluster {
 
     /// Ends everything, once.
     fn end(&mut self) -> Result<(), LocalError> {
-        let Some(lock) = self.lock.take() else {
+        let Some(claim) = self.claim.take() else {
             return Ok(());
         };
         let mut left = Vec::new();
@@ -412,7 +414,7 @@ impl LocalCluster {
         if !left.is_empty() {
             return Err(LocalError::Left(left.join(", ")));
         }
-        release(directory, lock)
+        release(directory, claim)
     }
 }
 

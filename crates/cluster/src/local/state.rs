@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{LocalError, io_error};
 
-const FILE: &str = "state.json";
+/// Name of the state file.
+pub(super) const FILE: &str = "state.json";
 /// Largest state file, octets.
 const SIZE_MAX: u64 = 1 << 20;
 
