@@ -83,8 +83,9 @@ pub(super) struct NamespacesArgs {
     state_directory: PathBuf,
 }
 
-/// Time that the keeper has to remove everything when the start is interrupted.
-const UNDO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that the keeper has when the start is interrupted: to end a step, such as the import of an image (at most 120 s), and to remove
+/// everything.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(180);
 /// Polling interval of both processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest start: the sum of the limits of its steps.
