@@ -3,8 +3,9 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use quietwire_base::unix_time_ns;
 use quietwire_host::CpuList;
 use quietwire_host::threads::set_affinity;
 use quietwire_lab::{CycleCount, CycleReader};
@@ -86,7 +87,7 @@ fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>
         // A device that does not answer leaves a gap.
         if let Ok(count) = reader.read(TIMEOUT) {
             readings.push(Reading {
-                unix_ns: unix_ns(),
+                unix_ns: unix_time_ns(),
                 count,
             });
         }
@@ -95,13 +96,6 @@ fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>
         }
     }
     readings
-}
-
-fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// Returns the increases between readings, all of which are in the counted part or in the drain.
