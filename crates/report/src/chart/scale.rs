@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scales: positions of values in pixels, and positions of ticks.
 
+/// Smallest and largest values of scales. Damaged stores have others, whose steps would be zero or infinite.
+const SMALLEST: f64 = 1e-300;
+const LARGEST: f64 = 1e300;
+
 /// A linear scale from zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Linear {
@@ -14,7 +18,7 @@ impl Linear {
     /// Returns a scale with zero at `from_px` and the first tick at or above `max` at `to_px`.
     pub(super) fn new(max: f64, from_px: f64, to_px: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 {
-            max
+            max.clamp(SMALLEST, LARGEST)
         } else {
             1.0
         };
@@ -111,6 +115,19 @@ mod tests {
             [10.0, 100.0, 1000.0]
         );
         assert_eq!(Log::new(1.0, 1.0, 0.0, 1.0).ticks(), [1.0, 10.0]);
+    }
+
+    #[test]
+    fn values_of_a_damaged_store_have_few_ticks() {
+        for max in [5e-324, 1e-310, 1.7e308, f64::MAX, f64::INFINITY, f64::NAN] {
+            for scale in [Linear::new(max, 0.0, 1.0), Linear::exact(max, 0.0, 1.0)] {
+                assert!((1..=7).contains(&scale.ticks().len()), "{max}");
+                assert!(
+                    (0.0..=1.0).contains(&scale.at(0.0)) || max.is_nan(),
+                    "{max}"
+                );
+            }
+        }
     }
 
     proptest! {
