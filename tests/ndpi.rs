@@ -9,16 +9,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
-use quietwire_base::BURST_MAX;
 use quietwire_base::random::Random;
+use quietwire_base::supervised::Command;
+use quietwire_base::{BURST_MAX, Deadline};
 use quietwire_tables::filter::{
     Action, Fallback, FurtherMatch, NameFlows, NameMatch, PacketMatch, PortRule, PortRules, Ports,
     Protocol, RuleTable, Verdict,
 };
 
+/// Time for ndpiReader.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Conversations of each kind.
 const EACH: usize = 40;
 /// Port of the first client.
@@ -297,21 +300,20 @@ fn write_capture<'frame>(path: &Path, frames: impl Iterator<Item = &'frame Vec<u
 fn reported(capture: &Path, table: &Path) -> BTreeMap<u16, String> {
     let program = std::env::var("QUIETWIRE_NDPI_READER");
     let program = program.unwrap_or_else(|_| "ndpiReader".to_owned());
-    let mut command = Command::new(&program);
-    command
-        .arg("-q")
-        .arg("-i")
+    let command = Command::new(&program)
+        .args(["-q", "-i"])
         .arg(capture)
         .arg("-C")
         .arg(table);
-    let output = match command.output() {
+    let finished = match command.run(Deadline::after(LIMIT)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             panic!("unavailable: {program} is not installed (run: apt install libndpi-bin)")
         }
-        output => output.unwrap(),
+        finished => finished.unwrap(),
     };
-    let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program}: {printed}");
+    if let Err(printed) = finished.into_result() {
+        panic!("{program}: {printed}");
+    }
     let text = fs::read_to_string(table).unwrap();
     let mut lines = text.lines();
     let header = lines.next().unwrap().trim_start_matches('#');

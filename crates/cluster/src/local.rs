@@ -29,5 +29,5 @@ pub use state::LocalState;
 pub const STATE_DIRECTORY: &str = "/run/quietwire/cluster";
 /// Name of the node.
 pub const NODE: &str = "local";
-/// Address of the node, in the range of RFC 2544 (RFC 6890, section 2.2.2). No other machine and no other namespace can reach it.
+/// Address of the node, in the range of RFC 2544 (RFC 6890, section 2.2.2). Only the node and its pods can reach it.
 pub(crate) const ADDRESS: &str = "198.18.0.1";
