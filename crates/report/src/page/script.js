@@ -9,7 +9,8 @@ const STEP = 1.6;
 const LARGEST = 12;
 // Shortest drag that selects an area, CSS pixels.
 const DRAG = 6;
-const KEYS = "ArrowLeft ArrowRight Home End + - 0 Escape";
+// WAI-ARIA 1.2, aria-keyshortcuts: the key + has the name Plus.
+const KEYS = "ArrowLeft ArrowRight Home End Plus - 0 Escape";
 
 const tip = document.createElement("div");
 tip.className = "tip";
