@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// What a client sends.
+/// Packets of a client.
 #[derive(Debug)]
 struct Conversation {
     kind: Kind,
@@ -75,7 +75,7 @@ struct Conversation {
     data: Vec<Vec<u8>>,
     /// The name in it.
     name: Option<String>,
-    /// What nDPI 4.2 reports instead.
+    /// Report of nDPI 4.2, if it is another name.
     differs: Option<&'static str>,
 }
 

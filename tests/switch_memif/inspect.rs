@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules with an inspector: one that answers, one that lies, and one that does not answer, as seen from the wire.
+//! Rules with an inspector: one that answers, one that lies, and one that does not answer, as observed from the wire.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NAT64 as seen from the wire: packets of an IPv6 client to IPv4 servers, their answers, and errors of the router about both.
+//! NAT64 as observed from the wire: packets of an IPv6 client to IPv4 servers, their answers, and errors of the router about both.
 
 use std::fs;
 

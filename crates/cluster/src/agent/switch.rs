@@ -113,7 +113,7 @@ pub(super) struct OwnObjects {
     interfaces: BTreeMap<String, Interface>,
     rules: Option<String>,
     forwarding_cpus: Option<String>,
-    /// What the agent is about to make. If it is killed meanwhile, it has made those that exist.
+    /// Objects that the agent is about to make. If it is killed meanwhile, it has made those that exist.
     #[serde(skip_serializing_if = "Coming::is_empty")]
     coming: Coming,
 }

@@ -90,7 +90,7 @@ pub(super) fn remove(root: &Path) -> Result<(), LocalError> {
     }
 }
 
-/// Removes a group after those below it. Its files are the kernel's and go with it.
+/// Removes a group after those below it. Its files are the kernel's, which removes them.
 fn remove_tree(group: &Path, depth: usize) -> io::Result<()> {
     if depth > DEPTH_MAX {
         return Err(io::Error::other("too many levels"));

@@ -45,7 +45,7 @@ const NETWORKS: usize = 8;
 const PODS: usize = 10;
 const TRIES: usize = 300;
 
-/// What happens to a request.
+/// Fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Refused without an effect.

@@ -16,7 +16,7 @@ const PER_SECOND: u64 = 1_000_000_000;
 const DATAGRAMS_A_TURN: usize = 8;
 /// Datagrams that a late tester may send in a row.
 const CATCH_UP: u64 = 64;
-/// Room for packets that is left to the conversations.
+/// Space for packets that is left to the conversations.
 const SPARE: usize = 128;
 /// First port of those that clients choose (RFC 6335, section 6), and their number.
 const FIRST_PORT: u16 = 49_152;

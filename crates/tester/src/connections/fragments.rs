@@ -70,7 +70,7 @@ pub struct FragmentsResult {
     pub sent: u64,
     /// Fragments sent.
     pub sent_fragments: u64,
-    /// What arrived at the server; `None` if the tester had no server.
+    /// Counters of the server; `None` if the tester had no server.
     pub arrived: Option<ArrivedFragments>,
 }
 

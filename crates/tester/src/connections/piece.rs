@@ -7,7 +7,7 @@ use quietwire_packet::UDP_HEADER_LENGTH;
 /// Octets at the front of the data of each fragment, which identify it. The others are zero.
 const MARK: usize = 16;
 
-/// What all datagrams have in common.
+/// Properties of all datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) seed: u64,

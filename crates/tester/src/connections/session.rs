@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// Returns true if the client has opened all conversations, none of them is open, and no packet beside them is awaited.
+    /// Returns true if the client has opened all conversations, none of them is open, and no other packet is awaited.
     pub(crate) fn is_done(&self, now: u64) -> bool {
         if !self.background.is_done(now, self.server.as_ref()) {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks of the traffic beside the conversations: rates, and source addresses that tell its kinds apart.
+//! Checks of the traffic beside the conversations: rates, and source addresses, which differ by kind.
 
 use std::net::IpAddr;
 

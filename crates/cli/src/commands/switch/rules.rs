@@ -202,7 +202,7 @@ struct StatementArgs {
     #[arg(long, value_name = "MS", requires = "inspect",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(INSPECT_TIMEOUT_MAX_MS)))]
     inspect_timeout_ms: Option<u16>,
-    /// What to do with packets without a verdict. [default: closed]
+    /// Action for packets without a verdict. [default: closed]
     #[arg(long, value_enum, requires = "inspect")]
     inspect_fail: Option<InspectFailArg>,
 }
