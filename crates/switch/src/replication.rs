@@ -54,7 +54,7 @@ enum Following {
     Connected(Box<Standby<TcpStream>>),
 }
 
-/// What the switch does.
+/// Role of the switch.
 #[derive(Debug)]
 enum Role {
     Active(Active<TcpStream>),

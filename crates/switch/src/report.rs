@@ -708,7 +708,7 @@ pub struct RuleReport {
     /// Longest time until a verdict, milliseconds, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspect_timeout_ms: Option<u16>,
-    /// What the rule does with packets without a verdict, if set.
+    /// Action of the rule on packets without a verdict, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspect_fail: Option<InspectFail>,
     /// Frames that it has decided on since it was created.

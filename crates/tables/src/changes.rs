@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of a table, for a standby: a ring that the packet path fills and the control thread empties, and results of applying changes.
 //!
-//! The ring never grows. A full ring loses changes and counts them: whoever empties it must then read the whole table.
+//! The ring never grows. A full ring loses changes and counts them: the reader must then read the whole table.
 
 use std::collections::VecDeque;
 

@@ -811,13 +811,9 @@ fn plan_statics(
 /// Returns whether all static entries of a bridge fit into its table.
 fn has_space(bridge: &BridgePlan) -> bool {
     let max_entries = bridge.max_entries as usize;
-    let keys = || {
-        bridge
-            .statics
-            .iter()
-            .map(|one| (one.mac.to_u64(), one.vlan))
-    };
-    bridge.statics.len() <= max_entries || keys().collect::<BTreeSet<_>>().len() <= max_entries
+    let statics = bridge.statics.iter();
+    let keys = statics.map(|one| (one.mac.to_u64(), one.vlan));
+    bridge.statics.len() <= max_entries || keys.collect::<BTreeSet<_>>().len() <= max_entries
 }
 
 /// Plans layer 3. A port with an interface of its own is in no bridge and in no cross-connect.

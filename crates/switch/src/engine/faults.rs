@@ -6,6 +6,7 @@
 //! Threads run in the test itself, when they get an order.
 
 mod kept_rules;
+mod thread_cpus;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -868,36 +869,4 @@ fn a_removed_device_costs_its_own_port_alone_whatever_fails_meanwhile() {
         rig.change(&json!({"add-port": {"name": "c", "uri": "null:"}}));
         assert_eq!(rig.port_states()["c"], before["c"]);
     }
-}
-
-#[test]
-fn a_change_in_force_is_no_error_if_threads_cannot_be_moved() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let rig = Rig::new();
-    let mut controller = rig.controller.on(Machine {
-        online: || Ok(online()),
-        keep_to_roles: |_| {
-            Err(SwitchError::Thread {
-                name: "qw-service".to_owned(),
-                what: "cannot move the thread to CPUs 0".to_owned(),
-            })
-        },
-    });
-    let request = json!({"change": {"add-port": {"name": "x", "uri": "null:"}}});
-    let request: Request = serde_json::from_value(request).unwrap();
-    let Answer::Ok { warning, .. } = controller.answer(request.clone()) else {
-        panic!("the change is in force");
-    };
-    let warning = warning.unwrap();
-    assert!(
-        warning.contains("is in force") && warning.contains("qw-service"),
-        "{warning}"
-    );
-    assert!(controller.engine().number("x").is_some());
-    // The client may go on from there: the port exists.
-    let again = controller.answer(request);
-    assert!(matches!(again, Answer::Error { .. }), "{again:?}");
-    let gone = json!({"change": {"del-port": {"name": "x"}}});
-    let gone = controller.answer(serde_json::from_value(gone).unwrap());
-    assert!(matches!(gone, Answer::Ok { .. }), "{gone:?}");
 }

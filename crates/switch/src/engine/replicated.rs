@@ -21,7 +21,7 @@ use crate::replication::{CHANGES_MAX, Message, Position, Tables};
 /// Messages of one table in a turn, so that other tasks of the control thread do not wait.
 const MESSAGES_A_TURN: usize = 64;
 
-/// What a table is of.
+/// Kind of the entries of a table.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Connections,
@@ -38,7 +38,7 @@ struct Table {
     kind: Kind,
 }
 
-/// What a thread has read.
+/// Entries that a thread has read.
 #[derive(Debug, Default)]
 struct Part {
     message: Option<Message>,

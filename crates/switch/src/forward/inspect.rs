@@ -26,7 +26,7 @@ const HELD_MAX: usize = CHUNKS * BURST_MAX;
 /// Most bursts of released packets in a turn: each has one port, and is full unless it is the last one of its port.
 pub(super) const RELEASES_MAX: usize = CHUNKS + PORTS_MAX;
 
-/// What is known of a packet that waits.
+/// A packet that waits for a verdict.
 #[derive(Clone, Copy, Debug)]
 struct HeldFrame {
     held: HeldPacket,
@@ -582,7 +582,7 @@ mod tests {
         }
         let waiting = queries.len().div_ceil(3);
         assert_eq!(world.stage.count, 4 * waiting);
-        // The inspector has seen two packets of each of the others and does not decide.
+        // The inspector has received two packets of each of the others and does not decide.
         for (client, query) in queries.iter().enumerate() {
             if client % 3 == 0 {
                 assert!(world.answer(query, 1), "{client}");

@@ -74,11 +74,11 @@ pub(crate) struct NatBinding {
     pub(crate) forwards: Vec<Forward>,
     /// Virtual addresses of load balancers, in ascending order: sources that stay.
     pub(crate) virtuals: Vec<u32>,
-    /// Where packets of NAT64 continue.
+    /// Place at which packets of NAT64 continue.
     pub(crate) nat64: Option<Nat64Place>,
 }
 
-/// Where translated packets of NAT64 continue.
+/// Place at which translated packets of NAT64 continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nat64Place {
     /// Number of the interface that IPv6 packets seem to come from.

@@ -10,7 +10,7 @@ use quietwire_tables::nat::{MappingChange, Nat};
 /// Changes that one order applies.
 const CHANGES_AN_ORDER: usize = 32;
 
-/// What a thread reads.
+/// Entries that a thread reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// Changes since the last time.

@@ -49,7 +49,7 @@ pub(crate) struct SteeredStage {
 }
 
 impl Stage {
-    /// Returns the stage of frames that steering rules, source guard and filter rules let pass.
+    /// Returns the stage of frames that steering rules, source guard and filter rules accept.
     pub(super) fn behind_rules(&self) -> &Self {
         let filtered = match self {
             Self::Steered(stage) => &stage.then,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What replication reads and changes: the tables of all forwarding threads.
+//! The tables that replication reads and changes: those of all forwarding threads.
 
 use super::wire::Message;
 use crate::error::SwitchError;

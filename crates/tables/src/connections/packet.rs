@@ -73,7 +73,7 @@ pub struct Packet {
     pub(super) octets: u32,
 }
 
-/// Both directions of a flow, for tables beside that of the tracker.
+/// Both directions of a flow, for tables other than that of the tracker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowKey(Key);
 

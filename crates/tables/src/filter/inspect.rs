@@ -33,7 +33,7 @@ pub const INSPECT_PACKETS_MAX: u8 = 64;
 /// Longest timeout of a verdict, milliseconds.
 pub const INSPECT_TIMEOUT_MAX_MS: u16 = 10_000;
 
-/// What a rule does with packets of a flow on which the inspector has not decided.
+/// Action of a rule on packets of a flow on which the inspector has not decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InspectFail {

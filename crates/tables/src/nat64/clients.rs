@@ -125,7 +125,7 @@ impl Clients {
         if let Some(place) = self.clients.get_mut(entry as usize) {
             *place = Client::default();
         }
-        // Has room for all clients.
+        // Has space for all clients.
         self.free.push_back(entry);
     }
 

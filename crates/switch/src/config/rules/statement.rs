@@ -42,7 +42,7 @@ pub struct StatementSetting {
     /// Longest time until a verdict, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inspect_timeout_ms: Option<u16>,
-    /// What the rule does with packets without a verdict.
+    /// Action of the rule on packets without a verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inspect_fail: Option<InspectFail>,
 }

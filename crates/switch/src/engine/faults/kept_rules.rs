@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which changes compile the filter rules.
+//! Changes that compile the filter rules.
 
 use std::collections::HashSet;
 

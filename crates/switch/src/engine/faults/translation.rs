@@ -7,7 +7,7 @@ use super::*;
 use crate::config::balance::LoadBalancerSetting;
 use crate::forward::NatBinding;
 
-/// What is added to the configuration.
+/// Additions to the configuration.
 const TRANSLATED: &str = r#"
 [[nat]]
 name = "out"

@@ -9,7 +9,7 @@ use super::{Balancer, CLOSING, CLOSING_S, EMBRYONIC, Entry, OPEN, OPEN_S, UDP_S,
 use crate::changes::{Applied, ApplyError, ChangeRing};
 use crate::nat::NatProtocol;
 
-/// Returns the record of an entry for a standby, if it is to have one.
+/// Returns the record of an entry for a standby, if it requires one.
 fn saved_of(entry: &Entry) -> Option<SavedBalanced> {
     let is_shared = !matches!(entry.state, UNUSED | EMBRYONIC);
     is_shared.then(|| SavedBalanced {

@@ -46,10 +46,10 @@ fn share(active: &mut Tracker, standby: &mut Tracker, now: Seconds) {
     }
 }
 
-/// What a standby knows of a connection.
+/// A connection as a standby knows it.
 type Known = (u16, u8, Endpoint, Endpoint, State);
 
-/// Returns the connections that a standby is to have.
+/// Returns the connections that a standby must have.
 fn known(tracker: &Tracker) -> Vec<Known> {
     let list = all(tracker).into_iter();
     let list = list.filter(|one| one.state.eviction() != Eviction::Embryonic);

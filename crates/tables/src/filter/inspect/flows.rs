@@ -28,7 +28,7 @@ const IDLE_MS: u64 = 300_000;
 const WAYS: usize = 4;
 const BUCKETS: u64 = (INSPECT_FLOWS / WAYS) as u64;
 
-/// What is known of a flow, in the order in which flows are replaced.
+/// State of a flow, in the order in which flows are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// There is no flow.

@@ -158,7 +158,7 @@ fn without_a_verdict_the_rule_decides() {
         let later = world.judge(3, &segment(1000, true, ACK, 0), &rule);
         assert_eq!(later, Ruling::Pass);
 
-        // The inspector has seen all packets and has not decided.
+        // The inspector has received all packets and has not decided.
         let rule = inspect(1, fail);
         let ticket = ticket_of(world.judge(4, &segment(1001, true, SYN, 0), &rule));
         ticket_of(world.judge(5, &segment(1001, true, ACK, 0), &rule));

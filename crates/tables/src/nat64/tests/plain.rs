@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a packet carries.
+/// Content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Tcp {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What happens to a thread.
+/// Event of a thread.
 #[derive(Clone, Debug)]
 enum Event {
     /// A packet of a flow: from the client, SYN.
@@ -37,7 +37,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 /// A flow of the model.
 #[derive(Debug, Default)]
 struct Plain {
-    /// What the inspector has decided.
+    /// Verdict of the inspector.
     verdict: Option<bool>,
     has_failed: bool,
     sent: u8,
