@@ -30,7 +30,7 @@ use quietwire_monitor::{Edge, EventCounters, SystemCallSampler};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
-    RECEIVE_RING_SIZE, Tester, TesterOptions, Trial, leave_cpu,
+    RECEIVE_RING_SIZE, Tester, TesterOptions, Trial, begin_clock, leave_cpu,
 };
 
 use crate::bench::{
@@ -110,6 +110,7 @@ impl LabBench {
         if file.tester.realtime {
             lab.allow_realtime(&file.tester.cpu, &online)?;
         }
+        begin_clock();
         let eal = Eal::start(&EalOptions {
             control_cpus: numbers(&file.tester.cpu),
             memory_mib: memory_mib(file),

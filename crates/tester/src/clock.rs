@@ -5,7 +5,7 @@
 //! lib/eal/linux/eal_timer.c), an error of up to one part in 500, so the tester measures the frequency itself.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use quietwire_dpdk::cycles;
@@ -23,16 +23,29 @@ pub(crate) struct ClockCheck {
 /// Number of readings, of which the one with the smallest distance counts. A preemption between the two clocks spoils a reading.
 const ATTEMPTS: u32 = 5;
 
-/// Duration of the frequency measurement. Readings are accurate to 0.1 us, so the frequency is accurate to one part in a million.
+/// Shortest duration of the frequency measurement. Readings are accurate to 0.1 us, so the frequency is accurate to one part in a million.
 const MEASURED: Duration = Duration::from_millis(200);
 
-/// Returns the ticks of the time stamp counter per second of `CLOCK_MONOTONIC_RAW`. The first call measures them, which takes 0.2 s. If
-/// that clock cannot be read, the result is DPDK's frequency.
+/// First readings of the frequency measurement, and their time.
+static BEGUN: OnceLock<(ClockCheck, Instant)> = OnceLock::new();
+
+fn begun() -> (ClockCheck, Instant) {
+    *BEGUN.get_or_init(|| (ClockCheck::begin(), Instant::now()))
+}
+
+/// Begins to measure the frequency of the time stamp counter, which takes 0.2 s. Memory and ports can be set up in the meantime:
+/// [`Tester::open`](crate::Tester::open) waits for the rest of that time only.
+pub fn begin_clock() {
+    begun();
+}
+
+/// Returns the ticks of the time stamp counter per second of `CLOCK_MONOTONIC_RAW`. The first call ends their measurement, at least 0.2 s
+/// after its begin ([`begin_clock`]). If that clock cannot be read, the result is DPDK's frequency.
 pub(crate) fn ticks_per_second() -> u64 {
     static MEASURED_ONCE: OnceLock<u64> = OnceLock::new();
     *MEASURED_ONCE.get_or_init(|| {
-        let begin = ClockCheck::begin();
-        std::thread::sleep(MEASURED);
+        let (begin, began) = begun();
+        std::thread::sleep(MEASURED.saturating_sub(began.elapsed()));
         let end = ClockCheck::begin();
         let measured = begin.raw_ns.zip(end.raw_ns).and_then(|(begin_ns, end_ns)| {
             let ns = u128::from(end_ns.checked_sub(begin_ns).filter(|ns| *ns > 0)?);
@@ -100,6 +113,7 @@ mod tests {
     #[test]
     fn the_frequency_is_measured_once_and_fits_the_clock() {
         let check = ClockCheck::begin();
+        begin_clock();
         assert_eq!(ticks_per_second(), ticks_per_second());
         // The test asserts no time, only that the rates of both clocks agree.
         assert!(check.error_ratio().abs() < 0.01);

@@ -49,6 +49,7 @@ pub use calibration::{
     Calibration, CalibrationOptions, Calibrations, CalibrationsError, CitedCalibration,
     MissingCalibration, PacingCalibration, SizeCalibration, Step, TesterKind,
 };
+pub use clock::begin_clock;
 pub use damage_check::DamageCheck;
 pub use error::TesterError;
 pub use generator::{

@@ -17,7 +17,7 @@ use crate::calibration::{
     Calibration, Calibrations, CalibrationsError, CitedCalibration, MissingCalibration, Source,
     TesterKind,
 };
-use crate::clock::ticks_per_second;
+use crate::clock::{begin_clock, ticks_per_second};
 use crate::error::TesterError;
 use crate::pacer::Pace;
 use crate::time_stamps::TimeStampFile;
@@ -95,9 +95,8 @@ impl Tester {
             .iter()
             .map(|(_, uri)| uri.buffers_kept(data_room))
             .sum();
+        begin_clock();
         let pool = Mempool::new(eal, pool_name, rings + kept + POOL_SPARE, data_room)?;
-        // The measurement of the clock must not delay the first trial.
-        ticks_per_second();
         let ports = ports
             .iter()
             .map(|(name, uri)| {
@@ -109,6 +108,8 @@ impl Tester {
                 })
             })
             .collect::<Result<_, TesterError>>()?;
+        // The measurement of the clock must not delay the first trial.
+        ticks_per_second();
         Ok(Self {
             eal: eal.clone(),
             pool,

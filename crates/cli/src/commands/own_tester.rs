@@ -14,7 +14,7 @@ use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
     Calibrations, CalibrationsError, FrameAccess, IpVersion, Limits, Preparation,
-    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions, TimeStampFile,
+    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions, TimeStampFile, begin_clock,
 };
 
 use crate::exit::{Usage, require_memory, require_root};
@@ -156,6 +156,7 @@ impl OwnTesterArgs {
 
     /// Starts DPDK on the tester's CPUs.
     pub(super) fn start_dpdk(&self, cpus: &[u32], ports: &[PortUri]) -> Result<Eal> {
+        begin_clock();
         Ok(Eal::start(&EalOptions {
             control_cpus: cpus.to_vec(),
             memory_mib: self.memory_mib,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::link::{Reply, Request};
 use super::processor::FrameProcessor;
-use crate::clock::ticks_per_second;
+use crate::clock::{begin_clock, ticks_per_second};
 use crate::error::TesterError;
 
 /// Options of the device process.
@@ -62,6 +62,7 @@ pub fn serve_device(
     mut output: impl Write,
 ) -> Result<(), TesterError> {
     pin(&[options.cpu])?;
+    begin_clock();
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![options.cpu],
         memory_mib: options.memory_mib,
