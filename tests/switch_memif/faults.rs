@@ -469,42 +469,50 @@ fn cpu_ticks(bench: &Bench, name: &str) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-#[test]
-fn the_switch_ends_beside_a_stopped_thread_and_says_what_it_leaves() {
+/// Checks that a switch ends in time while one of its threads is stopped, names the thread, and starts again.
+fn ends_beside_a_stopped_thread(name: &str, is_forwarding: bool) {
     let mut bench = Bench::quiet(
         &["a", "b"],
         &[&["--cross-connect", "a,b"][..], &TWO_THREADS].concat(),
     );
-    for (name, is_forwarding) in [
-        ("qw-fwd-1", true),
-        ("qw-service", false),
-        ("qw-control", false),
-    ] {
-        let mut client = UnixStream::connect(bench.path("control.sock")).unwrap();
-        client.write_all(b"{\"show\":").unwrap();
-        let stopped = Stopped::thread(&bench, name).unwrap();
-        // A change waits for the stopped thread when the signal arrives.
-        let mut waiting = command(&bench, &["set", "queue", "a", "0", "--cpu", "1"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let began = Instant::now();
-        assert_eq!(bench.end("TERM"), Some(1), "{name}");
-        // The switch gives itself four seconds.
-        let waited = began.elapsed();
-        assert!(waited < Duration::from_secs(8), "{name}: {waited:?}");
-        assert_eq!(logged(&bench, &format!("threads {name} do not end")), 1);
-        let is_changed = waiting.wait().unwrap().success();
-        assert!(!(is_forwarding && is_changed), "{name}");
-        drop(stopped);
-        drop(client);
-        bench.start_again();
-        bench.take();
-        check_pair(&bench, ["a", "b"], 1);
-        bench.release();
-    }
-    assert_eq!(bench.end("TERM"), Some(0));
+    let mut client = UnixStream::connect(bench.path("control.sock")).unwrap();
+    client.write_all(b"{\"show\":").unwrap();
+    let stopped = Stopped::thread(&bench, name).unwrap();
+    // A change waits for the stopped thread when the signal arrives.
+    let mut waiting = command(&bench, &["set", "queue", "a", "0", "--cpu", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    assert_eq!(bench.end("TERM"), Some(1), "{name}");
+    // The switch gives itself four seconds.
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(8), "{name}: {waited:?}");
+    assert_eq!(logged(&bench, &format!("threads {name} do not end")), 1);
+    let is_changed = waiting.wait().unwrap().success();
+    assert!(!(is_forwarding && is_changed), "{name}");
+    drop(stopped);
+    drop(client);
+    bench.start_again();
+    bench.take();
+    check_pair(&bench, ["a", "b"], 1);
+    bench.release();
+    assert_eq!(bench.end("TERM"), Some(0), "{name}");
+}
+
+#[test]
+fn the_switch_ends_beside_a_stopped_thread_and_says_what_it_leaves() {
+    // The switches wait at the same time.
+    std::thread::scope(|scope| {
+        for (name, is_forwarding) in [
+            ("qw-fwd-1", true),
+            ("qw-service", false),
+            ("qw-control", false),
+        ] {
+            scope.spawn(move || ends_beside_a_stopped_thread(name, is_forwarding));
+        }
+    });
 }
 
 #[test]
