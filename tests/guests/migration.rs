@@ -39,12 +39,16 @@ const PART: usize = 512 << 10;
 const PARTS: u64 = 4;
 /// Octets of the guest's memory.
 const MEMORY: u64 = 256 << 20;
-/// The first copy: octets per second, until this many octets are left. QEMU copies the firmware last, some hundred KiB, not
-/// the guest's memory.
-const COPYING: [(u64, u64); 4] = [
+/// The first copy: octets per second, until this many octets are left. Each rate leaves a second or more to notice that. QEMU copies the
+/// firmware last, some hundred KiB, not the guest's memory.
+const COPYING: [(u64, u64); 8] = [
     (32 << 20, 48 << 20),
-    (8 << 20, 8 << 20),
-    (2 << 20, 2 << 20),
+    (24 << 20, 24 << 20),
+    (12 << 20, 12 << 20),
+    (6 << 20, 6 << 20),
+    (3 << 20, 3 << 20),
+    (1536 << 10, 1536 << 10),
+    (1 << 20, 1 << 20),
     (256 << 10, 700 << 10),
 ];
 /// Octets sent and returned at once.
