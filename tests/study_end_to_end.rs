@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use quietwire_base::LockFile;
 use quietwire_base::testing::take_turn;
+use rusqlite::{Connection, OpenFlags};
 
 const DEADLINE: Duration = Duration::from_secs(180);
 
@@ -121,17 +122,12 @@ impl Workplace {
 
     /// Returns the number of trials in the store, as a reader finds it during the study.
     fn trials(&self) -> usize {
-        let Ok(output) = Command::new("python3")
-            .args(["-c", "import sqlite3,sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True).execute('select count(*) from trial').fetchone()[0])"])
-            .arg(self.path("s.sqlite"))
-            .output()
-        else {
-            return 0;
+        let count = || -> rusqlite::Result<u32> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+            let store = Connection::open_with_flags(self.path("s.sqlite"), flags)?;
+            store.query_row("SELECT count(*) FROM trial", [], |row| row.get(0))
         };
-        String::from_utf8_lossy(&output.stdout)
-            .trim()
-            .parse()
-            .unwrap_or(0)
+        count().unwrap_or(0) as usize
     }
 
     fn start_and_wait_for_trials(&self, wanted: usize) -> Child {

@@ -279,7 +279,8 @@ fn a_command_whose_reader_does_not_read_ends_in_time() {
 
 #[test]
 fn an_apply_that_is_stuck_ends_in_time_and_says_what_it_leaves() {
-    let workspace = Workspace::new();
+    // It changes files of its own directory only.
+    let workspace = Workspace::beside_others();
     let root = workspace.path("root");
     fs::create_dir_all(root.join("proc")).unwrap();
     // Opening a pipe waits for its writer, as a file system that hangs does.

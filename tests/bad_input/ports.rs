@@ -119,6 +119,8 @@ fn a_port_that_cannot_be_opened_is_named() {
     let workspace = Workspace::new();
     fs::write(workspace.path("file"), "").unwrap();
     let path = |form: &str| form.replace("DIR", &workspace.text(""));
+    // At once: each starts DPDK before it opens the port.
+    let mut commands = Vec::new();
     for (uri, parts) in [
         (
             "memif:DIR/absent/x.sock?role=server",
@@ -175,15 +177,11 @@ fn a_port_that_cannot_be_opened_is_named() {
             "--cross-connect",
             "a,b",
         ]);
-        let refused = |command, name: &'static str| {
-            workspace.refused(BAD_INPUT, command, &[&parts[..], &[name]].concat());
-        };
-        // At once: each starts DPDK before it opens the port.
-        std::thread::scope(|scope| {
-            scope.spawn(|| refused(tester, "port 'p0'"));
-            refused(switch, "port 'a'");
-        });
+        for (command, name) in [(tester, "port 'p0'"), (switch, "port 'a'")] {
+            commands.push((command, [&parts[..], &[name]].concat()));
+        }
     }
+    workspace.refused_at_once(BAD_INPUT, commands);
     // The previous port is open by then, and must be closed.
     let first = path("a=memif:DIR/a.sock?role=server");
     let switch = workspace.switch(&[

@@ -68,7 +68,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 pub(crate) struct Workspace {
     directory: TempDir,
     started: AtomicU32,
-    _machine: MutexGuard<'static, ()>,
+    _machine: Option<MutexGuard<'static, ()>>,
 }
 
 /// Result of a command that has ended.
@@ -79,7 +79,15 @@ pub(crate) struct Ended {
 
 impl Workspace {
     pub(crate) fn new() -> Self {
-        let guard = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::of(Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Returns a directory for a command that neither changes the machine nor depends on its state: other tests may run meanwhile.
+    pub(crate) fn beside_others() -> Self {
+        Self::of(None)
+    }
+
+    fn of(guard: Option<MutexGuard<'static, ()>>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // Also for other users than root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -193,6 +201,34 @@ impl Workspace {
     /// Checks that a command ends with `code`, prints one message with all of `parts`, and leaves nothing behind.
     pub(crate) fn refused(&self, code: i32, command: Command, parts: &[&str]) {
         let before = self.machine();
+        let shown = self.is_refused(code, command, parts);
+        assert_eq!(self.machine(), before, "{shown} left something behind");
+    }
+
+    /// Checks the same of commands that run at the same time, a few at once. All together leave nothing behind.
+    pub(crate) fn refused_at_once(&self, code: i32, commands: Vec<(Command, Vec<&str>)>) {
+        const AT_ONCE: usize = 6;
+        let before = self.machine();
+        let commands = Mutex::new(commands.into_iter());
+        // The lock is not held while a command runs.
+        let next = || {
+            let mut left = commands.lock().unwrap_or_else(PoisonError::into_inner);
+            left.next()
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    while let Some((command, parts)) = next() {
+                        self.is_refused(code, command, &parts);
+                    }
+                });
+            }
+        });
+        assert_eq!(self.machine(), before, "a command left something behind");
+    }
+
+    /// Checks that a command ends with `code` and prints one message with all of `parts`; returns the command as text.
+    fn is_refused(&self, code: i32, command: Command, parts: &[&str]) -> String {
         let shown = format!("{command:?}");
         let Ended {
             code: ended,
@@ -203,11 +239,7 @@ impl Workspace {
         for part in parts {
             assert!(printed.contains(part), "{shown}: no '{part}' in: {printed}");
         }
-        assert_eq!(
-            self.machine(),
-            before,
-            "{shown} left something behind: {printed}"
-        );
+        shown
     }
 }
 
