@@ -36,6 +36,10 @@ MIRI_CRATES ?=
 # Debian's suites that test-dpdk-versions uses; all of them by default.
 SUITES ?=
 
+# Scripts of `make lint`, those that take longest first: they read the tree, and run at the same time.
+CHECKS := check-words check-modules test-replay-renames test-check-sources check-sources test-check-words test-check-modules \
+    test-check-fuzz test-check-proofs check-fuzz check-proofs check-directions test-run-tests
+
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 study_name := $(basename $(notdir $(STUDY)))
 page := $(RESULTS)/$(study_name).html
@@ -113,19 +117,7 @@ test-deb: ## Build the package of QUIETWIRE_BINARY or the release binary; instal
 
 lint: ## Formatting, clippy, licence lines, directions between crates, scripts, documentation
 	cargo fmt --all --check
-	@scripts/check-sources
-	@scripts/check-directions
-	@scripts/check-modules
-	@scripts/check-words
-	@scripts/check-proofs
-	@scripts/test-check-modules
-	@scripts/check-fuzz
-	@scripts/test-check-sources
-	@scripts/test-check-fuzz
-	@scripts/test-check-words
-	@scripts/test-check-proofs
-	@scripts/test-replay-renames
-	@scripts/test-run-tests
+	@printf 'scripts/%s\n' $(CHECKS) | xargs -P "$$(nproc)" -n 1 env
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
 	@if command -v promtool >/dev/null; then promtool check rules packaging/monitoring/alerts.yaml; promtool test rules packaging/monitoring/alerts-test.yaml; \

@@ -125,7 +125,7 @@ impl Workplace {
         let count = || -> rusqlite::Result<u32> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
             let store = Connection::open_with_flags(self.path("s.sqlite"), flags)?;
-            store.query_row("SELECT count(*) FROM trial", [], |row| row.get(0))
+            store.query_row("SELECT count(*) FROM trial", (), |row| row.get(0))
         };
         count().unwrap_or(0) as usize
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use quietwire_host::inventory::Inventory;
 use quietwire_tester::GeneratorIdentity;
@@ -80,19 +81,7 @@ impl RunIdentity {
 
     fn of_program(conditions: impl Iterator<Item = Condition>) -> io::Result<Self> {
         let version = env!("CARGO_PKG_VERSION");
-        let mut program = Sha256::new();
-        let mut file = BufReader::with_capacity(1 << 20, File::open("/proc/self/exe")?);
-        loop {
-            let octets = file.fill_buf()?;
-            if octets.is_empty() {
-                break;
-            }
-            program.update(octets);
-            let length = octets.len();
-            file.consume(length);
-        }
-        let digest: String = program.finalize().iter().map(hexadecimal).collect();
-        let digest = digest.get(..DIGITS).unwrap_or_default();
+        let digest = digest_of_program()?;
         let program = ("quietwire", Some(format!("{version}, SHA-256 {digest}…")));
         let known = conditions
             .chain([program])
@@ -118,6 +107,28 @@ impl RunIdentity {
             })
             .collect()
     }
+}
+
+/// Returns the digits of the SHA-256 of this program's file that are shown. The file is read once.
+fn digest_of_program() -> io::Result<&'static str> {
+    static DIGEST: OnceLock<String> = OnceLock::new();
+    if let Some(digest) = DIGEST.get() {
+        return Ok(digest);
+    }
+    let mut program = Sha256::new();
+    let mut file = BufReader::with_capacity(1 << 20, File::open("/proc/self/exe")?);
+    loop {
+        let octets = file.fill_buf()?;
+        if octets.is_empty() {
+            break;
+        }
+        program.update(octets);
+        let length = octets.len();
+        file.consume(length);
+    }
+    let mut digest: String = program.finalize().iter().map(hexadecimal).collect();
+    digest.truncate(DIGITS);
+    Ok(DIGEST.get_or_init(|| digest))
 }
 
 /// Digits of a hash that are shown.
