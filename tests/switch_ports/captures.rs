@@ -63,22 +63,33 @@ struct Sniffer {
 }
 
 impl Sniffer {
-    /// Starts a capture, and waits until it sees all frames.
-    fn start(host: &Namespace) -> Self {
-        let mut command = host.command("python3");
-        command.args(["-c", include_str!("sniffer.py"), "eth0", &PORT.to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        lines.read_line(&mut first).unwrap();
-        assert_eq!(first, "ready\n");
-        Self { child, lines }
+    /// Starts captures, and waits until they see all frames.
+    fn start(hosts: [&Namespace; 2]) -> [Self; 2] {
+        let mut sniffers = hosts.map(|host| {
+            let mut command = host.command("python3");
+            command.args(["-c", include_str!("sniffer.py"), "eth0", &PORT.to_string()]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap());
+            Self { child, lines }
+        });
+        for sniffer in &mut sniffers {
+            let mut first = String::new();
+            sniffer.lines.read_line(&mut first).unwrap();
+            assert_eq!(first, "ready\n");
+        }
+        sniffers
     }
 
-    /// Ends the capture and returns its segments.
-    fn end(mut self) -> Vec<Segment> {
-        drop(self.child.stdin.take());
+    /// Ends captures, which wait for silence, and returns the segments of each.
+    fn end(mut sniffers: [Self; 2]) -> [Vec<Segment>; 2] {
+        for sniffer in &mut sniffers {
+            drop(sniffer.child.stdin.take());
+        }
+        sniffers.map(Self::segments)
+    }
+
+    fn segments(mut self) -> Vec<Segment> {
         let read = |line: String| serde_json::from_str(&line).unwrap();
         let segments = self.lines.lines().map(|line| read(line.unwrap())).collect();
         assert!(self.child.wait().unwrap().success());
@@ -252,9 +263,9 @@ fn segments_at_both_ends_are_the_same() {
             net.add_addresses();
         }
         for to in [IPV4[1], IPV6[1]] {
-            let sniffers = [&net.left, &net.right].map(Sniffer::start);
+            let sniffers = Sniffer::start([&net.left, &net.right]);
             exchange(&net, to);
-            let [left, right] = sniffers.map(Sniffer::end);
+            let [left, right] = Sniffer::end(sniffers);
             for is_from_server in [false, true] {
                 let ends = [&left, &right].map(|end| direction(end, is_from_server));
                 let [at_client, at_server] = &ends;

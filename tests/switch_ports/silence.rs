@@ -66,40 +66,48 @@ fn until_asleep(switch: &Switch) {
     });
 }
 
+/// Checks a switch between ports of the kernel of all kinds, whose threads wait in this way.
+fn ports_of_the_kernel_cost_little(idle: &str) {
+    let hosts = ["a", "b"].map(|host| Namespace::new(&format!("{idle}-{host}")));
+    let middle = Namespace::with_pairs(idle);
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("tap", format!("tap:eth0?netns={}", hosts[0].name())),
+        ("pair", format!("veth:qwpair?netns={}", hosts[1].name())),
+        ("packet", "af-packet:v0".to_owned()),
+        ("xdp", "af-xdp:v2".to_owned()),
+    ];
+    let arguments = ["--bridge", "lan=tap,pair,packet,xdp", "--idle", idle];
+    let switch = Switch::start(&middle, directory.path(), &ports, &arguments);
+    for (host, address) in hosts.iter().zip(ADDRESSES) {
+        host.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
+    }
+    ping(&hosts);
+    until_asleep(&switch);
+    costs_little(&switch, idle);
+    ping(&hosts);
+    // Frames to the other two ports wake threads too, and the reply arrives.
+    for end in ["v1", "v3"] {
+        until_asleep(&switch);
+        middle.ip(&["address", "add", "10.9.2.3/24", "dev", end]);
+        let probe = ["arping", "-c", "1", "-w", "1", "-I", end, ADDRESSES[0]];
+        until("a reply arrives", || {
+            let output = middle.command("busybox").args(probe).output().unwrap();
+            output.status.success().then_some(())
+        });
+        middle.ip(&["address", "delete", "10.9.2.3/24", "dev", end]);
+    }
+    assert_eq!(switch.end(), Some(0));
+}
+
 #[test]
 fn ports_of_the_kernel_alone_cost_next_to_no_cpu_time_without_frames() {
-    for idle in ["interrupt", "sleep"] {
-        let hosts = ["a", "b"].map(|host| Namespace::new(&format!("{idle}-{host}")));
-        let middle = Namespace::with_pairs(idle);
-        let directory = TempDir::new().unwrap();
-        let ports = [
-            ("tap", format!("tap:eth0?netns={}", hosts[0].name())),
-            ("pair", format!("veth:qwpair?netns={}", hosts[1].name())),
-            ("packet", "af-packet:v0".to_owned()),
-            ("xdp", "af-xdp:v2".to_owned()),
-        ];
-        let arguments = ["--bridge", "lan=tap,pair,packet,xdp", "--idle", idle];
-        let switch = Switch::start(&middle, directory.path(), &ports, &arguments);
-        for (host, address) in hosts.iter().zip(ADDRESSES) {
-            host.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
+    // At the same time: both wait, and the CPU time of each is its own.
+    std::thread::scope(|scope| {
+        for idle in ["interrupt", "sleep"] {
+            scope.spawn(move || ports_of_the_kernel_cost_little(idle));
         }
-        ping(&hosts);
-        until_asleep(&switch);
-        costs_little(&switch, idle);
-        ping(&hosts);
-        // Frames to the other two ports wake threads too, and the reply arrives.
-        for end in ["v1", "v3"] {
-            until_asleep(&switch);
-            middle.ip(&["address", "add", "10.9.2.3/24", "dev", end]);
-            let probe = ["arping", "-c", "1", "-w", "1", "-I", end, ADDRESSES[0]];
-            until("a reply arrives", || {
-                let output = middle.command("busybox").args(probe).output().unwrap();
-                output.status.success().then_some(())
-            });
-            middle.ip(&["address", "delete", "10.9.2.3/24", "dev", end]);
-        }
-        assert_eq!(switch.end(), Some(0));
-    }
+    });
 }
 
 #[test]
