@@ -42,14 +42,14 @@
 //!
 //! Static bindings to IPv6 hosts are left out: connections from IPv4 begin with a mapping that a client has opened.
 
-mod clients;
+pub(crate) mod clients;
 mod error;
 mod header;
 mod icmp;
 mod piece;
 mod prefix;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod translator;
 mod transport;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers of IPv6 clients. A client has one as long as it has port blocks.
+//! Numbers of IPv6 clients. A client has one as long as it has port blocks or, as a host of NAT66, static forwards.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -17,9 +17,18 @@ struct Client {
     /// The two halves of its address.
     address: [u64; 2],
     /// Port blocks.
-    blocks: u32,
+    blocks: u16,
+    /// Static forwards to it.
+    forwards: u16,
     /// 1 in a used entry.
     is_used: u32,
+}
+
+impl Client {
+    /// Returns true if nothing requires the number of the client.
+    const fn is_idle(&self) -> bool {
+        self.blocks == 0 && self.forwards == 0
+    }
 }
 
 const fn halves(address: u128) -> [u64; 2] {
@@ -28,19 +37,20 @@ const fn halves(address: u128) -> [u64; 2] {
 
 /// All clients, by address and by number.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(crate) struct Clients {
     clients: Box<[Client]>,
     index: Index,
     /// Free entries. The one that was freed last is used last.
     free: VecDeque<u32>,
-    /// The newest client, which may get no port block.
-    newest: Option<u32>,
+    /// A client that may have no port block: the newest one, or the last one that has returned all. One packet may return the last block
+    /// of a client, with an expired mapping, and assign it another.
+    idle: Option<u32>,
     /// Secret of the hash, so that no host can choose addresses of one bucket.
     random: RandomState,
 }
 
 impl Clients {
-    pub(super) fn new(clients_max: u32) -> Result<Self, NoMemory> {
+    pub(crate) fn new(clients_max: u32) -> Result<Self, NoMemory> {
         let mut clients = zeroed::<Client>(clients_max as usize)?;
         // The kernel provides the pages now, and not when packets arrive.
         clients.fill(Client::default());
@@ -48,19 +58,21 @@ impl Clients {
             clients,
             index: Index::new(clients_max)?,
             free: (0..clients_max).collect(),
-            newest: None,
+            idle: None,
             random: RandomState::new(),
         })
     }
 
     /// Returns the memory of the tables, octets.
-    pub(super) fn octets(&self) -> usize {
+    pub(crate) fn octets(&self) -> usize {
         size_of_val(&self.clients[..]) + self.index.octets()
     }
 
-    /// Returns the number of clients.
-    pub(super) fn len(&self) -> usize {
-        self.clients.len() - self.free.len()
+    /// Returns the number of clients with port blocks or static forwards.
+    pub(crate) fn len(&self) -> usize {
+        let idle = self.idle.and_then(|entry| self.get(entry));
+        let idle = usize::from(idle.is_some_and(Client::is_idle));
+        self.clients.len() - self.free.len() - idle
     }
 
     fn get(&self, entry: u32) -> Option<&Client> {
@@ -78,12 +90,12 @@ impl Clients {
     }
 
     /// Returns the number of a client.
-    pub(super) fn number_of(&self, address: u128) -> Option<u32> {
+    pub(crate) fn number_of(&self, address: u128) -> Option<u32> {
         Some(CLIENT_NUMBERS | self.find(halves(address))?)
     }
 
     /// Returns the address of a client by its number.
-    pub(super) fn address_of(&self, number: u32) -> Option<u128> {
+    pub(crate) fn address_of(&self, number: u32) -> Option<u128> {
         if !is_client_number(number) {
             return None;
         }
@@ -93,11 +105,11 @@ impl Clients {
 
     /// Returns the number of a client, and adds it if necessary. `None` if the table is full. A client that then gets no port block is
     /// removed by the next call.
-    pub(super) fn begin(&mut self, address: u128) -> Option<u32> {
-        if let Some(newest) = self.newest.take()
-            && self.get(newest).is_some_and(|client| client.blocks == 0)
+    pub(crate) fn begin(&mut self, address: u128) -> Option<u32> {
+        if let Some(idle) = self.idle.take()
+            && self.get(idle).is_some_and(Client::is_idle)
         {
-            self.remove(newest);
+            self.remove(idle);
         }
         let address = halves(address);
         if let Some(entry) = self.find(address) {
@@ -109,12 +121,45 @@ impl Clients {
         }
         *self.clients.get_mut(entry as usize)? = Client {
             address,
-            blocks: 0,
             is_used: 1,
+            ..Client::default()
         };
         self.free.pop_front();
-        self.newest = Some(entry);
+        self.idle = Some(entry);
         Some(CLIENT_NUMBERS | entry)
+    }
+
+    /// Returns the number of a client with one more static forward, and adds it if necessary. `None` if the table is full. Each call
+    /// requires one of [`Self::release`].
+    pub(crate) fn hold(&mut self, address: u128) -> Option<u32> {
+        let number = self.begin(address)?;
+        let client = self.clients.get_mut((number ^ CLIENT_NUMBERS) as usize)?;
+        client.forwards = client.forwards.checked_add(1)?;
+        Some(number)
+    }
+
+    /// Notes that a client has one static forward less.
+    pub(crate) fn release(&mut self, address: u128) {
+        let Some(entry) = self.find(halves(address)) else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(entry as usize) else {
+            return;
+        };
+        client.forwards = client.forwards.saturating_sub(1);
+        if client.is_idle() {
+            self.remove(entry);
+        }
+    }
+
+    /// Keeps a client without port blocks for the next event, and removes the former one.
+    fn keep_idle(&mut self, entry: u32) {
+        let former = self.idle.replace(entry);
+        if let Some(former) = former.filter(|former| *former != entry)
+            && self.get(former).is_some_and(Client::is_idle)
+        {
+            self.remove(former);
+        }
     }
 
     fn remove(&mut self, entry: u32) {
@@ -130,7 +175,7 @@ impl Clients {
     }
 
     /// Notes that a client got a port block, or returned one. Returns the address of the client; `None` for an IPv4 host.
-    pub(super) fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
+    pub(crate) fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
         let number = event.host.to_bits();
         let address = self.address_of(number)?;
         let entry = number ^ CLIENT_NUMBERS;
@@ -139,8 +184,8 @@ impl Clients {
             client.blocks += 1;
         } else {
             client.blocks = client.blocks.saturating_sub(1);
-            if client.blocks == 0 {
-                self.remove(entry);
+            if client.is_idle() {
+                self.keep_idle(entry);
             }
         }
         Some(Ipv6Addr::from_bits(address))

@@ -3,7 +3,7 @@
 mod errors;
 mod fragments;
 mod model;
-mod plain;
+pub(crate) mod plain;
 mod prefix;
 mod requirements;
 mod several;

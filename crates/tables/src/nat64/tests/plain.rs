@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Tcp {
         ports: (u16, u16),
         flags: u8,
@@ -26,15 +26,15 @@ pub(super) enum Content {
 
 /// Fields that both versions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header<A> {
-    pub(super) source: A,
-    pub(super) destination: A,
-    pub(super) class: u8,
-    pub(super) ttl: u8,
+pub(crate) struct Header<A> {
+    pub(crate) source: A,
+    pub(crate) destination: A,
+    pub(crate) class: u8,
+    pub(crate) ttl: u8,
 }
 
 impl<A> Header<A> {
-    pub(super) fn plain(source: A, destination: A) -> Self {
+    pub(crate) fn plain(source: A, destination: A) -> Self {
         Self {
             source,
             destination,
@@ -45,7 +45,7 @@ impl<A> Header<A> {
 }
 
 /// Returns the checksum by RFC 1071, section 1: words are added in one's complement.
-pub(super) fn obvious_sum(octets: &[u8]) -> u16 {
+pub(crate) fn obvious_sum(octets: &[u8]) -> u16 {
     let mut sum = 0u16;
     for pair in octets.chunks(2) {
         let word = u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]);
@@ -55,13 +55,13 @@ pub(super) fn obvious_sum(octets: &[u8]) -> u16 {
     !sum
 }
 
-pub(super) fn put(octets: &mut [u8], at: usize, word: u16) {
+pub(crate) fn put(octets: &mut [u8], at: usize, word: u16) {
     octets[at..at + 2].copy_from_slice(&word.to_be_bytes());
 }
 
 impl Content {
     /// Returns the content with other ports, or another identifier, of its source or its destination.
-    pub(super) fn with_port(mut self, is_source: bool, port: u16) -> Self {
+    pub(crate) fn with_port(mut self, is_source: bool, port: u16) -> Self {
         match &mut self {
             Self::Tcp { ports, .. } | Self::Udp { ports, .. } if is_source => ports.0 = port,
             Self::Tcp { ports, .. } | Self::Udp { ports, .. } => ports.1 = port,
@@ -71,7 +71,7 @@ impl Content {
     }
 
     /// Returns what a server sends back: ports exchanged, a reply to an echo.
-    pub(super) fn answer(mut self) -> Self {
+    pub(crate) fn answer(mut self) -> Self {
         match &mut self {
             Self::Tcp { ports, .. } | Self::Udp { ports, .. } => *ports = (ports.1, ports.0),
             Self::Echo { is_reply, .. } => *is_reply = !*is_reply,
@@ -79,7 +79,7 @@ impl Content {
         self
     }
 
-    pub(super) const fn protocol(&self, is_v6: bool) -> u8 {
+    pub(crate) const fn protocol(&self, is_v6: bool) -> u8 {
         match self {
             Self::Tcp { .. } => 6,
             Self::Udp { .. } => 17,
@@ -138,7 +138,7 @@ impl Content {
 }
 
 /// Returns an IPv6 packet around a payload.
-pub(super) fn v6_around(header: Header<Ipv6Addr>, next: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn v6_around(header: Header<Ipv6Addr>, next: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (payload.len() as u16).to_be_bytes();
     let class = header.class;
     let start = [
@@ -161,7 +161,7 @@ pub(super) fn v6_around(header: Header<Ipv6Addr>, next: u8, payload: &[u8]) -> V
 }
 
 /// Returns an IPv4 packet around a payload, with a word of flags and offset.
-pub(super) fn v4_around(
+pub(crate) fn v4_around(
     header: Header<Ipv4Addr>,
     (identification, field): (u16, u16),
     protocol: u8,
@@ -183,30 +183,30 @@ pub(super) fn v4_around(
 }
 
 /// Returns the payload of an IPv6 packet.
-pub(super) fn payload_v6(header: &Header<Ipv6Addr>, content: &Content) -> Vec<u8> {
+pub(crate) fn payload_v6(header: &Header<Ipv6Addr>, content: &Content) -> Vec<u8> {
     let addresses = [header.source.octets(), header.destination.octets()].concat();
     content.octets(&addresses, true)
 }
 
 /// Returns the payload of an IPv4 packet.
-pub(super) fn payload_v4(header: &Header<Ipv4Addr>, content: &Content) -> Vec<u8> {
+pub(crate) fn payload_v4(header: &Header<Ipv4Addr>, content: &Content) -> Vec<u8> {
     let addresses = [header.source.octets(), header.destination.octets()].concat();
     content.octets(&addresses, false)
 }
 
 /// Returns an IPv6 packet.
-pub(super) fn v6(header: Header<Ipv6Addr>, content: &Content) -> Vec<u8> {
+pub(crate) fn v6(header: Header<Ipv6Addr>, content: &Content) -> Vec<u8> {
     let payload = payload_v6(&header, content);
     v6_around(header, content.protocol(true), &payload)
 }
 
 /// Returns an IPv4 packet that must not be fragmented.
-pub(super) fn v4(header: Header<Ipv4Addr>, content: &Content) -> Vec<u8> {
+pub(crate) fn v4(header: Header<Ipv4Addr>, content: &Content) -> Vec<u8> {
     v4_with(header, (0, 0x4000), content)
 }
 
 /// Returns an IPv4 packet with this identification, and this word of flags.
-pub(super) fn v4_with(header: Header<Ipv4Addr>, field: (u16, u16), content: &Content) -> Vec<u8> {
+pub(crate) fn v4_with(header: Header<Ipv4Addr>, field: (u16, u16), content: &Content) -> Vec<u8> {
     let payload = payload_v4(&header, content);
     v4_around(header, field, content.protocol(false), &payload)
 }
@@ -224,26 +224,26 @@ fn ports(protocol: u8, payload: &[u8]) -> (u16, u16) {
 }
 
 /// Returns source and destination of an IPv4 packet without options.
-pub(super) fn ends_v4(octets: &[u8]) -> ((Ipv4Addr, u16), (Ipv4Addr, u16)) {
+pub(crate) fn ends_v4(octets: &[u8]) -> ((Ipv4Addr, u16), (Ipv4Addr, u16)) {
     let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&octets[at..at + 4]).unwrap());
     let (from, to) = ports(octets[9], &octets[20..]);
     ((address(12), from), (address(16), to))
 }
 
 /// Returns source and destination of an IPv6 packet without extension headers.
-pub(super) fn ends_v6(octets: &[u8]) -> ((Ipv6Addr, u16), (Ipv6Addr, u16)) {
+pub(crate) fn ends_v6(octets: &[u8]) -> ((Ipv6Addr, u16), (Ipv6Addr, u16)) {
     let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&octets[at..at + 16]).unwrap());
     let (from, to) = ports(octets[6], &octets[40..]);
     ((address(8), from), (address(24), to))
 }
 
 /// Returns identification and word of flags of an IPv4 packet.
-pub(super) fn fields_v4(octets: &[u8]) -> (u16, u16) {
+pub(crate) fn fields_v4(octets: &[u8]) -> (u16, u16) {
     (word(octets, 4), word(octets, 6))
 }
 
 /// Returns an ICMPv6 error about a packet.
-pub(super) fn error_v6(
+pub(crate) fn error_v6(
     header: Header<Ipv6Addr>,
     (kind, code, second): (u8, u8, u32),
     inner: &[u8],
@@ -262,7 +262,7 @@ pub(super) fn error_v6(
 }
 
 /// Returns an ICMPv4 error about a packet, with this identification and this word of flags.
-pub(super) fn error_v4(
+pub(crate) fn error_v4(
     header: Header<Ipv4Addr>,
     field: (u16, u16),
     (kind, code, second): (u8, u8, u32),

@@ -118,6 +118,21 @@ fn a_client_has_a_number_as_long_as_it_has_mappings() {
     assert!(switch.send(&ninth, 400).is_ok());
 }
 
+/// The last mapping of a client has expired, and its block returns with the packet that requires another one.
+#[test]
+fn a_client_whose_mapping_has_expired_begins_another_one() {
+    let mut switch = Switch::new();
+    switch.open(client(), server(), &udp((5000, 53), b"a"));
+    let packet = v6(
+        Header::plain(client(), mapped(server())),
+        &udp((5000, 53), b"a"),
+    );
+    let ((address, port), _) = ends_v4(&switch.send(&packet, 1000).unwrap());
+    let answer = v4(Header::plain(server(), address), &udp((53, port), b"b"));
+    assert!(switch.receive(&answer, 1000).is_ok());
+    assert_eq!(switch.nat64.clients(), 1);
+}
+
 #[test]
 fn a_client_that_opens_nothing_has_no_number() {
     let mut switch = Switch::new();
