@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of the switch as plain data structures: bridges and their forwarding tables, routes and next hops, neighbours, packet filters,
-//! connections, NAT, NAT64, ICMP. One folder per feature. Each fast table has a slow, obvious reference implementation that tests compare
-//! it with.
+//! connections, NAT, NAT64, NAT66, ICMP. One folder per feature. Each fast table has a slow, obvious reference implementation that tests
+//! compare it with.
 //!
 //! Forwarding threads read the tables in bursts of frames; one control thread writes them. Must not link DPDK and owns no thread.
 
@@ -23,6 +23,7 @@ pub mod icmp;
 mod named;
 pub mod nat;
 pub mod nat64;
+pub mod nat66;
 pub mod neighbour;
 pub mod nptv6;
 pub mod owner;

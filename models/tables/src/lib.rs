@@ -19,6 +19,7 @@ mod sources {
     mod named;
     pub mod nat;
     pub mod nat64;
+    pub mod nat66;
     pub mod neighbour;
     pub mod owner;
     pub mod route;

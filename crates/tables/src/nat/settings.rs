@@ -33,15 +33,15 @@ pub struct PortPool {
     pub blocks_per_host: u8,
 }
 
-/// Static forward: packets to an external endpoint go to an inside endpoint.
+/// Static forward: packets to an external endpoint go to an inside endpoint, of IPv4 or (`SocketAddrV6`) of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Forward {
+pub struct Forward<S = SocketAddrV4> {
     /// Protocol: TCP or UDP.
     pub protocol: NatProtocol,
     /// External endpoint, of an address of the pool.
-    pub external: SocketAddrV4,
+    pub external: S,
     /// Inside endpoint.
-    pub internal: SocketAddrV4,
+    pub internal: S,
 }
 
 /// One-to-one translation of all packets of an inside host, whatever their protocol (RFC 2663, section 4.1.1: static address assignment).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, new mappings, expiry.
 
+mod ends;
 mod standby;
 
 use std::collections::VecDeque;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fragments: all of a datagram are translated like the first one.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::packet::{DESTINATION_AT, SOURCE_AT, address_at};
+use super::rewrite::{Which, translate_address, translate_identification};
+use crate::fragments::{Datagrams, FragmentPart};
+use crate::nat::{NatDrop, NatProtocol};
+
+/// Offset of the header length in a TCP header.
+const TCP_LENGTH_AT: usize = 12;
+/// Octets of the headers of UDP and of an ICMPv6 echo.
+const SHORT_HEADER: u32 = 8;
+
+/// Data of the first fragment of a datagram for the later ones.
+#[derive(Clone, Copy, Debug)]
+struct FirstFragment {
+    /// New addresses, as far as they change.
+    source: Option<u128>,
+    destination: Option<u128>,
+    /// New identification of a datagram with a new source.
+    identification: u32,
+    /// Octets of the payload up to the end of the transport header. No later fragment may contain some of them (RFC 1858, section 4).
+    headers: u32,
+    is_hairpinned: bool,
+}
+
+/// Datagrams whose first fragment has been translated.
+#[derive(Debug)]
+pub(super) struct Joined {
+    datagrams: Datagrams<FirstFragment>,
+    /// Counter of identifications. Those of an external address differ, whatever the inside hosts (RFC 8200, section 4.5).
+    count: u32,
+}
+
+/// Returns source and destination of a packet.
+pub(super) fn ends(packet: &[u8]) -> Result<(u128, u128), NatDrop> {
+    let ends = address_at(packet, SOURCE_AT).zip(address_at(packet, DESTINATION_AT));
+    ends.ok_or(NatDrop::Malformed)
+}
+
+impl Joined {
+    pub(super) fn new() -> Self {
+        Self {
+            datagrams: Datagrams::new(),
+            count: RandomState::new().hash_one(0) as u32,
+        }
+    }
+
+    /// Returns the memory of the table, octets.
+    pub(super) fn octets(&self) -> usize {
+        self.datagrams.octets()
+    }
+
+    /// Notes how the first fragment of a datagram was translated from these addresses to others, and gives it an identification.
+    pub(super) fn note(
+        &mut self,
+        (part, protocol): (&FragmentPart, NatProtocol),
+        packet: &mut [u8],
+        (before, after): ((u128, u128), (u128, u128)),
+        is_hairpinned: bool,
+        now: u32,
+    ) {
+        let headers = match protocol {
+            NatProtocol::Tcp => {
+                let length = packet.get(part.at + TCP_LENGTH_AT);
+                length.map_or(0, |length| u32::from(length >> 4) * 4)
+            }
+            NatProtocol::Udp | NatProtocol::Icmp => SHORT_HEADER,
+        };
+        let changed = |before: u128, after: u128| (before != after).then_some(after);
+        self.count = self.count.wrapping_add(1);
+        let first = FirstFragment {
+            source: changed(before.0, after.0),
+            destination: changed(before.1, after.1),
+            identification: self.count,
+            headers,
+            is_hairpinned,
+        };
+        if first.source.is_some() {
+            translate_identification(packet, part.at, first.identification);
+        }
+        self.datagrams.note(part.id, first, now);
+    }
+
+    /// Translates a later fragment. Returns true if it is between inside hosts.
+    pub(super) fn translate(
+        &self,
+        part: &FragmentPart,
+        packet: &mut [u8],
+        now: u32,
+    ) -> Result<bool, NatDrop> {
+        let first = self.datagrams.find(&part.id, now);
+        let first = first.filter(|first| part.offset >= first.headers);
+        let first = first.ok_or(NatDrop::Fragment)?;
+        if let Some(source) = first.source {
+            translate_address(packet, Which::Source, source);
+            translate_identification(packet, part.at, first.identification);
+        }
+        if let Some(destination) = first.destination {
+            translate_address(packet, Which::Destination, destination);
+        }
+        Ok(first.is_hairpinned)
+    }
+}

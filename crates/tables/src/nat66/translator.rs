@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Translation of packets in both directions, and static forwards.
+
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+
+use super::joined::{Joined, ends};
+use super::packet::{DESTINATION_AT, End, Kind, View, address_at, read};
+use super::rewrite::{Which, translate, translate_error, translate_inner};
+use super::settings::{Nat66Settings, is_host};
+use crate::arena::NoMemory;
+use crate::fragments::FragmentPart;
+use crate::nat::packet::End as NumberEnd;
+use crate::nat::{BlockEvent, FORWARDS_MAX, Forward, MAPPINGS_MAX, Nat, NatDrop, NatOutcome};
+use crate::nat64::clients::Clients;
+
+/// NAT66 of one forwarding thread, beside its NAT, which has numbers in place of addresses. [`Nat66::new`] makes all allocations.
+#[derive(Debug)]
+pub struct Nat66 {
+    /// External addresses by number.
+    externals: Box<[u128]>,
+    /// External addresses in ascending order, with their numbers.
+    by_address: Box<[(u128, u32)]>,
+    hosts: Clients,
+    joined: Joined,
+    /// Static forwards whose hosts have numbers.
+    forwards: Vec<Forward<SocketAddrV6>>,
+    /// Space for those before.
+    former: Vec<Forward<SocketAddrV6>>,
+    /// Space for static forwards between numbers.
+    numbered: Vec<Forward>,
+}
+
+type Step = fn(&mut Nat66, &mut Nat, &mut [u8], usize) -> Result<NatOutcome, NatDrop>;
+
+impl Nat66 {
+    /// Creates the tables.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(settings: &Nat66Settings) -> Result<Self, NoMemory> {
+        let externals: Box<[u128]> = settings.externals.iter().map(|one| one.to_bits()).collect();
+        let mut by_address: Box<[(u128, u32)]> = externals.iter().copied().zip(0..).collect();
+        by_address.sort_unstable();
+        // Hosts of static forwards need no port block.
+        let hosts_max = settings.hosts_max.saturating_add(FORWARDS_MAX as u32);
+        Ok(Self {
+            externals,
+            by_address,
+            hosts: Clients::new(hosts_max.min(MAPPINGS_MAX))?,
+            joined: Joined::new(),
+            forwards: Vec::with_capacity(FORWARDS_MAX),
+            former: Vec::with_capacity(FORWARDS_MAX),
+            numbered: Vec::with_capacity(FORWARDS_MAX),
+        })
+    }
+
+    /// Returns the memory of the tables, octets.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        self.hosts.octets() + self.joined.octets()
+    }
+
+    /// Returns the number of hosts with a number. One that got no port block may be among them.
+    #[must_use]
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Returns true for an external address.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_external(&self, address: u128) -> bool {
+        self.number_of(address).is_some()
+    }
+
+    #[inline(always)]
+    fn number_of(&self, address: u128) -> Option<u32> {
+        let at = self.by_address.binary_search_by_key(&address, |one| one.0);
+        self.by_address.get(at.ok()?).map(|one| one.1)
+    }
+
+    /// Returns the address of a host by its number, the inside address of its mappings.
+    #[must_use]
+    pub fn host(&self, number: Ipv4Addr) -> Option<Ipv6Addr> {
+        let address = self.hosts.address_of(number.to_bits())?;
+        Some(Ipv6Addr::from_bits(address))
+    }
+
+    /// Returns an external address by its number, the external address of mappings.
+    #[must_use]
+    pub fn external(&self, number: Ipv4Addr) -> Option<Ipv6Addr> {
+        let address = self.externals.get(number.to_bits() as usize)?;
+        Some(Ipv6Addr::from_bits(*address))
+    }
+
+    /// Notes an event of the NAT, which must be passed here before the next packet. Returns the host that it is about.
+    pub fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
+        self.hosts.note(event)
+    }
+
+    /// Replaces the static forwards by these, which [`Nat66Settings::check`] accepts. Forwards that stay keep their connections. Returns
+    /// the number of forwards without space. Allocates nothing. Events of the NAT must be passed to [`Self::note`] before and behind it.
+    pub fn set_forwards(&mut self, nat: &mut Nat, wanted: &[Forward<SocketAddrV6>]) -> usize {
+        std::mem::swap(&mut self.forwards, &mut self.former);
+        self.forwards.clear();
+        self.numbered.clear();
+        let mut without_space = 0;
+        // Hosts that stay keep their numbers: former forwards end below.
+        for forward in wanted {
+            match self.numbered_forward(forward) {
+                Some(numbered) => {
+                    // Both have space for all forwards.
+                    self.forwards.push(*forward);
+                    self.numbered.push(numbered);
+                }
+                None => without_space += 1,
+            }
+        }
+        self.numbered.sort_unstable();
+        without_space += nat.set_forwards(&self.numbered);
+        for forward in self.former.drain(..) {
+            self.hosts.release(forward.internal.ip().to_bits());
+        }
+        without_space
+    }
+
+    /// Gives the host of a forward a number, and returns the forward between numbers. `None` without space.
+    fn numbered_forward(&mut self, forward: &Forward<SocketAddrV6>) -> Option<Forward> {
+        let Forward {
+            protocol,
+            external,
+            internal,
+        } = forward;
+        if self.numbered.len() >= FORWARDS_MAX {
+            return None;
+        }
+        let place = self.number_of(external.ip().to_bits())?;
+        let host = self.hosts.hold(internal.ip().to_bits())?;
+        let socket = |number: u32, port| SocketAddrV4::new(Ipv4Addr::from_bits(number), port);
+        Some(Forward {
+            protocol: *protocol,
+            external: socket(place, external.port()),
+            internal: socket(host, internal.port()),
+        })
+    }
+
+    /// Translates an IPv6 packet from the inside to the outside, in place, from its IPv6 header on. `length` is the number of octets in the
+    /// frame; the packet may end in further buffers, except that of an ICMPv6 error.
+    pub fn outbound(
+        &mut self,
+        nat: &mut Nat,
+        packet: &mut [u8],
+        length: usize,
+        now: u32,
+    ) -> NatOutcome {
+        let outcome = self.translated(nat, (packet, length), now, Self::try_outbound);
+        nat.note_outcome(outcome, true);
+        outcome
+    }
+
+    /// Translates an IPv6 packet from the outside to the inside, in place; parameters as in [`Self::outbound`].
+    pub fn inbound(
+        &mut self,
+        nat: &mut Nat,
+        packet: &mut [u8],
+        length: usize,
+        now: u32,
+    ) -> NatOutcome {
+        let outcome = self.translated(nat, (packet, length), now, Self::try_inbound);
+        nat.note_outcome(outcome, false);
+        outcome
+    }
+
+    /// Translates an IPv6 packet from the inside to an external address, in place: source and destination. If no inside endpoint has the
+    /// destination, its sender gets no mapping. Parameters as in [`Self::outbound`].
+    pub fn hairpin(
+        &mut self,
+        nat: &mut Nat,
+        packet: &mut [u8],
+        length: usize,
+        now: u32,
+    ) -> NatOutcome {
+        let outcome = self.translated(nat, (packet, length), now, Self::try_hairpin);
+        nat.note_outcome(outcome, true);
+        outcome
+    }
+
+    /// Translates the packet in an ICMPv6 error of the router itself about a packet that it has translated from the outside: the error goes
+    /// to the outside, so the destination in it must be the external one. Other packets stay as they are.
+    pub fn translate_own_error(&self, nat: &Nat, packet: &mut [u8], length: usize) {
+        let Ok((view, Kind::Error(inner))) = read(packet, length) else {
+            return;
+        };
+        if let Ok(external) = self.external_of(nat, &inner) {
+            let end = view.end.min(packet.len());
+            let packet = packet.get_mut(..end).unwrap_or_default();
+            translate_inner(packet, view.transport, &inner, Which::Destination, external);
+        }
+    }
+
+    /// Returns the external endpoint of the destination of a packet within an error.
+    fn external_of(&self, nat: &Nat, inner: &View) -> Result<End, NatDrop> {
+        let End { address, port } = inner.destination;
+        let number = self.hosts.number_of(address).ok_or(NatDrop::NoMapping)?;
+        let internal = NumberEnd {
+            address: number,
+            port,
+        };
+        self.external_end(nat.external_end(internal, inner.protocol)?)
+    }
+
+    fn external_end(&self, end: NumberEnd) -> Result<End, NatDrop> {
+        let address = self.externals.get(end.address as usize);
+        Ok(End {
+            address: *address.ok_or(NatDrop::NoMapping)?,
+            port: end.port,
+        })
+    }
+
+    fn host_end(&self, end: NumberEnd) -> Result<End, NatDrop> {
+        let address = self.hosts.address_of(end.address);
+        Ok(End {
+            address: address.ok_or(NatDrop::NoMapping)?,
+            port: end.port,
+        })
+    }
+
+    /// Returns an external endpoint with the number of its address.
+    fn numbered_end(&self, end: End) -> Result<NumberEnd, NatDrop> {
+        Ok(NumberEnd {
+            address: self.number_of(end.address).ok_or(NatDrop::NoMapping)?,
+            port: end.port,
+        })
+    }
+
+    /// Translates a packet; a later fragment like the first one of its datagram.
+    #[inline]
+    fn translated(
+        &mut self,
+        nat: &mut Nat,
+        (packet, length): (&mut [u8], usize),
+        now: u32,
+        step: Step,
+    ) -> NatOutcome {
+        nat.advance(now);
+        let outcome = match FragmentPart::of_ipv6(packet, 0) {
+            None => step(self, nat, packet, length),
+            Some(part) => self.translate_part(nat, (packet, length), &part, step),
+        };
+        outcome.unwrap_or_else(NatOutcome::Dropped)
+    }
+
+    #[cold]
+    fn translate_part(
+        &mut self,
+        nat: &mut Nat,
+        (packet, length): (&mut [u8], usize),
+        part: &FragmentPart,
+        step: Step,
+    ) -> Result<NatOutcome, NatDrop> {
+        if part.offset > 0 {
+            let is_hairpinned = self.joined.translate(part, packet, nat.now())?;
+            return Ok(match is_hairpinned {
+                true => NatOutcome::Hairpinned,
+                false => NatOutcome::Translated,
+            });
+        }
+        let before = ends(packet)?;
+        let outcome = step(self, nat, packet, length)?;
+        let after = ends(packet)?;
+        if outcome != NatOutcome::Untouched {
+            let (view, _) = read(packet, length)?;
+            let is_hairpinned = outcome == NatOutcome::Hairpinned;
+            let part = (part, view.protocol);
+            let change = (before, after);
+            self.joined
+                .note(part, packet, change, is_hairpinned, nat.now());
+        }
+        Ok(outcome)
+    }
+
+    fn try_outbound(
+        &mut self,
+        nat: &mut Nat,
+        packet: &mut [u8],
+        length: usize,
+    ) -> Result<NatOutcome, NatDrop> {
+        let (view, kind) = read(packet, length)?;
+        if !is_host(Ipv6Addr::from_bits(view.source.address)) {
+            return Err(NatDrop::Malformed);
+        }
+        let end = view.end.min(packet.len());
+        let octets = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
+        match kind {
+            Kind::Error(inner) => {
+                let external = self.external_of(nat, &inner)?;
+                translate_inner(octets, view.transport, &inner, Which::Destination, external);
+                translate_error(octets, view.transport, Which::Source, external.address);
+            }
+            Kind::Plain | Kind::Reply => {
+                let may_begin = matches!(kind, Kind::Plain);
+                let End { address, port } = view.source;
+                let number = match may_begin {
+                    true => self.hosts.begin(address).ok_or(NatDrop::TableFull)?,
+                    false => self.hosts.number_of(address).ok_or(NatDrop::NoMapping)?,
+                };
+                let internal = NumberEnd {
+                    address: number,
+                    port,
+                };
+                let external = nat.send_from(internal, view.protocol, view.flags, may_begin)?;
+                translate(octets, &view, Which::Source, self.external_end(external)?);
+            }
+        }
+        let destination = address_at(packet, DESTINATION_AT).ok_or(NatDrop::Malformed)?;
+        if !self.is_external(destination) {
+            return Ok(NatOutcome::Translated);
+        }
+        self.try_inbound(nat, packet, length)?;
+        Ok(NatOutcome::Hairpinned)
+    }
+
+    fn try_inbound(
+        &mut self,
+        nat: &mut Nat,
+        packet: &mut [u8],
+        length: usize,
+    ) -> Result<NatOutcome, NatDrop> {
+        if address_at(packet, DESTINATION_AT).is_none_or(|address| !self.is_external(address)) {
+            return Ok(NatOutcome::Untouched);
+        }
+        let (view, kind) = read(packet, length)?;
+        let end = view.end.min(packet.len());
+        let octets = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
+        match kind {
+            Kind::Error(inner) => {
+                let internal = self.internal_of(nat, &view, &inner)?;
+                translate_inner(octets, view.transport, &inner, Which::Source, internal);
+                translate_error(octets, view.transport, Which::Destination, internal.address);
+            }
+            Kind::Plain | Kind::Reply => {
+                let external = self.numbered_end(view.destination)?;
+                let internal = nat.receive_at(external, view.protocol, view.flags)?;
+                translate(octets, &view, Which::Destination, self.host_end(internal)?);
+            }
+        }
+        Ok(NatOutcome::Translated)
+    }
+
+    /// Returns the inside endpoint of the source of a packet within an error, which is to this source.
+    fn internal_of(&self, nat: &Nat, view: &View, inner: &View) -> Result<End, NatDrop> {
+        if inner.source.address != view.destination.address {
+            return Err(NatDrop::NoMapping);
+        }
+        let external = self.numbered_end(inner.source)?;
+        self.host_end(nat.internal_end(external, inner.protocol)?)
+    }
+
+    fn try_hairpin(
+        &mut self,
+        nat: &mut Nat,
+        packet: &mut [u8],
+        length: usize,
+    ) -> Result<NatOutcome, NatDrop> {
+        if address_at(packet, DESTINATION_AT).is_none_or(|address| !self.is_external(address)) {
+            return Ok(NatOutcome::Untouched);
+        }
+        let (view, kind) = read(packet, length)?;
+        match kind {
+            Kind::Error(inner) => {
+                self.internal_of(nat, &view, &inner)?;
+            }
+            Kind::Plain | Kind::Reply => {
+                let external = self.numbered_end(view.destination)?;
+                nat.internal_end(external, view.protocol)?;
+            }
+        }
+        self.try_outbound(nat, packet, length)
+    }
+}
