@@ -37,6 +37,8 @@ mod names;
 mod nat;
 #[path = "switch_memif/nat64.rs"]
 mod nat64;
+#[path = "switch_memif/nat66.rs"]
+mod nat66;
 #[path = "switch_memif/prefixes.rs"]
 mod prefixes;
 #[path = "switch_memif/requirements.rs"]

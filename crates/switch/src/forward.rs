@@ -20,6 +20,7 @@ mod mark;
 mod merge;
 mod nat;
 mod nat64;
+mod nat66;
 mod output;
 mod path;
 mod prefixes;
@@ -59,8 +60,8 @@ use inspect::RELEASES_MAX;
 pub(crate) use inspect::{Boards, InspectStage};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
-    FamilyPass, Nat64Place, NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables,
-    NatTotals, StampedEvent,
+    FamilyPass, Ipv6Ends, Nat64Place, Nat66Place, NatBinding, NatIdentity, NatInstance, NatQuery,
+    NatStage, NatTables, NatTotals, StampedEvent,
 };
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};

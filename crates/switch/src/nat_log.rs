@@ -34,7 +34,7 @@ struct Line<'a> {
     event: &'static str,
     nat: &'a str,
     host: IpAddr,
-    address: std::net::Ipv4Addr,
+    address: IpAddr,
     first_port: u16,
     last_port: u16,
 }
@@ -145,17 +145,19 @@ impl NatLog {
                 text.push(b'\n');
             }
             for _ in 0..EVENTS_A_TURN {
-                let Ok((ticks, event, client)) = events.pop() else {
+                let Ok((ticks, event, ends)) = events.pop() else {
                     break;
                 };
                 let time_ms = time_of(ticks);
-                let host = client.map_or(IpAddr::V4(event.host), IpAddr::V6);
+                let host = ends.host.map_or(IpAddr::V4(event.host), IpAddr::V6);
+                let external = ends.external;
+                let external = external.map_or(IpAddr::V4(event.external), IpAddr::V6);
                 if let Some(exporter) = &mut self.exporter {
                     let record = ipfix::Record {
                         time_ms,
                         is_assigned: event.is_assigned,
                         host,
-                        external: event.external,
+                        external,
                         ports: (event.first_port, event.last_port),
                         nat: name,
                     };
@@ -170,7 +172,7 @@ impl NatLog {
                     },
                     nat: name,
                     host,
-                    address: event.external,
+                    address: external,
                     first_port: event.first_port,
                     last_port: event.last_port,
                 };
@@ -218,6 +220,7 @@ mod tests {
     use quietwire_tables::nat::BlockEvent;
 
     use super::*;
+    use crate::forward::Ipv6Ends;
 
     fn event(is_assigned: bool) -> StampedEvent {
         let event = BlockEvent {
@@ -227,7 +230,7 @@ mod tests {
             first_port: 1024,
             last_port: 1535,
         };
-        (cycles::now(), event, None)
+        (cycles::now(), event, Ipv6Ends::default())
     }
 
     #[test]
@@ -243,8 +246,16 @@ mod tests {
         log.set_file(Some(open(&path).unwrap()));
         log.turn();
         let (ticks, returned, _) = event(false);
-        let client = Some("2001:db8:1::5".parse().unwrap());
+        let client = Ipv6Ends {
+            host: Some("2001:db8:1::5".parse().unwrap()),
+            external: None,
+        };
         sender.push((ticks, returned, client)).unwrap();
+        let of_ipv6 = Ipv6Ends {
+            external: Some("2001:db8::1".parse().unwrap()),
+            ..client
+        };
+        sender.push((ticks, returned, of_ipv6)).unwrap();
         drop(sender);
         log.turn();
         assert!(log.rings.is_empty());
@@ -253,7 +264,7 @@ mod tests {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.len(), 3);
         assert_eq!(
             (&lines[0]["event"], &lines[1]["event"]),
             (&"assigned".into(), &"returned".into())
@@ -264,6 +275,9 @@ mod tests {
         );
         // The number of an IPv6 client is not of interest.
         assert_eq!(lines[1]["host"], "2001:db8:1::5");
+        assert_eq!(lines[1]["address"], "198.51.100.1");
+        assert_eq!(lines[2]["host"], "2001:db8:1::5");
+        assert_eq!(lines[2]["address"], "2001:db8::1");
         assert_eq!(
             (&lines[0]["first_port"], &lines[0]["last_port"]),
             (&1024.into(), &1535.into())

@@ -8,7 +8,7 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddrV4};
 
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
@@ -158,7 +158,7 @@ pub enum Change {
         port: u16,
         /// External address, if the publication has one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        address: Option<Ipv4Addr>,
+        address: Option<IpAddr>,
     },
     /// Adds a load balancer.
     AddLoadBalancer(LoadBalancerSetting),

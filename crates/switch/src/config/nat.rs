@@ -4,15 +4,17 @@
 mod change;
 mod check;
 mod nat64;
+mod nat66;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use quietwire_tables::nat::{Forward, NatProtocol, NatSettings, NatTimeouts, Pair, PortPool};
+use quietwire_tables::nat66::external_number;
 use serde::{Deserialize, Serialize};
 
 use super::layer3::InterfacePlan;
@@ -38,12 +40,12 @@ pub struct NatSetting {
     pub name: String,
     /// The outside interface.
     pub interface: String,
-    /// External addresses. Default: the first IPv4 address of the interface.
+    /// External addresses, all of IPv4 or all of IPv6. Default: the first IPv4 address of the interface.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<Ipv4Addr>,
+    pub addresses: Vec<IpAddr>,
     /// Prefixes of inside hosts. Default: all packets from other interfaces are translated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<Ipv4Net>,
+    pub sources: Vec<IpNet>,
     /// External ports. Default: 1024-65535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRange>,
@@ -114,10 +116,10 @@ pub struct PublishSetting {
     /// External port.
     pub port: u16,
     /// Inside endpoint.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// External address. Default: the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<Ipv4Addr>,
+    pub address: Option<IpAddr>,
 }
 
 /// An inside host with an external address of its own.
@@ -207,32 +209,67 @@ fn address_of(interface: &InterfacePlan) -> Option<Ipv4Addr> {
     })
 }
 
+impl PublishProtocol {
+    /// Returns the protocol of mappings.
+    const fn of_mappings(self) -> NatProtocol {
+        match self {
+            Self::Tcp => NatProtocol::Tcp,
+            Self::Udp => NatProtocol::Udp,
+        }
+    }
+}
+
+/// Returns an address of IPv4.
+fn ipv4_of(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+impl PublishSetting {
+    /// Returns the static forward to an IPv4 host. `first` is the first external address.
+    fn forward(&self, first: Option<Ipv4Addr>) -> Option<Forward> {
+        let SocketAddr::V4(internal) = self.to else {
+            return None;
+        };
+        let address = match self.address {
+            Some(address) => ipv4_of(address)?,
+            None => first.unwrap_or(Ipv4Addr::UNSPECIFIED),
+        };
+        Some(Forward {
+            protocol: self.protocol.of_mappings(),
+            external: SocketAddrV4::new(address, self.port),
+            internal,
+        })
+    }
+}
+
 impl NatSetting {
     /// Returns the external addresses: the configured ones, or that of the outside interface.
-    pub(crate) fn external_addresses(&self, interface: &InterfacePlan) -> Vec<Ipv4Addr> {
+    pub(crate) fn external_addresses(&self, interface: &InterfacePlan) -> Vec<IpAddr> {
         if self.addresses.is_empty() {
-            address_of(interface).into_iter().collect()
+            address_of(interface).map(IpAddr::V4).into_iter().collect()
         } else {
             self.addresses.clone()
         }
     }
 
-    /// Returns the settings of the tables, with static forwards in ascending order.
+    /// Returns the addresses of the pool: external ones of IPv4, or what stands for those of IPv6.
+    fn pool_addresses(&self, interface: &InterfacePlan) -> Vec<Ipv4Addr> {
+        let externals = self.external_addresses(interface).into_iter();
+        match self.is_ipv6() {
+            true => (0..externals.len()).map(external_number).collect(),
+            false => externals.filter_map(ipv4_of).collect(),
+        }
+    }
+
+    /// Returns the settings of the tables, with static forwards to IPv4 hosts in ascending order.
     pub(crate) fn tables(&self, interface: &InterfacePlan) -> NatSettings {
-        let addresses = self.external_addresses(interface);
+        let addresses = self.pool_addresses(interface);
         let first = addresses.first().copied();
-        let forward = |one: &PublishSetting| Forward {
-            protocol: match one.protocol {
-                PublishProtocol::Tcp => NatProtocol::Tcp,
-                PublishProtocol::Udp => NatProtocol::Udp,
-            },
-            external: SocketAddrV4::new(
-                one.address.or(first).unwrap_or(Ipv4Addr::UNSPECIFIED),
-                one.port,
-            ),
-            internal: one.to,
-        };
-        let mut forwards: Vec<Forward> = self.publish.iter().map(forward).collect();
+        let publish = self.publish.iter();
+        let mut forwards: Vec<Forward> = publish.filter_map(|one| one.forward(first)).collect();
         forwards.sort_unstable();
         let ports = self.ports.unwrap_or(PortRange {
             first: FIRST_PORT,

@@ -2,11 +2,13 @@
 //! NAT: tables of forwarding threads, their place in the router, lists of mappings, and the log.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings};
 use quietwire_tables::nat64::{Nat64, Prefix64};
+use quietwire_tables::nat66::Nat66;
 use quietwire_tables::share::Share;
 use rtrb::RingBuffer;
 
@@ -19,8 +21,8 @@ use crate::config::layer3::InterfacePlan;
 use crate::config::nat::{NatSetting, inside_of};
 use crate::error::SwitchError;
 use crate::forward::{
-    FamilyPass, Nat64Place, NatBinding, NatIdentity, NatInstance, NatQuery, NatStage, NatTables,
-    NatTotals, Reply, WorkerCommand,
+    FamilyPass, Ipv6Ends, Nat64Place, Nat66Place, NatBinding, NatIdentity, NatInstance, NatQuery,
+    NatStage, NatTables, NatTotals, Reply, WorkerCommand,
 };
 use crate::layer3::{Nat64Addresses, RoutedInterface};
 use crate::report::{MappingReport, MappingsReport, NatReport};
@@ -46,6 +48,37 @@ fn another_reply() -> SwitchError {
     SwitchError::Config {
         location: "nat".to_owned(),
         what: "the thread gave another reply (this is a bug)".to_owned(),
+    }
+}
+
+fn ipv4_bits(address: IpAddr) -> Option<u32> {
+    match address {
+        IpAddr::V4(address) => Some(address.to_bits()),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// Returns the prefixes of IPv4 sources.
+fn sources_of(setting: &NatSetting) -> Vec<(u32, u32)> {
+    let sources = setting.sources.iter().filter_map(|net| match net {
+        IpNet::V4(net) => Some((net.network().to_bits(), net.netmask().to_bits())),
+        IpNet::V6(_) => None,
+    });
+    sources.collect()
+}
+
+/// Returns the place of an instance of NAT66 with these addresses of the router, by interface and VRF.
+fn nat66_place(setting: &NatSetting, (interface, vrf): (u16, u16), own: Vec<u128>) -> Nat66Place {
+    let sources = setting.sources.iter().filter_map(|net| match net {
+        IpNet::V4(_) => None,
+        IpNet::V6(net) => Some((net.network().to_bits(), net.netmask().to_bits())),
+    });
+    Nat66Place {
+        interface,
+        vrf,
+        sources: sources.collect(),
+        own,
+        forwards: setting.ipv6_forwards(),
     }
 }
 
@@ -83,21 +116,30 @@ impl Engine {
                 settings.hosts_max = share.part(settings.hosts_max);
             }
             let nat64 = setting.nat64.as_ref();
+            let interface = self.interface_number(&setting.interface)?;
+            let vrf = self.layer3.lock().vrf(name)?;
+            let nat66 = setting.nat66();
+            // One of the two has the instance.
+            let (of_ipv4, of_ipv6) = match &nat66 {
+                None => ((interface, vrf), None),
+                Some(nat66) => {
+                    let own = self.own_ipv6_addresses(&nat66.externals, outside.vrf);
+                    let place = nat66_place(setting, (interface, vrf), own);
+                    ((u16::MAX, u16::MAX), Some(place))
+                }
+            };
             Some(NatBinding {
                 own: self.own_addresses(&settings, outside.vrf),
                 identity: Arc::new(NatIdentity {
                     name: setting.name.clone(),
                     nat64: nat64.and_then(|one| one.tables(settings.hosts_max)),
+                    nat66,
                     settings,
                     share,
                 }),
-                interface: self.interface_number(&setting.interface)?,
-                vrf: self.layer3.lock().vrf(name)?,
-                sources: setting
-                    .sources
-                    .iter()
-                    .map(|net| (net.network().to_bits(), net.netmask().to_bits()))
-                    .collect(),
+                interface: of_ipv4.0,
+                vrf: of_ipv4.1,
+                sources: sources_of(setting),
                 forwards,
                 virtuals: self.virtual_addresses(),
                 nat64: nat64.and_then(|one| {
@@ -107,6 +149,7 @@ impl Engine {
                         mtu: one.mtu(),
                     })
                 }),
+                nat66: of_ipv6,
             })
         };
         self.plan.nats.iter().filter_map(place).collect()
@@ -130,7 +173,7 @@ impl Engine {
             let (vrf, outside) = place(&outside.name)?;
             Some(Nat64Addresses {
                 vrf,
-                externals: externals.map(Ipv4Addr::to_bits).collect(),
+                externals: externals.filter_map(ipv4_bits).collect(),
                 prefix,
                 outside,
                 inside: place(&inside.name)?.1,
@@ -148,6 +191,18 @@ impl Engine {
         let pairs = settings.pairs.iter().map(|pair| pair.external);
         let external = settings.pool.addresses.iter().copied().chain(pairs);
         let mut own: Vec<u32> = external.filter(is_own).map(Ipv4Addr::to_bits).collect();
+        own.sort_unstable();
+        own
+    }
+
+    /// Returns the external addresses of IPv6 that interfaces of the VRF have, in ascending order.
+    fn own_ipv6_addresses(&self, externals: &[Ipv6Addr], vrf: usize) -> Vec<u128> {
+        let of_vrf = self.plan.layer3.interfaces.iter();
+        let of_vrf = of_vrf.filter(|one| one.vrf == vrf);
+        let nets: Vec<_> = of_vrf.flat_map(|one| &one.addresses).collect();
+        let is_own = |address: &&Ipv6Addr| nets.iter().any(|net| net.addr() == **address);
+        let own = externals.iter().filter(is_own);
+        let mut own: Vec<u128> = own.map(|one| one.to_bits()).collect();
         own.sort_unstable();
         own
     }
@@ -192,6 +247,7 @@ impl Engine {
         if wanted.iter().any(|place| place.nat64.is_some()) {
             stage.families = Some(Box::new(FamilyPass::new(&self.eal)));
         }
+        stage.has_nat66 = wanted.iter().any(|place| place.nat66.is_some());
         for place in wanted {
             // A thread without share translates nothing, and drops what has to be translated.
             let tables = if known.contains(&place.identity) || place.identity.share.is_none() {
@@ -227,12 +283,15 @@ impl Engine {
             name,
             settings,
             nat64,
+            nat66,
             share,
         } = &*place.identity;
         let mut nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
             .map_err(|error| wrong(name, error.to_string()))?;
         let nat64 = nat64.as_ref().map(Nat64::new).transpose();
         let nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
+        let nat66 = nat66.as_ref().map(Nat66::new).transpose();
+        let nat66 = nat66.map_err(|error| wrong(name, error.to_string()))?;
         let tracking = self.plan.connections.as_ref();
         if tracking.is_some_and(|one| one.replication.is_some()) {
             nat.allow_changes();
@@ -245,6 +304,7 @@ impl Engine {
         Ok(NatTables {
             nat,
             nat64: nat64.map(Box::new),
+            nat66: nat66.map(Box::new),
             events,
             events_lost: 0,
         })
@@ -321,16 +381,16 @@ impl Engine {
                 instance,
                 from: Some(start),
                 budget: ENTRIES_AN_ORDER,
-                clients: Vec::with_capacity(list.capacity()),
+                ipv6: Vec::with_capacity(list.capacity()),
                 list,
                 replicated: None,
                 totals: None,
             };
             let query = self.list_mappings(table.cpu, Box::new(query))?;
-            let clients = query.clients.iter().copied();
-            let clients = clients.chain(std::iter::repeat(None));
-            let listed = query.list.iter().zip(clients);
-            mappings.extend(listed.map(|(one, client)| report_of(nat, one, client)));
+            let ends = query.ipv6.iter().copied();
+            let ends = ends.chain(std::iter::repeat(Ipv6Ends::default()));
+            let listed = query.list.iter().zip(ends);
+            mappings.extend(listed.map(|(one, ends)| report_of(nat, one, ends)));
             if let Some(position) = query.from {
                 next = table.base.checked_add(position);
                 break;
@@ -367,7 +427,7 @@ impl Engine {
                 from: None,
                 budget: 0,
                 list: Vec::new(),
-                clients: Vec::new(),
+                ipv6: Vec::new(),
                 replicated: None,
                 totals: None,
             });
@@ -389,16 +449,16 @@ impl Engine {
     }
 }
 
-fn report_of(nat: &str, info: &MappingInfo, client: Option<Ipv6Addr>) -> MappingReport {
-    let inside = match client {
-        Some(client) => SocketAddr::from((client, info.internal.port())),
-        None => SocketAddr::V4(info.internal),
+fn report_of(nat: &str, info: &MappingInfo, ends: Ipv6Ends) -> MappingReport {
+    let socket = |ipv4: SocketAddrV4, ipv6: Option<Ipv6Addr>| match ipv6 {
+        Some(address) => SocketAddr::from((address, ipv4.port())),
+        None => SocketAddr::V4(ipv4),
     };
     MappingReport {
         nat: nat.to_owned(),
         protocol: info.protocol.name().to_owned(),
-        inside,
-        outside: SocketAddr::V4(info.external),
+        inside: socket(info.internal, ends.host),
+        outside: socket(info.external, ends.external),
         expires_in_s: info.expires_in_s,
     }
 }

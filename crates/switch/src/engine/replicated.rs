@@ -119,7 +119,7 @@ impl Engine {
             from: Some(from),
             budget: ENTRIES_AN_ORDER,
             list: Vec::new(),
-            clients: Vec::new(),
+            ipv6: Vec::new(),
             replicated: Some(replicated),
             totals: None,
         });

@@ -4,7 +4,7 @@
 //! The control thread makes all memory. An order carries a complete set of instances; an instance with the identity of a former one
 //! continues with its tables.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
 use quietwire_dpdk::{Burst, Eal, cycles};
@@ -16,6 +16,7 @@ use quietwire_tables::nat::{
     NatProtocol, NatSettings, is_client_number,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings};
+use quietwire_tables::nat66::{Nat66, Nat66Settings};
 use quietwire_tables::share::Share;
 use rtrb::Producer;
 
@@ -32,8 +33,17 @@ const COPY_MAX: usize = 2048;
 const PROTOCOL_AT: usize = 9;
 const ICMP: u8 = 1;
 
-/// A block event with its time, in ticks of the time stamp counter, and the host if it is an IPv6 client.
-pub(crate) type StampedEvent = (u64, BlockEvent, Option<Ipv6Addr>);
+/// A block event with its time, in ticks of the time stamp counter, and the IPv6 addresses in it.
+pub(crate) type StampedEvent = (u64, BlockEvent, Ipv6Ends);
+
+/// IPv6 addresses that addresses of NAT stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ipv6Ends {
+    /// The inside host, of NAT64 and NAT66.
+    pub(crate) host: Option<Ipv6Addr>,
+    /// The external address, of NAT66.
+    pub(crate) external: Option<Ipv6Addr>,
+}
 
 /// Identity of an instance over changes: its name, and its settings without static forwards.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +53,8 @@ pub(crate) struct NatIdentity {
     pub(crate) settings: NatSettings,
     /// NAT64, if there is any.
     pub(crate) nat64: Option<Nat64Settings>,
+    /// NAT66, if IPv6 is translated.
+    pub(crate) nat66: Option<Nat66Settings>,
     /// Share of the thread; `None` for one that is about to end.
     pub(crate) share: Option<Share>,
 }
@@ -52,6 +64,7 @@ pub(crate) struct NatIdentity {
 pub(crate) struct NatTables {
     pub(crate) nat: Nat,
     pub(crate) nat64: Option<Box<Nat64>>,
+    pub(crate) nat66: Option<Box<Nat66>>,
     /// To the log, if there is one.
     pub(crate) events: Option<Producer<StampedEvent>>,
     /// Events that did not fit into the ring to the log.
@@ -62,9 +75,9 @@ pub(crate) struct NatTables {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NatBinding {
     pub(crate) identity: Arc<NatIdentity>,
-    /// Number of the outside interface.
+    /// Number of the outside interface of IPv4; `u16::MAX` for NAT66.
     pub(crate) interface: u16,
-    /// Number of its VRF.
+    /// Number of its VRF; `u16::MAX` for NAT66.
     pub(crate) vrf: u16,
     /// Prefixes of translated sources, as address and mask. Empty: all.
     pub(crate) sources: Vec<(u32, u32)>,
@@ -76,6 +89,8 @@ pub(crate) struct NatBinding {
     pub(crate) virtuals: Vec<u32>,
     /// Place at which packets of NAT64 continue.
     pub(crate) nat64: Option<Nat64Place>,
+    /// Place of NAT66. It has none of IPv4.
+    pub(crate) nat66: Option<Nat66Place>,
 }
 
 /// Place at which translated packets of NAT64 continue.
@@ -85,6 +100,33 @@ pub(crate) struct Nat64Place {
     pub(crate) inside: u16,
     /// Longest IPv6 packet made of an IPv4 packet that may be fragmented.
     pub(crate) mtu: u16,
+}
+
+/// Place of an instance of NAT66 in the router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Nat66Place {
+    /// Number of the outside interface.
+    pub(crate) interface: u16,
+    /// Number of its VRF.
+    pub(crate) vrf: u16,
+    /// Prefixes of translated sources, as address and mask. Empty: all.
+    pub(crate) sources: Vec<(u128, u128)>,
+    /// External addresses that the router itself has, in ascending order. Packets to them without mapping are for the router.
+    pub(crate) own: Vec<u128>,
+    /// Static forwards, in ascending order.
+    pub(crate) forwards: Vec<Forward<SocketAddrV6>>,
+}
+
+impl Nat66Place {
+    /// Returns true if packets of this source are translated.
+    pub(super) fn concerns_source(&self, source: u128) -> bool {
+        let mut sources = self.sources.iter();
+        self.sources.is_empty() || sources.any(|(address, mask)| source & mask == *address)
+    }
+
+    pub(super) fn is_own(&self, address: u128) -> bool {
+        self.own.binary_search(&address).is_ok()
+    }
 }
 
 /// Frames of a pass of NAT64, before they are translated.
@@ -117,6 +159,8 @@ pub(crate) struct NatStage {
     pub(crate) instances: Vec<NatInstance>,
     /// Resources of NAT64, if an instance has it. A pass takes them.
     pub(crate) families: Option<Box<FamilyPass>>,
+    /// Whether an instance is of NAT66.
+    pub(crate) has_nat66: bool,
 }
 
 /// A request of the control thread about an instance. Its list has space for the results.
@@ -130,8 +174,8 @@ pub(crate) struct NatQuery {
     pub(crate) budget: usize,
     /// Listed mappings. The forwarding thread never exceeds its capacity.
     pub(crate) list: Vec<MappingInfo>,
-    /// Address of the IPv6 client of each listed mapping; empty without NAT64. The forwarding thread never exceeds its capacity.
-    pub(crate) clients: Vec<Option<Ipv6Addr>>,
+    /// IPv6 addresses of each listed mapping; empty without NAT64 and NAT66. The forwarding thread never exceeds its capacity.
+    pub(crate) ipv6: Vec<Ipv6Ends>,
     /// Mappings of an active switch and its standby, instead of the list.
     pub(crate) replicated: Option<Replicated<MappingChange>>,
     /// Numbers of the instance; `None` if the thread does not have it.
@@ -203,8 +247,47 @@ impl NatInstance {
 impl NatTables {
     /// Returns the memory of the tables, octets.
     fn octets(&self) -> usize {
+        let nat64 = self.nat64.as_ref().map_or(0, |nat64| nat64.octets());
+        let nat66 = self.nat66.as_ref().map_or(0, |nat66| nat66.octets());
+        self.nat.octets() + nat64 + nat66
+    }
+
+    /// Returns the IPv6 addresses that the addresses of a mapping stand for.
+    fn ipv6_ends(&self, internal: Ipv4Addr, external: Ipv4Addr) -> Ipv6Ends {
+        if let Some(nat66) = &self.nat66 {
+            return Ipv6Ends {
+                host: nat66.host(internal),
+                external: nat66.external(external),
+            };
+        }
         let nat64 = self.nat64.as_ref();
-        self.nat.octets() + nat64.map_or(0, |nat64| nat64.octets())
+        Ipv6Ends {
+            host: nat64.and_then(|nat64| nat64.client(internal)),
+            external: None,
+        }
+    }
+
+    /// Notes a block event for NAT64 and NAT66. Returns the IPv6 addresses in it.
+    fn note(&mut self, event: &BlockEvent) -> Ipv6Ends {
+        if let Some(nat66) = &mut self.nat66 {
+            return Ipv6Ends {
+                host: nat66.note(event),
+                external: nat66.external(event.external),
+            };
+        }
+        let nat64 = self.nat64.as_mut();
+        Ipv6Ends {
+            host: nat64.and_then(|nat64| nat64.note(event)),
+            external: None,
+        }
+    }
+
+    /// Sets the static forwards. Returns the number of those without space. Allocates nothing.
+    fn set_forwards(&mut self, place: &NatBinding) -> usize {
+        match (&mut self.nat66, &place.nat66) {
+            (Some(nat66), Some(place)) => nat66.set_forwards(&mut self.nat, &place.forwards),
+            _ => self.nat.set_forwards(&place.forwards),
+        }
     }
 
     /// Passes block events on to the log.
@@ -220,9 +303,9 @@ impl NatTables {
         let now = cycles::now();
         // The queue of events never grows.
         while let Some(event) = self.nat.take_event() {
-            let client = self.nat64.as_mut().and_then(|nat64| nat64.note(&event));
+            let ends = self.note(&event);
             if let Some(events) = &mut self.events
-                && events.push((now, event, client)).is_err()
+                && events.push((now, event, ends)).is_err()
             {
                 self.events_lost += 1;
             }
@@ -247,7 +330,7 @@ impl NatStage {
     pub(super) fn begin(&mut self) {
         for instance in &mut self.instances {
             if let Some(tables) = &mut instance.tables {
-                instance.without_space = tables.nat.set_forwards(&instance.place.forwards);
+                instance.without_space = tables.set_forwards(&instance.place);
                 tables.pass_events();
             }
         }
@@ -285,7 +368,7 @@ impl NatStage {
         let Some(destination) =
             ipv4(frame).and_then(|packet| ipv4_address_at(packet, IPV4_DESTINATION_AT))
         else {
-            return false;
+            return self.has_nat66 && self.concerns_ipv6(frame, vrf);
         };
         let mut instances = self.instances.iter();
         instances.any(|one| one.place.vrf == vrf && one.is_external(destination))
@@ -296,6 +379,7 @@ impl NatStage {
     pub(super) fn is_outside(&self, interface: u16) -> bool {
         let mut instances = self.instances.iter();
         instances.any(|one| one.place.interface == interface)
+            || self.has_nat66 && self.is_outside_ipv6(interface)
     }
 
     /// Translates the destination of a packet to an external address, in an untagged frame received on an interface of a VRF. `length` is
@@ -313,7 +397,10 @@ impl NatStage {
         let Some(destination) =
             ipv4(frame).and_then(|packet| ipv4_address_at(packet, IPV4_DESTINATION_AT))
         else {
-            return Ok(());
+            return match self.has_nat66 {
+                true => self.receive_ipv6(frame, length, (from, vrf), now_s),
+                false => Ok(()),
+            };
         };
         let mut instances = self.instances.iter_mut();
         let instance = instances.find(|one| one.place.vrf == vrf && one.is_external(destination));
@@ -384,7 +471,10 @@ impl NatStage {
         }
         let Some(source) = ipv4(frame).and_then(|packet| ipv4_address_at(packet, IPV4_SOURCE_AT))
         else {
-            return Ok(());
+            return match self.has_nat66 {
+                true => self.send_ipv6(frame, length, (interface, vrf), now_s),
+                false => Ok(()),
+            };
         };
         let mut instances = self.instances.iter_mut();
         let instance = instances.find(|one| one.place.interface == interface);
@@ -413,6 +503,9 @@ impl NatStage {
 
     /// Translates the packet in an ICMP error of the router itself that leaves by an outside interface.
     pub(super) fn send_own(&self, frame: &mut [u8], interface: u16) {
+        if self.has_nat66 {
+            self.send_own_ipv6(frame, interface);
+        }
         let mut instances = self.instances.iter();
         let instance = instances.find(|one| one.place.interface == interface);
         let tables = instance.and_then(|one| one.tables.as_ref());
@@ -475,17 +568,18 @@ impl NatStage {
         } else if let Some(from) = query.from {
             let limits = (query.list.capacity(), query.budget);
             query.from = tables.nat.list_into(from, limits, &mut query.list);
-            if let Some(nat64) = &tables.nat64 {
-                let known = query.clients.len();
-                let space = query.clients.capacity() - known;
+            if tables.nat64.is_some() || tables.nat66.is_some() {
+                let known = query.ipv6.len();
+                let space = query.ipv6.capacity() - known;
                 let listed = query
                     .list
                     .get(known..)
                     .unwrap_or_default()
                     .iter()
                     .take(space);
-                let clients = listed.map(|one| nat64.client(*one.internal.ip()));
-                query.clients.extend(clients);
+                let ends =
+                    listed.map(|one| tables.ipv6_ends(*one.internal.ip(), *one.external.ip()));
+                query.ipv6.extend(ends);
             }
         }
         let forwards = tables.nat.forwards() as u64;

@@ -12,9 +12,10 @@ use std::os::fd::OwnedFd;
 /// Version, set IDs and template IDs (RFC 7011, sections 3.1, 3.3.2 and 3.4.1).
 const VERSION: u16 = 10;
 const TEMPLATE_SET: u16 = 2;
-/// Template of IPv4 hosts, and of IPv6 clients.
+/// Templates of IPv4 hosts, of IPv6 hosts behind IPv4 addresses (NAT64), and of those behind IPv6 addresses (NAT66).
 const TEMPLATE: u16 = 256;
-const TEMPLATE_IPV6: u16 = 257;
+const TEMPLATE_NAT64: u16 = 257;
+const TEMPLATE_NAT66: u16 = 258;
 /// Length of a field of variable length (RFC 7011, section 7).
 const VARIABLE: u16 = 0xffff;
 /// Longest name with a length of one octet.
@@ -25,14 +26,17 @@ const FIELDS: [(u16, u16); 7] = [
     (323, 8),
     (230, 1),
     HOST,
-    (225, 4),
+    EXTERNAL,
     (361, 2),
     (362, 2),
     (284, VARIABLE),
 ];
-/// Fields of the host: sourceIPv4Address, and in the other template sourceIPv6Address.
+/// Fields of the host: sourceIPv4Address, and in other templates sourceIPv6Address.
 const HOST: (u16, u16) = (8, 4);
 const HOST_IPV6: (u16, u16) = (27, 16);
+/// Fields of the external address: postNATSourceIPv4Address, and in the template of NAT66 postNATSourceIPv6Address.
+const EXTERNAL: (u16, u16) = (225, 4);
+const EXTERNAL_IPV6: (u16, u16) = (281, 16);
 /// Values of natEvent (RFC 8158; IANA, NAT Event Type): port block allocation and de-allocation.
 const ALLOCATED: u8 = 16;
 const DEALLOCATED: u8 = 17;
@@ -51,7 +55,7 @@ pub(super) struct Record<'a> {
     pub(super) time_ms: u64,
     pub(super) is_assigned: bool,
     pub(super) host: IpAddr,
-    pub(super) external: Ipv4Addr,
+    pub(super) external: IpAddr,
     pub(super) ports: (u16, u16),
     /// Name of the instance of NAT.
     pub(super) nat: &'a str,
@@ -62,8 +66,8 @@ pub(super) struct Record<'a> {
 struct Message {
     octets: Vec<u8>,
     records: u32,
-    /// Whether its records are of IPv6 clients. All are of one template.
-    is_ipv6: bool,
+    /// Template of all of its records.
+    template: u16,
 }
 
 /// Sends events to a collector.
@@ -89,7 +93,7 @@ impl Message {
         let mut message = Self {
             octets: Vec::with_capacity(MESSAGE_MAX),
             records: 0,
-            is_ipv6: false,
+            template: TEMPLATE,
         };
         message.begin();
         message
@@ -104,14 +108,20 @@ impl Message {
         self.octets.extend([0; 14]);
         self.put(TEMPLATE_SET);
         self.put(8 + 4 * FIELDS.len() as u16);
-        let (template, host) = match self.is_ipv6 {
-            true => (TEMPLATE_IPV6, HOST_IPV6),
-            false => (TEMPLATE, HOST),
+        let template = self.template;
+        let (host, external) = match template {
+            TEMPLATE_NAT66 => (HOST_IPV6, EXTERNAL_IPV6),
+            TEMPLATE_NAT64 => (HOST_IPV6, EXTERNAL),
+            _ => (HOST, EXTERNAL),
         };
         self.put(template);
         self.put(FIELDS.len() as u16);
         for field in FIELDS {
-            let (element, length) = if field == HOST { host } else { field };
+            let (element, length) = match field {
+                HOST => host,
+                EXTERNAL => external,
+                field => field,
+            };
             self.put(element);
             self.put(length);
         }
@@ -125,17 +135,22 @@ impl Message {
 
     /// Adds a record. Returns false if the message has no space for it, or records of the other template.
     fn add(&mut self, record: &Record<'_>) -> bool {
-        let is_ipv6 = record.host.is_ipv6();
-        if is_ipv6 != self.is_ipv6 {
+        let template = match (record.host, record.external) {
+            (IpAddr::V4(_), _) => TEMPLATE,
+            (IpAddr::V6(_), IpAddr::V4(_)) => TEMPLATE_NAT64,
+            (IpAddr::V6(_), IpAddr::V6(_)) => TEMPLATE_NAT66,
+        };
+        if template != self.template {
             if self.records > 0 {
                 return false;
             }
-            self.is_ipv6 = is_ipv6;
+            self.template = template;
             self.begin();
         }
         let name = shortened(record.nat);
-        let host = if is_ipv6 { 16 } else { 4 };
-        let size = 8 + 1 + host + 4 + 2 + 2 + 1 + name.len();
+        let length = |address: IpAddr| if address.is_ipv6() { 16 } else { 4 };
+        let addresses = length(record.host) + length(record.external);
+        let size = 8 + 1 + addresses + 2 + 2 + 1 + name.len();
         if self.records > 0 && self.octets.len() + size > MESSAGE_MAX {
             return false;
         }
@@ -145,11 +160,12 @@ impl Message {
         } else {
             DEALLOCATED
         });
-        match record.host {
-            IpAddr::V4(host) => self.octets.extend(host.octets()),
-            IpAddr::V6(host) => self.octets.extend(host.octets()),
+        for address in [record.host, record.external] {
+            match address {
+                IpAddr::V4(address) => self.octets.extend(address.octets()),
+                IpAddr::V6(address) => self.octets.extend(address.octets()),
+            }
         }
-        self.octets.extend(record.external.octets());
         self.put(record.ports.0);
         self.put(record.ports.1);
         self.octets.push(u8::try_from(name.len()).unwrap_or(0));
@@ -330,6 +346,27 @@ mod tests {
         let octets = message.end(0, 0).to_vec();
         assert_eq!(octets[20..22], [1, 0]);
         assert_eq!(read(&octets)[0][2], (8, vec![10, 0, 0, 5]));
+    }
+
+    #[test]
+    fn hosts_behind_ipv6_addresses_have_a_template_of_their_own() {
+        let mut message = Message::new();
+        let client = Record {
+            host: [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5].into(),
+            ..record("internet", 1024)
+        };
+        let external = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        let host = Record {
+            external: external.into(),
+            ..client
+        };
+        assert!(message.add(&host) && message.add(&host) && !message.add(&client));
+        let octets = message.end(0, 0).to_vec();
+        assert_eq!(octets[20..22], [1, 2]);
+        let records = read(&octets);
+        assert_eq!((records.len(), records[1].len()), (2, 7));
+        assert_eq!(records[1][2].0, 27);
+        assert_eq!(records[1][3], (281, external.to_vec()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Reports about connections, mappings of NAT and load balancers.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,7 @@ pub struct NatReport {
     /// The outside interface.
     pub interface: String,
     /// External addresses, without those of one-to-one translations.
-    pub addresses: Vec<Ipv4Addr>,
+    pub addresses: Vec<IpAddr>,
     /// Number of mappings, without published ports, including expired ones that are not yet removed.
     pub mappings: u64,
     /// Maximum number of mappings.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `quietwire switch add|del|show` for NAT.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv6Net};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::nat::{
     Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
@@ -27,12 +27,12 @@ pub(super) struct NatArgs {
     name: String,
     /// Outside interface: packets that leave by it get external source addresses.
     interface: String,
-    /// External address; repeatable. [default: the first IPv4 address of the interface]
+    /// External address of IPv4, or of IPv6 for NAT of IPv6; repeatable. [default: the first IPv4 address of the interface]
     #[arg(long = "address", value_name = "ADDRESS")]
-    addresses: Vec<Ipv4Addr>,
+    addresses: Vec<IpAddr>,
     /// Prefix of inside hosts; repeatable. Required with several forwarding CPUs. [default: packets from all other interfaces]
     #[arg(long = "source", value_name = "PREFIX")]
-    sources: Vec<Ipv4Net>,
+    sources: Vec<IpNet>,
     /// External ports. [default: 1024-65535]
     #[arg(long, value_name = "FIRST-LAST")]
     ports: Option<PortRange>,
@@ -97,11 +97,11 @@ pub(super) struct PublishArgs {
     protocol: PublishProtocol,
     /// External port.
     port: u16,
-    /// Inside endpoint, like 10.0.0.5:443.
-    to: SocketAddrV4,
+    /// Inside endpoint, like 10.0.0.5:443 or [fd00:1::5]:443.
+    to: SocketAddr,
     /// External address. [default: the first one]
     #[arg(long, value_name = "ADDRESS")]
-    address: Option<Ipv4Addr>,
+    address: Option<IpAddr>,
 }
 
 impl PublishArgs {
@@ -129,7 +129,7 @@ pub(super) struct PublishedArgs {
     port: u16,
     /// External address, if the published port has one.
     #[arg(long, value_name = "ADDRESS")]
-    address: Option<Ipv4Addr>,
+    address: Option<IpAddr>,
 }
 
 impl PublishedArgs {
@@ -159,7 +159,7 @@ pub(super) fn render(nats: &[NatReport]) -> String {
     ];
     let mut table = table(header, 3);
     for nat in nats {
-        let addresses: Vec<String> = nat.addresses.iter().map(Ipv4Addr::to_string).collect();
+        let addresses: Vec<String> = nat.addresses.iter().map(IpAddr::to_string).collect();
         table.add_row([
             nat.name.clone(),
             nat.interface.clone(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Run-time changes of NAT.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::{NatSetting, PublishProtocol, PublishSetting};
 use crate::config::edit::{absent, from_request, remove, wrong};
@@ -39,7 +39,7 @@ impl Settings {
         nat: &str,
         protocol: PublishProtocol,
         port: u16,
-        address: Option<Ipv4Addr>,
+        address: Option<IpAddr>,
     ) -> Result<(), SwitchError> {
         let publish = &mut self.nat(nat)?.publish;
         let before = publish.len();

@@ -2,12 +2,12 @@
 //! Validation of NAT.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
-use super::{Nat64Setting, NatSetting, nat64};
+use super::{Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
@@ -48,8 +48,8 @@ pub(in crate::config) fn check(
     threads: usize,
 ) -> Result<Vec<NatSetting>, SwitchError> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
-    let mut outside: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut external: BTreeMap<(usize, Ipv4Addr), &str> = BTreeMap::new();
+    let mut outside: BTreeMap<(&str, bool), &str> = BTreeMap::new();
+    let mut external: BTreeMap<(usize, IpAddr), &str> = BTreeMap::new();
     for (count, Located { value, location }) in settings.iter().enumerate() {
         if value.name.is_empty() {
             return Err(location.wrong("the NAT has no name"));
@@ -65,9 +65,10 @@ pub(in crate::config) fn check(
                 "another NAT has this name (use unique names)".to_owned(),
             ));
         }
-        if let Some(other) = outside.insert(&value.interface, &value.name) {
+        let place = (value.interface.as_str(), value.is_ipv6());
+        if let Some(other) = outside.insert(place, &value.name) {
             return Err(wrong(format!(
-                "nat '{other}' is at the interface '{}' already (use one for each interface)",
+                "nat '{other}' is at the interface '{}' already (use one for each interface and version of IP)",
                 value.interface
             )));
         }
@@ -117,7 +118,8 @@ fn interface_of<'plan>(
 /// Checks that no inside host has an address that stands for an IPv6 client.
 fn check_insides(setting: &NatSetting) -> Result<(), String> {
     let pairs = setting.one_to_one.iter().map(|pair| pair.inside);
-    let mut insides = pairs.chain(setting.publish.iter().map(|one| *one.to.ip()));
+    let publish = setting.publish.iter();
+    let mut insides = pairs.chain(publish.filter_map(|one| ipv4_of(one.to.ip())));
     match insides.find(|inside| is_client_number(inside.to_bits())) {
         None => Ok(()),
         Some(inside) => Err(format!(
@@ -126,7 +128,7 @@ fn check_insides(setting: &NatSetting) -> Result<(), String> {
     }
 }
 
-/// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction.
+/// Checks that there is no NAT64 and no NAT of IPv6 if packets are tracked: the tracker would see other addresses in each direction.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
@@ -135,13 +137,20 @@ pub(in crate::config) fn check_tracking(
     is_tracked: bool,
 ) -> Result<(), SwitchError> {
     let mut nats = nats.iter();
-    match nats.find(|nat| is_tracked && nat.nat64.is_some()) {
+    match nats.find(|nat| is_tracked && (nat.nat64.is_some() || nat.is_ipv6())) {
         None => Ok(()),
-        Some(nat) => Err(SwitchError::Config {
-            location: format!("nat '{}'", nat.name),
-            what: "connection tracking does not follow nat64 (remove it, or the section [connections])"
-                .to_owned(),
-        }),
+        Some(nat) => {
+            let what = match nat.is_ipv6() {
+                true => "NAT of IPv6",
+                false => "nat64",
+            };
+            Err(SwitchError::Config {
+                location: format!("nat '{}'", nat.name),
+                what: format!(
+                    "connection tracking does not follow {what} (remove it, or the section [connections])"
+                ),
+            })
+        }
     }
 }
 
@@ -161,6 +170,11 @@ fn check_threads(
     if threads <= 1 {
         return Ok(());
     }
+    if setting.is_ipv6() {
+        return Err(format!(
+            "{threads} forwarding CPUs cannot share NAT of IPv6 (use one CPU in forwarding-cpus)"
+        ));
+    }
     let sources = &setting.sources;
     if sources.is_empty() || sources.iter().any(|net| net.prefix_len() == 0) {
         return Err(format!(
@@ -179,11 +193,15 @@ fn check_one(
     setting: &NatSetting,
     interface: &InterfacePlan,
     layer3: &Layer3Plan,
-) -> Result<Vec<Ipv4Addr>, String> {
-    if !interface.addresses.iter().any(|net| net.addr().is_ipv4()) {
+) -> Result<Vec<IpAddr>, String> {
+    nat66::check_versions(setting)?;
+    let is_ipv6 = setting.is_ipv6();
+    let mut nets = interface.addresses.iter();
+    if !nets.any(|net| net.addr().is_ipv6() == is_ipv6) {
         return Err(format!(
-            "interface '{}' has no IPv4 address (add one)",
-            interface.name
+            "interface '{}' has no {} address (add one)",
+            interface.name,
+            if is_ipv6 { "IPv6" } else { "IPv4" }
         ));
     }
     if setting.sources.len() > SOURCES_MAX {
@@ -203,29 +221,33 @@ fn check_one(
     }
     let tables = setting.tables(interface);
     tables.check().map_err(|error| error.to_string())?;
+    if is_ipv6 {
+        nat66::check(setting, interface)?;
+    }
     let pairs = tables.pairs.iter();
-    let all: Vec<Ipv4Addr> = tables
-        .pool
-        .addresses
-        .iter()
-        .copied()
-        .chain(pairs.map(|pair| pair.external))
-        .collect();
+    let mut all = setting.external_addresses(interface);
+    all.extend(pairs.map(|pair| IpAddr::V4(pair.external)));
     for address in &all {
         check_address(*address, interface, layer3)?;
     }
     Ok(all)
 }
 
-/// Checks that an external address is a unicast address, that no other interface of the VRF has it, and that the router answers ARP for it
-/// if hosts on the link ask for it.
+/// Checks that an external address is a unicast address, that no other interface of the VRF has it, and that the router answers hosts on
+/// the link that ask for it (ARP, Neighbor Discovery).
 fn check_address(
-    address: Ipv4Addr,
+    address: IpAddr,
     interface: &InterfacePlan,
     layer3: &Layer3Plan,
 ) -> Result<(), String> {
-    let [first, ..] = address.octets();
-    if matches!(first, 0 | 127 | 224..) {
+    let is_unicast = match address {
+        IpAddr::V4(address) => {
+            let [first, ..] = address.octets();
+            !matches!(first, 0 | 127 | 224..)
+        }
+        IpAddr::V6(address) => nat66::is_unicast(address),
+    };
+    if !is_unicast {
         return Err(format!("{address} is not a unicast address"));
     }
     let has = |one: &InterfacePlan| one.addresses.iter().any(|net| net.addr() == address);
@@ -242,15 +264,13 @@ fn check_address(
             other.name, interface.name
         ));
     }
-    let is_on_link = |net: &IpNet| match net {
-        IpNet::V4(net) => net.contains(&address),
-        IpNet::V6(_) => false,
-    };
-    match interface.addresses.iter().find(|net| is_on_link(net)) {
+    let mut nets = interface.addresses.iter();
+    match nets.find(|net| net.contains(&address)) {
         None => Ok(()),
         Some(net) => Err(format!(
-            "external address {address} is in {}, so its neighbours ask for it (add {address}/32 to the addresses of interface '{}')",
+            "external address {address} is in {}, so its neighbours ask for it (add {} to the addresses of interface '{}')",
             net.trunc(),
+            IpNet::from(address),
             interface.name
         )),
     }
