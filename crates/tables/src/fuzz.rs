@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz targets of packets: any frame before a source guard, as a rejected one, and changed by rules; any packets through NAT, a load
-//! balancer and a prefix pair, one after the other, and their owners among forwarding CPUs.
+//! Fuzz targets of packets: any frame before a source guard, as a rejected one, and changed by rules; any packets through NAT of both
+//! versions, a load balancer and a prefix pair, one after the other, and their owners among forwarding CPUs.
 //!
 //! An input of the latter has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds
 //! since the packet before in the upper half, and its length.
@@ -13,6 +13,7 @@ use crate::balance::{
 use crate::drops::PortDrop;
 use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, set_dscp};
 use crate::nat::{Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool};
+use crate::nat66::{Nat66, Nat66Settings, external_number};
 use crate::nptv6::PrefixPair;
 use crate::owner::Owners;
 
@@ -37,6 +38,31 @@ fn nat_settings() -> NatSettings {
         hosts_max: 8,
         timeouts: NatTimeouts::default(),
     }
+}
+
+/// Returns NAT66 and its NAT.
+fn nat66_tables() -> (Nat66, Nat) {
+    let mut settings = nat_settings();
+    settings.pool.addresses = vec![external_number(0)];
+    let nat66 = Nat66::new(&Nat66Settings {
+        externals: vec!["2001:db8::1".parse().unwrap()],
+        hosts_max: settings.hosts_max,
+    });
+    (nat66.unwrap(), Nat::new(&settings).unwrap())
+}
+
+/// Translates a packet by NAT66 in the direction of a number. Returns true if it is not translated.
+fn fuzz_nat66((nat66, nat): &mut (Nat66, Nat), direction: u8, packet: &mut [u8], now: u32) -> bool {
+    let size = packet.len();
+    let outcome = match direction {
+        0 => nat66.outbound(nat, packet, size, now),
+        1 => nat66.inbound(nat, packet, size, now),
+        _ => nat66.hairpin(nat, packet, size, now),
+    };
+    while let Some(event) = nat.take_event() {
+        assert!(nat66.note(&event).is_some());
+    }
+    outcome == NatOutcome::Untouched
 }
 
 fn balancers() -> Balancers {
@@ -68,6 +94,7 @@ fn fuzz_translation(octets: &[u8]) -> bool {
     let inside = "fd01:203:405::/48".parse().unwrap();
     let prefixes = PrefixPair::new(inside, "2001:db8:1::/48".parse().unwrap()).unwrap();
     let owners = owners();
+    let mut of_ipv6 = None;
     let (mut rest, mut now, mut translated) = (octets, 0, 0u32);
     for _ in 0..PACKETS_MAX {
         let Some((head, after)) = rest.split_first_chunk::<2>() else {
@@ -80,7 +107,7 @@ fn fuzz_translation(octets: &[u8]) -> bool {
         nat.expire(now, usize::MAX);
         let mut packet = before.to_vec();
         let size = packet.len();
-        let is_untouched = match what & 7 {
+        let is_untouched = match what & 15 {
             0 => nat.outbound(&mut packet, size, now) == NatOutcome::Untouched,
             1 => nat.inbound(&mut packet, size, now) == NatOutcome::Untouched,
             2 => nat.hairpin(&mut packet, size, now) == NatOutcome::Untouched,
@@ -88,6 +115,10 @@ fn fuzz_translation(octets: &[u8]) -> bool {
             4 => balancers.receive(&mut packet, size, now) == BalanceOutcome::Untouched,
             5 => !balancers.send(&mut packet, size, now),
             6 => prefixes.send(&mut packet, size) != Ok(true),
+            8..=10 => {
+                let tables = of_ipv6.get_or_insert_with(nat66_tables);
+                fuzz_nat66(tables, what & 3, &mut packet, now)
+            }
             _ => prefixes.receive(&mut packet, size) != Ok(true),
         };
         assert_eq!(packet.len(), size);

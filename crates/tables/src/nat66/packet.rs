@@ -119,7 +119,7 @@ fn headers(packet: &[u8], at: usize) -> Result<Headers, NatDrop> {
         if read.is_fragment {
             return Err(NatDrop::Malformed);
         }
-        let extension = chunk(packet, read.transport).ok_or(NatDrop::Malformed)?;
+        let extension: [u8; 8] = chunk(packet, read.transport).ok_or(NatDrop::Malformed)?;
         let [next, length, third, fourth, _, _, _, _] = extension;
         if is_skipped {
             // The checksum contains the last destination of the route.

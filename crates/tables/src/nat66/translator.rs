@@ -63,7 +63,7 @@ impl Nat66 {
         self.hosts.octets() + self.joined.octets()
     }
 
-    /// Returns the number of hosts with a number. One that got no port block may be among them.
+    /// Returns the number of hosts with port blocks or static forwards.
     #[must_use]
     pub fn hosts(&self) -> usize {
         self.hosts.len()

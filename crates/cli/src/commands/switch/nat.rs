@@ -97,7 +97,7 @@ pub(super) struct PublishArgs {
     protocol: PublishProtocol,
     /// External port.
     port: u16,
-    /// Inside endpoint, like 10.0.0.5:443 or [fd00:1::5]:443.
+    /// Inside endpoint, like 10.0.0.5:443. An IPv6 address is in brackets.
     to: SocketAddr,
     /// External address. [default: the first one]
     #[arg(long, value_name = "ADDRESS")]
