@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use etherparse::PacketBuilder;
-use quietwire_switch::report::{MappingReport, NatReport};
+use quietwire_switch::report::{ConnectionsReport, MappingReport, NatReport};
 
 use crate::bench::{Bench, until};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
@@ -18,6 +18,8 @@ const REMOTE: &str = "2001:db8:f::9";
 
 const CONFIG: &str = r#"
 nat-log = "NATLOG"
+
+[connections]
 
 [[interface]]
 name = "inside"
@@ -131,6 +133,16 @@ fn ipv6_hosts_share_an_address_and_publish_ports() {
     assert_eq!(ends(port), inside("[fd00:1::5]:4000"));
     assert_eq!(ends(53), inside("[fd00:1::5]:5353"));
     assert_eq!(mappings.len(), 3);
+    // The tracker has one connection for both directions, and its translation.
+    let connections: ConnectionsReport = bench.show("connections");
+    let dns = connections
+        .connections
+        .iter()
+        .find(|one| (one.source.to_string().as_str(), one.destination_port) == (HOST, 53));
+    let dns = dns.unwrap();
+    assert_eq!(dns.state, "udp_replied");
+    let outside = dns.external_source.unwrap().to_string();
+    assert_eq!(outside, format!("[{OWN}]:{port}"));
     let nats: Vec<NatReport> = bench.show("nat");
     let counts = (nats[0].mappings, nats[0].published, nats[0].hosts);
     assert_eq!(counts, (2, 1, 2));

@@ -13,6 +13,7 @@
 //! except for packets to external addresses of hosts of other CPUs. So the port of an answer determines the CPU that translates it.
 //!
 //! The numbers of IPv6 clients ([`crate::nat64`]) are inside addresses too. No packet from outside has one as its source.
+//! [`crate::nat66`] has a NAT of its own, in which numbers stand for inside and external addresses.
 //!
 //! Hosts with a one-to-one translation ([`Pair`]) keep their ports, have no mappings, and are reached from the outside at any port.
 //!

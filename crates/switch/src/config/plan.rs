@@ -320,7 +320,7 @@ impl Settings {
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
-        nat::check_tracking(&nats, self.connections.is_some())?;
+        nat::check_tracking(&nats, self.connections.as_ref())?;
         let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
         let load_balancers = balance::check(load_balancers)?;
         Ok(Plan {

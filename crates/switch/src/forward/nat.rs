@@ -526,11 +526,17 @@ impl NatStage {
         length: usize,
         copy: &'copy mut NatCopy,
     ) -> Option<&'copy [u8]> {
-        let at = ipv4_offset(frame)?;
+        let Some(at) = ipv4_offset(frame) else {
+            return match self.has_nat66 {
+                true => self.inside_copy_ipv6(frame, length, copy),
+                false => None,
+            };
+        };
         let packet = frame.get(at..)?;
         let destination = ipv4_address_at(packet, IPV4_DESTINATION_AT)?;
-        let mut instances = self.instances.iter();
-        let instance = instances.find(|one| one.is_external(destination))?;
+        let of_ipv4 = self.instances.iter();
+        let mut of_ipv4 = of_ipv4.filter(|one| one.place.nat66.is_none());
+        let instance = of_ipv4.find(|one| one.is_external(destination))?;
         let space = copy.of(frame, at)?;
         let tables = instance.tables.as_ref()?;
         let packet = space.get_mut(at..)?;
@@ -545,8 +551,9 @@ impl NatStage {
         address: IpAddr,
         port: u16,
     ) -> Option<SocketAddr> {
-        let IpAddr::V4(address) = address else {
-            return None;
+        let address = match address {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(address) => return self.external_of_ipv6(protocol, address, port),
         };
         let protocol = NatProtocol::of_number(protocol)?;
         let internal = SocketAddrV4::new(address, port);
@@ -632,9 +639,14 @@ impl NatCopy {
 
     /// Copies what the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is not enough space.
     pub(super) fn of(&mut self, frame: &[u8], at: usize) -> Option<&mut [u8]> {
-        let octets_max = match frame.get(at + PROTOCOL_AT) {
-            Some(&ICMP) => COPY_MAX,
-            _ => COPY_HEADERS,
+        self.of_protocol(frame, frame.get(at + PROTOCOL_AT) == Some(&ICMP))
+    }
+
+    /// The same for a frame that may have an ICMP error, which is read to its end.
+    pub(super) fn of_protocol(&mut self, frame: &[u8], is_icmp: bool) -> Option<&mut [u8]> {
+        let octets_max = match is_icmp {
+            true => COPY_MAX,
+            false => COPY_HEADERS,
         };
         let octets = frame.get(..octets_max.min(frame.len()))?;
         self.length = octets.len();

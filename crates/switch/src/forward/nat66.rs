@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT66 of a forwarding thread, around the router: destinations before the routing decision, sources behind it, as NAT44 does.
 
-use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol};
-use quietwire_tables::nat::{NatDrop, NatOutcome};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use super::nat::{NatBinding, NatInstance, NatStage, NatTables};
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol, VLAN_TAG_LENGTH};
+use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol};
+
+use super::nat::{NatBinding, NatCopy, NatInstance, NatStage, NatTables};
 
 /// Offsets in an IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
@@ -25,6 +27,20 @@ fn ipv6(frame: &[u8]) -> Option<&[u8]> {
 fn address_at(frame: &[u8], at: usize) -> Option<u128> {
     let octets = ipv6(frame)?.get(at..)?.first_chunk()?;
     Some(u128::from_be_bytes(*octets))
+}
+
+/// Returns the offset of the IPv6 packet in a frame, behind up to two tags.
+fn ipv6_offset(frame: &[u8]) -> Option<usize> {
+    let mut at = ETHERNET_HEADER_LENGTH;
+    for _ in 0..3 {
+        let ethertype = frame.get(at - 2..)?.first_chunk::<2>()?;
+        match *ethertype {
+            [0x86, 0xdd] => return Some(at),
+            [0x81, 0x00] | [0x88, 0xa8] => at += VLAN_TAG_LENGTH,
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Returns true for a message of Neighbor Discovery, which no NAT translates: it stays on its link.
@@ -178,6 +194,51 @@ impl NatStage {
             NatOutcome::Hairpinned => Err(NatDrop::NoMapping),
             NatOutcome::Dropped(reason) => Err(reason),
         }
+    }
+
+    /// Returns a copy of a received frame with its inside destination; parameters as in [`NatStage::inside_copy`].
+    pub(super) fn inside_copy_ipv6<'copy>(
+        &self,
+        frame: &[u8],
+        length: usize,
+        copy: &'copy mut NatCopy,
+    ) -> Option<&'copy [u8]> {
+        let at = ipv6_offset(frame)?;
+        let packet = frame.get(at..)?;
+        let destination = packet.get(DESTINATION_AT..)?.first_chunk()?;
+        let destination = u128::from_be_bytes(*destination);
+        let (tables, nat66) = self.instances.iter().find_map(|one| {
+            let tables = one.tables.as_ref()?;
+            let nat66 = tables.nat66.as_ref()?;
+            nat66.is_external(destination).then_some((tables, nat66))
+        })?;
+        let is_icmp = packet.get(NEXT_HEADER_AT) == Some(&IpProtocol::ICMPV6.0);
+        let space = copy.of_protocol(frame, is_icmp)?;
+        let packet = space.get_mut(at..)?;
+        let outcome = nat66.show_inside(&tables.nat, packet, length.saturating_sub(at));
+        (outcome == NatOutcome::Translated).then_some(&*space)
+    }
+
+    /// Returns the external endpoint of an inside one.
+    pub(super) fn external_of_ipv6(
+        &self,
+        protocol: u8,
+        address: Ipv6Addr,
+        port: u16,
+    ) -> Option<SocketAddr> {
+        let protocol = match IpProtocol(protocol) {
+            IpProtocol::ICMPV6 => NatProtocol::Icmp,
+            IpProtocol::TCP => NatProtocol::Tcp,
+            IpProtocol::UDP => NatProtocol::Udp,
+            _ => return None,
+        };
+        let internal = SocketAddrV6::new(address, port, 0, 0);
+        let external = self.instances.iter().find_map(|one| {
+            let tables = one.tables.as_ref()?;
+            let nat66 = tables.nat66.as_ref()?;
+            nat66.external_of(&tables.nat, protocol, internal)
+        })?;
+        Some(SocketAddr::V6(external))
     }
 
     /// Translates the packet in an ICMPv6 error of the router itself that leaves by an outside interface.

@@ -13,7 +13,9 @@ use super::settings::{Nat66Settings, is_host};
 use crate::arena::NoMemory;
 use crate::fragments::FragmentPart;
 use crate::nat::packet::End as NumberEnd;
-use crate::nat::{BlockEvent, FORWARDS_MAX, Forward, MAPPINGS_MAX, Nat, NatDrop, NatOutcome};
+use crate::nat::{
+    BlockEvent, FORWARDS_MAX, Forward, MAPPINGS_MAX, Nat, NatDrop, NatOutcome, NatProtocol,
+};
 use crate::nat64::clients::Clients;
 
 /// NAT66 of one forwarding thread, beside its NAT, which has numbers in place of addresses. [`Nat66::new`] makes all allocations.
@@ -188,13 +190,59 @@ impl Nat66 {
         outcome
     }
 
+    /// Translates a packet to an external address like [`Self::inbound`], for the classification of a copy: changes no mapping, and counts
+    /// nothing.
+    pub fn show_inside(&self, nat: &Nat, packet: &mut [u8], length: usize) -> NatOutcome {
+        let outcome = self.try_show(nat, packet, length);
+        outcome.unwrap_or_else(NatOutcome::Dropped)
+    }
+
+    fn try_show(&self, nat: &Nat, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
+        if address_at(packet, DESTINATION_AT).is_none_or(|address| !self.is_external(address)) {
+            return Ok(NatOutcome::Untouched);
+        }
+        let (view, kind) = read(packet, length)?;
+        let end = view.end.min(packet.len());
+        let octets = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
+        match kind {
+            Kind::Error(inner) => {
+                let internal = self.internal_of(nat, &view, &inner)?;
+                translate_inner(octets, view.transport, &inner, Which::Source, internal);
+                translate_error(octets, view.transport, Which::Destination, internal.address);
+            }
+            Kind::Plain | Kind::Reply => {
+                let external = self.numbered_end(view.destination)?;
+                let internal = nat.internal_end(external, view.protocol)?;
+                translate(octets, &view, Which::Destination, self.host_end(internal)?);
+            }
+        }
+        Ok(NatOutcome::Translated)
+    }
+
+    /// Returns the external endpoint of an inside one, if it has a mapping.
+    #[must_use]
+    pub fn external_of(
+        &self,
+        nat: &Nat,
+        protocol: NatProtocol,
+        internal: SocketAddrV6,
+    ) -> Option<SocketAddrV6> {
+        let number = NumberEnd {
+            address: self.hosts.number_of(internal.ip().to_bits())?,
+            port: internal.port(),
+        };
+        let external = nat.external_end(number, protocol).ok()?;
+        let End { address, port } = self.external_end(external).ok()?;
+        Some(SocketAddrV6::new(Ipv6Addr::from_bits(address), port, 0, 0))
+    }
+
     /// Translates the packet in an ICMPv6 error of the router itself about a packet that it has translated from the outside: the error goes
     /// to the outside, so the destination in it must be the external one. Other packets stay as they are.
     pub fn translate_own_error(&self, nat: &Nat, packet: &mut [u8], length: usize) {
         let Ok((view, Kind::Error(inner))) = read(packet, length) else {
             return;
         };
-        if let Ok(external) = self.external_of(nat, &inner) {
+        if let Ok(external) = self.external_of_inner(nat, &inner) {
             let end = view.end.min(packet.len());
             let packet = packet.get_mut(..end).unwrap_or_default();
             translate_inner(packet, view.transport, &inner, Which::Destination, external);
@@ -202,7 +250,7 @@ impl Nat66 {
     }
 
     /// Returns the external endpoint of the destination of a packet within an error.
-    fn external_of(&self, nat: &Nat, inner: &View) -> Result<End, NatDrop> {
+    fn external_of_inner(&self, nat: &Nat, inner: &View) -> Result<End, NatDrop> {
         let End { address, port } = inner.destination;
         let number = self.hosts.number_of(address).ok_or(NatDrop::NoMapping)?;
         let internal = NumberEnd {
@@ -296,7 +344,7 @@ impl Nat66 {
         let octets = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
         match kind {
             Kind::Error(inner) => {
-                let external = self.external_of(nat, &inner)?;
+                let external = self.external_of_inner(nat, &inner)?;
                 translate_inner(octets, view.transport, &inner, Which::Destination, external);
                 translate_error(octets, view.transport, Which::Source, external.address);
             }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
 use super::{Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
+use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
@@ -128,30 +129,30 @@ fn check_insides(setting: &NatSetting) -> Result<(), String> {
     }
 }
 
-/// Checks that there is no NAT64 and no NAT of IPv6 if packets are tracked: the tracker would see other addresses in each direction.
+/// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction. A standby does not
+/// get mappings of IPv6.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
 pub(in crate::config) fn check_tracking(
     nats: &[NatSetting],
-    is_tracked: bool,
+    tracking: Option<&ConnectionsSetting>,
 ) -> Result<(), SwitchError> {
-    let mut nats = nats.iter();
-    match nats.find(|nat| is_tracked && (nat.nat64.is_some() || nat.is_ipv6())) {
-        None => Ok(()),
-        Some(nat) => {
-            let what = match nat.is_ipv6() {
-                true => "NAT of IPv6",
-                false => "nat64",
-            };
-            Err(SwitchError::Config {
-                location: format!("nat '{}'", nat.name),
-                what: format!(
-                    "connection tracking does not follow {what} (remove it, or the section [connections])"
-                ),
-            })
-        }
+    let is_replicated = tracking.is_some_and(|one| one.replication.is_some());
+    for nat in nats {
+        let what = if tracking.is_some() && nat.nat64.is_some() {
+            "connection tracking does not follow nat64 (remove it, or the section [connections])"
+        } else if is_replicated && nat.is_ipv6() {
+            "a standby does not get mappings of IPv6 (remove the NAT, or the section [connections.replication])"
+        } else {
+            continue;
+        };
+        return Err(SwitchError::Config {
+            location: format!("nat '{}'", nat.name),
+            what: what.to_owned(),
+        });
     }
+    Ok(())
 }
 
 /// Returns the VRF of an instance.

@@ -154,7 +154,7 @@ address = "2001:db8:e::1"
     #[test]
     fn all_keys_lead_to_settings_of_the_tables_and_are_written_again() {
         // Beside NAT of IPv4 at the same interface.
-        let planned = plan(&format!("{FILE}{NAT}{NAT44}")).unwrap();
+        let planned = plan(&format!("{FILE}{NAT}{NAT44}[connections]\n")).unwrap();
         let [ipv6, ipv4] = &planned.nats[..] else {
             panic!("{:?}", planned.nats);
         };
@@ -254,8 +254,10 @@ address = "2001:db8:e::1"
                 "2 forwarding CPUs cannot share NAT of IPv6",
             ),
             (
-                format!("{FILE}{NAT}[connections]\n"),
-                "connection tracking does not follow NAT of IPv6",
+                format!(
+                    "{FILE}{NAT}[connections.replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n"
+                ),
+                "a standby does not get mappings of IPv6",
             ),
             (
                 with(

@@ -292,6 +292,42 @@ fn errors_of_the_router_have_external_addresses() {
 }
 
 #[test]
+fn copies_have_the_inside_destination_and_change_no_mapping() {
+    let mut switch = Switch::new();
+    let (_, port) = switch.open(host(), &tcp((5000, 80), 2));
+    let answer = v6(Header::plain(remote(), external()), &tcp((80, port), 0x12));
+    let inner = v6(Header::plain(external(), remote()), &tcp((port, 80), 2));
+    let error = error_v6(Header::plain(remote(), external()), (1, 4, 0), &inner);
+    let before = switch.nat.list(0, usize::MAX).0;
+    for packet in [answer, error] {
+        let mut copy = packet.clone();
+        let length = copy.len();
+        let outcome = switch.nat66.show_inside(&switch.nat, &mut copy, length);
+        assert_eq!(outcome, NatOutcome::Translated);
+        assert_eq!(switch.nat.counters().inbound, 0);
+        assert_eq!(switch.nat.list(0, usize::MAX).0, before);
+        assert_eq!(copy[24..40], host().octets());
+        let other = Switch::new();
+        let mut copy = packet;
+        let outcome = other.nat66.show_inside(&other.nat, &mut copy, length);
+        assert_eq!(outcome, NatOutcome::Dropped(NatDrop::NoMapping));
+    }
+    let answer = v6(Header::plain(remote(), external()), &tcp((80, port), 0x12));
+    let mut copy = answer.clone();
+    let length = copy.len();
+    switch.nat66.show_inside(&switch.nat, &mut copy, length);
+    assert_eq!(switch.receive(&answer, 0).unwrap(), copy);
+    let protocol = crate::nat::NatProtocol::Tcp;
+    let of = |socket: &str| {
+        let internal = socket.parse().unwrap();
+        switch.nat66.external_of(&switch.nat, protocol, internal)
+    };
+    let wanted = SocketAddrV6::new(external(), port, 0, 0);
+    assert_eq!(of("[fd00:1::5]:5000"), Some(wanted));
+    assert_eq!((of("[fd00:1::5]:1"), of("[fd00:1::6]:5000")), (None, None));
+}
+
+#[test]
 fn settings_without_sense_are_refused() {
     let settings = settings();
     assert_eq!(settings.check(&[forward(443, "[fd00:1::5]:8443")]), Ok(()));
