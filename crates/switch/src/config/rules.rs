@@ -61,7 +61,8 @@ impl RuleSetting {
 
     /// Returns the names of all ports in the rule.
     pub(crate) fn port_names(&self) -> impl Iterator<Item = &String> {
-        let one = [&self.port, &self.from, &self.statements.dup];
+        let StatementSetting { dup, inspect, .. } = &self.statements;
+        let one = [&self.port, &self.from, dup, inspect];
         one.into_iter().flatten().chain(&self.ports)
     }
 

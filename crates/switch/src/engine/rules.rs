@@ -389,7 +389,8 @@ fn distinct_places(rules: &[(RuleSetting, Arc<AtomicU64>)]) -> Vec<usize> {
     let mut kinds = HashSet::new();
     let mut places = Vec::new();
     for (place, (rule, _)) in rules.iter().enumerate() {
-        let names = [&rule.port, &rule.bridge, &rule.statements.dup];
+        let StatementSetting { dup, inspect, .. } = &rule.statements;
+        let names = [&rule.port, &rule.bridge, dup, inspect];
         let is_rejecting = rule.action == Action::Reject;
         let compares_names = rule.names.names().is_some();
         let kind = (rule.is_out(), is_rejecting, compares_names);

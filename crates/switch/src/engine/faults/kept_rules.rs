@@ -34,6 +34,24 @@ name = "of lan"
 action = "accept"
 bridge = "lan"
 dup = "r"
+[[port]]
+name = "ips"
+uri = "null:"
+[[port]]
+name = "ids"
+uri = "null:"
+[[rule]]
+name = "inspected"
+action = "accept"
+port = "a"
+protocol = "udp"
+inspect = "ips"
+[[rule]]
+name = "inspected by another one"
+action = "accept"
+port = "a"
+protocol = "icmp"
+inspect = "ids"
 "#;
 
 impl Rig {
@@ -58,9 +76,9 @@ impl Rig {
         let all: Vec<_> = engine.rules.rules.iter().map(|(one, _)| one).collect();
         let kinds = |rule: &RuleSetting| {
             let places = (rule.port.clone(), rule.ports.clone(), rule.bridge.clone());
-            let dup = rule.statements.dup.clone();
+            let statements = (rule.statements.dup.clone(), rule.statements.inspect.clone());
             let is_rejecting = rule.action == Action::Reject;
-            (places, dup, rule.is_out(), is_rejecting)
+            (places, statements, rule.is_out(), is_rejecting)
         };
         let of_few: HashSet<_> = few.iter().map(kinds).collect();
         let of_all: HashSet<_> = all.into_iter().map(kinds).collect();
@@ -97,18 +115,32 @@ fn only_changes_of_rules_and_of_their_ports_compile_rules() {
     }
 }
 
-/// A rule of a port is compiled for the number of the port, which another port may get.
+/// Rules of one port that differ in their inspectors only: queries have to reach both.
+#[test]
+fn a_port_reaches_the_inspectors_of_all_its_rules() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{RULES}"));
+    rig.check();
+    let engine = rig.controller.engine();
+    let [a, r, ips, ids] = ["a", "r", "ips", "ids"].map(|name| engine.number(name).unwrap());
+    assert_eq!(engine.ports_of_effects(a), BTreeSet::from([r, ips, ids]));
+    assert!(engine.reach(a).is_superset(&BTreeSet::from([ips, ids])));
+}
+
+/// A rule is compiled for the numbers of its port and of its inspector, which other ports may get.
 #[test]
 fn rules_are_compiled_again_once_their_port_has_another_number() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut rig = Rig::new();
-    let before = rig.table();
-    let engine = rig.controller.engine();
-    let number = engine.number("a").unwrap();
-    engine.retire(&[number]);
-    rig.settle();
-    rig.change(&json!({"add-port": {"name": "x", "uri": "null:"}}));
-    let engine = rig.controller.engine();
-    assert_eq!(engine.rules.numbers["a"], None);
-    assert!(!Arc::ptr_eq(&before, &rig.table()));
+    for name in ["a", "ips"] {
+        let mut rig = Rig::with(&format!("{START}{RULES}"));
+        let before = rig.table();
+        let engine = rig.controller.engine();
+        let number = engine.number(name).unwrap();
+        engine.retire(&[number]);
+        rig.settle();
+        rig.change(&json!({"add-port": {"name": "x", "uri": "null:"}}));
+        let engine = rig.controller.engine();
+        assert_eq!(engine.rules.numbers[name], None);
+        assert!(!Arc::ptr_eq(&before, &rig.table()), "{name}");
+    }
 }
