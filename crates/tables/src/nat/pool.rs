@@ -297,6 +297,18 @@ impl Pool {
         Some(self.ports_of(block))
     }
 
+    /// Returns true if hosts here can have a port: it is of a block of this share.
+    pub(super) fn has_port(&self, external: u16, port: u16) -> bool {
+        let place = self.block_at(external, port);
+        place.is_some_and(|(at, _)| self.share.has_block(at))
+    }
+
+    /// Returns the external address of a host, and the first and the last port of its first block. `None` for a host without blocks.
+    pub(super) fn first_block_of(&self, address: u32) -> Option<(u16, (u16, u16))> {
+        let host = self.hosts.get(self.find_host(address)? as usize)?;
+        Some((host.external, self.ports_of(*host.blocks.first()?)))
+    }
+
     /// Takes a port without mapping for a host, and its block if necessary, as another switch has given it. Returns the number of the host.
     ///
     /// # Errors

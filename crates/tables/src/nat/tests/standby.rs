@@ -210,13 +210,8 @@ fn a_mapping_takes_the_place_of_earlier_ones_and_static_forwards_stay() {
     );
     // The active switch has given the block to another host since.
     assert_eq!(apply("10.0.0.3:5", "198.51.100.1:1042"), Ok(Applied::Added));
-    // An address that the pool does not have, a port of no block, a block with a static forward, another address of the same host.
-    for external in [
-        "198.51.100.9:1040",
-        "198.51.100.1:1",
-        "198.51.100.1:1025",
-        "198.51.100.2:1040",
-    ] {
+    // An address that the pool does not have, a port of no block, a block with a static forward.
+    for external in ["198.51.100.9:1040", "198.51.100.1:1", "198.51.100.1:1025"] {
         assert_eq!(apply("10.0.0.3:9", external), Err(ApplyError::Invalid));
     }
     // A host has two blocks at most.
@@ -230,4 +225,38 @@ fn a_mapping_takes_the_place_of_earlier_ones_and_static_forwards_stay() {
     assert_eq!(nat.apply(&ended, 0), Ok(Applied::Removed));
     assert_eq!(known(&nat).len(), 2);
     assert_eq!(nat.hosts(), 1);
+}
+
+/// The ends of mappings were lost, as after a restart of the active switch: a host has another external address since.
+#[test]
+fn a_host_with_another_external_address_loses_its_former_mappings() {
+    let mut nat = Nat::new(&small()).unwrap();
+    let apply = |nat: &mut Nat, internal, external| {
+        let change = MappingChange::Present(mapping(internal, external));
+        nat.apply(&change, 0)
+    };
+    let added = Ok(Applied::Added);
+    // Two blocks, and a mapping of another host.
+    for (internal, external) in [
+        ("10.0.0.2:5", "198.51.100.1:1040"),
+        ("10.0.0.2:6", "198.51.100.1:1033"),
+        ("10.0.0.3:5", "198.51.100.1:1050"),
+    ] {
+        assert_eq!(apply(&mut nat, internal, external), added, "{external}");
+    }
+    let before = known(&nat);
+    // A record that is refused changes nothing.
+    let refused = apply(&mut nat, "10.0.0.2:7", "198.51.100.2:1");
+    assert_eq!(refused, Err(ApplyError::Invalid));
+    assert_eq!(known(&nat), before);
+    assert_eq!(apply(&mut nat, "10.0.0.2:7", "198.51.100.2:1040"), added);
+    let externals: Vec<SocketAddrV4> = known(&nat).into_iter().map(|one| one.2).collect();
+    let forward = "198.51.100.1:1030";
+    let expected = [forward, "198.51.100.2:1040", "198.51.100.1:1050"];
+    assert_eq!(externals, expected.map(socket));
+    // A host with a static forward, which stays, in a block that is free again.
+    assert_eq!(apply(&mut nat, "10.0.0.1:9", "198.51.100.1:1040"), added);
+    assert_eq!(apply(&mut nat, "10.0.0.1:10", "198.51.100.2:1033"), added);
+    assert_eq!((known(&nat).len(), nat.hosts()), (4, 3));
+    assert!(known(&nat).iter().any(|one| one.2 == socket(forward)));
 }

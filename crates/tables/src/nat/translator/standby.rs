@@ -9,6 +9,7 @@ use super::super::names::{NatDrop, NatProtocol};
 use super::super::packet::End;
 use super::super::pool::{ELSEWHERE, Port};
 use super::super::saved::{MappingChange, SavedMapping};
+use super::super::settings::HOST_BLOCKS_MAX;
 use super::Nat;
 use crate::changes::{Applied, ApplyError, ChangeRing};
 
@@ -119,12 +120,11 @@ impl Nat {
         ((end as usize) < capacity).then_some(end)
     }
 
-    /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and its timeout starts
-    /// again. Static forwards stay.
+    /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and of those of the host
+    /// at another external address. Its timeout starts again. Static forwards stay.
     ///
     /// # Errors
-    /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, of this forwarding CPU, or of the host;
-    /// [`ApplyError::Full`].
+    /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, or of this forwarding CPU; [`ApplyError::Full`].
     pub fn apply(&mut self, change: &MappingChange, now: u32) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
@@ -186,6 +186,9 @@ impl Nat {
     fn insert_saved(&mut self, saved: &SavedMapping, place: u16) -> Result<(), ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
         let protocol = saved.protocol;
+        if self.pool.has_port(place, external.port) {
+            self.clear_former(internal.address, place);
+        }
         let mut taken = self.take_exact(internal.address, protocol, (place, external.port));
         if let Err(NatDrop::NoPorts) = taken {
             self.clear_block(internal.address, place, external.port);
@@ -243,18 +246,40 @@ impl Nat {
     /// Removes the mappings of other hosts from the block of a port. They are those of an earlier time, because the active switch has given
     /// the block to this host.
     fn clear_block(&mut self, address: u32, external: u16, port: u16) {
-        let Some((first, last)) = self.pool.block_of(external, port) else {
-            return;
-        };
+        if let Some(ports) = self.pool.block_of(external, port) {
+            self.clear_ports(external, ports, |host| host != address);
+        }
+    }
+
+    /// Removes the mappings of a host at other external addresses than this one. They are those of an earlier time, because the active switch
+    /// gives a host one address at a time (RFC 4787, REQ-2).
+    fn clear_former(&mut self, address: u32, external: u16) {
+        // Each step takes a block from the host.
+        for _ in 0..HOST_BLOCKS_MAX {
+            let first = self.pool.first_block_of(address);
+            let Some((former, ports)) = first.filter(|(former, _)| *former != external) else {
+                return;
+            };
+            self.clear_ports(former, ports, |host| host == address);
+        }
+    }
+
+    /// Removes the mappings of such hosts from a block, but no static forward.
+    fn clear_ports(
+        &mut self,
+        external: u16,
+        (first, last): (u16, u16),
+        is_former: impl Fn(u32) -> bool,
+    ) {
         for protocol in NatProtocol::ALL {
             for port in first..=last {
                 let Some(number) = self.pool.mapping(external, protocol, port) else {
                     continue;
                 };
                 let mapping = self.mappings.get(number);
-                let is_other =
-                    mapping.is_some_and(|one| one.address != address && one.host != NO_HOST);
-                if is_other && number != ELSEWHERE {
+                let is_removed =
+                    mapping.is_some_and(|one| is_former(one.address) && one.host != NO_HOST);
+                if is_removed && number != ELSEWHERE {
                     self.remove(number);
                 }
             }
