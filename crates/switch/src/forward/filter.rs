@@ -149,7 +149,7 @@ impl Path<'_> {
                 let connections = connections.as_deref();
                 let begins = |number| connections.is_none_or(|stage| stage.begins(number));
                 let rules = (rules, &mut verdicts);
-                self.inspect(input, rules, begins, inspection, (&mut *kept, pool))
+                self.inspect((input, zone), rules, begins, inspection, (&mut *kept, pool))
             }
             false => Inspected::default(),
         };

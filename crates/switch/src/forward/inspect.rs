@@ -173,11 +173,11 @@ impl InspectStage {
         &mut self,
         frame: &Mbuf<'_>,
         inspect: &Inspect,
-        (port, restarts, now_ms): (u16, bool, u64),
+        (port, zone, restarts, now_ms): (u16, u16, bool, u64),
         (pool, outputs): (&Mempool, &mut [Option<Box<Output>>]),
     ) -> (Ruling, bool) {
         let length = frame.length();
-        let octets = (frame.octets(), length as usize);
+        let octets = (frame.octets(), length as usize, zone);
         let ruling = self.flows.judge(octets, inspect, restarts, now_ms);
         let Ruling::Wait(ticket) = ruling else {
             return (ruling, false);
@@ -346,12 +346,13 @@ pub(super) struct Inspected {
 }
 
 impl Path<'_> {
-    /// Inspects the frames that such rules accept. `begins` returns true for the number of a frame whose SYN begins a connection. Frames that
-    /// do not pass get another verdict, and stay in the burst. `kept` is empty before and after. No frame waits in any output before and after.
+    /// Inspects the frames of a port that such rules accept. `zone` is that of the port. `begins` returns true for the number of a frame whose
+    /// SYN begins a connection. Frames that do not pass get another verdict, and stay in the burst. `kept` is empty before and after. No frame
+    /// waits in any output before and after.
     #[inline(never)]
     pub(super) fn inspect(
         &mut self,
-        input: usize,
+        (input, zone): (usize, u16),
         (rules, verdicts): (&PortRules, &mut Verdicts),
         begins: impl Fn(usize) -> bool,
         mut stage: Option<&mut InspectStage>,
@@ -365,7 +366,7 @@ impl Path<'_> {
         let received = self.received.drain().zip(verdicts.iter_mut());
         for (number, (frame, verdict)) in received.enumerate() {
             if let Some((rule, inspect)) = rules.inspection(*verdict) {
-                let packet = (input as u16, begins(number), now_ms);
+                let packet = (input as u16, zone, begins(number), now_ms);
                 let (ruling, is_without_space) = match stage.as_deref_mut() {
                     Some(stage) => stage.judge(&frame, inspect, packet, (pool, &mut *self.outputs)),
                     None => (Ruling::of_fail(inspect.fail), true),
@@ -491,7 +492,7 @@ mod tests {
             let buffers = (&self.pool, &mut self.outputs[..]);
             let (ruling, _) = self
                 .stage
-                .judge(&frame, &RULE, (port, true, now_ms()), buffers);
+                .judge(&frame, &RULE, (port, 0, true, now_ms()), buffers);
             let output = self.outputs[usize::from(INSPECTOR)].as_mut().unwrap();
             let query = output.waiting.frames().next().map(<[u8]>::to_vec);
             output.waiting.free();

@@ -53,11 +53,19 @@ impl Progress {
     }
 }
 
+/// Place of a flow, whose key has its VLAN. Flows of two places can have the same key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Place {
+    /// Number of the zone of the ports that receive its packets.
+    zone: u16,
+    /// Number of the inspector's port.
+    port: u16,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     key: FlowKey,
-    /// Number of the inspector's port.
-    port: u16,
+    place: Place,
     /// Time of the last packet, milliseconds.
     used_ms: u64,
     nonce: u32,
@@ -143,7 +151,7 @@ impl InspectFlows {
     pub fn new(board: Arc<Board>) -> Result<Self, NoInspectFlows> {
         let unused = Flow {
             key: FlowKey::default(),
-            port: 0,
+            place: Place::default(),
             used_ms: 0,
             nonce: 0,
             progress: Progress::Unused,
@@ -165,11 +173,12 @@ impl InspectFlows {
         })
     }
 
-    /// Decides on a packet that a rule inspects. `frame` are the octets of its first buffer, `length` is that of the frame. `restarts`: a SYN
-    /// begins a connection in place of one with the same ports. A packet without a flow, such as a fragment, has no verdict.
+    /// Decides on a packet that a rule inspects. `frame` are the octets of its first buffer, `length` is that of the frame, and `zone` the
+    /// number of the zone of its port: flows of other zones are other flows. `restarts`: a SYN begins a connection in place of one with the
+    /// same ports. A packet without a flow, such as a fragment, has no verdict.
     pub fn judge(
         &mut self,
-        (frame, length): (&[u8], usize),
+        (frame, length, zone): (&[u8], usize, u16),
         inspect: &Inspect,
         restarts: bool,
         now_ms: u64,
@@ -180,7 +189,7 @@ impl InspectFlows {
             return Ruling::of_fail(inspect.fail);
         };
         let is_opening = restarts && packet.is_opening();
-        let Some(place) = self.place_for(&key, inspect, is_opening, now_ms) else {
+        let Some(place) = self.place_for((&key, zone), inspect, is_opening, now_ms) else {
             return Ruling::of_fail(inspect.fail);
         };
         let Some(flow) = self.flows.get_mut(place) else {
@@ -297,17 +306,21 @@ impl InspectFlows {
     /// Returns the place of a flow, which begins if it is not known. `None` if packets of all flows of its bucket wait.
     fn place_for(
         &mut self,
-        key: &FlowKey,
+        (key, zone): (&FlowKey, u16),
         inspect: &Inspect,
         is_opening: bool,
         now_ms: u64,
     ) -> Option<usize> {
-        let bucket = self.bucket(key, inspect.port);
+        let of = Place {
+            zone,
+            port: inspect.port,
+        };
+        let bucket = self.bucket(key, of);
         let places = bucket..bucket.saturating_add(WAYS);
         let found = places.clone().find(|place| {
             let flow = self.flows.get(*place);
             flow.is_some_and(|flow| {
-                flow.progress != Progress::Unused && flow.key == *key && flow.port == inspect.port
+                flow.progress != Progress::Unused && flow.key == *key && flow.place == of
             })
         });
         // While packets wait, the release of the first ones reads the verdict, so that none overtakes another.
@@ -323,7 +336,7 @@ impl InspectFlows {
         };
         match found {
             Some(place) if !self.flows.get(place).is_some_and(is_over) => Some(place),
-            Some(place) => self.begin(place, *key, inspect, now_ms),
+            Some(place) => self.begin(place, (*key, of), inspect, now_ms),
             None => {
                 let worth = |place: &usize| {
                     let flow = self.flows.get(*place);
@@ -333,14 +346,14 @@ impl InspectFlows {
                     })
                 };
                 let place = places.min_by_key(worth)?;
-                self.begin(place, *key, inspect, now_ms)
+                self.begin(place, (*key, of), inspect, now_ms)
             }
         }
     }
 
     /// Returns the first place of the bucket of a flow.
-    fn bucket(&self, key: &FlowKey, port: u16) -> usize {
-        let hash = self.hasher.hash_one((key, port));
+    fn bucket(&self, key: &FlowKey, of: Place) -> usize {
+        let hash = self.hasher.hash_one((key, of));
         let bucket = hash.checked_rem(BUCKETS).unwrap_or(0);
         usize::try_from(bucket).unwrap_or(0).saturating_mul(WAYS)
     }
@@ -349,7 +362,7 @@ impl InspectFlows {
     fn begin(
         &mut self,
         place: usize,
-        key: FlowKey,
+        (key, of): (FlowKey, Place),
         inspect: &Inspect,
         now_ms: u64,
     ) -> Option<usize> {
@@ -359,7 +372,7 @@ impl InspectFlows {
         let flow = self.flows.get_mut(place).filter(|flow| flow.waiting == 0)?;
         *flow = Flow {
             key,
-            port: inspect.port,
+            place: of,
             used_ms: now_ms,
             nonce,
             progress: Progress::Pending,

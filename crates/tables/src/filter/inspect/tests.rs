@@ -47,6 +47,8 @@ struct World {
     /// Packets that wait, with their numbers.
     held: Vec<(HeldPacket, usize)>,
     now_ms: u64,
+    /// Zone of the port of all packets.
+    zone: u16,
 }
 
 impl World {
@@ -57,6 +59,7 @@ impl World {
             board,
             held: Vec::new(),
             now_ms: 0,
+            zone: 0,
         }
     }
 
@@ -65,7 +68,7 @@ impl World {
         let now_ms = self.now_ms;
         let ruling = self
             .flows
-            .judge((frame, frame.len()), inspect, true, now_ms);
+            .judge((frame, frame.len(), self.zone), inspect, true, now_ms);
         if let Ruling::Wait(ticket) = ruling {
             let held = self.flows.hold(ticket, inspect, now_ms);
             self.held.push((held, number));
@@ -182,6 +185,28 @@ fn without_a_verdict_the_rule_decides() {
             expected
         );
     }
+}
+
+/// Two tenants with the same addresses and ports: the verdict on the flow of one says nothing about that of the other.
+#[test]
+fn a_verdict_is_on_the_flow_of_one_zone() {
+    let mut world = World::new();
+    let rule = inspect(1, InspectFail::Closed);
+    let opening = segment(1000, true, SYN, 0);
+    let first = ticket_of(world.judge(0, &opening, &rule));
+    world.zone = 1;
+    let second = ticket_of(world.judge(1, &opening, &rule));
+    assert_ne!((second.place, second.nonce), (first.place, first.nonce));
+    assert!(world.answer(first, 1, Judgement::Accept));
+    assert!(world.answer(second, 1, Judgement::Drop));
+    assert_eq!(world.release(), [(0, Ruling::Pass), (1, Ruling::Drop)]);
+    for (zone, expected) in [(0, Ruling::Pass), (1, Ruling::Drop)] {
+        world.zone = zone;
+        let answer = segment(1000, false, SYN | ACK, 0);
+        assert_eq!(world.judge(2, &answer, &rule), expected, "zone {zone}");
+    }
+    world.zone = 2;
+    ticket_of(world.judge(3, &segment(1000, true, ACK, 0), &rule));
 }
 
 #[test]
