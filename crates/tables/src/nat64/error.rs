@@ -100,7 +100,8 @@ pub(super) fn error_to_v4(
     (addresses, identification): (&Addresses<u32>, u16),
 ) -> Result<Span, NatDrop> {
     let message = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
-    let error = Error::of(message).to_v4().ok_or(NatDrop::IcmpType)?;
+    let error = Error::of(message).to_v4(inner.part.is_some());
+    let error = error.ok_or(NatDrop::IcmpType)?;
     let end = end_of(ip, quoted_v6(message));
     // Padding and extensions behind are not of the packet in the error.
     let buffer = buffer.get_mut(..end).ok_or(NatDrop::Malformed)?;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Types and codes of ICMP errors in both versions (RFC 7915, sections 4.2 and 5.2).
 
+use super::header::FRAGMENT_HEADER;
+
 /// Types and codes of echoes.
 pub(super) const ECHO_REPLY_V4: u8 = 0;
 pub(super) const ECHO_V4: u8 = 8;
 pub(super) const ECHO_V6: u8 = 128;
 pub(super) const ECHO_REPLY_V6: u8 = 129;
 
-/// Octets by which a header of IPv6 is longer than one of IPv4.
+/// Octets by which a header of IPv6 is longer than one of IPv4, without a fragment header and with one.
 const LONGER: u32 = 20;
+const LONGER_IN_FRAGMENT: u32 = LONGER + FRAGMENT_HEADER as u32;
 /// Smallest MTU of IPv6 (RFC 8200, section 5).
 const MTU_V6_MIN: u32 = 1280;
 /// Lengths of packets that paths have in practice, for routers that report no MTU (RFC 1191, section 7).
@@ -45,8 +48,9 @@ impl Error {
         Some(Self { kind, code, word })
     }
 
-    /// Returns the ICMPv4 error of an ICMPv6 one; `None` for messages without translation (RFC 7915, section 5.2).
-    pub(super) fn to_v4(self) -> Option<Self> {
+    /// Returns the ICMPv4 error of an ICMPv6 one about a packet with or without a fragment header; `None` for messages without translation
+    /// (RFC 7915, section 5.2).
+    pub(super) fn to_v4(self, is_fragment: bool) -> Option<Self> {
         match (self.kind, self.code) {
             // Destination unreachable: no route, beyond scope, address unreachable.
             (1, 0 | 2 | 3) => Self::new(3, 1, 0),
@@ -55,7 +59,11 @@ impl Error {
             (1, 4) => Self::new(3, 3, 0),
             // Packet too big.
             (2, 0) => {
-                let mtu = self.word.saturating_sub(LONGER).min(0xffff);
+                let longer = match is_fragment {
+                    true => LONGER_IN_FRAGMENT,
+                    false => LONGER,
+                };
+                let mtu = self.word.saturating_sub(longer).min(0xffff);
                 Self::new(3, 4, mtu)
             }
             // Time exceeded.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ICMP errors (RFC 7915, sections 4.2, 4.3, 5.2 and 5.3).
 
-use super::plain::{error_v4, error_v6, fields_v4, v4_with};
+use super::plain::{error_v4, error_v6, fields_v4, payload_v4, v4_around, v4_with};
 use super::*;
 
 /// Returns the IPv4 packet that a client's packet has become, and its external endpoint.
@@ -105,6 +105,26 @@ fn errors_of_clients_reach_the_server_with_its_packet() {
             assert_eq!(sent, expected, "{from:?} {content:?}");
         }
     }
+}
+
+#[test]
+fn an_mtu_leaves_space_for_the_fragment_header_of_the_packet() {
+    let mut switch = Switch::new();
+    let (_, (address, port)) = opened(&mut switch, &udp((5000, 53), b"query"));
+    let header = Header::plain(server(), address);
+    let payload = payload_v4(&header, &udp((53, port), &[7; 40]));
+    // The first fragment, with more to come.
+    let first = v4_around(header, (9, 0x2000), 17, &payload[..24]);
+    let received = switch.receive(&first, 0).unwrap();
+    assert_eq!(received[6], 44, "the fragment header");
+    let error = error_v6(
+        Header::plain(client(), mapped(server())),
+        (2, 0, 1400),
+        &received,
+    );
+    let sent = switch.send(&error, 0).unwrap();
+    assert_eq!((sent[20], sent[21]), (3, 4));
+    assert_eq!(sent[24..28], 1372u32.to_be_bytes());
 }
 
 #[test]
