@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replication of connections, mappings of NAT and connections of load balancers from an active switch to a standby, over TCP. The control thread does all of it, and asks
-//! forwarding threads for changes, so that they make no system call.
+//! Replication of connections, mappings of NAT and connections of load balancers from an active switch to a standby, over TCP. The control
+//! thread does all of it, and asks forwarding threads for changes, so that they make no system call.
 //!
 //! The standby connects to the active switch. What the stream contains is in [`wire`]; a stream that fails begins again with all entries.
 

@@ -107,7 +107,10 @@ impl NatTables {
             return Err(NatDrop::Malformed);
         }
         let length = packet.len();
-        let outcome = match is_inbound {
+        let nat64 = self.nat64.as_ref();
+        let keeps_source =
+            is_inbound || nat64.is_some_and(|one| one.keeps_source(&self.nat, packet, length));
+        let outcome = match keeps_source {
             true => self.nat.inbound(packet, length, now_s),
             false => self.nat.hairpin(packet, length, now_s),
         };

@@ -496,6 +496,17 @@ impl Nat {
         }
     }
 
+    /// Returns true if the inside host of a packet has an external endpoint already: its source, or the host that the packet in an ICMP error
+    /// is for. Parameters as in [`Nat::outbound`].
+    pub(crate) fn has_external(&self, packet: &[u8], length: usize) -> bool {
+        let end = match read_first(packet, length) {
+            Ok((_, Kind::Error(inner))) => (inner.destination, inner.protocol),
+            Ok((view, Kind::Plain | Kind::Reply)) => (view.source, view.protocol),
+            Err(_) => return false,
+        };
+        self.pairs.external_of(end.0.address).is_some() || self.by_internal(end.0, end.1).is_ok()
+    }
+
     /// Returns an identification for a packet of an external address that may be fragmented (RFC 6864, section 5.3.1).
     pub(crate) fn next_identification(&mut self) -> u16 {
         self.joined.next_identification()

@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
+use quietwire_packet::{IPV4_SOURCE_AT, ipv4_address_at};
 
 use super::clients::Clients;
 use super::error::{
@@ -135,6 +136,15 @@ impl Nat64 {
                 })
             }
         }
+    }
+
+    /// Returns true if a packet of an inside IPv4 host to a client keeps its source: this has an address of the prefix and no external
+    /// endpoint. The client may have addressed the host itself, and expects its answers from there. Parameters as in [`Nat::inside_of`].
+    #[must_use]
+    pub fn keeps_source(&self, nat: &Nat, packet: &[u8], length: usize) -> bool {
+        let source = ipv4_address_at(packet, IPV4_SOURCE_AT);
+        let in_prefix = source.and_then(|source| self.prefix.ipv6_of(source));
+        in_prefix.is_some() && !nat.has_external(packet, length)
     }
 
     /// Returns true if the IPv4 packet at an offset is to a client, by its number.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requirements of RFC 6146 and RFC 7915, one by one.
 
-use super::plain::{fields_v4, v4_with, v6_around};
+use super::plain::{error_v4, fields_v4, v4_with, v6_around};
 use super::*;
 
 /// Sends a packet of a client, and returns source, destination and the packet.
@@ -187,6 +187,64 @@ fn clients_reach_one_another_by_external_endpoints() {
         &udp((5000, 9), b"b"),
     );
     assert_eq!(switch.send(&packet, 0), Err(NatDrop::NoMapping));
+}
+
+#[test]
+fn answers_of_inside_hosts_have_their_own_addresses() {
+    let inside = a4("10.0.0.9");
+    let outbound = |switch: &mut Switch, packet: &[u8]| {
+        let mut packet = packet.to_vec();
+        let length = packet.len();
+        let outcome = switch.nat.outbound(&mut packet, length, 0);
+        assert_eq!(outcome, NatOutcome::Translated);
+        // Those of a host that is no client.
+        while switch.nat.take_event().is_some() {}
+    };
+    for content in [
+        udp((5000, 53), b"query"),
+        tcp((5001, 80), 2),
+        echo(9, false),
+    ] {
+        let mut switch = Switch::new();
+        let (address, port) = switch.open(client(), inside, &content);
+        let header = Header::plain(inside, address);
+        let to_inside = content.clone().with_port(true, port);
+        let answer = v4(header, &to_inside.clone().answer());
+        let keeps = |switch: &Switch, packet: &[u8]| {
+            let Switch { nat, nat64 } = switch;
+            nat64.keeps_source(nat, packet, packet.len())
+        };
+        assert!(keeps(&switch, &answer));
+        let received = switch.receive(&answer, 0).unwrap();
+        let expected = v6(
+            Header::plain(mapped(inside), client()),
+            &content.clone().answer(),
+        );
+        assert_eq!(received, expected);
+        let about = v4(Header::plain(address, inside), &to_inside);
+        let error = error_v4(header, (5, 0), (3, 3, 0), &about);
+        assert!(keeps(&switch, &error));
+        switch.receive(&error, 0).unwrap();
+        // The host has an external endpoint, by which clients reach it too.
+        if !matches!(content, Content::Echo { .. }) {
+            let opened = content.clone().answer();
+            outbound(&mut switch, &v4(Header::plain(inside, server()), &opened));
+            assert!(!keeps(&switch, &answer) && !keeps(&switch, &error));
+        }
+    }
+    let well_known = Nat64Settings {
+        prefix: net("64:ff9b::/96"),
+        ..settings()
+    };
+    let nat64 = Nat64::new(&well_known).unwrap();
+    let nat = Nat::new(&nat_settings()).unwrap();
+    // No client can have addressed a private host.
+    for (source, keeps) in [(inside, false), (a4("9.9.9.9"), true)] {
+        let header = Header::plain(source, a4("198.51.100.1"));
+        let packet = v4(header, &udp((53, 1024), b"b"));
+        assert_eq!(nat64.keeps_source(&nat, &packet, packet.len()), keeps);
+    }
+    assert!(!nat64.keeps_source(&nat, &[0x45; 9], 9));
 }
 
 #[test]
