@@ -126,12 +126,13 @@ fn now_ms() -> u64 {
     cycles::now() / (cycles::hz() / 1000).max(1)
 }
 
-/// Creates the query about a packet. `None` without a buffer, or if not all octets are in one buffer.
+fn is_in_one_buffer(packet: &Mbuf<'_>) -> bool {
+    packet.octets().len() == packet.length() as usize
+}
+
+/// Creates the query about a packet in one buffer. `None` without a buffer for the query.
 fn query_frame<'eal>(packet: &Mbuf<'eal>, query: &Query, pool: &Mempool) -> Option<Mbuf<'eal>> {
     let octets = packet.octets();
-    if u32::try_from(octets.len()).ok()? != packet.length() {
-        return None;
-    }
     let length = u16::try_from(INSPECT_HEADER + octets.len()).ok()?;
     let mut frame = packet.sibling(pool, length)?;
     let (header, rest) = frame
@@ -184,7 +185,8 @@ impl InspectStage {
         };
         let without_space = (Ruling::of_fail(inspect.fail), true);
         let copy = (self.count < HELD_MAX).then(|| frame.copy(pool)).flatten();
-        let Some(copy) = copy else {
+        // Data to be segmented may be in many buffers, of which all threads have a few thousand.
+        let Some(copy) = copy.filter(is_in_one_buffer) else {
             return without_space;
         };
         if let Some(query) = self.flows.query(ticket, (self.thread, port, length)) {
@@ -434,6 +436,7 @@ impl Path<'_> {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_dpdk::MergedFrame;
     use quietwire_tables::filter::{InspectFail, Judgement};
 
     use super::*;
@@ -497,6 +500,22 @@ mod tests {
             let query = output.waiting.frames().next().map(<[u8]>::to_vec);
             output.waiting.free();
             (ruling, query)
+        }
+
+        /// Judges a datagram in two buffers, whose sender has requested segments.
+        fn judge_large(&mut self, client: u16) -> (Ruling, bool) {
+            let mut octets = datagram(client);
+            octets.resize(200, 0);
+            let part = || {
+                let frame = Mbuf::new(&self.eal, &self.pool, &octets).unwrap();
+                frame.into_exclusive().ok().unwrap()
+            };
+            let mut merged = MergedFrame::new(part());
+            merged.append(part(), 42);
+            let frame = merged.finish(100);
+            let buffers = (&self.pool, &mut self.outputs[..]);
+            self.stage
+                .judge(&frame, &RULE, (5, 0, true, now_ms()), buffers)
         }
 
         /// Answers a query through the boards of all threads.
@@ -591,6 +610,24 @@ mod tests {
         }
         let passed: usize = world.release().iter().map(|(_, frames)| frames.len()).sum();
         assert_eq!((passed, world.stage.count), (2 * waiting, 0));
+        assert_eq!(world.pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn data_in_several_buffers_do_not_wait() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-large");
+        for _ in 0..2 {
+            assert!(matches!(world.judge(5, 1000).0, Ruling::Wait(_)));
+        }
+        // A packet behind those that the inspector gets waits without a query.
+        let (ruling, query) = world.judge(5, 1000);
+        assert!(matches!(ruling, Ruling::Wait(_)) && query.is_none());
+        let free = world.pool.available();
+        assert_eq!(world.judge_large(1000), (Ruling::FailClosed, true));
+        assert_eq!((world.stage.count, world.pool.available()), (3, free));
+        world.stage.forget(5);
+        world.release();
         assert_eq!(world.pool.available(), 2047, "a buffer is lost");
     }
 
