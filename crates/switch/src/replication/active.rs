@@ -20,6 +20,8 @@ const WALK_TIME: Duration = Duration::from_millis(5);
 const WALK_QUEUE: usize = 1 << 20;
 /// Messages of a standby in a turn.
 const MESSAGES_A_TURN: usize = 64;
+/// Interval between lines in the log about lost changes: packets of any host can lead to a loss in each turn.
+pub(super) const LOSS_LOG: Duration = Duration::from_secs(60);
 
 /// A standby.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Peer<S> {
     /// The first pass through all entries that is complete for this standby; `None` before its hello.
     needs: Option<u64>,
     pub(super) is_complete: bool,
+    /// It has been complete before.
+    was_complete: bool,
     /// Sequence of the last message that the standby has applied.
     pub(super) acknowledged: u64,
     /// Begin of the time in which it has been too slow for further entries.
@@ -58,6 +62,8 @@ pub(super) struct Active<S> {
     begun: u64,
     ended: Option<Instant>,
     is_noting: bool,
+    /// Time of the last line in the log about lost changes.
+    loss_logged: Option<Instant>,
     pub(super) counts: SentCounts,
 }
 
@@ -118,6 +124,7 @@ impl<S: Read + Write> Active<S> {
             begun: 0,
             ended: None,
             is_noting: false,
+            loss_logged: None,
             counts: SentCounts::default(),
         }
     }
@@ -137,6 +144,7 @@ impl<S: Read + Write> Active<S> {
             name,
             needs: None,
             is_complete: false,
+            was_complete: false,
             acknowledged: 0,
             slow_since: None,
         });
@@ -226,14 +234,26 @@ impl<S: Read + Write> Active<S> {
         let lost = result?;
         if lost > 0 && !is_first {
             self.counts.lost += lost;
-            tracing::warn!(
-                "standbys get all connections again: {lost} changes were too many, or are of new tables"
-            );
+            if self.may_log_loss(now) {
+                tracing::warn!(
+                    "standbys get all connections again: {lost} changes were too many, or are of new tables (further losses are counted: see `switch show replication`)"
+                );
+            }
         }
         if lost > 0 {
             self.require_all();
         }
         Ok(())
+    }
+
+    /// Returns true if a loss of changes is logged at this time.
+    pub(super) fn may_log_loss(&mut self, now: Instant) -> bool {
+        let is_recent = |logged: Instant| now.saturating_duration_since(logged) < LOSS_LOG;
+        if self.loss_logged.is_some_and(is_recent) {
+            return false;
+        }
+        self.loss_logged = Some(now);
+        true
     }
 
     /// Reads further entries of a pass, if one is due and the standbys can follow.
@@ -275,7 +295,9 @@ impl<S: Read + Write> Active<S> {
             if is_served && !peer.is_complete {
                 peer.is_complete = true;
                 peer.link.put(&Message::Complete, now);
-                tracing::info!("standby {} has all connections", peer.name);
+                if !std::mem::replace(&mut peer.was_complete, true) {
+                    tracing::info!("standby {} has all connections", peer.name);
+                }
             }
         }
     }

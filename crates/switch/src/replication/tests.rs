@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use quietwire_base::Deadline;
 use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
-use super::active::PEERS_MAX;
+use super::active::{LOSS_LOG, PEERS_MAX};
 use super::link::tests::pair;
 use super::wire::tests::saved_connection;
 use super::*;
@@ -289,6 +289,16 @@ fn changes_are_sent_once_and_a_full_ring_leads_to_a_further_pass() {
     both.active.turn(&mut both.first, both.now).unwrap();
     both.active.turn(&mut both.first, both.now).unwrap();
     assert!(both.active.peers.is_empty() && !both.first.is_on);
+}
+
+#[test]
+fn losses_in_each_turn_do_not_fill_the_log() {
+    let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+    let now = Instant::now();
+    assert!(active.may_log_loss(now));
+    assert!(!active.may_log_loss(now + Duration::from_millis(20)));
+    assert!(!active.may_log_loss(now + LOSS_LOG - Duration::from_millis(1)));
+    assert!(active.may_log_loss(now + LOSS_LOG));
 }
 
 #[test]
