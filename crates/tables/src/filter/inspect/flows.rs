@@ -53,9 +53,9 @@ impl Progress {
     }
 }
 
-/// Place of a flow, whose key has its VLAN. Flows of two places can have the same key.
+/// Scope of a flow, whose key has its VLAN. Flows of two scopes can have the same key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Place {
+struct Scope {
     /// Number of the zone of the ports that receive its packets.
     zone: u16,
     /// Number of the inspector's port.
@@ -65,7 +65,7 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     key: FlowKey,
-    place: Place,
+    scope: Scope,
     /// Time of the last packet, milliseconds.
     used_ms: u64,
     nonce: u32,
@@ -151,7 +151,7 @@ impl InspectFlows {
     pub fn new(board: Arc<Board>) -> Result<Self, NoInspectFlows> {
         let unused = Flow {
             key: FlowKey::default(),
-            place: Place::default(),
+            scope: Scope::default(),
             used_ms: 0,
             nonce: 0,
             progress: Progress::Unused,
@@ -311,16 +311,16 @@ impl InspectFlows {
         is_opening: bool,
         now_ms: u64,
     ) -> Option<usize> {
-        let of = Place {
+        let scope = Scope {
             zone,
             port: inspect.port,
         };
-        let bucket = self.bucket(key, of);
+        let bucket = self.bucket(key, scope);
         let places = bucket..bucket.saturating_add(WAYS);
         let found = places.clone().find(|place| {
             let flow = self.flows.get(*place);
             flow.is_some_and(|flow| {
-                flow.progress != Progress::Unused && flow.key == *key && flow.place == of
+                flow.progress != Progress::Unused && flow.key == *key && flow.scope == scope
             })
         });
         // While packets wait, the release of the first ones reads the verdict, so that none overtakes another.
@@ -336,7 +336,7 @@ impl InspectFlows {
         };
         match found {
             Some(place) if !self.flows.get(place).is_some_and(is_over) => Some(place),
-            Some(place) => self.begin(place, (*key, of), inspect, now_ms),
+            Some(place) => self.begin(place, (*key, scope), inspect, now_ms),
             None => {
                 let worth = |place: &usize| {
                     let flow = self.flows.get(*place);
@@ -346,14 +346,14 @@ impl InspectFlows {
                     })
                 };
                 let place = places.min_by_key(worth)?;
-                self.begin(place, (*key, of), inspect, now_ms)
+                self.begin(place, (*key, scope), inspect, now_ms)
             }
         }
     }
 
     /// Returns the first place of the bucket of a flow.
-    fn bucket(&self, key: &FlowKey, of: Place) -> usize {
-        let hash = self.hasher.hash_one((key, of));
+    fn bucket(&self, key: &FlowKey, scope: Scope) -> usize {
+        let hash = self.hasher.hash_one((key, scope));
         let bucket = hash.checked_rem(BUCKETS).unwrap_or(0);
         usize::try_from(bucket).unwrap_or(0).saturating_mul(WAYS)
     }
@@ -362,7 +362,7 @@ impl InspectFlows {
     fn begin(
         &mut self,
         place: usize,
-        (key, of): (FlowKey, Place),
+        (key, scope): (FlowKey, Scope),
         inspect: &Inspect,
         now_ms: u64,
     ) -> Option<usize> {
@@ -372,7 +372,7 @@ impl InspectFlows {
         let flow = self.flows.get_mut(place).filter(|flow| flow.waiting == 0)?;
         *flow = Flow {
             key,
-            place: of,
+            scope,
             used_ms: now_ms,
             nonce,
             progress: Progress::Pending,

@@ -187,7 +187,7 @@ fn without_a_verdict_the_rule_decides() {
     }
 }
 
-/// Two tenants with the same addresses and ports: the verdict on the flow of one says nothing about that of the other.
+/// Two tenants with the same addresses and ports: a verdict on the flow of one is none on that of the other.
 #[test]
 fn a_verdict_is_on_the_flow_of_one_zone() {
     let mut world = World::new();
