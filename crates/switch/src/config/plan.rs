@@ -309,8 +309,7 @@ impl Settings {
             )?;
         }
         for (port, rule, location) in rules::inspectors(&self) {
-            let inspection = format!("the inspection of rule '{rule}'");
-            members.take(port, &inspection, location)?;
+            members.take(port, &format!("the inspection of rule '{rule}'"), location)?;
         }
         drop(members);
         check_bridges(&groups, &ports, &layer3, &names)?;
@@ -321,8 +320,7 @@ impl Settings {
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         nat::check_tracking(&nats, self.connections.as_ref())?;
-        let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
-        let load_balancers = balance::check(load_balancers)?;
+        let load_balancers = balance::check(self.load_balancers.as_deref().unwrap_or_default())?;
         Ok(Plan {
             ports,
             groups,
@@ -378,15 +376,12 @@ impl Plan {
     fn has_rules_beyond(&self, ports: &BTreeSet<&str>, bridges: &BTreeSet<&str>) -> bool {
         let mut removed_ports: Vec<&str> = self.ports.iter().map(|port| &*port.name).collect();
         removed_ports.retain(|name| !ports.contains(name));
-        let mut removed_bridges: Vec<&str> = Vec::new();
-        for group in &self.groups {
-            if let Group::Bridge(bridge) = group
-                && !bridges.contains(bridge.name.as_str())
-            {
-                removed_bridges.push(&bridge.name);
-            }
-        }
-        self.rules.name_one_of(&removed_ports, &removed_bridges)
+        let names = self.groups.iter().filter_map(|group| match group {
+            Group::Bridge(bridge) => Some(bridge.name.as_str()),
+            Group::CrossConnect(_) => None,
+        });
+        let removed: Vec<&str> = names.filter(|name| !bridges.contains(name)).collect();
+        self.rules.name_one_of(&removed_ports, &removed)
     }
 
     /// Describes the ports and the CPUs in one line.

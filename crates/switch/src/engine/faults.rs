@@ -766,42 +766,6 @@ fn threads_share_connections_after_any_fault() {
     run_all(FEW_SEEDS, test, (&start_shared(), request));
 }
 
-#[test]
-fn a_new_thread_has_all_rules_before_it_gets_frames_of_others() {
-    const RULES: &str = r#"
-[[rule]]
-name = "names"
-action = "drop"
-port = "a"
-protocol = "tcp"
-destination-port = "443"
-tls-name = ["www.example.org"]
-[[rule]]
-name = "out"
-action = "drop"
-direction = "out"
-port = "b"
-[[port]]
-name = "i"
-uri = "null:"
-[[rule]]
-name = "inspected"
-action = "accept"
-inspect = "i"
-"#;
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut rig = Rig::with(&format!("{START}{RULES}[connections]\nmax-entries = 64\n"));
-    rig.change(&json!({"set-threads": {"forwarding_cpus": "2-5"}}));
-    rig.check();
-    let orders = rig.faults.1.lock().unwrap().clone();
-    let of_new = orders.iter().filter(|(cpu, _)| *cpu == 5);
-    let of_new: Vec<&str> = of_new.map(|(_, name)| *name).collect();
-    let place = |name: &str| of_new.iter().position(|one| *one == name);
-    let rules = ["output rules", "names", "inspection"].map(place);
-    assert!(rules.iter().all(Option::is_some), "{of_new:?}");
-    assert!(rules.into_iter().max() < Some(place("share")), "{of_new:?}");
-}
-
 impl Rig {
     /// Returns the states of ports in reports, by name.
     fn port_states(&mut self) -> BTreeMap<String, String> {
