@@ -358,7 +358,8 @@ fn step_of_open(
 }
 
 /// Judges a segment while the numbers of a side are those of an earlier moment. A segment that fits confirms its sender. Another one sets the
-/// numbers and confirms nothing, so a forged segment does not block the next one of the host. Resets and SYNs set no numbers.
+/// numbers and confirms nothing, so a forged segment does not block the next one of the host, even if it has a FIN. Resets and SYNs set no
+/// numbers.
 #[cold]
 fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), InvalidReason> {
     let gives_numbers = segment.has(ACK) && !segment.has(RST);
@@ -368,7 +369,9 @@ fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), Inval
         }
         return Ok(());
     };
-    if segment.has(SYN) || from.has(HAS_FIN) {
+    // The FIN of a side that is not confirmed may be forged.
+    let has_ended = from.has(HAS_FIN) && !from.has(LOOSE);
+    if segment.has(SYN) || has_ended {
         return Err(reason);
     }
     if !gives_numbers {
@@ -381,6 +384,7 @@ fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), Inval
     } else if is_before(to.end, acknowledgement) {
         return Err(InvalidReason::Acknowledgement);
     }
+    from.flags &= !HAS_FIN;
     from.end = segment.end();
     from.limit = from.end.wrapping_add(to.window_octets());
     from.acked = acknowledgement;

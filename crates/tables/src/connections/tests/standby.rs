@@ -121,8 +121,10 @@ fn an_open_connection_continues_on_the_standby_whatever_was_sent_meanwhile() {
             assert_eq!(pass(&mut first, &segment, 1).reason, None);
         }
     }
-    // A forged segment first, and a forged reset, change nothing for the hosts.
+    // A forged segment first, a forged FIN, and a forged reset, change nothing for the hosts.
     let forged = talk.shifted(0, ACK, 1 << 30, 5);
+    assert_eq!(pass(&mut second, &forged, 2).reason, None);
+    let forged = talk.shifted(0, FIN | ACK, 1 << 29, 0);
     assert_eq!(pass(&mut second, &forged, 2).reason, None);
     let reset = talk.shifted(1, RST, 77, 0);
     assert_eq!(pass(&mut second, &reset, 2).reason, None);
