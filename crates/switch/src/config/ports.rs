@@ -72,6 +72,7 @@ impl Settings {
             let ports = [&rule.port, &rule.from].map(Option::as_deref);
             ports.contains(&Some(name))
         });
+        self.check_no_inspector(name)?;
         self.forget_port_in_rules(name);
         self.forget_steering_of(name);
         Ok(())

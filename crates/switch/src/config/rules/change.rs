@@ -130,6 +130,25 @@ impl Settings {
         });
     }
 
+    /// Checks that a port that is removed is no inspector of a rule: the rule would decide without it.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`].
+    pub(in crate::config) fn check_no_inspector(&self, port: &str) -> Result<(), SwitchError> {
+        let mut rules = self.rules.iter().flatten();
+        let user = rules.find(|rule| rule.value.statements.inspect.as_deref() == Some(port));
+        match user {
+            None => Ok(()),
+            Some(rule) => Err(wrong(
+                "port",
+                format!(
+                    "'{port}' is the inspector of rule '{}' (delete the rule first)",
+                    rule.value.name
+                ),
+            )),
+        }
+    }
+
     /// Removes the rules of a port or bridge that is removed.
     pub(in crate::config) fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
         let mut rules = self.rules.iter().flatten();
@@ -194,6 +213,21 @@ mod tests {
         assert_eq!(several.rules.as_ref().unwrap()[0].value.ports, ["b"]);
         several.forget_port_in_rules("b");
         assert!(several.rules.unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_port_of_an_inspector_stays_as_long_as_a_rule_names_it() {
+        let port = |name: &str| format!("[[port]]\nname = \"{name}\"\nuri = \"null:\"\n");
+        let rule = "[[rule]]\nname = \"x\"\naction = \"accept\"\nport = \"a\"\ninspect = \"ips\"\n";
+        let text = format!("{}{}{rule}", port("a"), port("ips"));
+        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+        let del = |name: &str| change(&format!(r#"{{"del-port":{{"name":"{name}"}}}}"#));
+        let error = settings.clone().after(del("ips")).unwrap_err().to_string();
+        let printed = "'ips' is the inspector of rule 'x' (delete the rule first)";
+        assert!(error.contains(printed), "{error}");
+        // Without the port of the rule, there is no rule.
+        let without = settings.after(del("a")).unwrap();
+        assert!(without.after(del("ips")).is_ok());
     }
 
     #[test]
