@@ -12,8 +12,8 @@ use crate::forward::{Boards, InspectStage, Stage, WorkerCommand};
 impl Engine {
     /// Returns true if some rule inspects flows.
     pub(super) fn inspects(&self) -> bool {
-        let mut rules = self.rules.rules.iter();
-        rules.any(|(rule, _)| rule.statements.inspect.is_some())
+        let mut rules = self.distinct_rules();
+        rules.any(|rule| rule.statements.inspect.is_some())
     }
 
     /// Gives all threads memory for inspected flows, if some rule inspects them.
@@ -63,8 +63,8 @@ impl Engine {
     /// Returns the stage of an inspector's port; `None` if the port has no inspector.
     pub(super) fn inspector_stage(&self, number: u16) -> Option<Stage> {
         let name = &self.slot(number)?.plan.name;
-        let mut rules = self.rules.rules.iter();
-        if !rules.any(|(rule, _)| rule.statements.inspect.as_ref() == Some(name)) {
+        let mut rules = self.distinct_rules();
+        if !rules.any(|rule| rule.statements.inspect.as_ref() == Some(name)) {
             return None;
         }
         let boards = self.forwarders.iter().filter_map(|one| {
