@@ -40,25 +40,11 @@ impl FormerRules {
 
     /// Returns the settings with these rules, except those of ports and bridges that no longer exist.
     pub(super) fn put_into(&self, mut settings: Settings) -> Settings {
-        let mut rules = self.rules.clone();
-        let has_port = |name: &String| {
-            let mut ports = settings.ports.iter().flatten();
-            ports.any(|port| port.name == *name)
-        };
-        let has_bridge = |name: &String| {
-            let mut bridges = settings.bridges.iter().flatten();
-            bridges.any(|bridge| bridge.name == *name)
-        };
-        if let Some(rules) = &mut rules {
-            rules.retain(|Located { value, .. }| {
-                value.port.as_ref().is_none_or(has_port)
-                    && value.bridge.as_ref().is_none_or(has_bridge)
-            });
-        }
-        settings.rules = rules;
+        settings.rules = self.rules.clone();
         settings.sets = self.sets.clone();
         settings.rule_default = self.default;
         settings.rule_malformed = self.malformed;
+        settings.forget_absent_in_rules();
         settings
     }
 }
@@ -120,12 +106,16 @@ mod tests {
             format!("[[rule]]\nname = \"{name}\"\naction = \"drop\"\n{place}\n")
         };
         let start = parse(&format!(
-            "rule-default = \"drop\"\n{}{}{}{}{}",
+            "rule-default = \"drop\"\n{}{}{}{}{}{}{}{}{}",
             port("a"),
             port("b"),
             rule("of a", "port = \"a\""),
             rule("of b", "port = \"b\""),
-            rule("all", "")
+            rule("all", ""),
+            rule("of both", "ports = [\"a\", \"b\"]"),
+            rule("copied", "dup = \"a\""),
+            rule("from a", "direction = \"out\"\nport = \"b\"\nfrom = \"a\""),
+            rule("inspected", "inspect = \"a\"").replace("drop", "accept"),
         ));
         let former = FormerRules::of(&start);
         let later = parse(&format!("rule-default = \"accept\"\n{}", port("b")));
@@ -136,7 +126,11 @@ mod tests {
             .flatten()
             .map(|rule| rule.value.name.as_str())
             .collect();
-        assert_eq!(names, ["of b", "all"]);
+        assert_eq!(names, ["of b", "all", "of both", "copied"]);
+        // The switch can have them.
+        let plan = returned.clone().plan(&"0-3".parse().unwrap()).unwrap();
+        assert_eq!(plan.rules.rules[2].ports, ["b"]);
+        assert_eq!(plan.rules.rules[3].statements.dup, None);
         assert_eq!(returned.rule_default, Some(Action::Drop));
         assert_eq!(returned.ports, later.ports);
         let now = Instant::now();

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
 use crate::config::edit::{absent, from_request, remove, replace, wrong};
+use crate::config::location::Located;
 use crate::config::settings::Settings;
 use crate::config::shared_list::SharedList;
 use crate::error::SwitchError;
@@ -128,6 +129,38 @@ impl Settings {
             // A rule without ports would be for all.
             !(had_ports && ports.is_empty())
         });
+    }
+
+    /// Removes ports and bridges that do not exist from the rules, as if they were removed now. Rules whose inspector does not exist are
+    /// removed too.
+    pub(crate) fn forget_absent_in_rules(&mut self) {
+        let (ports, bridges) = self.absent_in_rules();
+        self.forget_rules(|rule| {
+            let names = [&rule.port, &rule.from, &rule.statements.inspect];
+            let mut names = names.into_iter().flatten();
+            let bridge = rule.bridge.as_ref();
+            names.any(|name| ports.contains(name))
+                || bridge.is_some_and(|one| bridges.contains(one))
+        });
+        for port in &ports {
+            self.forget_port_in_rules(port);
+        }
+    }
+
+    /// Returns the names of ports and of bridges in rules that do not exist.
+    fn absent_in_rules(&self) -> (HashSet<String>, HashSet<String>) {
+        let ports = self.ports.iter().flatten();
+        let ports: HashSet<&String> = ports.map(|port| &port.name).collect();
+        let bridges = self.bridges.iter().flatten();
+        let bridges: HashSet<&String> = bridges.map(|bridge| &bridge.name).collect();
+        let (mut no_ports, mut no_bridges) = (HashSet::new(), HashSet::new());
+        for Located { value, .. } in self.rules.iter().flatten() {
+            let names = value.port_names();
+            no_ports.extend(names.filter(|name| !ports.contains(name)).cloned());
+            let bridge = value.bridge.iter();
+            no_bridges.extend(bridge.filter(|name| !bridges.contains(name)).cloned());
+        }
+        (no_ports, no_bridges)
     }
 
     /// Checks that a port that is removed is no inspector of a rule: the rule would decide without it.
