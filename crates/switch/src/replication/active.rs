@@ -5,6 +5,8 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use quietwire_base::RateLimit;
+
 use super::link::{Link, LinkError, TIMEOUT};
 use super::tables::{Position, Tables};
 use super::wire::{Message, WireError};
@@ -62,8 +64,8 @@ pub(super) struct Active<S> {
     begun: u64,
     ended: Option<Instant>,
     is_noting: bool,
-    /// Time of the last line in the log about lost changes.
-    loss_logged: Option<Instant>,
+    /// Lines in the log about lost changes.
+    loss_log: RateLimit,
     pub(super) counts: SentCounts,
 }
 
@@ -124,7 +126,7 @@ impl<S: Read + Write> Active<S> {
             begun: 0,
             ended: None,
             is_noting: false,
-            loss_logged: None,
+            loss_log: RateLimit::new(LOSS_LOG, 1, Instant::now()),
             counts: SentCounts::default(),
         }
     }
@@ -234,7 +236,7 @@ impl<S: Read + Write> Active<S> {
         let lost = result?;
         if lost > 0 && !is_first {
             self.counts.lost += lost;
-            if self.may_log_loss(now) {
+            if self.logs_loss(now) {
                 tracing::warn!(
                     "standbys get all connections again: {lost} changes were too many, or are of new tables (further losses are counted: see `switch show replication`)"
                 );
@@ -247,13 +249,8 @@ impl<S: Read + Write> Active<S> {
     }
 
     /// Returns true if a loss of changes is logged at this time.
-    pub(super) fn may_log_loss(&mut self, now: Instant) -> bool {
-        let is_recent = |logged: Instant| now.saturating_duration_since(logged) < LOSS_LOG;
-        if self.loss_logged.is_some_and(is_recent) {
-            return false;
-        }
-        self.loss_logged = Some(now);
-        true
+    pub(super) fn logs_loss(&mut self, now: Instant) -> bool {
+        self.loss_log.take(now).is_ok()
     }
 
     /// Reads further entries of a pass, if one is due and the standbys can follow.
