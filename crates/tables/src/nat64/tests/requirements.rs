@@ -134,6 +134,34 @@ fn a_client_whose_mapping_has_expired_begins_another_one() {
 }
 
 #[test]
+fn a_client_that_returns_after_its_timeout_has_a_number() {
+    let mut switch = Switch::new();
+    let content = udp((5000, 53), b"a");
+    let other = a6("2001:db8:1::6");
+    for now in [0, 400, 800] {
+        // The former mapping has expired, and is removed by the packet itself.
+        let packet = v6(Header::plain(client(), mapped(server())), &content);
+        let sent = switch.send(&packet, now).unwrap();
+        let (address, port) = ends_v4(&sent).0;
+        assert_eq!((switch.nat.len(), switch.nat64.clients()), (1, 1));
+        let answer = content.clone().answer().with_port(false, port);
+        let answer = v4(Header::plain(server(), address), &answer);
+        let received = switch.receive(&answer, now).unwrap();
+        assert_eq!(ends_v6(&received).1, (client(), 5000));
+    }
+    // No other client has its number.
+    let packet = v6(Header::plain(other, mapped(server())), &content);
+    let external = ends_v4(&switch.send(&packet, 800).unwrap()).0;
+    let answer = content.answer().with_port(false, external.1);
+    let answer = v4(Header::plain(server(), external.0), &answer);
+    let received = switch.receive(&answer, 800).unwrap();
+    assert_eq!(ends_v6(&received).1, (other, 5000));
+    assert_eq!(switch.nat64.clients(), 2);
+    switch.expire(1200);
+    assert_eq!(switch.nat64.clients(), 0);
+}
+
+#[test]
 fn a_client_that_opens_nothing_has_no_number() {
     let mut switch = Switch::new();
     for host in 1..100 {
