@@ -227,7 +227,10 @@ fn check_silence(bench: &Bench, mut peers: Peers) {
     let refused = command(bench, &["del", "port", "ips"]).output().unwrap();
     let printed = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success(), "{printed}");
-    assert!(printed.contains("'ips' is the inspector of rule"), "{printed}");
+    assert!(
+        printed.contains("'ips' is the inspector of rule"),
+        "{printed}"
+    );
 }
 
 fn check(bench: &Bench) {

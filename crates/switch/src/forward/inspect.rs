@@ -348,9 +348,9 @@ pub(super) struct Inspected {
 }
 
 impl Path<'_> {
-    /// Inspects the frames of a port that such rules accept. `zone` is that of the port. `begins` returns true for the number of a frame whose
-    /// SYN begins a connection. Frames that do not pass get another verdict, and stay in the burst. `kept` is empty before and after. No frame
-    /// waits in any output before and after.
+    /// Inspects the frames of a port that such rules accept. `zone` is that of the port. `begins` returns true for the number of a frame
+    /// whose SYN begins a connection. Frames that do not pass get another verdict, and stay in the burst. `kept` is empty before and after.
+    /// No frame waits in any output before and after.
     #[inline(never)]
     pub(super) fn inspect(
         &mut self,

@@ -357,9 +357,9 @@ fn step_of_open(
     Ok(Step::Enter(state_of(from, to)))
 }
 
-/// Judges a segment while the numbers of a side are those of an earlier moment. A segment that fits confirms its sender. Another one sets the
-/// numbers and confirms nothing, so a forged segment does not block the next one of the host, even if it has a FIN. Resets and SYNs set no
-/// numbers.
+/// Judges a segment while the numbers of a side are those of an earlier moment. A segment that fits confirms its sender. Another one sets
+/// the numbers and confirms nothing, so a forged segment does not block the next one of the host, even if it has a FIN. Resets and SYNs set
+/// no numbers.
 #[cold]
 fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), InvalidReason> {
     let gives_numbers = segment.has(ACK) && !segment.has(RST);

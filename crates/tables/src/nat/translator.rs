@@ -496,8 +496,8 @@ impl Nat {
         }
     }
 
-    /// Returns true if the inside host of a packet has an external endpoint already: its source, or the host that the packet in an ICMP error
-    /// is for. Parameters as in [`Nat::outbound`].
+    /// Returns true if the inside host of a packet has an external endpoint already: its source, or the host that the packet in an ICMP
+    /// error is for. Parameters as in [`Nat::outbound`].
     pub(crate) fn has_external(&self, packet: &[u8], length: usize) -> bool {
         let end = match read_first(packet, length) {
             Ok((_, Kind::Error(inner))) => (inner.destination, inner.protocol),
