@@ -3,6 +3,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use quietwire_packet::TCP_HEADER_MIN;
+
 use super::names::NatDrop;
 use super::rewrite::{Which, translate_address, translate_identification};
 use crate::fragments::{Datagrams, FragmentPart};
@@ -63,7 +65,9 @@ impl Joined {
         let headers = match packet.get(PROTOCOL_AT) {
             Some(&TCP) => {
                 let length = packet.get(part.at + TCP_LENGTH_AT);
-                length.map_or(0, |length| u32::from(length >> 4) * 4)
+                let length = length.map_or(0, |length| u32::from(length >> 4) * 4);
+                // The sender may state less than every header has.
+                length.max(TCP_HEADER_MIN as u32)
             }
             _ => SHORT_HEADER,
         };

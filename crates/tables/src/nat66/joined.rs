@@ -3,6 +3,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use quietwire_packet::TCP_HEADER_MIN;
+
 use super::packet::{DESTINATION_AT, SOURCE_AT, address_at};
 use super::rewrite::{Which, translate_address, translate_identification};
 use crate::fragments::{Datagrams, FragmentPart};
@@ -65,7 +67,9 @@ impl Joined {
         let headers = match protocol {
             NatProtocol::Tcp => {
                 let length = packet.get(part.at + TCP_LENGTH_AT);
-                length.map_or(0, |length| u32::from(length >> 4) * 4)
+                let length = length.map_or(0, |length| u32::from(length >> 4) * 4);
+                // The sender may state less than every header has.
+                length.max(TCP_HEADER_MIN as u32)
             }
             NatProtocol::Udp | NatProtocol::Icmp => SHORT_HEADER,
         };

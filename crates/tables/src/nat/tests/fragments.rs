@@ -152,6 +152,21 @@ fn fragments_that_overlap_the_header_are_dropped() {
         put(&mut later, 6, offset);
         assert_eq!(outbound(&mut nat, &later, 0).map(drop), expected);
     }
+    // A header length below that of every TCP header does not let a later fragment replace the control bits.
+    let mut short = first.clone();
+    short[32] = 0;
+    put(&mut short, 4, 8);
+    assert!(outbound(&mut nat, &short, 0).is_ok());
+    for (offset, expected) in [
+        (1, Err(NatDrop::Fragment)),
+        (2, Err(NatDrop::Fragment)),
+        (3, Ok(())),
+    ] {
+        let mut later = tcp.clone();
+        put(&mut later, 4, 8);
+        put(&mut later, 6, offset);
+        assert_eq!(outbound(&mut nat, &later, 0).map(drop), expected);
+    }
     // The first one must contain the whole header.
     let mut tiny = first[..36].to_vec();
     put(&mut tiny, 2, 36);
