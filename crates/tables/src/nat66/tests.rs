@@ -6,7 +6,9 @@ mod requirements;
 use std::net::{Ipv6Addr, SocketAddrV6};
 
 use super::*;
-use crate::nat::{Forward, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts, PortPool};
+use crate::nat::{
+    FORWARDS_MAX, Forward, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts, PortPool,
+};
 use crate::nat64::tests::plain::{Content, Header, ends_v6, error_v6, v6, v6_around};
 
 /// Octets behind a packet in the buffer, as padding.

@@ -46,8 +46,8 @@ impl Nat66 {
         let externals: Box<[u128]> = settings.externals.iter().map(|one| one.to_bits()).collect();
         let mut by_address: Box<[(u128, u32)]> = externals.iter().copied().zip(0..).collect();
         by_address.sort_unstable();
-        // Hosts of static forwards need no port block.
-        let hosts_max = settings.hosts_max.saturating_add(FORWARDS_MAX as u32);
+        // Hosts of static forwards need no port block. Those of new forwards get numbers before those of former ones lose theirs.
+        let hosts_max = settings.hosts_max.saturating_add(2 * FORWARDS_MAX as u32);
         Ok(Self {
             externals,
             by_address,

@@ -162,6 +162,31 @@ fn published_ports_lead_to_a_host_and_back_and_end() {
 }
 
 #[test]
+fn all_published_ports_can_lead_to_other_hosts_at_once() {
+    let mut switch = Switch::new();
+    for number in 0..8 {
+        let from = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, number);
+        switch.open(from, &udp((5000, 53)));
+    }
+    let count = FORWARDS_MAX as u16;
+    let forwards = |network: u16| -> Vec<Forward<SocketAddrV6>> {
+        let port = |number: u16| {
+            let internal = Ipv6Addr::new(0xfd00, network, 0, 0, 0, 0, 0, number);
+            let internal = SocketAddrV6::new(internal, 80, 0, 0);
+            forward(2000 + number, &internal.to_string())
+        };
+        (0..count).map(port).collect()
+    };
+    for network in [3, 4, 3] {
+        assert_eq!(switch.set_forwards(&forwards(network)), 0);
+        assert_eq!(switch.nat66.hosts(), FORWARDS_MAX + 8);
+    }
+    let packet = v6(Header::plain(remote(), external()), &tcp((9, 2005), 2));
+    let received = switch.receive(&packet, 0).unwrap();
+    assert_eq!(ends_v6(&received).1, (a6("fd00:3::5"), 80));
+}
+
+#[test]
 fn fragments_behind_the_first_one_are_translated_in_both_directions() {
     let mut switch = Switch::new();
     let content = Content::Udp {
@@ -219,6 +244,19 @@ fn fragments_that_overlap_the_header_are_dropped() {
     assert_eq!(switch.send(&overlap, 0), Err(NatDrop::Fragment));
     let later = fragment(header, (6, 8), (24, false), segment);
     assert!(switch.send(&later, 0).is_ok());
+    // A header length below that of every TCP header does not let a later fragment replace the control bits.
+    let mut short = segment.to_vec();
+    short[12] = 0;
+    let first = fragment(header, (6, 9), (0, true), &short);
+    assert!(switch.send(&first, 0).is_ok());
+    for (offset, expected) in [
+        (8, Err(NatDrop::Fragment)),
+        (16, Err(NatDrop::Fragment)),
+        (24, Ok(())),
+    ] {
+        let later = fragment(header, (6, 9), (offset, true), segment);
+        assert_eq!(switch.send(&later, 0).map(drop), expected);
+    }
 }
 
 #[test]
