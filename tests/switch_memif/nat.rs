@@ -276,6 +276,13 @@ fn published_ports_come_and_go_and_inside_hosts_use_them_too() {
         trimmed(&back),
         tcp(FROM_A, (OWN, 443), (HOST, 901), 63, true)
     );
+    // An error of the router itself about such a packet returns to its sender, about the packet as it was.
+    let expiring = tcp(TO_A, (HOST, 901), (OWN, 443), 1, false);
+    a.send(std::slice::from_ref(&expiring));
+    let error = a.receive(1).remove(0);
+    assert_eq!((error[23], error[34]), (1, 11));
+    assert_eq!(error[26..34], [bytes(OWN), bytes(HOST)].concat());
+    assert_eq!(error[42..][12..28], expiring[14..][12..28]);
     let config = output(&mut bench.show_command("config"));
     assert!(config.contains("[[nat.publish]]"), "{config}");
     let absent = refused(&bench, &["del", "publish", "internet", "udp", "443"]);

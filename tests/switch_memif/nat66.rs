@@ -116,6 +116,13 @@ fn ipv6_hosts_share_an_address_and_publish_ports() {
         a.receive(1),
         [datagram(FROM_A, (OWN, second), (HOST, 5353), 63)]
     );
+    // An error of the router itself about a packet between inside hosts returns to its sender, about the packet as it was.
+    let expiring = datagram(TO_A, (NEIGHBOUR, 4000), (OWN, 53), 1);
+    a.send(std::slice::from_ref(&expiring));
+    let error = a.receive(1).remove(0);
+    assert_eq!((error[20], error[54]), (58, 3));
+    assert_eq!(error[22..38], OWN.parse::<Ipv6Addr>().unwrap().octets());
+    assert_eq!(error[62..][8..48], expiring[14..][8..48]);
     // An error of the router itself about a translated packet shows the outside the packet as it was.
     let expiring = datagram(TO_B, (REMOTE, 53), (OWN, port), 1);
     b.send(std::slice::from_ref(&expiring));

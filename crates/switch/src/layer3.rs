@@ -82,6 +82,8 @@ pub(crate) struct Layer3 {
     interfaces: BTreeMap<u16, RoutedInterface>,
     vrfs: Vec<Option<String>>,
     nat64: Vec<Nat64Addresses>,
+    /// External addresses of NAT without NAT64, with the numbers of their VRFs.
+    externals: BTreeSet<(u16, IpAddr)>,
     errors: RateLimit,
     exchange: Exchange,
     actions: Vec<Action<Waiting>>,
@@ -121,6 +123,7 @@ impl SharedLayer3 {
             interfaces: BTreeMap::new(),
             vrfs: vec![Some(crate::config::layer3::VRF_MAIN.to_owned())],
             nat64: Vec::new(),
+            externals: BTreeSet::new(),
             errors: RateLimit::new(ERRORS_PER_SECOND),
             exchange,
             actions: Vec::new(),
@@ -309,6 +312,11 @@ impl Layer3 {
     /// Replaces the addresses of NAT64.
     pub(crate) fn set_nat64(&mut self, addresses: Vec<Nat64Addresses>) {
         self.nat64 = addresses;
+    }
+
+    /// Replaces the external addresses of NAT without NAT64, with the numbers of their VRFs.
+    pub(crate) fn set_externals(&mut self, externals: BTreeSet<(u16, IpAddr)>) {
+        self.externals = externals;
     }
 
     pub(crate) fn interface(&self, name: &str) -> Option<(u16, &RoutedInterface)> {

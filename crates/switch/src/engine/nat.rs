@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT: tables of forwarding threads, their place in the router, lists of mappings, and the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -180,6 +180,26 @@ impl Engine {
             })
         };
         self.plan.nats.iter().filter_map(addresses).collect()
+    }
+
+    /// Returns the external addresses of NAT without NAT64, with the numbers of their VRFs.
+    pub(super) fn nat_externals(
+        &self,
+        known: &BTreeMap<u16, RoutedInterface>,
+    ) -> BTreeSet<(u16, IpAddr)> {
+        let mut externals = BTreeSet::new();
+        for setting in self.plan.nats.iter().filter(|one| one.nat64.is_none()) {
+            let number = self.interface_number(&setting.interface);
+            let outside = self.outside_of(setting);
+            let known = number.and_then(|number| known.get(&number));
+            if let Some((outside, known)) = outside.zip(known) {
+                let pairs = setting.one_to_one.iter();
+                let pairs = pairs.map(|pair| IpAddr::V4(pair.outside));
+                let all = setting.external_addresses(outside).into_iter().chain(pairs);
+                externals.extend(all.map(|address| (known.vrf, address)));
+            }
+        }
+        externals
     }
 
     /// Returns the external addresses that interfaces of the VRF have, in ascending order.

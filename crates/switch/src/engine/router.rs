@@ -196,7 +196,11 @@ impl Engine {
         let known = self.known();
         self.domain = Arc::new(self.domain_of(&known));
         let nat64 = self.nat64_addresses(&known);
-        self.layer3.lock().set_nat64(nat64);
+        let externals = self.nat_externals(&known);
+        let mut layer3 = self.layer3.lock();
+        layer3.set_nat64(nat64);
+        layer3.set_externals(externals);
+        drop(layer3);
         known
     }
 

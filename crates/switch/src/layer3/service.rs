@@ -250,10 +250,12 @@ impl Layer3 {
             self.resolve(now, interface, to, Some(Waiting::Packet(packet)));
             return;
         }
-        let vrf = known.vrf;
-        // A forwarding thread translates it.
+        let (vrf, own) = (known.vrf, (interface, known.interface_info.mac));
+        // A forwarding thread translates it. An inside host whose packet goes to another one has an external address there.
         let mut nat64 = self.nat64.iter();
-        if let Some((from, mac)) = nat64.find_map(|one| one.ingress(vrf, to)) {
+        let ingress = nat64.find_map(|one| one.ingress(vrf, to));
+        let is_external = self.externals.contains(&(vrf, to));
+        if let Some((from, mac)) = ingress.or(is_external.then_some(own)) {
             return self.push(Mark::Route(from), &framed(mac, mac, &packet));
         }
         match self.rib.next_hop(vrf, to) {
