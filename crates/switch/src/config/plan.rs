@@ -319,7 +319,7 @@ impl Settings {
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
-        nat::check_tracking(&nats, self.connections.as_ref())?;
+        nat::check_tracking(&nats, &layer3, self.connections.as_ref())?;
         let load_balancers = balance::check(self.load_balancers.as_deref().unwrap_or_default())?;
         Ok(Plan {
             ports,

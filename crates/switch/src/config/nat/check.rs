@@ -130,14 +130,18 @@ fn check_insides(setting: &NatSetting) -> Result<(), String> {
 }
 
 /// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction. A standby does not
-/// get mappings of IPv6.
+/// get mappings of IPv6. Two VRFs have no common external address: the tracker classifies packets before their VRF is known.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
 pub(in crate::config) fn check_tracking(
     nats: &[NatSetting],
+    layer3: &Layer3Plan,
     tracking: Option<&ConnectionsSetting>,
 ) -> Result<(), SwitchError> {
+    if tracking.is_some() {
+        check_distinct(nats, layer3)?;
+    }
     let is_replicated = tracking.is_some_and(|one| one.replication.is_some());
     for nat in nats {
         let what = if tracking.is_some() && nat.nat64.is_some() {
@@ -151,6 +155,30 @@ pub(in crate::config) fn check_tracking(
             location: format!("nat '{}'", nat.name),
             what: what.to_owned(),
         });
+    }
+    Ok(())
+}
+
+/// Checks that no two instances have one external address. Two of one VRF have none already.
+fn check_distinct(nats: &[NatSetting], layer3: &Layer3Plan) -> Result<(), SwitchError> {
+    let mut known: BTreeMap<IpAddr, &str> = BTreeMap::new();
+    for nat in nats {
+        let mut interfaces = layer3.interfaces.iter();
+        let outside = interfaces.find(|one| one.name == nat.interface);
+        let pool = outside.map(|outside| nat.external_addresses(outside));
+        let pairs = nat.one_to_one.iter();
+        let pairs = pairs.map(|pair| IpAddr::V4(pair.outside));
+        for address in pool.unwrap_or_default().into_iter().chain(pairs) {
+            if let Some(other) = known.insert(address, &nat.name) {
+                return Err(SwitchError::Config {
+                    location: format!("nat '{}'", nat.name),
+                    what: format!(
+                        "nat '{other}' of another VRF has the external address {address} too, and connection tracking cannot distinguish \
+                         their packets (use another address, or remove the section [connections])"
+                    ),
+                });
+            }
+        }
     }
     Ok(())
 }

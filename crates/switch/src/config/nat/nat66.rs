@@ -187,6 +187,34 @@ address = "2001:db8:e::1"
     }
 
     #[test]
+    fn two_vrfs_have_one_external_address_without_connection_tracking() {
+        let second = r#"
+[[vrf]]
+name = "second"
+[[port]]
+name = "out2"
+uri = "null:"
+[[interface]]
+name = "outside2"
+port = "out2"
+vrf = "second"
+addresses = ["2001:db8:9::1/64"]
+[[nat]]
+name = "other"
+interface = "outside2"
+addresses = ["ADDRESS"]
+"#;
+        let same = second.replace("ADDRESS", "2001:db8:e::1");
+        assert_eq!(plan(&format!("{FILE}{NAT}{same}")).unwrap().nats.len(), 2);
+        let error = plan(&format!("{FILE}{NAT}{same}[connections]\n")).unwrap_err();
+        assert!(error.starts_with("nat 'other': "), "{error}");
+        let printed = "nat 'ipv6' of another VRF has the external address 2001:db8:e::1 too";
+        assert!(error.contains(printed), "{error}");
+        let different = second.replace("ADDRESS", "2001:db8:d::1");
+        assert!(plan(&format!("{FILE}{NAT}{different}[connections]\n")).is_ok());
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_the_cure() {
         let with = |from: &str, to: &str| {
             let text = format!("{FILE}{NAT}");
