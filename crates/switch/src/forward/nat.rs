@@ -557,7 +557,9 @@ impl NatStage {
         };
         let protocol = NatProtocol::of_number(protocol)?;
         let internal = SocketAddrV4::new(address, port);
-        let mut tables = self.instances.iter().filter_map(|one| one.tables.as_ref());
+        let of_ipv4 = self.instances.iter();
+        let of_ipv4 = of_ipv4.filter(|one| one.place.nat66.is_none());
+        let mut tables = of_ipv4.filter_map(|one| one.tables.as_ref());
         let external = tables.find_map(|tables| tables.nat.external_of(protocol, internal))?;
         Some(SocketAddr::V4(external))
     }
