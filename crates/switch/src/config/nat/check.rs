@@ -253,6 +253,7 @@ fn check_one(
     if is_ipv6 {
         nat66::check(setting, interface)?;
     }
+    check_published(setting)?;
     let pairs = tables.pairs.iter();
     let mut all = setting.external_addresses(interface);
     all.extend(pairs.map(|pair| IpAddr::V4(pair.external)));
@@ -260,6 +261,21 @@ fn check_one(
         check_address(*address, interface, layer3)?;
     }
     Ok(all)
+}
+
+/// Checks that packets of published hosts are translated: answers of other hosts would leave with their inside addresses.
+fn check_published(setting: &NatSetting) -> Result<(), String> {
+    let sources = &setting.sources;
+    let publish = setting.publish.iter().map(|one| one.to.ip());
+    let pairs = setting.one_to_one.iter();
+    let pairs = pairs.map(|pair| IpAddr::V4(pair.inside));
+    let is_source = |host: &IpAddr| sources.iter().any(|net| net.contains(host));
+    match publish.chain(pairs).find(|host| !is_source(host)) {
+        Some(host) if !sources.is_empty() => Err(format!(
+            "published host {host} is not in sources, so its answers would leave without translation (add its prefix to sources)"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that an external address is a unicast address, that no other interface of the VRF has it, and that the router answers hosts on

@@ -278,6 +278,10 @@ addresses = ["ADDRESS"]
                 "not a unicast address of a host",
             ),
             (
+                with("[fd00:1::6]:53", "[fd00:2::6]:53"),
+                "nat 'ipv6': published host fd00:2::6 is not in sources",
+            ),
+            (
                 with("forwarding-cpus = \"1\"", "forwarding-cpus = \"1-2\""),
                 "2 forwarding CPUs cannot share NAT of IPv6",
             ),

@@ -132,6 +132,12 @@ fn what_makes_no_sense_is_refused_with_the_cure() {
             ),
             "not an external address of the pool",
         ),
+        (
+            format!(
+                "{NAT}sources = [\"10.0.0.0/24\"]\n[[nat.one-to-one]]\ninside = \"10.0.1.9\"\noutside = \"203.0.113.9\""
+            ),
+            "published host 10.0.1.9 is not in sources",
+        ),
     ] {
         let error = plan(&text).unwrap_err();
         assert!(error.contains(printed), "{error}");
