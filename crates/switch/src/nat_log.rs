@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log of NAT: which host had which external ports (RFC 6888, REQ-12), one JSON object per line. An IPFIX collector can get the events too.
+//! Log of NAT: which host had which external ports (RFC 6888, section 4), one JSON object per line. An IPFIX collector can get the events too.
 //!
 //! Forwarding threads put events of port blocks into rings. The control thread writes them, so that a slow disk delays no packet.
 

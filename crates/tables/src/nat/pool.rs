@@ -19,7 +19,7 @@ const PROTOCOLS: usize = NatProtocol::ALL.len();
 /// Number in place of a mapping for an external port whose mapping is a static forward on another forwarding CPU. No mapping has it.
 pub(super) const ELSEWHERE: u32 = u32::MAX - 1;
 
-/// A block was given to a host, or taken from it: what a log needs to name the host of an external endpoint (RFC 6888, REQ-12).
+/// A block was given to a host, or taken from it: what a log needs to name the host of an external endpoint (RFC 6888, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEvent {
     /// True if the host received the block; false if it returned it.
