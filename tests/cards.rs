@@ -329,7 +329,7 @@ fn no_emulated_card_counts_as_obeying_a_flow_rule() {
     for name in names {
         if let Some(rule) = rule_of(&mut guest, name) {
             assert_eq!(rule["card"], "accepted", "{name}: {rule}");
-            guest.run(&format!("quietwire switch steer remove rule-{name}"));
+            guest.run(&format!("quietwire switch steer del rule-{name}"));
             assert_eq!(rule_of(&mut guest, name), None);
         }
     }

@@ -83,6 +83,11 @@ fn wrong_options_are_named() {
         workspace.quietwire(&["measure", "frame-loss-sweep", "--tester", "sim"]), // words: a method of an earlier version
         &["'frame-loss-sweep' is now 'loss-sweep'"], // words: a method of an earlier version
     );
+    workspace.refused(
+        BAD_INPUT,
+        workspace.quietwire(&["switch", "steer", "remove", "dns"]),
+        &["'remove'", "'remove' is now 'del'"],
+    );
     for (options, part) in [
         (&["--rate", "1e30"] as &[&str], "at most 10G"),
         (&["--rate", "0"], "above 0"),

@@ -290,7 +290,7 @@ fn the_kernel_and_the_switch_share_an_interface() {
     let message = switch.refusal(&[&refused[..], &["--source-port", "1"]].concat());
     assert!(message.contains("steering rule 'x'"), "{message}");
     assert_eq!(hits(&switch, "x"), None);
-    switch.change(&["steer", "remove", "other"]);
+    switch.change(&["steer", "del", "other"]);
     assert_eq!(hits(&switch, "other"), None);
     assert!(hits(&switch, "requests") >= before);
     connection.goes_on(&net);

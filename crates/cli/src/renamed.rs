@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options and values of earlier versions, refused with their new names.
+//! Options, values and commands of earlier versions, refused with their new names.
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
@@ -10,14 +10,17 @@ const RENAMED: [(&str, &str); 3] = [
     ("--guest-deadline", "--guest-timeout"),
     ("frame-loss-sweep", "loss-sweep"),
 ];
+/// Command with subcommands, an old one of these, and its new name.
+const RENAMED_COMMANDS: [(&str, &str, &str); 1] = [("switch steer", "remove", "del")];
 
 /// Parses the command line. Exits with a message if it is wrong.
 pub(crate) fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|mut error| {
         if let Some((old, new)) = renamed(&error) {
             let tip = format!("'{old}' is now '{new}'");
-            // clap may suggest another value.
+            // clap may suggest another value or command.
             error.remove(ContextKind::SuggestedValue);
+            error.remove(ContextKind::SuggestedSubcommand);
             error.insert(
                 ContextKind::Suggested,
                 ContextValue::StyledStrs(vec![tip.into()]),
@@ -29,6 +32,25 @@ pub(crate) fn parse<C: Parser>() -> C {
 
 /// Returns the old name that an error is about, and its new name.
 fn renamed(error: &clap::Error) -> Option<(&'static str, &'static str)> {
+    renamed_argument(error).or_else(|| renamed_command(error))
+}
+
+fn renamed_command(error: &clap::Error) -> Option<(&'static str, &'static str)> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    // The only place in which the error names the command.
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return None;
+    };
+    let usage = usage.to_string();
+    let mut all = RENAMED_COMMANDS.into_iter();
+    let (_, old, new) =
+        all.find(|(parent, old, _)| given == old && usage.contains(&format!(" {parent} ")))?;
+    Some((old, new))
+}
+
+fn renamed_argument(error: &clap::Error) -> Option<(&'static str, &'static str)> {
     let mut kinds = [ContextKind::InvalidArg, ContextKind::InvalidValue].into_iter();
     kinds.find_map(|kind| {
         let Some(ContextValue::String(given)) = error.get(kind) else {

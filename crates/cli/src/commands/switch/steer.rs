@@ -30,7 +30,7 @@ enum Steer {
     /// Show the rules in order, what enforces them, and their counters.
     Show,
     /// Remove a rule. Without rules, an af-xdp port receives all frames of its interface.
-    Remove {
+    Del {
         /// Name.
         name: String,
     },
@@ -109,7 +109,7 @@ impl AddArgs {
 pub(super) fn run(args: SteerArgs) -> Result<()> {
     match args.what {
         Steer::Add(rule) => carry_out(rule.change(), &args.control),
-        Steer::Remove { name } => carry_out(Change::DelSteer { name }, &args.control),
+        Steer::Del { name } => carry_out(Change::DelSteer { name }, &args.control),
         Steer::Show => {
             let answer = ask(args.control.socket(), &Request::Show(Subject::Steer))?;
             print(if args.control.json {
