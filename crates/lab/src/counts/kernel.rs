@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of the kernel's interfaces (`struct rtnl_link_stats64` of linux/if_link.h), as `ip -s -j link` prints them.
 
-// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
 
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 use serde_json::Value;
@@ -13,14 +16,18 @@ pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
         .map_err(|error| format!("what `ip` prints is not understood: {error}"))?;
     let mut counts = ElementCounts::default();
     for link in links {
-        let name = link["ifname"].as_str().unwrap_or_default();
+        let name = link
+            .get("ifname")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let is_port = name.strip_prefix('p').is_some_and(|number| {
             !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
         });
         if !is_port {
             continue;
         }
-        let count = |way: &str, key: &str| link["stats64"][way][key].as_u64();
+        let stats = link.get("stats64");
+        let count = |way: &str, key: &str| stats?.get(way)?.get(key)?.as_u64();
         let (Some(received), Some(sent)) = (count("rx", "packets"), count("tx", "packets")) else {
             return Err(format!("`ip` prints no counters of {name}"));
         };

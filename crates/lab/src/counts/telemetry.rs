@@ -2,8 +2,11 @@
 //! Counters of DPDK's own programs, over their telemetry sockets (DPDK's programmer's guide, "Telemetry Library"): a
 //! SOCK_SEQPACKET connection on which the program first describes itself, and then answers each command with a JSON object.
 
-// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -56,9 +59,9 @@ fn of_socket(path: &Path, ports: usize, deadline: Deadline) -> Result<ElementCou
 }
 
 fn counts_of(answer: &Value) -> Result<PortCounts, String> {
-    let stats = &answer[STATISTICS];
+    let stats = answer.get(STATISTICS);
     let count = |key: &str| {
-        let number = stats[key].as_u64();
+        let number = stats.and_then(|stats| stats.get(key)?.as_u64());
         number.ok_or_else(|| format!("no {key} in {answer}"))
     };
     let mut port = PortCounts {

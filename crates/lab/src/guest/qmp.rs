@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! QEMU's monitor, with its machine protocol (QMP: docs/interop/qmp-spec.txt of QEMU 7.2).
 
-// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
 
 use std::path::Path;
 use std::time::Duration;
@@ -34,15 +37,16 @@ fn qmp_error(error: LineError) -> String {
 
 /// Returns QEMU's version from the greeting.
 fn version_of(greeting: &Value) -> Result<String, String> {
-    let version = &greeting["QMP"]["version"];
-    let part = |name: &str| number(&version["qemu"][name]);
+    let version = greeting.pointer("/QMP/version");
+    let part = |name: &str| number(version?.get("qemu")?.get(name)?);
     let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
     else {
         return Err(format!(
             "QEMU's monitor greets with '{greeting}', which no QMP does"
         ));
     };
-    let package = version["package"].as_str().unwrap_or_default();
+    let package = version.and_then(|version| version.get("package")?.as_str());
+    let package = package.unwrap_or_default();
     let version = format!("{major}.{minor}.{micro} {package}");
     Ok(version.trim().to_owned())
 }
@@ -53,7 +57,8 @@ fn result_of(mut answer: Value, command: &str) -> Option<Result<Value, String>> 
         return Some(Ok(result.take()));
     }
     let error = answer.get("error")?;
-    let reason = error["desc"].as_str().unwrap_or("no reason given");
+    let reason = error.get("desc").and_then(Value::as_str);
+    let reason = reason.unwrap_or("no reason given");
     Some(Err(format!("QEMU's monitor refused {command}: {reason}")))
 }
 
@@ -63,7 +68,12 @@ fn threads_of(answer: &Value) -> Result<Vec<i32>, String> {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|cpu| Some((number(&cpu["cpu-index"])?, number(&cpu["thread-id"])?)))
+        .map(|cpu| {
+            Some((
+                number(cpu.get("cpu-index")?)?,
+                number(cpu.get("thread-id")?)?,
+            ))
+        })
         .collect::<Option<_>>()
         .ok_or_else(|| format!("QEMU's monitor lists its vCPUs as '{answer}'"))?;
     threads.sort_unstable();

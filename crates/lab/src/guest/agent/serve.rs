@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The guest's side of the agent: reads requests from the channel and answers each, until the guest shuts down.
 
-// Text of others: no cast loses a value. Indices are those of JSON values, which are null if they do not exist.
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -213,15 +216,15 @@ fn request_of(line: &[u8]) -> Result<AgentRequest, (u64, String)> {
     // The number is parsed first: a request of another version may have unknown parts.
     let value: Value = serde_json::from_slice(line)
         .map_err(|error| (0, format!("'{}' is not a question: {error}", excerpt(line))))?;
-    let id = value["id"].as_u64().unwrap_or(0);
-    if value["ask"] == "hello" {
+    let id = value.get("id").and_then(Value::as_u64).unwrap_or(0);
+    if value.get("ask").and_then(Value::as_str) == Some("hello") {
         return Ok(AgentRequest {
             version: VERSION,
             id,
             ask: AgentCommand::Hello,
         });
     }
-    if value["version"].as_u64() != Some(u64::from(VERSION)) {
+    if value.get("version").and_then(Value::as_u64) != Some(u64::from(VERSION)) {
         let reason = format!("this agent speaks version {VERSION} of the protocol");
         return Err((id, reason));
     }
