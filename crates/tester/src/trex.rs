@@ -4,6 +4,12 @@
 //! Tested with sessions written from the sources of its server, version 3.08 (`src/stx/common/trex_rpc_cmds_common.cpp`,
 //! `src/stx/stl/trex_stl_rpc_cmds.cpp`, `src/rpc-server`), never against a real TRex.
 
+// Replies of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 mod frame;
 #[cfg(test)]
 mod tests;
@@ -206,9 +212,9 @@ impl Trex {
                 "the TRex backend supports one frame size only (use a fixed size)".to_owned(),
             ));
         };
-        for index in 0..senders {
+        for (index, port) in (0..senders).zip(0u8..) {
             self.of_port("remove_all_streams", index, &json!({}))?;
-            let frame = frame::udp(size, index as u8);
+            let frame = frame::udp(size, port);
             let stream = json!({
                 "enabled": true,
                 "self_start": true,
@@ -343,7 +349,7 @@ impl TrafficGenerator for Trex {
         let none = LatencySummary::default();
         let mut result = TrialResult::of_counts(trial, trial.duration_s, offered, received, none);
         result.started_unix_ns = started_unix_ns;
-        result.scheduled_frames = (trial.offered_rate_pps * trial.duration_s).round() as u64;
+        result.scheduled_frames = scheduled_frames(trial);
         result.health.unsent_frames = result.scheduled_frames.saturating_sub(offered);
         result.health.pacing_miss_ratio =
             result.health.unsent_frames as f64 / result.scheduled_frames.max(1) as f64;
@@ -356,6 +362,14 @@ impl TrafficGenerator for Trex {
             what: "find its own highest rate; set max-rate-pps",
         })
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a validated trial has a rate and a duration, and larger numbers saturate"
+)]
+fn scheduled_frames(trial: &Trial) -> u64 {
+    (trial.offered_rate_pps * trial.duration_s).round() as u64
 }
 
 fn judged(result: &TrialResult) -> Validity {

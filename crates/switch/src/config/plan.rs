@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings to plan: fills in defaults, resolves names, refuses contradictions.
 
+// Text of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -558,7 +564,7 @@ impl Cpus {
             }
         }
         if pinning == Pinning::Roles {
-            for (role, cpus, _) in &roles[1..] {
+            for (role, cpus, _) in roles.iter().skip(1) {
                 let both = cpus.intersection(&self.forwarding);
                 if !both.is_empty() {
                     return wrong(
@@ -657,10 +663,9 @@ fn plan_ports(
     Ok(ports)
 }
 
-/// Group of each port that is already assigned.
+/// Number of each port, and the group that it is already assigned to.
 struct Members<'plan> {
-    places: BTreeMap<&'plan str, usize>,
-    taken_by: Vec<Option<String>>,
+    places: BTreeMap<&'plan str, (usize, Option<String>)>,
 }
 
 impl<'plan> Members<'plan> {
@@ -669,14 +674,13 @@ impl<'plan> Members<'plan> {
             places: ports
                 .iter()
                 .enumerate()
-                .map(|(index, port)| (port.name.as_str(), index))
+                .map(|(index, port)| (port.name.as_str(), (index, None)))
                 .collect(),
-            taken_by: vec![None; ports.len()],
         }
     }
 
     fn take(&mut self, name: &str, group: &str, location: &Location) -> Result<usize, SwitchError> {
-        let Some(index) = self.places.get(name).copied() else {
+        let Some((index, taken_by)) = self.places.get_mut(name) else {
             let known: Vec<&str> = self.places.keys().copied().collect();
             let known = if known.is_empty() {
                 "no ports are defined".to_owned()
@@ -687,13 +691,13 @@ impl<'plan> Members<'plan> {
                 "no such port: '{name}' ({known}; define it with --port {name}=URI or [[port]])"
             )));
         };
-        if let Some(other) = &self.taken_by[index] {
+        if let Some(other) = taken_by {
             return Err(location.wrong(format!(
                 "port '{name}' already belongs to {other} (a port can be in one place only)"
             )));
         }
-        self.taken_by[index] = Some(group.to_owned());
-        Ok(index)
+        *taken_by = Some(group.to_owned());
+        Ok(*index)
     }
 }
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compilation of rules into decision trees.
 
+// Rules of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::{BinaryHeap, HashMap};
 
 use super::cut::{Cut, choose};
@@ -89,10 +95,15 @@ struct Compiler<'rules> {
     copies_max: usize,
 }
 
+/// Returns a number of rules, nodes or copies, of which there are fewer than 2^32.
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// Compiles rules.
 pub(super) fn compile(rules: &[Rule]) -> Compiled {
     let any = rules.iter().position(Rule::is_any);
-    let mut list: Vec<u32> = (0..any.unwrap_or(rules.len()) as u32).collect();
+    let mut list: Vec<u32> = (0..number(any.unwrap_or(rules.len()))).collect();
     let mut compiler = Compiler {
         rules,
         compiled: Compiled {
@@ -100,7 +111,7 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
             nodes: Vec::new(),
             entries: Vec::new(),
             rest: Vec::new(),
-            any: any.map_or(u32::MAX, |any| any as u32),
+            any: any.map_or(u32::MAX, number),
             rules: rules.len(),
             is_large: false,
         },
@@ -109,11 +120,11 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
         copies: 0,
         copies_max: COPIES_A_RULE * rules.len() + COPIES_SPARE,
     };
-    for number in 1..=TREES_MAX {
+    for tree in 1..=TREES_MAX {
         if list.is_empty() {
             break;
         }
-        list = compiler.tree(list, number < TREES_MAX);
+        list = compiler.tree(list, tree < TREES_MAX);
     }
     let mut compiled = compiler.compiled;
     compiled.is_large = compiled.entries.len() > LARGE;
@@ -125,7 +136,7 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
 impl Compiler<'_> {
     /// Makes a tree. Returns the rules that it leaves to the next one, in order.
     fn tree(&mut self, list: Vec<u32>, may_move: bool) -> Vec<u32> {
-        let root = self.compiled.nodes.len() as u32;
+        let root = number(self.compiled.nodes.len());
         self.compiled.nodes.push(Node::EMPTY);
         self.copies += list.len();
         let mut moved = Vec::new();
@@ -153,8 +164,9 @@ impl Compiler<'_> {
                 }
             }
         }
+        let root = self.compiled.nodes.get(root as usize).copied();
         self.compiled.trees.push(Tree {
-            root: self.compiled.nodes[root as usize],
+            root: root.unwrap_or(Node::EMPTY),
             depth,
             longest,
         });
@@ -205,7 +217,7 @@ impl Compiler<'_> {
         }
         self.copies = self.copies + copies - node.list.len();
         moved.extend(&children.moved);
-        let first = self.compiled.nodes.len() as u32;
+        let first = number(self.compiled.nodes.len());
         self.compiled.nodes.resize(nodes, Node::EMPTY);
         for (list, values) in groups {
             if list.is_empty() {
@@ -234,23 +246,24 @@ impl Compiler<'_> {
             self.copies -= list.len();
             return *leaf;
         }
-        let first = self.compiled.entries.len() as u32;
+        let first = number(self.compiled.entries.len());
         for number in &list {
-            let rule = self.rules[*number as usize];
+            let rule = *self.rule(*number);
             let rest = self.rest_of(*number, &rule);
             self.compiled.entries.push(Entry::new(&rule, *number, rest));
         }
-        let leaf = Node::leaf(first, list.len() as u32);
+        let leaf = Node::leaf(first, number(list.len()));
         self.leaves.insert(list, leaf);
         leaf
     }
 
-    fn rest_of(&mut self, number: u32, rule: &Rule) -> Option<u32> {
+    fn rest_of(&mut self, of: u32, rule: &Rule) -> Option<u32> {
         let rest = Rest::of(rule)?;
         let all = &mut self.compiled.rest;
-        Some(*self.rest.entry(number).or_insert_with(|| {
+        Some(*self.rest.entry(of).or_insert_with(|| {
+            let place = number(all.len());
             all.push(rest);
-            (all.len() - 1) as u32
+            place
         }))
     }
 }
@@ -279,13 +292,18 @@ impl Children {
             if values.count() > values_max {
                 moved.push(*number);
             } else {
-                values.each(window, |value| ends[value + 1] += 1);
+                values.each(window, |value| {
+                    if let Some(end) = ends.get_mut(value + 1) {
+                        *end += 1;
+                    }
+                });
             }
         }
-        for child in 1..ends.len() {
-            ends[child] += ends[child - 1];
+        let mut all = 0;
+        for end in &mut ends {
+            all += *end;
+            *end = all;
         }
-        let all = ends[window.size()];
         if all > LISTS_A_RULE * node.list.len() + COPIES_SPARE {
             return None;
         }
@@ -294,8 +312,13 @@ impl Children {
             let values = values(*number);
             if values.count() <= values_max {
                 values.each(window, |value| {
-                    lists[ends[value]] = *number;
-                    ends[value] += 1;
+                    let Some(end) = ends.get_mut(value) else {
+                        return;
+                    };
+                    if let Some(place) = lists.get_mut(*end) {
+                        *place = *number;
+                    }
+                    *end += 1;
                 });
             }
         }
@@ -309,10 +332,11 @@ impl Children {
         let mut groups: Vec<(&[u32], Vec<u32>)> = Vec::new();
         let mut begin = 0;
         for (child, end) in (0u32..).zip(&self.ends) {
-            let list = &self.lists[begin..*end];
+            let list = self.lists.get(begin..*end).unwrap_or_default();
             begin = *end;
-            match numbers.get(list) {
-                Some(number) => groups[*number].1.push(child),
+            let group = numbers.get(list).copied();
+            match group.and_then(|group| groups.get_mut(group)) {
+                Some((_, children)) => children.push(child),
                 None => {
                     numbers.insert(list, groups.len());
                     groups.push((list, vec![child]));

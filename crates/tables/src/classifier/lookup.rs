@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lookups of bursts.
 
+// Packets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
@@ -9,6 +15,8 @@ use super::entry::Entry;
 use super::key::Key;
 use super::node::{DEPTH_MAX, Node};
 use super::rule::Rule;
+
+const _: () = assert!(BURST_MAX <= 256);
 
 /// Maximum number of rules.
 pub const RULES_MAX: usize = 1 << 20;
@@ -68,11 +76,13 @@ impl Classifier {
     /// change.
     pub fn lookup(&self, keys: &[Key], found: &mut [u32]) {
         let count = keys.len().min(found.len()).min(BURST_MAX);
-        let (keys, found) = (&keys[..count], &mut found[..count]);
+        let (Some(keys), Some(found)) = (keys.get(..count), found.get_mut(..count)) else {
+            return;
+        };
         found.fill(self.compiled.any);
         for tree in &self.compiled.trees {
             let mut places = [tree.root; BURST_MAX];
-            let places = &mut places[..count];
+            let places = places.get_mut(..count).unwrap_or_default();
             if !tree.root.is_leaf() {
                 self.descend(keys, places);
             }
@@ -89,7 +99,14 @@ impl Classifier {
         let mut left = 0;
         for (lane, (key, place)) in keys.iter().zip(places.iter_mut()).enumerate() {
             *place = step(nodes, *place, key);
-            moving[left % BURST_MAX] = lane as u8;
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a lane is below BURST_MAX, which is at most 256"
+            )]
+            let lane = lane as u8;
+            if let Some(moves) = moving.get_mut(left % BURST_MAX) {
+                *moves = lane;
+            }
             left += usize::from(!place.is_leaf());
         }
         for _ in 1..DEPTH_MAX {
@@ -98,11 +115,15 @@ impl Classifier {
             }
             let mut still = 0;
             for at in 0..left.min(BURST_MAX) {
-                let lane = moving[at];
+                let Some(lane) = moving.get(at).copied() else {
+                    break;
+                };
                 let number = usize::from(lane);
                 if let (Some(place), Some(key)) = (places.get_mut(number), keys.get(number)) {
                     *place = step(nodes, *place, key);
-                    moving[still % BURST_MAX] = lane;
+                    if let Some(moves) = moving.get_mut(still % BURST_MAX) {
+                        *moves = lane;
+                    }
                     still += usize::from(!place.is_leaf());
                 }
             }

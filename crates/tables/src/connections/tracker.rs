@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tracker: lookups and updates of bursts, new connections, expiry and early drops.
 
+// Packets of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 mod restore;
 mod standby;
 
@@ -233,9 +239,9 @@ impl Tracker {
     }
 
     fn count(&mut self, tracked: &Tracked) {
-        self.counters.packets[tracked.state as usize] += 1;
+        add_one(&mut self.counters.packets, tracked.state as usize);
         if let Some(reason) = tracked.reason {
-            self.counters.invalid[reason as usize] += 1;
+            add_one(&mut self.counters.invalid, reason as usize);
         }
     }
 
@@ -383,7 +389,7 @@ impl Tracker {
         self.now = self.now.max(now);
         let made = self.try_commit(packet);
         if let Err(refusal) = made {
-            self.counters.refused[refusal as usize] += 1;
+            add_one(&mut self.counters.refused, refusal as usize);
         }
         made
     }
@@ -562,6 +568,14 @@ impl Tracker {
     /// Returns the current second.
     pub(super) const fn now(&self) -> Seconds {
         self.now
+    }
+}
+
+/// Counts one at a place of counters.
+#[inline(always)]
+fn add_one<const N: usize>(counters: &mut [u64; N], place: usize) {
+    if let Some(count) = counters.get_mut(place) {
+        *count += 1;
     }
 }
 
