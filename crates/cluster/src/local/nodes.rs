@@ -13,6 +13,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::{Value, json};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::programs::VERSION;
 use crate::connection::{AgentError, connect, ended};
@@ -24,8 +26,11 @@ pub const NODES_MAX: u16 = 5000;
 /// Namespace of the leases of nodes, and their duration, seconds (kubelet's defaults).
 const LEASES: &str = "kube-node-lease";
 const LEASE_S: u32 = 40;
-/// Interval at which each lease is renewed, as kubelet renews it.
+/// Interval at which each lease is renewed, as kubelet renews it, and the time for the API server to answer all requests about a node. A
+/// node without answers delays the next renewal of the others by this time at most.
 const RENEW: Duration = Duration::from_secs(10);
+/// Number of nodes that are kept alive at the same time. If the API server needs 100 ms for each, 1,000 nodes take 2 s.
+const AT_ONCE: usize = 50;
 /// Number of renewals after which the status is written again. Without leases for some time, others have changed it.
 const STATUS_EVERY: u64 = 6;
 const MANAGER: &str = "quietwire-simulated-nodes";
@@ -37,22 +42,19 @@ const MANAGER: &str = "quietwire-simulated-nodes";
 pub fn run(kubeconfig: &Path, count: u16, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
     crate::runtime()?.block_on(async {
         let client = connect(Some(kubeconfig)).await?;
-        let nodes = Nodes::new(client);
+        let nodes = Arc::new(Nodes::new(client));
+        let mut renewals = interval(RENEW);
+        renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ended = ended(stop);
         let mut round = 0_u64;
         let mut reported = String::new();
         while !*ended.borrow() {
-            let pass = async {
-                let mut problem = String::new();
-                for number in 1..=count.min(NODES_MAX) {
-                    if let Err(error) = nodes.keep(&name(number), round).await {
-                        problem = error.to_string();
-                    }
-                }
-                problem
-            };
+            tokio::select! {
+                _ = renewals.tick() => {}
+                _ = ended.changed() => break,
+            }
             let problem = tokio::select! {
-                problem = pass => problem,
+                problem = keep_all(&nodes, count.min(NODES_MAX), round) => problem,
                 _ = ended.changed() => break,
             };
             // A node that could not be made is made with the next round of all.
@@ -61,13 +63,41 @@ pub fn run(kubeconfig: &Path, count: u16, stop: &Arc<AtomicBool>) -> Result<(), 
                 tracing::warn!("simulated nodes: {problem}");
             }
             reported = problem;
-            tokio::select! {
-                _ = ended.changed() => break,
-                () = tokio::time::sleep(RENEW) => {}
-            }
         }
         Ok(())
     })
+}
+
+/// Keeps all nodes alive, [`AT_ONCE`] at the same time. Returns the last problem; empty without one.
+async fn keep_all(nodes: &Arc<Nodes>, count: u16, round: u64) -> String {
+    let mut problem = String::new();
+    let mut running = JoinSet::new();
+    for number in 1..=count {
+        if running.len() >= AT_ONCE
+            && let Some(kept) = running.join_next().await
+        {
+            note(&mut problem, kept);
+        }
+        let nodes = Arc::clone(nodes);
+        running.spawn(async move {
+            let kept = timeout(RENEW, nodes.keep(&name(number), round)).await;
+            kept.map_err(|_| format!("no reply within {RENEW:?}"))?
+                .map_err(|error| error.to_string())
+        });
+    }
+    while let Some(kept) = running.join_next().await {
+        note(&mut problem, kept);
+    }
+    problem
+}
+
+/// Replaces the problem by that of a task, if it has one.
+fn note(problem: &mut String, kept: Result<Result<(), String>, JoinError>) {
+    match kept {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => *problem = reason,
+        Err(error) => *problem = error.to_string(),
+    }
 }
 
 /// Returns the name of a simulated node.
@@ -164,9 +194,60 @@ fn status(name: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use tokio::sync::Barrier;
+
     use super::*;
     use crate::runtime;
     use crate::simulated::Simulated;
+
+    #[test]
+    fn many_leases_are_renewed_at_the_same_time_within_bounds() {
+        let count = 4 * AT_ONCE;
+        let (running, most, all) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let counters = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&all));
+        // It answers as many requests at the same time as there are: fewer get no answer.
+        let full = Arc::new(Barrier::new(AT_ONCE));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let (running, most, all) = counters.clone();
+            let full = Arc::clone(&full);
+            async move {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                full.wait().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                all.fetch_add(1, Ordering::SeqCst);
+                let reply = lease("simulated-0001").to_string().into_bytes();
+                Ok::<_, Infallible>(Response::new(Body::from(reply)))
+            }
+        });
+        let problem = runtime().unwrap().block_on(async {
+            let nodes = Arc::new(Nodes::new(Client::new(service, "default")));
+            // A round of leases only.
+            keep_all(&nodes, u16::try_from(count).unwrap(), 1).await
+        });
+        assert_eq!(problem, "");
+        assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
+        assert_eq!(all.load(Ordering::SeqCst), count);
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_kept_is_a_problem_of_the_round() {
+        let server = Simulated::default();
+        server.set_away(true);
+        let nodes = Arc::new(Nodes::new(server.client()));
+        let problem = runtime().unwrap().block_on(keep_all(&nodes, 3, 0));
+        assert!(problem.contains("away"), "{problem}");
+        assert!(server.all("leases").is_empty());
+    }
 
     #[test]
     fn a_node_is_made_once_and_its_lease_renewed_each_time() {
