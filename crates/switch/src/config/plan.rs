@@ -318,6 +318,7 @@ impl Settings {
             members.take(port, &format!("the inspection of rule '{rule}'"), location)?;
         }
         drop(members);
+        rules::check_inspectors(&self)?;
         check_bridges(&groups, &ports, &layer3, &names)?;
         let rules = self.plan_rules(&ports, &names.keys().copied().collect(), former)?;
         let threads = cpus.forwarding.iter().count();

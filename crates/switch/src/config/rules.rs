@@ -21,7 +21,7 @@ pub use check::{NearRule, ReceivedPacket, RuleCheck};
 pub use diff::RuleDiff;
 pub use file::RuleFile;
 pub use import::{Hook, IMPORT_MAX, Imported, Missing};
-pub(super) use plan::{inspectors, plan};
+pub(super) use plan::{check_inspectors, inspectors, plan};
 pub use quietwire_tables::connections::CtState;
 pub use quietwire_tables::filter::{
     Action, CtStates, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,

@@ -264,6 +264,33 @@ mod tests {
     }
 
     #[test]
+    fn a_source_guard_or_steering_rules_of_an_inspector_are_refused() {
+        let text = "[[port]]\nname = \"a\"\nuri = \"null:\"\n\
+                    [[port]]\nname = \"ips\"\nuri = \"af-xdp:eth0\"\nsource-guard = []\n\
+                    [[rule]]\nname = \"x\"\naction = \"accept\"\nport = \"a\"\ninspect = \"ips\"\n";
+        let planned = |text: &str| {
+            let settings = Settings::parse(Path::new("switch.toml"), text).unwrap();
+            settings
+                .plan(&"0-3".parse().unwrap())
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(planned(text), Ok(()));
+        let guarded = text.replace("source-guard = []", "source-guard = [\"192.0.2.7\"]");
+        let steer = |port: &str| {
+            format!("{text}[[steer]]\nname = \"dns\"\nport = \"{port}\"\nto = \"switch\"\n")
+        };
+        for (text, printed) in [
+            (guarded, "rule 'x': inspect: port 'ips' has a source guard"),
+            (steer("ips"), "port 'ips' has steering rule 'dns'"),
+        ] {
+            let error = planned(&text).unwrap_err();
+            assert!(error.contains(printed), "{error}");
+            assert!(error.contains("switch.toml, line"), "{error}");
+        }
+    }
+
+    #[test]
     fn sets_are_changed_element_by_element() {
         let start = "[[set]]\nname = \"a\"\ntype = \"inet_service\"\nelements = [\"1\"]\n\
                      [[rule]]\nname = \"x\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = \"@a\"\n";

@@ -95,6 +95,32 @@ pub(in crate::config) fn inspectors(
     })
 }
 
+/// Checks that the port of an inspector has neither a source guard nor steering rules: the switch does not apply them to answers.
+///
+/// # Errors
+/// [`SwitchError::Config`].
+pub(in crate::config) fn check_inspectors(settings: &Settings) -> Result<(), SwitchError> {
+    for (port, rule, location) in inspectors(settings) {
+        let mut ports = settings.ports.iter().flatten();
+        let guard = ports
+            .find(|one| one.name == port)
+            .and_then(|one| one.bridging.source_guard.as_ref());
+        if guard.is_some_and(|guard| !guard.is_empty()) {
+            return Err(location.wrong(format!(
+                "rule '{rule}': inspect: port '{port}' has a source guard, which does not apply to an inspector (remove source-guard)"
+            )));
+        }
+        let mut steer = settings.steer.iter().flatten();
+        if let Some(one) = steer.find(|one| one.value.port == port) {
+            return Err(location.wrong(format!(
+                "rule '{rule}': inspect: port '{port}' has steering rule '{}', which does not apply to an inspector (delete the steering rule)",
+                one.value.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Checks the ingress port and bridge.
 fn check_position(
     rule: &RuleSetting,
