@@ -17,6 +17,10 @@ use crate::resources::Network;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+/// Most objects and most values of a review. An object of one field takes 8 octets of JSON and over 500 of memory, so a review takes 20 MiB
+/// at most.
+const OBJECTS_MAX: usize = 10_000;
+const VALUES_MAX: usize = 100_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,8 +68,15 @@ pub(super) struct Decision {
 /// Reads a review.
 ///
 /// # Errors
-/// The text is no review of this version.
+/// The text is no review of this version, or has too many parts.
 pub(super) fn parse(octets: &[u8]) -> Result<Request, String> {
+    // Those in strings count, too.
+    let count = |wanted: u8| octets.iter().filter(|octet| **octet == wanted).count();
+    if count(b'{') > OBJECTS_MAX || count(b',') > VALUES_MAX {
+        return Err(format!(
+            "the review has more than {OBJECTS_MAX} objects or {VALUES_MAX} values"
+        ));
+    }
     let envelope: Envelope = serde_json::from_slice(octets).map_err(|error| error.to_string())?;
     if envelope.api_version != API_VERSION || envelope.kind != KIND {
         return Err(format!("expected {KIND} of {API_VERSION}"));
@@ -208,6 +219,12 @@ mod tests {
     #[test]
     fn what_is_no_review_is_an_error() {
         assert!(parse(b"{").is_err());
+        let (object, value) = (r#"{"":0},"#, "0,");
+        for many in [object.repeat(OBJECTS_MAX), value.repeat(VALUES_MAX + 1)] {
+            let text = format!(r#"{{"object":[{many}0]}}"#);
+            let error = parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains("more than"), "{error}");
+        }
         let other = review("lan");
         let other = String::from_utf8(other).unwrap().replace("/v1", "/v1beta1");
         assert!(parse(other.as_bytes()).unwrap_err().contains(API_VERSION));

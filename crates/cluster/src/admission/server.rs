@@ -2,12 +2,13 @@
 //! HTTPS server of the webhook: `POST /mutate` for the API server, `GET /healthz` for probes. Clients are not authenticated: a reply contains
 //! no more than the name of a network's resource.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -19,7 +20,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -27,11 +29,23 @@ use super::certificate::Files;
 use super::review::{decide, parse, reply};
 use crate::connection::{AgentError, connect, ended};
 
-/// Most connections at the same time. More are closed at once.
-const CONNECTIONS_MAX: usize = 64;
+/// Most connections at the same time, which hold 24 MiB of reviews at most. More wait until they are accepted.
+const CONNECTIONS_MAX: usize = 16;
+/// Most connections of a peer address at the same time. More are closed at once.
+const CONNECTIONS_OF_PEER: usize = 8;
+const _: () = assert!(2 * CONNECTIONS_OF_PEER <= CONNECTIONS_MAX);
+/// Most parsed reviews at the same time. Others wait for them as octets.
+const REVIEWS_MAX: usize = 2;
 /// Largest review, octets. It contains a pod, and etcd stores at most 1.5 MiB of it.
-const BODY_MAX: usize = 4 << 20;
-/// Time of a connection, from its first octet to its last.
+const BODY_MAX: usize = 3 << 19;
+/// Buffer of a connection, octets.
+const BUFFER: usize = 64 << 10;
+/// Time of the TLS handshake, and time of the head of a request.
+const HEAD: Duration = Duration::from_secs(3);
+/// Time of the body of a request.
+const BODY: Duration = Duration::from_secs(5);
+/// Time of a connection, from its first octet to its last. When the webhook ends, connections have this time as well: less than the 30 s
+/// that Kubernetes waits for a pod by default.
 const CONNECTION: Duration = Duration::from_secs(20);
 /// Time for the API server to answer all requests about one pod. The API server waits 10 s for the webhook.
 const DECISION: Duration = Duration::from_secs(8);
@@ -93,7 +107,67 @@ pub fn run(options: &WebhookOptions, stop: &Arc<AtomicBool>) -> Result<(), Webho
     })
 }
 
-/// Accepts connections until `ended` becomes true.
+/// Number of connections of each peer address.
+#[derive(Debug, Default)]
+struct Peers(Mutex<HashMap<IpAddr, usize>>);
+
+/// A connection of a peer.
+#[derive(Debug)]
+struct OfPeer {
+    peers: Arc<Peers>,
+    address: IpAddr,
+}
+
+impl Peers {
+    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection until the result is dropped; `None` if the peer has too many.
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<OfPeer> {
+        let mut all = self.all();
+        let count = all.entry(address).or_default();
+        if *count >= CONNECTIONS_OF_PEER {
+            return None;
+        }
+        *count += 1;
+        Some(OfPeer {
+            peers: Arc::clone(self),
+            address,
+        })
+    }
+}
+
+impl Drop for OfPeer {
+    fn drop(&mut self) {
+        let mut all = self.peers.all();
+        if let Some(count) = all.get_mut(&self.address) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                all.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Decides on reviews.
+struct Reviewer {
+    client: Client,
+    permits: Semaphore,
+}
+
+/// Accepts a connection when there is space for one.
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await;
+    let permit = permit.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, permit))
+}
+
+/// Accepts connections until `ended` becomes true, and waits for those that are open then, for the time of a connection.
 async fn serve(
     client: Client,
     listener: &TcpListener,
@@ -102,26 +176,33 @@ async fn serve(
     mut ended: watch::Receiver<bool>,
 ) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let peers = Arc::new(Peers::default());
+    let reviewer = Arc::new(Reviewer {
+        client,
+        permits: Semaphore::new(REVIEWS_MAX),
+    });
+    let mut connections = JoinSet::new();
     let mut reload = tokio::time::interval(RELOAD);
     while !*ended.borrow() {
         tokio::select! {
-            _ = ended.changed() => return,
+            _ = ended.changed() => break,
+            Some(_) = connections.join_next() => {}
             _ = reload.tick() => match files.load() {
                 Ok(current) => config = current,
                 // While a Secret changes, the files may not fit one another.
                 Err(problem) => tracing::warn!("certificate of the webhook stays as it was: {problem}"),
             },
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            accepted = accept(listener, &permits) => match accepted {
+                Ok((stream, peer, permit)) => {
+                    let Some(of_peer) = peers.admit(peer.ip().to_canonical()) else {
                         continue;
                     };
-                    let (config, client) = (Arc::clone(&config), client.clone());
-                    tokio::spawn(async move {
-                        if timeout(CONNECTION, converse(stream, config, client)).await.is_err() {
+                    let (config, reviewer) = (Arc::clone(&config), Arc::clone(&reviewer));
+                    connections.spawn(async move {
+                        if timeout(CONNECTION, converse(stream, config, reviewer)).await.is_err() {
                             tracing::debug!("a connection of the webhook took too long");
                         }
-                        drop(permit);
+                        drop((of_peer, permit));
                     });
                 }
                 Err(error) => {
@@ -131,55 +212,73 @@ async fn serve(
             }
         }
     }
+    // Each ends within the time of a connection.
+    while connections.join_next().await.is_some() {}
 }
 
 /// Serves one request. A second one has a connection of its own, so no request meets a connection that has just been closed.
-async fn converse(stream: TcpStream, config: Arc<ServerConfig>, client: Client) {
-    let stream = match TlsAcceptor::from(config).accept(stream).await {
-        Ok(stream) => stream,
-        Err(error) => {
+async fn converse(stream: TcpStream, config: Arc<ServerConfig>, reviewer: Arc<Reviewer>) {
+    let stream = match timeout(HEAD, TlsAcceptor::from(config).accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Err(_) => return,
+        Ok(Err(error)) => {
             tracing::debug!("a connection of the webhook: {error}");
             return;
         }
     };
     let service = service_fn(move |request: Request<Incoming>| {
-        let client = client.clone();
-        async move { Ok::<_, Infallible>(respond(&client, request).await) }
+        let reviewer = Arc::clone(&reviewer);
+        async move { Ok::<_, Infallible>(respond(&reviewer, request).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).keep_alive(false);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(BUFFER)
+        .keep_alive(false);
     let served = builder.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
         tracing::debug!("a connection of the webhook: {error}");
     }
 }
 
-async fn respond(client: &Client, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/healthz") => response(StatusCode::OK, "ok".to_owned()),
         (&Method::POST, "/mutate") => {
-            let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
-            match body {
-                Ok(body) => review(client, &body.to_bytes()).await,
-                Err(error) => response(StatusCode::BAD_REQUEST, error.to_string()),
+            let body = Limited::new(request.into_body(), BODY_MAX).collect();
+            match timeout(BODY, body).await {
+                Ok(Ok(body)) => review(reviewer, || body.to_bytes()).await,
+                Ok(Err(error)) => response(StatusCode::BAD_REQUEST, error.to_string()),
+                Err(_) => response(
+                    StatusCode::REQUEST_TIMEOUT,
+                    format!("no complete review within {BODY:?}"),
+                ),
             }
         }
         _ => response(StatusCode::NOT_FOUND, "not found".to_owned()),
     }
 }
 
-async fn review(client: &Client, octets: &[u8]) -> Response<Full<Bytes>> {
-    let request = match parse(octets) {
-        Ok(request) => request,
-        Err(problem) => return response(StatusCode::BAD_REQUEST, problem),
-    };
+async fn review(reviewer: &Reviewer, octets: impl FnOnce() -> Bytes) -> Response<Full<Bytes>> {
     let failed = |problem: String| {
         tracing::warn!("a pod was not decided on: {problem}");
         response(StatusCode::INTERNAL_SERVER_ERROR, problem)
     };
-    match timeout(DECISION, decide(client, &request)).await {
-        Ok(Ok(decision)) => response(StatusCode::OK, reply(&request, &decision).to_string()),
-        Ok(Err(error)) => failed(error.to_string()),
+    let decided = async {
+        // Without a permit, it waits as octets.
+        let _permit = reviewer.permits.acquire().await;
+        let request = match parse(&octets()) {
+            Ok(request) => request,
+            Err(problem) => return response(StatusCode::BAD_REQUEST, problem),
+        };
+        match decide(&reviewer.client, &request).await {
+            Ok(decision) => response(StatusCode::OK, reply(&request, &decision).to_string()),
+            Err(error) => failed(error.to_string()),
+        }
+    };
+    match timeout(DECISION, decided).await {
+        Ok(response) => response,
         Err(_) => failed(format!("the API server did not reply within {DECISION:?}")),
     }
 }
@@ -195,12 +294,14 @@ fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
 mod tests {
     use std::fs;
     use std::path::Path;
+    use std::sync::atomic::Ordering;
 
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use quietwire_base::Deadline;
     use quietwire_base::supervised::Command;
     use serde_json::{Value, json};
+    use tokio::sync::Notify;
 
     use super::*;
     use crate::runtime;
@@ -289,6 +390,92 @@ mod tests {
         let patch = reply["response"]["patch"].as_str().unwrap();
         let patch: Value = serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap();
         assert_eq!(patch[0]["value"]["limits"]["quietwire.io/memif"], "1");
+    }
+
+    #[test]
+    fn a_peer_has_a_part_of_the_connections_only() {
+        let peers = Arc::new(Peers::default());
+        let [first, second] = [1u8, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+        let mut held: Vec<OfPeer> = (0..CONNECTIONS_OF_PEER)
+            .map(|_| peers.admit(first).unwrap())
+            .collect();
+        assert!(peers.admit(first).is_none());
+        let other = peers.admit(second);
+        assert!(other.is_some());
+        held.pop();
+        held.push(peers.admit(first).unwrap());
+        assert!(peers.admit(first).is_none());
+        drop((held, other));
+        assert!(peers.all().is_empty(), "addresses are forgotten");
+    }
+
+    #[test]
+    fn reviews_in_progress_are_answered_before_the_webhook_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = certificate(directory.path());
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": { "uid": "7", "namespace": "apps", "object": {
+                "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": "lan" } },
+                "spec": { "containers": [{ "name": "app" }] },
+            } },
+        });
+        // An API server that waits with its answer.
+        let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let is_answered = Arc::new(AtomicBool::new(false));
+        let service = {
+            let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
+            let is_answered = Arc::clone(&is_answered);
+            tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
+                let is_answered = Arc::clone(&is_answered);
+                async move {
+                    asked.notify_one();
+                    answer.notified().await;
+                    is_answered.store(true, Ordering::SeqCst);
+                    let network = json!({
+                        "apiVersion": "quietwire.io/v1alpha1", "kind": "Network",
+                        "metadata": { "namespace": "apps", "name": "lan" },
+                        "spec": { "bridge": "lan", "resource": "memif" },
+                    });
+                    let body = kube::client::Body::from(network.to_string().into_bytes());
+                    Ok::<_, Infallible>(http::Response::new(body))
+                }
+            })
+        };
+        let reply = runtime().unwrap().block_on(async {
+            let client = Client::new(service, "default");
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let (ending, ended) = watch::channel(false);
+            let config = files.load().unwrap();
+            let (given, text) = (files.clone(), review.to_string());
+            let sent = tokio::task::spawn_blocking(move || {
+                let send = curl(&given, port, "/mutate");
+                ran(&send.args(["--data-binary", text.as_str()]))
+            });
+            let serving = async {
+                serve(client, &listener, &files, config, ended).await;
+                assert!(
+                    is_answered.load(Ordering::SeqCst),
+                    "the webhook ended before"
+                );
+            };
+            let steps = async {
+                asked.notified().await;
+                ending.send(true).unwrap();
+                // The webhook knows that it has to end.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                answer.notify_one();
+                sent.await.unwrap()
+            };
+            let ((), reply) = tokio::join!(serving, steps);
+            reply
+        });
+        let reply: Value = serde_json::from_str(&reply.unwrap()).unwrap();
+        assert_eq!(reply["response"]["patchType"], "JSONPatch");
     }
 
     #[test]
