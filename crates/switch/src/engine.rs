@@ -50,7 +50,7 @@ use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    BridgeStage, Domain, Doze, FilteredStage, Segmenter, Shared, Stage, SteeredStage,
+    BridgeStage, Domain, Doze, FilteredStage, HeldBudget, Segmenter, Shared, Stage, SteeredStage,
 };
 use crate::layer3::{Exchange, SharedLayer3};
 use crate::nat_log::NatLog;
@@ -113,6 +113,8 @@ pub(crate) struct Engine {
     pools: u32,
     /// Pool for copies of flooded frames with different tags. Created with the first thread.
     copies: Option<Mempool>,
+    /// Copies that wait for inspectors.
+    held: Arc<HeldBudget>,
     /// Resources for segmenting TCP data. Created with the first port that can yield such frames.
     segmenter: Option<Segmenter>,
     /// Sleep state of the service thread until it starts, and its bell, if threads wait instead of polling without frames.
@@ -167,6 +169,7 @@ impl Engine {
             watches: Watches::default(),
             pools: 0,
             copies: None,
+            held: Arc::new(HeldBudget::default()),
             segmenter: None,
             service_bell: service_doze.as_ref().map(|doze| Arc::clone(doze.bell())),
             service_doze,

@@ -57,7 +57,7 @@ pub(crate) use effects::Effects;
 use filter::FilterContext;
 pub(crate) use input::{Input, PortStages};
 use inspect::RELEASES_MAX;
-pub(crate) use inspect::{Boards, InspectStage};
+pub(crate) use inspect::{Boards, HELD_MAX, HeldBudget, InspectStage};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
     FamilyPass, Ipv6Ends, Nat64Place, Nat66Place, NatBinding, NatIdentity, NatInstance, NatQuery,

@@ -21,15 +21,19 @@ use super::wiring::share_of;
 use crate::config::{Group, Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
-use crate::forward::{RING_FRAMES, Segmenter, Stage, WorkerCommand};
+use crate::forward::{HELD_MAX, RING_FRAMES, Segmenter, Stage, WorkerCommand};
 use crate::layer3::FollowedTables;
 use crate::report::PortCounts;
 
 /// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
 const BUFFERS_A_THREAD: u32 = buffers(1024);
 const BUFFERS_SPARE: u32 = buffers(1024);
-/// Maximum number of copies of flooded frames in flight.
-const BUFFERS_COPIES: u32 = buffers(4095);
+/// Maximum number of copies of flooded frames in flight, and of others but those that wait for inspectors.
+const BUFFERS_COPIES: u32 = buffers(2047);
+/// Minimum number of copies that may wait for inspectors. Each thread has space for [`HELD_MAX`].
+const BUFFERS_HELD: u32 = buffers(2048);
+/// Maximum of that number: the space of 16 threads, in some 20 MiB of frames of the usual size.
+const BUFFERS_HELD_MAX: u32 = buffers(16 * 512);
 /// Maximum number of segments in flight, most of them in transmit queues. Guests may use a small segment size.
 const BUFFERS_SEGMENTS: u32 = 4095;
 const BUFFERS_SEGMENTS_OF_GUESTS: u32 = 8191;
@@ -39,6 +43,13 @@ const USUAL_SPACE: u32 = 2048;
 /// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
 const fn buffers(number: u32) -> u32 {
     if cfg!(test) { number / 4 } else { number }
+}
+
+/// Returns the number of buffers for copies that wait for inspectors, if so many threads forward at the start. Further threads share them.
+fn buffers_held(threads: usize) -> u32 {
+    let wanted = threads.saturating_mul(HELD_MAX);
+    let wanted = u32::try_from(wanted).map_or(u32::MAX, buffers);
+    wanted.clamp(BUFFERS_HELD, BUFFERS_HELD_MAX)
 }
 
 /// Resources allocated for a plan and not in use yet.
@@ -204,7 +215,9 @@ impl Engine {
         }
         let data_room = PortOptions::new("copies", plan.frame_size_max).data_room();
         let name = format!("{}-copies", self.maker.pools());
-        let pool = Mempool::new(&self.eal, &name, BUFFERS_COPIES, data_room)?;
+        let held = buffers_held(plan.forwarding_cpus.len());
+        let pool = Mempool::new(&self.eal, &name, BUFFERS_COPIES + held, data_room)?;
+        self.held.give(held as usize);
         self.layer3.lock().exchange().set_pool(pool.clone());
         self.copies = Some(pool.clone());
         Ok(pool)

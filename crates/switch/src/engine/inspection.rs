@@ -43,7 +43,7 @@ impl Engine {
     }
 
     fn order_inspection(&mut self, cpu: u32, wanted: bool) -> Result<(), SwitchError> {
-        let made = wanted.then(|| InspectStage::new(&self.eal, cpu));
+        let made = wanted.then(|| InspectStage::new(&self.eal, cpu, Arc::clone(&self.held)));
         let made = made.transpose().map_err(|error| SwitchError::Config {
             location: "rules".to_owned(),
             what: error.to_string(),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Inspection of flows by a program behind a port: packets that wait for verdicts, queries, and answers.
 //!
-//! A packet waits as a copy in the thread's pool, so it keeps no buffer of the port that received it. [`HELD_MAX`] packets of a thread
-//! wait at most. The thread looks for verdicts on them once in a turn, and processes a released packet as the stages behind the rules do.
+//! A packet waits as a copy in the pool of copies, so it keeps no buffer of the port that received it. [`HELD_MAX`] packets of a thread
+//! wait at most, half of them of one port, and those of all threads have a part of the pool ([`HeldBudget`]). The thread looks for verdicts
+//! on them once in a turn, and processes a released packet as the stages behind the rules do.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_tables::drops::PortDrop;
@@ -22,9 +24,32 @@ use crate::counters::{PORTS_MAX, PortCounters};
 /// Bursts of packets that wait.
 const CHUNKS: usize = 8;
 /// Most packets of a thread that wait.
-const HELD_MAX: usize = CHUNKS * BURST_MAX;
+pub(crate) const HELD_MAX: usize = CHUNKS * BURST_MAX;
+/// Most packets of a port that wait at a thread: others find space beside it.
+const HELD_OF_PORT: usize = HELD_MAX / 2;
 /// Most bursts of released packets in a turn: each has one port, and is full unless it is the last one of its port.
 pub(super) const RELEASES_MAX: usize = CHUNKS + PORTS_MAX;
+
+/// Number of packets that may wait in addition, at all threads together. The pool of copies has as many buffers for them.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBudget(AtomicI64);
+
+impl HeldBudget {
+    /// Allows more packets.
+    pub(crate) fn give(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Returns true if one more packet may wait.
+    fn take(&self) -> bool {
+        let may_wait = self.0.fetch_sub(1, Ordering::Relaxed) > 0;
+        if !may_wait {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        may_wait
+    }
+}
 
 /// A packet that waits for a verdict.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +114,10 @@ pub(crate) struct InspectStage {
     chunks: Box<[Chunk]>,
     /// Number of packets that wait.
     count: usize,
+    /// Number of those of each port.
+    of_ports: [usize; PORTS_MAX],
+    /// Has one for each packet that waits.
+    budget: Arc<HeldBudget>,
     /// Empty between two steps.
     spare: Burst,
 }
@@ -150,13 +179,19 @@ impl InspectStage {
     ///
     /// # Errors
     /// [`NoInspectFlows`].
-    pub(crate) fn new(eal: &Eal, cpu: u32) -> Result<(Self, Arc<Board>), NoInspectFlows> {
+    pub(crate) fn new(
+        eal: &Eal,
+        cpu: u32,
+        budget: Arc<HeldBudget>,
+    ) -> Result<(Self, Arc<Board>), NoInspectFlows> {
         let board = Arc::new(Board::new()?);
         let stage = Self {
             thread: thread_number(cpu),
             flows: InspectFlows::new(Arc::clone(&board))?,
             chunks: (0..CHUNKS).map(|_| Chunk::new(eal)).collect(),
             count: 0,
+            of_ports: [0; PORTS_MAX],
+            budget,
             spare: Burst::new(eal),
         };
         Ok((stage, board))
@@ -184,14 +219,20 @@ impl InspectStage {
             return (ruling, false);
         };
         let without_space = (Ruling::of_fail(inspect.fail), true);
-        let copy = (self.count < HELD_MAX).then(|| frame.copy(pool)).flatten();
+        let of_port = self.of_ports.get(usize::from(port));
+        let has_space = self.count < HELD_MAX && of_port.is_some_and(|count| *count < HELD_OF_PORT);
+        let copy = has_space.then(|| frame.copy(pool)).flatten();
         // Data to be segmented may be in many buffers, of which all threads have a few thousand.
         let Some(copy) = copy.filter(is_in_one_buffer) else {
             return without_space;
         };
+        if !self.budget.take() {
+            return without_space;
+        }
         if let Some(query) = self.flows.query(ticket, (self.thread, port, length)) {
             let query = query_frame(&copy, &query, pool);
             if !put(outputs, usize::from(inspect.port), query) {
+                self.budget.give(1);
                 return without_space;
             }
         }
@@ -206,6 +247,11 @@ impl InspectStage {
             && chunk.push(copy, note).is_ok()
         {
             self.count += 1;
+            if let Some(count) = self.of_ports.get_mut(usize::from(port)) {
+                *count += 1;
+            }
+        } else {
+            self.budget.give(1);
         }
         (ruling, false)
     }
@@ -264,6 +310,10 @@ impl InspectStage {
                     }
                 }
                 self.count = self.count.saturating_sub(1);
+                if let Some(count) = self.of_ports.get_mut(usize::from(note.port)) {
+                    *count = count.saturating_sub(1);
+                }
+                self.budget.give(1);
             }
         }
         Some(released)
@@ -291,6 +341,12 @@ impl InspectStage {
                 released.count(counters);
             }
         }
+    }
+}
+
+impl Drop for InspectStage {
+    fn drop(&mut self) {
+        self.budget.give(self.count);
     }
 }
 
@@ -466,13 +522,16 @@ mod tests {
     struct World {
         stage: InspectStage,
         board: Arc<Board>,
+        budget: Arc<HeldBudget>,
         outputs: Vec<Option<Box<Output>>>,
         pool: Mempool,
         eal: Eal,
     }
 
     fn world(eal: &Eal, name: &str) -> World {
-        let (stage, board) = InspectStage::new(eal, 3).unwrap();
+        let budget = Arc::new(HeldBudget::default());
+        budget.give(HELD_MAX);
+        let (stage, board) = InspectStage::new(eal, 3, Arc::clone(&budget)).unwrap();
         let (sender, _) = quietwire_dpdk::ring::channel(eal, 1024);
         let mut outputs: Vec<Option<Box<Output>>> = (0..PORTS_MAX).map(|_| None).collect();
         outputs[usize::from(INSPECTOR)] = Some(Box::new(Output {
@@ -482,6 +541,7 @@ mod tests {
         World {
             stage,
             board,
+            budget,
             outputs,
             pool: Mempool::new(eal, name, 2047, 256).unwrap(),
             eal: eal.clone(),
@@ -611,6 +671,61 @@ mod tests {
         let passed: usize = world.release().iter().map(|(_, frames)| frames.len()).sum();
         assert_eq!((passed, world.stage.count), (2 * waiting, 0));
         assert_eq!(world.pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn packets_of_one_port_leave_space_for_those_of_others() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-share");
+        let half = u16::try_from(HELD_OF_PORT).unwrap();
+        for client in 0..half {
+            let (ruling, _) = world.judge(5, client);
+            assert!(matches!(ruling, Ruling::Wait(_)), "{client}");
+        }
+        let free = world.pool.available();
+        assert_eq!(world.judge(5, half).0, Ruling::FailClosed);
+        assert_eq!(world.pool.available(), free);
+        for client in 0..half {
+            let (ruling, _) = world.judge(6, 10_000 + client);
+            assert!(matches!(ruling, Ruling::Wait(_)), "{client}");
+        }
+        world.stage.forget(5);
+        world.release();
+        let (ruling, _) = world.judge(5, 20_000);
+        assert!(matches!(ruling, Ruling::Wait(_)), "space again");
+        assert_eq!(world.stage.of_ports[5..7], [1, HELD_OF_PORT]);
+        for port in [5, 6] {
+            world.stage.forget(port);
+        }
+        world.release();
+        assert_eq!((world.stage.count, world.stage.of_ports[6]), (0, 0));
+        assert_eq!(world.pool.available(), 2047, "a buffer is lost");
+    }
+
+    #[test]
+    fn packets_of_all_threads_have_a_part_of_the_pool() {
+        let eal = eal();
+        let mut world = world(&eal, "inspect-budget");
+        let waits = |world: &mut World, client| matches!(world.judge(5, client).0, Ruling::Wait(_));
+        // Another thread has all but two.
+        for _ in 0..HELD_MAX - 2 {
+            assert!(world.budget.take());
+        }
+        assert!(waits(&mut world, 1) && waits(&mut world, 2));
+        assert!(!waits(&mut world, 3));
+        world.stage.forget(5);
+        world.release();
+        assert!(waits(&mut world, 4) && waits(&mut world, 5));
+        let World {
+            stage,
+            budget,
+            pool,
+            ..
+        } = world;
+        // The thread ends while packets wait.
+        drop(stage);
+        assert!(budget.take() && budget.take() && !budget.take());
+        assert_eq!(pool.available(), 2047, "a buffer is lost");
     }
 
     #[test]
