@@ -10,7 +10,8 @@
 //! 4. It acknowledges at most the largest window of its sender less than all that the receiver has sent.
 //!
 //! A reset closes a connection only at exactly `end`. Others within the window are forwarded and change nothing, because the receiver
-//! sends a challenge in response (RFC 5961, section 3.2).
+//! sends a challenge in response (RFC 5961, section 3.2). So are resets after a takeover, as long as `end` is that of a segment which the
+//! other side has not confirmed.
 
 mod saved;
 
@@ -81,6 +82,8 @@ const HAS_SYN: u8 = 4;
 const SCALES: u8 = 8;
 /// The numbers are those of an earlier moment: another switch has forwarded segments since.
 const LOOSE: u8 = 16;
+/// The numbers are those of one segment that may be forged: both sides have not confirmed them.
+const GUESSED: u8 = 32;
 
 /// State of one side: the numbers that it has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -333,7 +336,9 @@ fn step_of_open(
         check(from, to, segment)?;
     }
     if segment.has(RST) {
-        let is_exact = segment.sequence == from.end;
+        // Whoever sets the numbers of a side after a takeover also knows its exact number. The host answers a reset itself, with a
+        // challenge if its number is not the expected one (RFC 5961, section 3.2).
+        let is_exact = segment.sequence == from.end && !from.has(GUESSED);
         // RFC 1337: a reset does not end TIME-WAIT.
         return Ok(match state {
             State::TcpTimeWait => Step::Pass,
@@ -359,13 +364,17 @@ fn step_of_open(
 
 /// Judges a segment while the numbers of a side are those of an earlier moment. A segment that fits confirms its sender. Another one sets
 /// the numbers and confirms nothing, so a forged segment does not block the next one of the host, even if it has a FIN. Resets and SYNs set
-/// no numbers.
+/// no numbers. Until both sides are confirmed, no reset is obeyed at numbers that were set.
 #[cold]
 fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), InvalidReason> {
     let gives_numbers = segment.has(ACK) && !segment.has(RST);
     let Err(reason) = check(from, to, segment) else {
         if gives_numbers {
             from.flags &= !LOOSE;
+            if !to.has(LOOSE) {
+                from.flags &= !GUESSED;
+                to.flags &= !GUESSED;
+            }
         }
         return Ok(());
     };
@@ -381,10 +390,12 @@ fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), Inval
     if to.has(LOOSE) {
         to.end = acknowledgement;
         to.limit = acknowledgement.wrapping_add(allowed(from, segment));
+        to.flags |= GUESSED;
     } else if is_before(to.end, acknowledgement) {
         return Err(InvalidReason::Acknowledgement);
     }
     from.flags &= !HAS_FIN;
+    from.flags |= GUESSED;
     from.end = segment.end();
     from.limit = from.end.wrapping_add(to.window_octets());
     from.acked = acknowledgement;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sides of TCP connections as octets, for connections that outlive a restart.
 
-use super::{HAS_ACKED, HAS_FIN, HAS_SYN, LOOSE, SCALES, Side};
+use super::{GUESSED, HAS_ACKED, HAS_FIN, HAS_SYN, LOOSE, SCALES, Side};
 
 /// Octets of a saved side.
 pub(in super::super) const SIDE_OCTETS: usize = 16;
@@ -23,7 +23,7 @@ impl Side {
     /// Reads a side; `None` if a scale or a flag is impossible. Every sequence number is possible.
     pub(in super::super) const fn from_octets(octets: [u8; SIDE_OCTETS]) -> Option<Self> {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, scale, flags] = octets;
-        let is_known = flags & !(HAS_ACKED | HAS_FIN | HAS_SYN | SCALES | LOOSE) == 0;
+        let is_known = flags & !(HAS_ACKED | HAS_FIN | HAS_SYN | SCALES | LOOSE | GUESSED) == 0;
         if scale > SCALE_MAX || !is_known {
             return None;
         }

@@ -149,6 +149,44 @@ fn an_open_connection_continues_on_the_standby_whatever_was_sent_meanwhile() {
 }
 
 #[test]
+fn no_reset_is_obeyed_at_numbers_that_one_side_has_set() {
+    let (_, mut second, mut talk) = opened();
+    let forged = talk.shifted(0, ACK, 1 << 30, 5);
+    // The second one fits the first, and confirms one side only.
+    for _ in 0..2 {
+        assert_eq!(pass(&mut second, &forged, 1).reason, None);
+        // The number of the forged segment, and the one that it acknowledges.
+        for (side, number) in [(0, 1 << 30), (1, 5)] {
+            let reset = talk.shifted(side, RST, number, 0);
+            assert_eq!(pass(&mut second, &reset, 1).reason, None);
+            assert_eq!(state(&second), State::TcpEstablished, "{side}");
+        }
+    }
+    for side in [1, 0, 1, 0] {
+        let segment = talk.segment(side, ACK, 600);
+        let tracked = pass(&mut second, &segment, 2);
+        assert_eq!(
+            (tracked.reason, tracked.state),
+            (None, CtState::Established)
+        );
+    }
+    // Both sides have confirmed their numbers.
+    pass(&mut second, &talk.peek(0, RST, 0), 2);
+    assert_eq!(state(&second), State::TcpClose);
+}
+
+#[test]
+fn a_reset_with_the_number_of_the_active_switch_is_obeyed() {
+    for side in [0, 1] {
+        let (_, mut second, talk) = opened();
+        pass(&mut second, &talk.shifted(side, RST, 1, 0), 1);
+        assert_eq!(state(&second), State::TcpEstablished);
+        pass(&mut second, &talk.peek(side, RST, 0), 1);
+        assert_eq!(state(&second), State::TcpClose);
+    }
+}
+
+#[test]
 fn a_segment_that_fits_confirms_the_numbers_at_once() {
     let (_, mut second, mut talk) = opened();
     for side in [0, 1] {
