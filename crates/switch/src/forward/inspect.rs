@@ -25,7 +25,7 @@ use crate::counters::{PORTS_MAX, PortCounters};
 const CHUNKS: usize = 8;
 /// Most packets of a thread that wait.
 pub(crate) const HELD_MAX: usize = CHUNKS * BURST_MAX;
-/// Most packets of a port that wait at a thread: others find space beside it.
+/// Most packets of a port that wait at a thread, so that there is space for those of others.
 const HELD_OF_PORT: usize = HELD_MAX / 2;
 /// Most bursts of released packets in a turn: each has one port, and is full unless it is the last one of its port.
 pub(super) const RELEASES_MAX: usize = CHUNKS + PORTS_MAX;

@@ -336,7 +336,7 @@ fn step_of_open(
         check(from, to, segment)?;
     }
     if segment.has(RST) {
-        // Whoever sets the numbers of a side after a takeover also knows its exact number. The host answers a reset itself, with a
+        // The sender of a forged segment that has set the numbers of a side knows the exact one. The host answers a reset itself, with a
         // challenge if its number is not the expected one (RFC 5961, section 3.2).
         let is_exact = segment.sequence == from.end && !from.has(GUESSED);
         // RFC 1337: a reset does not end TIME-WAIT.
