@@ -456,3 +456,18 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
         steer: plan.device_rules(port),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_buffers_for_the_packets_of_each_thread_that_wait() {
+        let space = |threads: usize| buffers(u32::try_from(threads * HELD_MAX).unwrap());
+        assert_eq!(buffers_held(1), BUFFERS_HELD);
+        for threads in [4, 8, 16] {
+            assert_eq!(buffers_held(threads), space(threads));
+        }
+        assert_eq!(buffers_held(64), space(16));
+    }
+}
