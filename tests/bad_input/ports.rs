@@ -166,17 +166,22 @@ fn a_port_that_cannot_be_opened_is_named() {
         ("pcap:?tx=DIR/absent/x.pcap", ["absent/x.pcap", "create it"]),
         ("pci:0000:ff:1f.7", ["0000:ff:1f.7", "does not exist"]),
     ] {
-        let uri = path(uri);
-        let tester = workspace.generate(&["--rate", "1k", "--port", &uri]);
-        let port = format!("a={uri}");
-        let switch = workspace.switch(&[
-            "--port",
-            &port,
-            "--port",
-            "b=null:",
-            "--cross-connect",
-            "a,b",
-        ]);
+        // No two commands make interfaces of one name.
+        let number = commands.len();
+        let own = |number: usize| path(uri).replace("qwbad", &format!("qwbad{number}"));
+        let tester = workspace.generate(&["--rate", "1k", "--port", &own(number)]);
+        let port = format!("a={}", own(number + 1));
+        let switch = workspace.switch_at(
+            &format!("{number}.sock"),
+            &[
+                "--port",
+                &port,
+                "--port",
+                "b=null:",
+                "--cross-connect",
+                "a,b",
+            ],
+        );
         for (command, name) in [(tester, "port 'p0'"), (switch, "port 'a'")] {
             commands.push((command, [&parts[..], &[name]].concat()));
         }

@@ -150,8 +150,13 @@ impl Workspace {
 
     /// Returns `quietwire switch run` with a private control socket and little memory.
     pub(crate) fn switch(&self, arguments: &[&str]) -> Command {
+        self.switch_at("control.sock", arguments)
+    }
+
+    /// Returns the same with this control socket, for switches that run at the same time.
+    pub(crate) fn switch_at(&self, socket: &str, arguments: &[&str]) -> Command {
         let mut command = self.quietwire(&["switch", "run", "--control-socket"]);
-        command.arg(self.path("control.sock"));
+        command.arg(self.path(socket));
         if !arguments.contains(&"--memory-mib") {
             command.args(["--memory-mib", "64"]);
         }
