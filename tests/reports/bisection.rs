@@ -136,7 +136,7 @@ fn the_commit_of_a_regression_is_found_in_worktrees_that_are_removed() {
             "--",
             "true",
         ],
-        &["'none'", "no commit"],
+        &["'none'", "is not a commit"],
     );
 }
 
