@@ -47,6 +47,9 @@ neighbours = "off-forwarding-cpus"
 isolation = "pinned"
 "#;
 
+/// Directory in which DPDK keeps the files of its processes.
+const DPDK: &str = "/run/dpdk";
+
 /// Machine state that commands change and must restore.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Machine {
@@ -192,9 +195,11 @@ impl Workspace {
         let path = self.path(&format!("{number}.said"));
         let log = File::create(&path).unwrap();
         command.stdin(Stdio::null()).stderr(log);
+        let dpdk = entries(Path::new(DPDK));
         Running {
             child: command.spawn().unwrap(),
             log: path,
+            dpdk,
         }
     }
 
@@ -268,6 +273,8 @@ fn assert_one_message(shown: &str, printed: &str) {
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
+    /// Directories of DPDK before. One that a killed process has left may have the number of this process.
+    dpdk: Vec<PathBuf>,
 }
 
 impl Running {
@@ -334,8 +341,9 @@ impl Running {
     pub(crate) fn ended(mut self) -> Ended {
         let code = self.wait(DEADLINE).code();
         let own = format!("-{}", self.id());
-        let is_own = |path: &PathBuf| path.to_string_lossy().ends_with(&own);
-        let left: Vec<_> = entries(Path::new("/run/dpdk"))
+        let is_own =
+            |path: &PathBuf| path.to_string_lossy().ends_with(&own) && !self.dpdk.contains(path);
+        let left: Vec<_> = entries(Path::new(DPDK))
             .into_iter()
             .filter(is_own)
             .collect();

@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_source_guard_or_steering_rules_of_an_inspector_are_refused() {
         let text = "[[port]]\nname = \"a\"\nuri = \"null:\"\n\
-                    [[port]]\nname = \"ips\"\nuri = \"af-xdp:eth0\"\nsource-guard = []\n\
+                    [[port]]\nname = \"ips\"\nuri = \"af-xdp:eth0\"\nbridging = { source-guard = [] }\n\
                     [[rule]]\nname = \"x\"\naction = \"accept\"\nport = \"a\"\ninspect = \"ips\"\n";
         let planned = |text: &str| {
             let settings = Settings::parse(Path::new("switch.toml"), text).unwrap();
