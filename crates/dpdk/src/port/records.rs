@@ -43,9 +43,22 @@ pub(super) fn remove(file: &Path) {
     }
 }
 
+/// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
+pub(super) fn all<R>(
+    directory: &Path,
+    parse: impl Fn(&str) -> Option<R>,
+    name_of: impl Fn(&R) -> String,
+) -> Vec<R> {
+    let read = |(name, text): (OsString, String)| {
+        let record = parse(&text)?;
+        (name == name_of(&record).as_str()).then_some(record)
+    };
+    texts(directory).into_iter().filter_map(read).collect()
+}
+
 /// Returns names and texts of all records. A directory or file that does not exist has none. A file that cannot be a record is reported and
 /// skipped: with `--user`, another user than root writes the records that root reads later.
-pub(super) fn all(directory: &Path) -> Vec<(OsString, String)> {
+fn texts(directory: &Path) -> Vec<(OsString, String)> {
     let Ok(meta) = fs::metadata(directory) else {
         return Vec::new();
     };
@@ -131,7 +144,7 @@ mod tests {
         symlink("/dev/zero", path("endless")).unwrap();
         symlink(path("record"), path("link")).unwrap();
         fs::create_dir(path("directory")).unwrap();
-        let mut names: Vec<_> = all(directory.path())
+        let mut names: Vec<_> = texts(directory.path())
             .into_iter()
             .map(|(name, _)| name)
             .collect();
@@ -157,6 +170,6 @@ mod tests {
             fs::write(&path, "1").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        assert_eq!(all(directory.path()).len(), FILES_MAX);
+        assert_eq!(texts(directory.path()).len(), FILES_MAX);
     }
 }

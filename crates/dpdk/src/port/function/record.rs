@@ -7,7 +7,6 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -76,14 +75,7 @@ impl Record {
 
     /// Returns all records. A directory or file that does not exist has none. A file with another name than its function is none.
     pub(super) fn all(directory: &Path) -> Vec<Self> {
-        let read = |(name, text): (OsString, String)| {
-            let record = Self::parse(&text)?;
-            (name == record.address.as_str()).then_some(record)
-        };
-        records::all(directory)
-            .into_iter()
-            .filter_map(read)
-            .collect()
+        records::all(directory, Self::parse, |record| record.address.clone())
     }
 
     /// Returns true if another process than this one has the function.
