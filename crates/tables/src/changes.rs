@@ -32,6 +32,37 @@ pub enum ApplyError {
     Full,
 }
 
+/// A table whose entries a standby has: the table of an active switch notes its changes, and that of the standby applies them.
+pub trait Replicate {
+    /// An entry that has changed or ended.
+    type Change;
+
+    /// Takes changes until the list has `count`, from at most `budget` noted ones (`limits`). The first call begins to note them. Returns
+    /// true if further ones wait. Allocates nothing if the list has space.
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<Self::Change>) -> bool;
+
+    /// Returns the number of changes that were lost since the last call. After a loss, the standby requires all entries.
+    fn take_lost_changes(&mut self) -> u64;
+
+    /// Notes no further changes.
+    fn end_changes(&mut self);
+
+    /// Takes entries from position `from` on for a standby, until the list has `count`, out of at most `budget` ones (`limits`). Returns the
+    /// position to continue from; `None` at the end.
+    fn share_into(
+        &mut self,
+        from: u32,
+        limits: (usize, usize),
+        list: &mut Vec<Self::Change>,
+    ) -> Option<u32>;
+
+    /// Applies a change of the active switch. The timeout of its entry starts again.
+    ///
+    /// # Errors
+    /// [`ApplyError`].
+    fn apply(&mut self, change: &Self::Change, now_s: u32) -> Result<Applied, ApplyError>;
+}
+
 /// A ring of changes.
 #[derive(Debug)]
 pub(crate) struct ChangeRing<T> {
@@ -56,7 +87,7 @@ impl<T: Copy> ChangeRing<T> {
     }
 
     /// Begins to note changes. Earlier ones count as one that was lost, so the first reader reads the whole table.
-    pub(crate) fn begin(&mut self) {
+    fn begin(&mut self) {
         if !self.is_on {
             self.changes.clear();
             self.is_on = true;
@@ -83,12 +114,32 @@ impl<T: Copy> ChangeRing<T> {
         }
     }
 
+    /// Begins to note changes, and takes them as [`Replicate::take_changes`] does. `change_of` returns `None` for one that is obsolete.
+    pub(crate) fn take_into<C>(
+        &mut self,
+        (count, budget): (usize, usize),
+        list: &mut Vec<C>,
+        change_of: impl Fn(T) -> Option<C>,
+    ) -> bool {
+        self.begin();
+        for _ in 0..budget {
+            if list.len() >= count {
+                break;
+            }
+            let Some(noted) = self.pop() else {
+                break;
+            };
+            list.extend(change_of(noted));
+        }
+        !self.is_empty()
+    }
+
     /// Takes the oldest change.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    fn pop(&mut self) -> Option<T> {
         self.changes.pop_front()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 

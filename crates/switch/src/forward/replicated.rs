@@ -2,10 +2,7 @@
 //! Changes of tables on their way to a standby, and from the active switch: a forwarding thread reads and applies them in parts, each in a
 //! few tens of microseconds.
 
-use quietwire_tables::balance::{BalancedChange, Balancer};
-use quietwire_tables::changes::{Applied, ApplyError};
-use quietwire_tables::connections::{ConnectionChange, Tracker};
-use quietwire_tables::nat::{MappingChange, Nat};
+use quietwire_tables::changes::{Applied, ApplyError, Replicate};
 
 /// Changes that one order applies.
 const CHANGES_AN_ORDER: usize = 32;
@@ -55,96 +52,6 @@ pub(crate) enum Replicated<T> {
     Incoming(Vec<T>, ApplyCounts),
 }
 
-/// A table whose entries a standby gets.
-pub(super) trait Table<T> {
-    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<T>) -> bool;
-    fn take_lost(&mut self) -> u64;
-    fn take_all(&mut self, from: u32, limits: (usize, usize), list: &mut Vec<T>) -> Option<u32>;
-    fn end(&mut self);
-    fn apply(&mut self, change: &T, now_s: u32) -> Result<Applied, ApplyError>;
-}
-
-impl Table<ConnectionChange> for Tracker {
-    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<ConnectionChange>) -> bool {
-        Self::take_changes(self, limits, list)
-    }
-
-    fn take_lost(&mut self) -> u64 {
-        self.take_lost_changes()
-    }
-
-    fn take_all(
-        &mut self,
-        from: u32,
-        limits: (usize, usize),
-        list: &mut Vec<ConnectionChange>,
-    ) -> Option<u32> {
-        self.share_into(from, limits, list)
-    }
-
-    fn end(&mut self) {
-        self.end_changes();
-    }
-
-    fn apply(&mut self, change: &ConnectionChange, now_s: u32) -> Result<Applied, ApplyError> {
-        Self::apply(self, change, now_s)
-    }
-}
-
-impl Table<MappingChange> for Nat {
-    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<MappingChange>) -> bool {
-        Self::take_changes(self, limits, list)
-    }
-
-    fn take_lost(&mut self) -> u64 {
-        self.take_lost_changes()
-    }
-
-    fn take_all(
-        &mut self,
-        from: u32,
-        limits: (usize, usize),
-        list: &mut Vec<MappingChange>,
-    ) -> Option<u32> {
-        self.share_into(from, limits, list)
-    }
-
-    fn end(&mut self) {
-        self.end_changes();
-    }
-
-    fn apply(&mut self, change: &MappingChange, now_s: u32) -> Result<Applied, ApplyError> {
-        Self::apply(self, change, now_s)
-    }
-}
-
-impl Table<BalancedChange> for Balancer {
-    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<BalancedChange>) -> bool {
-        Self::take_changes(self, limits, list)
-    }
-
-    fn take_lost(&mut self) -> u64 {
-        self.take_lost_changes()
-    }
-
-    fn take_all(
-        &mut self,
-        from: u32,
-        limits: (usize, usize),
-        list: &mut Vec<BalancedChange>,
-    ) -> Option<u32> {
-        self.share_into(from, limits, list)
-    }
-
-    fn end(&mut self) {
-        self.end_changes();
-    }
-
-    fn apply(&mut self, change: &BalancedChange, now_s: u32) -> Result<Applied, ApplyError> {
-        Self::apply(self, change, now_s)
-    }
-}
-
 impl ApplyCounts {
     /// Adds those of another thread.
     pub(crate) const fn add(&mut self, other: &Self) {
@@ -191,7 +98,7 @@ impl<T> Replicated<T> {
     /// `None` at the end. Allocates nothing.
     pub(super) fn run(
         &mut self,
-        table: &mut impl Table<T>,
+        table: &mut impl Replicate<Change = T>,
         (from, budget): (u32, usize),
         now_s: u32,
     ) -> Option<u32> {
@@ -199,14 +106,14 @@ impl<T> Replicated<T> {
             Self::Outgoing(out) => {
                 let limits = (out.list.capacity(), budget);
                 match out.take {
-                    Take::All => table.take_all(from, limits, &mut out.list),
+                    Take::All => table.share_into(from, limits, &mut out.list),
                     Take::Changes => {
                         let has_more = table.take_changes(limits, &mut out.list);
-                        out.lost += table.take_lost();
+                        out.lost += table.take_lost_changes();
                         has_more.then_some(0)
                     }
                     Take::End => {
-                        table.end();
+                        table.end_changes();
                         None
                     }
                 }
@@ -230,7 +137,9 @@ impl<T> Replicated<T> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tables::connections::{Packet, SAVED_OCTETS, SavedConnection, Settings};
+    use quietwire_tables::connections::{
+        ConnectionChange, Packet, SAVED_OCTETS, SavedConnection, Settings, Tracker,
+    };
 
     use super::*;
 
@@ -248,7 +157,7 @@ mod tests {
     }
 
     /// Runs all parts. Returns their number.
-    fn run<T>(replicated: &mut Replicated<T>, table: &mut impl Table<T>) -> usize {
+    fn run<T>(replicated: &mut Replicated<T>, table: &mut impl Replicate<Change = T>) -> usize {
         let (mut from, mut parts) = (Some(0), 0);
         while let Some(start) = from {
             from = replicated.run(table, (start, 64), 0);

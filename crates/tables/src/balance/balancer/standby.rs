@@ -6,7 +6,7 @@ use std::net::SocketAddrV4;
 
 use super::super::saved::{BalancedChange, SavedBalanced};
 use super::{Balancer, CLOSING, CLOSING_S, EMBRYONIC, Entry, OPEN, OPEN_S, UDP_S, UNUSED};
-use crate::changes::{Applied, ApplyError, ChangeRing};
+use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 use crate::nat::NatProtocol;
 
 /// Returns the record of an entry for a standby, if it requires one.
@@ -50,47 +50,29 @@ impl Balancer {
             changes.push(BalancedChange::Ended(saved));
         }
     }
+}
 
-    /// Takes changes until the list has `count`, from at most `budget` noted ones. The first call begins to note them. Returns true if
-    /// further ones wait. Allocates nothing if the list has space.
-    pub fn take_changes(
-        &mut self,
-        (count, budget): (usize, usize),
-        list: &mut Vec<BalancedChange>,
-    ) -> bool {
-        let Some(changes) = &mut self.changes else {
-            return false;
-        };
-        changes.begin();
-        for _ in 0..budget {
-            if list.len() >= count {
-                break;
-            }
-            let Some(change) = changes.pop() else {
-                break;
-            };
-            list.push(change);
-        }
-        !changes.is_empty()
+impl Replicate for Balancer {
+    type Change = BalancedChange;
+
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<BalancedChange>) -> bool {
+        let changes = self.changes.as_mut();
+        changes.is_some_and(|changes| changes.take_into(limits, list, Some))
     }
 
-    /// Returns the number of changes that were lost since the last call. After a loss, the standby requires all connections.
-    pub fn take_lost_changes(&mut self) -> u64 {
+    fn take_lost_changes(&mut self) -> u64 {
         let changes = self.changes.as_mut();
         changes.map_or(0, |changes| changes.take_loss())
     }
 
-    /// Notes no further changes.
-    pub fn end_changes(&mut self) {
+    fn end_changes(&mut self) {
         if let Some(changes) = &mut self.changes {
             changes.end();
         }
     }
 
-    /// Takes connections from position `from` on for a standby, until the list has `count`, out of at most `budget` entries. Returns the
-    /// position to continue from; `None` at the end.
-    pub fn share_into(
-        &self,
+    fn share_into(
+        &mut self,
         from: u32,
         (count, budget): (usize, usize),
         list: &mut Vec<BalancedChange>,
@@ -113,12 +95,11 @@ impl Balancer {
         }
     }
 
-    /// Applies a change of the active switch. Its connection takes the place of another one of the client, and of one that is not complete
-    /// or is closed if there is no space. Its timeout starts again.
+    /// The connection takes the place of another one of the client, and of one that is not complete or is closed if there is no space.
     ///
     /// # Errors
     /// [`ApplyError::Invalid`] for a backend that this load balancer does not have; [`ApplyError::Full`].
-    pub fn apply(&mut self, change: &BalancedChange, now: u32) -> Result<Applied, ApplyError> {
+    fn apply(&mut self, change: &BalancedChange, now: u32) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
             BalancedChange::Present(saved) => self.apply_present(saved),
@@ -136,7 +117,9 @@ impl Balancer {
             }
         }
     }
+}
 
+impl Balancer {
     fn apply_present(&mut self, saved: &SavedBalanced) -> Result<Applied, ApplyError> {
         if self.set.position(saved.backend).is_none() {
             return Err(ApplyError::Invalid);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::sequences::{Hosts, bursts, operation, settings};
 use super::*;
-use crate::changes::{Applied, ApplyError, CHANGES_MAX};
+use crate::changes::{Applied, ApplyError, CHANGES_MAX, Replicate};
 
 fn active(settings: &Settings) -> Tracker {
     let mut tracker = Tracker::new(settings).unwrap();

@@ -10,7 +10,7 @@ use super::super::saved::{ConnectionChange, Saved, SavedConnection};
 use super::super::settings::Seconds;
 use super::super::tcp::Side;
 use super::{RestoreError, Tracker};
-use crate::changes::{Applied, ApplyError, ChangeRing};
+use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 
 impl Tracker {
     /// Allocates the ring of changes, without which the tracker notes none.
@@ -52,52 +52,38 @@ impl Tracker {
             changes.push(Noted::Ended(saved));
         }
     }
+}
 
-    /// Takes changes until the list has `count`, from at most `budget` noted ones. The first call begins to note them. Returns true if
-    /// further ones wait. Allocates nothing if the list has space.
-    pub fn take_changes(
-        &mut self,
-        (count, budget): (usize, usize),
-        list: &mut Vec<ConnectionChange>,
-    ) -> bool {
-        let Some(changes) = &mut self.changes else {
-            return false;
-        };
-        changes.begin();
-        for _ in 0..budget {
-            if list.len() >= count {
-                break;
+impl Replicate for Tracker {
+    type Change = ConnectionChange;
+
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<ConnectionChange>) -> bool {
+        let (entries, now) = (&self.entries, self.now);
+        let change_of = |noted| match noted {
+            Noted::Ended(saved) => Some(ConnectionChange::Ended(saved)),
+            Noted::Changed { index, generation } => {
+                let entry = entries.get(index as usize);
+                let entry = entry.filter(|one| one.generation == generation);
+                let saved = entry.and_then(|one| SavedConnection::of(one, now));
+                saved.map(ConnectionChange::Present)
             }
-            let change = match changes.pop() {
-                None => break,
-                Some(Noted::Ended(saved)) => Some(ConnectionChange::Ended(saved)),
-                Some(Noted::Changed { index, generation }) => {
-                    let entry = self.entries.get(index as usize);
-                    let entry = entry.filter(|one| one.generation == generation);
-                    let saved = entry.and_then(|one| SavedConnection::of(one, self.now));
-                    saved.map(ConnectionChange::Present)
-                }
-            };
-            list.extend(change);
-        }
-        !changes.is_empty()
+        };
+        let changes = self.changes.as_mut();
+        changes.is_some_and(|changes| changes.take_into(limits, list, change_of))
     }
 
-    /// Returns the number of changes that were lost since the last call. After a loss, the standby requires all connections.
-    pub fn take_lost_changes(&mut self) -> u64 {
+    fn take_lost_changes(&mut self) -> u64 {
         let changes = self.changes.as_mut();
         changes.map_or(0, |changes| changes.take_loss())
     }
 
-    /// Notes no further changes.
-    pub fn end_changes(&mut self) {
+    fn end_changes(&mut self) {
         if let Some(changes) = &mut self.changes {
             changes.end();
         }
     }
 
-    /// Takes connections for a standby, as [`Tracker::save_into`] saves them.
-    pub fn share_into(
+    fn share_into(
         &mut self,
         from: u32,
         (count, budget): (usize, usize),
@@ -126,17 +112,9 @@ impl Tracker {
         }
     }
 
-    /// Applies a change of the active switch. Its connection takes the place of one with the same endpoints, and of embryonic and closed
-    /// ones if there is no space. Its timeout starts again. A segment of TCP need not fit the numbers, which are those of an earlier
-    /// moment, until segments of both sides have confirmed them.
-    ///
-    /// # Errors
-    /// [`ApplyError`].
-    pub fn apply(
-        &mut self,
-        change: &ConnectionChange,
-        now: Seconds,
-    ) -> Result<Applied, ApplyError> {
+    /// The connection takes the place of one with the same endpoints, and of embryonic and closed ones if there is no space. A segment of
+    /// TCP need not fit the numbers, which are those of an earlier moment, until segments of both sides have confirmed them.
+    fn apply(&mut self, change: &ConnectionChange, now: Seconds) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
             ConnectionChange::Present(saved) => {
@@ -156,7 +134,9 @@ impl Tracker {
             }
         }
     }
+}
 
+impl Tracker {
     fn apply_present(&mut self, saved: &Saved) -> Result<Applied, ApplyError> {
         let mut result = Applied::Added;
         if let Some(index) = self.index_of(saved) {

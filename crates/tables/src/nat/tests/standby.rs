@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::changes::{Applied, ApplyError};
+use crate::changes::{Applied, ApplyError, Replicate};
 
 /// Two addresses with four blocks of eight ports.
 fn small() -> NatSettings {
@@ -47,7 +47,7 @@ fn follow(active: &mut Nat, standby: &mut Nat, now: u32) {
     }
 }
 
-fn share(active: &Nat, standby: &mut Nat, now: u32) {
+fn share(active: &mut Nat, standby: &mut Nat, now: u32) {
     let mut from = Some(0);
     while let Some(start) = from {
         let mut list = Vec::new();
@@ -128,7 +128,7 @@ proptest! {
             follow(&mut first, &mut second, now);
             second.expire(now, usize::MAX);
             // Packets of known mappings extend timeouts.
-            share(&first, &mut second, now);
+            share(&mut first, &mut second, now);
             prop_assert_eq!(known(&first), known(&second));
             prop_assert_eq!(first.hosts(), second.hosts());
             if external.is_some() {

@@ -11,7 +11,7 @@ use super::super::pool::{ELSEWHERE, Port};
 use super::super::saved::{MappingChange, SavedMapping};
 use super::super::settings::HOST_BLOCKS_MAX;
 use super::Nat;
-use crate::changes::{Applied, ApplyError, ChangeRing};
+use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 
 fn saved_of(mapping: &Mapping) -> SavedMapping {
     let socket = |end: End| SocketAddrV4::new(Ipv4Addr::from_bits(end.address), end.port);
@@ -63,47 +63,29 @@ impl Nat {
         let is_shared = mapping.is_live(self.now) && !mapping.is_static();
         is_shared.then(|| MappingChange::Present(saved_of(mapping)))
     }
+}
 
-    /// Takes changes until the list has `count`, from at most `budget` noted ones. The first call begins to note them. Returns true if
-    /// further ones wait. Allocates nothing if the list has space.
-    pub fn take_changes(
-        &mut self,
-        (count, budget): (usize, usize),
-        list: &mut Vec<MappingChange>,
-    ) -> bool {
-        let Some(changes) = &mut self.changes else {
-            return false;
-        };
-        changes.begin();
-        for _ in 0..budget {
-            if list.len() >= count {
-                break;
-            }
-            let Some(change) = changes.pop() else {
-                break;
-            };
-            list.push(change);
-        }
-        !changes.is_empty()
+impl Replicate for Nat {
+    type Change = MappingChange;
+
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<MappingChange>) -> bool {
+        let changes = self.changes.as_mut();
+        changes.is_some_and(|changes| changes.take_into(limits, list, Some))
     }
 
-    /// Returns the number of changes that were lost since the last call. After a loss, the standby requires all mappings.
-    pub fn take_lost_changes(&mut self) -> u64 {
+    fn take_lost_changes(&mut self) -> u64 {
         let changes = self.changes.as_mut();
         changes.map_or(0, |changes| changes.take_loss())
     }
 
-    /// Notes no further changes.
-    pub fn end_changes(&mut self) {
+    fn end_changes(&mut self) {
         if let Some(changes) = &mut self.changes {
             changes.end();
         }
     }
 
-    /// Takes mappings from position `from` on for a standby, until the list has `count`, out of at most `budget` entries. Returns the
-    /// position to continue from; `None` at the end.
-    pub fn share_into(
-        &self,
+    fn share_into(
+        &mut self,
         from: u32,
         (count, budget): (usize, usize),
         list: &mut Vec<MappingChange>,
@@ -120,12 +102,12 @@ impl Nat {
         ((end as usize) < capacity).then_some(end)
     }
 
-    /// Applies a change of the active switch. Its mapping takes the place of those of other hosts in its port block, and of those of the host
-    /// at another external address. Its timeout starts again. Static forwards stay.
+    /// The mapping takes the place of those of other hosts in its port block, and of those of the host at another external address. Static
+    /// forwards stay.
     ///
     /// # Errors
     /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, or of this forwarding CPU; [`ApplyError::Full`].
-    pub fn apply(&mut self, change: &MappingChange, now: u32) -> Result<Applied, ApplyError> {
+    fn apply(&mut self, change: &MappingChange, now: u32) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
             MappingChange::Present(saved) => self.apply_present(saved),
@@ -146,7 +128,9 @@ impl Nat {
             }
         }
     }
+}
 
+impl Nat {
     fn apply_present(&mut self, saved: &SavedMapping) -> Result<Applied, ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
         let protocol = saved.protocol;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::changes::Replicate;
 use crate::nat::{Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PortPool};
 use crate::share::Share;
 
