@@ -61,7 +61,7 @@ impl SavedBalanced {
         [a, b, c, d, e, f, g, h, i, j, k, l, flags, 0]
     }
 
-    /// Reads a record; `None` if no connection has it. [`super::Balancer::apply`] checks the backend.
+    /// Reads a record; `None` if no connection has it. [`crate::changes::Replicate::apply`] checks the backend.
     #[must_use]
     pub fn from_octets(octets: &[u8; SAVED_BALANCED_OCTETS]) -> Option<Self> {
         let [a, b, c, d, e, f, g, h, i, j, k, l, flags, 0] = *octets else {

@@ -69,7 +69,7 @@ impl SavedMapping {
         [protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0]
     }
 
-    /// Reads a record; `None` if no mapping has it. [`super::Nat::apply`] checks the endpoints.
+    /// Reads a record; `None` if no mapping has it. [`crate::changes::Replicate::apply`] checks the endpoints.
     #[must_use]
     pub fn from_octets(octets: &[u8; SAVED_MAPPING_OCTETS]) -> Option<Self> {
         let [protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0] = *octets else {
