@@ -318,7 +318,8 @@ fn a_page_that_cannot_be_written_is_reported() {
 fn consoles_are_on_the_page_and_in_the_document() {
     let mut bench = SimulatedBench::new(11, 0);
     bench.console = Some("one\n".repeat(200) + "the <last> line\n");
-    let results = results_of(&STUDY, bench, usize::MAX);
+    let text = STUDY.replace("rounds = 3\n", "rounds = 1\n");
+    let results = results_of(&text, bench, usize::MAX);
     let (_, page) = checked(&results);
     assert!(page.contains("Console output of guests") && page.contains("the &lt;last&gt; line"));
     let reported = json(&results).unwrap();

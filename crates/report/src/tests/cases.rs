@@ -13,7 +13,8 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     // The first case is unavailable, so the next one is the baseline.
     let mut bench = SimulatedBench::new(11, 0);
     bench.unavailable = Some(("quiet".to_owned(), "there is no <such> CPU".to_owned()));
-    let results = results_of(&STUDY, bench, usize::MAX);
+    let text = STUDY.replace("rounds = 3\n", "rounds = 1\n");
+    let results = results_of(&text, bench, usize::MAX);
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     assert_eq!(summary.baseline, "noisy");
@@ -162,7 +163,10 @@ fn many_cases_are_reported_in_a_table_and_few_in_sentences() {
         let cases = (0..count)
             .map(|case| format!("[[case]]\nname = \"case-{case}\"\nisolation = \"none\"\n"));
         let text = format!("{}{}", &STUDY[..begin], cases.collect::<String>());
-        let text = text.replace("rounds = 3", "rounds = 1");
+        let text = text
+            .replace("rounds = 3", "rounds = 1")
+            .replace("[5, 15, 30, 45, 60, 75, 90, 100]", "[30, 100]")
+            .replace("\nrepeats = 5", "\nrepeats = 1");
         checked(&results_of(&text, SimulatedBench::new(11, 0), usize::MAX)).1
     };
     let (few, many) = (of(6), of(7));

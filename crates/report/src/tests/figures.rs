@@ -181,7 +181,9 @@ fn shares_of_cpus_sum_up() {
 
 #[test]
 fn a_rate_that_the_tester_limits_is_reported_as_at_least() {
-    let text = STUDY.replacen("max-rate-pps = \"auto\"", "max-rate-pps = 3e6", 1);
+    let text = STUDY
+        .replacen("max-rate-pps = \"auto\"", "max-rate-pps = 3e6", 1)
+        .replacen("rounds = 3\n", "rounds = 1\n", 1);
     let mut bench = SimulatedBench::new(5, 0);
     bench.invalid_ratio = 0.0;
     let (summary, page) = checked(&results_of(&text, bench, usize::MAX));

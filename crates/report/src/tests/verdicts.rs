@@ -2,6 +2,7 @@
 //! Verdicts of simulated studies: in the summary, on the page, in the table and in the files.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use quietwire_study::{StepKind, Verdict};
 
@@ -55,6 +56,25 @@ fn run(rounds: u32, objectives: &str) -> StudyResults {
     let mut bench = SimulatedBench::new(3, 0);
     bench.invalid_ratio = 0.0;
     results_of(&study(rounds, objectives), bench, usize::MAX)
+}
+
+/// Returns a study of this number of rounds that searches for the PDR only.
+fn searched(rounds: u32, objectives: &str) -> StudyResults {
+    const OTHER_GOAL: &str = "{ name = \"NDR\", loss-ratio = 0.0 }, ";
+    let text = study(rounds, objectives);
+    let begin = text.find("[sweep]").unwrap();
+    let end = text.find("[neighbours]").unwrap();
+    assert!(text[..begin].contains(OTHER_GOAL));
+    let text = format!("{}{}", &text[..begin], &text[end..]).replace(OTHER_GOAL, "");
+    let mut bench = SimulatedBench::new(3, 0);
+    bench.invalid_ratio = 0.0;
+    results_of(&text, bench, usize::MAX)
+}
+
+/// Returns a study of five rounds with all objectives, run once for all tests.
+fn five_rounds() -> StudyResults {
+    static FIVE: LazyLock<StudyResults> = LazyLock::new(|| run(5, OBJECTIVES));
+    FIVE.clone()
 }
 
 fn verdicts(results: &StudyResults) -> Vec<ObjectiveVerdict> {
@@ -117,7 +137,7 @@ at-most-us = 1000
 
 #[test]
 fn a_failed_verdict_has_the_profile_of_the_worst_trial() {
-    let results = run(5, OBJECTIVES);
+    let results = five_rounds();
     let found = verdicts(&results);
     for one in &found {
         let is_failed = one.judgement.verdict == Verdict::Fail;
@@ -167,7 +187,7 @@ fn a_failed_verdict_has_the_profile_of_the_worst_trial() {
 #[test]
 fn each_quantity_is_judged_from_the_store_alone() {
     use Verdict::{Fail, Pass};
-    let results = run(5, OBJECTIVES);
+    let results = five_rounds();
     let found = verdicts(&results);
     let reasons: Vec<_> = found.iter().map(|one| &one.judgement).collect();
     assert_eq!(
@@ -184,7 +204,7 @@ fn each_quantity_is_judged_from_the_store_alone() {
 
 #[test]
 fn verdicts_come_first_on_page_and_table_and_are_in_the_document() {
-    let results = run(5, OBJECTIVES);
+    let results = five_rounds();
     let page = html(&results).unwrap();
     assert_well_formed(&page);
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no '{text}'"));
@@ -204,7 +224,7 @@ fn verdicts_come_first_on_page_and_table_and_are_in_the_document() {
 
 #[test]
 fn files_for_other_programs_have_every_verdict() {
-    let summary = Summary::of(&run(5, OBJECTIVES)).unwrap();
+    let summary = Summary::of(&five_rounds()).unwrap();
     let xml = junit(&summary, false);
     assert_eq!(xml.matches("<testcase ").count(), 9);
     assert_eq!(xml.matches("<failure ").count(), 3);
@@ -245,7 +265,7 @@ fn too_few_rounds_do_not_decide_but_repeats_of_a_single_round_do() {
 
 #[test]
 fn rounds_that_are_missing_are_no_evidence() {
-    let whole = run(5, OBJECTIVES);
+    let whole = five_rounds();
     let trials = whole.trials().count();
     let mut bench = SimulatedBench::new(3, 0);
     bench.invalid_ratio = 0.0;
@@ -276,7 +296,7 @@ fn a_tester_that_fails_leaves_the_verdict_open() {
 
 #[test]
 fn starved_neighbours_remove_a_pass_of_their_case_and_a_fail_against_it() {
-    let mut results = run(
+    let mut results = searched(
         5,
         r#"
 [[objective]]
@@ -329,10 +349,10 @@ case = "quiet"
 baseline = "before.sqlite"
 at-least-ratio = 0.5
 "#;
-    let now = run(7, WITH_BASELINE);
+    let now = searched(7, WITH_BASELINE);
     let unread = verdicts(&now);
     assert_eq!(unread[0].judgement.verdict, Verdict::Unknown);
-    let before = run(6, "");
+    let before = searched(6, "");
     let path = PathBuf::from("before.sqlite");
     let baselines = Baselines::from([(path.clone(), Ok(before))]);
     let report = Report::new(&now, &baselines).unwrap();
