@@ -46,7 +46,11 @@ impl Scene {
 
     /// As [`Self::new`], with a command that starts the switch.
     pub(crate) fn by(kind: &str, ports: &[(&str, &str)], pairs: &[&str], starter: &[&str]) -> Self {
-        let namespace = Namespace::with_pairs(kind);
+        let has_interfaces = ports.iter().any(|(_, uri)| uri.starts_with("af-"));
+        let namespace = match has_interfaces {
+            true => Namespace::with_pairs(kind),
+            false => Namespace::new(kind),
+        };
         let directory = TempDir::new().unwrap();
         let beside = [
             ("a", "memif:DIR/a.sock?role=server"),

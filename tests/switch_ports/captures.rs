@@ -3,11 +3,12 @@
 //! that it was sent with (RFC 9293; options: RFC 7323; congestion marks: RFC 3168).
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::iter::zip;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::process::{Child, ChildStdout, Stdio};
+use std::thread::JoinHandle;
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -15,7 +16,6 @@ use tempfile::TempDir;
 use crate::offloads::{IPV4, IPV6, Net};
 use crate::rig::{DEADLINE, Namespace, Switch};
 
-const PORT: u16 = 5000;
 /// Octets in each direction.
 const OCTETS: usize = 120_000;
 const FIN: u8 = 0x01;
@@ -56,45 +56,47 @@ impl Segment {
     }
 }
 
-/// A running capture.
+/// A running capture, whose output is read meanwhile: the script waits for silence at its own end, and all do so at the same time.
 struct Sniffer {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    reader: JoinHandle<Vec<Segment>>,
 }
 
 impl Sniffer {
-    /// Starts captures, and waits until they see all frames.
-    fn start(hosts: [&Namespace; 2]) -> [Self; 2] {
-        let mut sniffers = hosts.map(|host| {
+    /// Starts captures of a port of TCP, and waits until they see all frames.
+    fn start(hosts: [&Namespace; 2], port: u16) -> [Self; 2] {
+        let sniffers = hosts.map(|host| {
             let mut command = host.command("python3");
-            command.args(["-c", include_str!("sniffer.py"), "eth0", &PORT.to_string()]);
+            command.args(["-c", include_str!("sniffer.py"), "eth0", &port.to_string()]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = command.spawn().unwrap();
-            let lines = BufReader::new(child.stdout.take().unwrap());
-            Self { child, lines }
+            command.spawn().unwrap()
         });
-        for sniffer in &mut sniffers {
-            let mut first = String::new();
-            sniffer.lines.read_line(&mut first).unwrap();
-            assert_eq!(first, "ready\n");
-        }
-        sniffers
+        sniffers.map(|mut child| {
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            assert_eq!(lines.next().unwrap().unwrap(), "ready");
+            let reader = std::thread::spawn(|| segments(lines));
+            Self { child, reader }
+        })
     }
 
     /// Ends captures, which wait for silence, and returns the segments of each.
-    fn end(mut sniffers: [Self; 2]) -> [Vec<Segment>; 2] {
-        for sniffer in &mut sniffers {
+    fn end<const COUNT: usize>(mut sniffers: [[Self; 2]; COUNT]) -> [[Vec<Segment>; 2]; COUNT] {
+        for sniffer in sniffers.iter_mut().flatten() {
             drop(sniffer.child.stdin.take());
         }
-        sniffers.map(Self::segments)
+        sniffers.map(|ends| ends.map(Self::captured))
     }
 
-    fn segments(mut self) -> Vec<Segment> {
-        let read = |line: String| serde_json::from_str(&line).unwrap();
-        let segments = self.lines.lines().map(|line| read(line.unwrap())).collect();
+    fn captured(mut self) -> Vec<Segment> {
+        let segments = self.reader.join().unwrap();
         assert!(self.child.wait().unwrap().success());
         segments
     }
+}
+
+fn segments(lines: Lines<BufReader<ChildStdout>>) -> Vec<Segment> {
+    let read = |line: String| serde_json::from_str(&line).unwrap();
+    lines.map(|line| read(line.unwrap())).collect()
 }
 
 /// Data of one segment.
@@ -206,8 +208,8 @@ fn pattern(seed: usize) -> Vec<u8> {
 }
 
 /// Sends data both ways over one connection.
-fn exchange(net: &Net, to: &str) {
-    let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), PORT);
+fn exchange(net: &Net, to: &str, port: u16) {
+    let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), port);
     let listener = net.right.within(move || TcpListener::bind(to).unwrap());
     let listener = listener.join().unwrap();
     let server = std::thread::spawn(move || {
@@ -262,10 +264,12 @@ fn segments_at_both_ends_are_the_same() {
         if !has_cables {
             net.add_addresses();
         }
-        for to in [IPV4[1], IPV6[1]] {
-            let sniffers = Sniffer::start([&net.left, &net.right]);
-            exchange(&net, to);
-            let [left, right] = Sniffer::end(sniffers);
+        let exchanges = [(IPV4[1], 5000), (IPV6[1], 5001)];
+        let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));
+        for (to, port) in exchanges {
+            exchange(&net, to, port);
+        }
+        for ((to, _), [left, right]) in zip(exchanges, Sniffer::end(sniffers)) {
             for is_from_server in [false, true] {
                 let ends = [&left, &right].map(|end| direction(end, is_from_server));
                 let [at_client, at_server] = &ends;
