@@ -3,6 +3,7 @@
 //! says that it is simulated.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -146,7 +147,10 @@ impl SimulatedBench {
         let lost = (offered as f64 * loss).round() as u64;
         let is_invalid = self.dice(3) < self.invalid_ratio;
         let load = (trial.offered_rate_pps / capacity).min(0.98);
-        let latency_ns = behaviour.latency_ns * (1.0 + load * load / (1.0 - load));
+        let at_load = |load: f64| behaviour.latency_ns * (1.0 + load * load / (1.0 - load));
+        let latency_ns = at_load(load);
+        // Few different loads, so that most of these streams are known.
+        let low_rate_ns = at_load((load * 10.0).floor() / 10.0);
         let received = offered - lost.min(offered);
         let elapsed_s = trial.duration_s;
         Ok(TrialResult {
@@ -167,7 +171,7 @@ impl SimulatedBench {
             forwarding_rate_pps: received as f64 / elapsed_s,
             latency: latency(latency_ns, received, behaviour.stolen_ratio)?,
             variation: variation(latency_ns, received, behaviour.stolen_ratio)?,
-            low_rate: low_rate(latency_ns, received, behaviour.stolen_ratio)?,
+            low_rate: low_rate(low_rate_ns, received, behaviour.stolen_ratio)?,
             ports: vec![PortResult {
                 name: "left".to_owned(),
                 offered_frames: offered,
@@ -330,16 +334,27 @@ fn variation(mean_ns: f64, samples: u64, stolen: f64) -> Result<DelayVariation, 
     })
 }
 
+/// Low-rate streams by what they are computed from: each takes as long as the other frames of a trial.
+static LOW_RATES: Mutex<BTreeMap<(u64, u64, u64), LowRateStreams>> = Mutex::new(BTreeMap::new());
+
 /// Returns a low-rate stream with as many frames as a ten-second trial has at 5 frames per second.
 fn low_rate(mean_ns: f64, received: u64, stolen: f64) -> Result<LowRateStreams, BenchError> {
     let frames = received.min(50);
-    Ok(LowRateStreams {
+    let key = (mean_ns.to_bits(), frames, stolen.to_bits());
+    let all = || LOW_RATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all().get(&key).cloned();
+    if let Some(streams) = known {
+        return Ok(streams);
+    }
+    let streams = LowRateStreams {
         rate_pps: LOW_RATE_PPS,
         offered_frames: frames,
         received_frames: frames,
         latency: latency(mean_ns, frames, stolen)?,
         variation: variation(mean_ns, frames, stolen)?,
-    })
+    };
+    all().insert(key, streams.clone());
+    Ok(streams)
 }
 
 /// Intervals of a trial.
