@@ -118,7 +118,7 @@ topology = "vNet1"
 cpu = "0"
 [trials]
 duration-s = 0.2
-warm-up-s = 0.1
+warm-up-s = 0.05
 drain-s = 0.1
 invalid-repeats = 1
 [search]

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use quietwire_tester::{Trial, TrialResult};
 
-/// Duration of the measurement of the highest rate, seconds.
+/// Longest duration of a trial that measures the highest rate, seconds.
 pub(crate) const CALIBRATION_S: f64 = 0.5;
+/// Shortest duration of such a trial, seconds.
+const CALIBRATION_MIN_S: f64 = 0.2;
 /// Share of a rate kept by the tester that becomes 100 % of the load. The speed of a virtual machine changes from minute to minute,
 /// and a rate that the tester itself cannot keep shows nothing about the device.
 pub(crate) const CALIBRATION_MARGIN: f64 = 0.8;
@@ -30,6 +32,12 @@ const LEAST_PPS: f64 = 500.0;
 /// 100 % of the load is at most this factor above the maximum forwarding rate of the device: so far above that no search ends at a load
 /// that the device still forwards, although its speed differs from trial to trial. Higher loads show nothing new.
 const DEVICE_SHARE: f64 = 1.25;
+
+/// Returns the duration of a trial in the measurement of the highest rate for trials of this duration, seconds. The tester has to keep the
+/// rate for no longer than in a trial of the study.
+pub(crate) fn calibration_s(duration_s: f64) -> f64 {
+    duration_s.clamp(CALIBRATION_MIN_S, CALIBRATION_S)
+}
 
 /// Pace of the frames of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +175,14 @@ mod tests {
         };
         let Ok(rate_pps) = rate_of_both(&mut run, trial);
         rate_pps * CALIBRATION_MARGIN
+    }
+
+    #[test]
+    fn the_trials_are_no_longer_than_those_of_the_study_within_bounds() {
+        assert_eq!(
+            [0.01, 0.3, 10.0].map(calibration_s),
+            [CALIBRATION_MIN_S, 0.3, CALIBRATION_S]
+        );
     }
 
     #[test]

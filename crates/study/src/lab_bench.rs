@@ -44,7 +44,7 @@ use crate::case_settings::{
 use crate::executor::act;
 use crate::file::{FrameSize, NeighboursIn, StudyFile};
 use crate::generator_bench::GeneratorBench;
-use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
+use crate::highest_rate::{CALIBRATION_MARGIN, Pace, calibration_s, kept_rate, rate_of_both};
 use crate::methods::ApplicationPlan;
 use crate::pause::after_invalid;
 use crate::requirements::{CaseRequirements, setup};
@@ -203,7 +203,7 @@ impl LabBench {
             return Err(LabBenchError::NoCase);
         };
         let trial = Trial {
-            duration_s: CALIBRATION_S,
+            duration_s: calibration_s(frames.duration_s),
             frame_sizes: frame_size.0,
             ..frames.clone()
         };
