@@ -20,7 +20,7 @@ const SCRIPT: &str = r"
 mkdir /www
 yes quietwire | head -c OCTETS >/www/data
 httpd -p 80 -h /www
-until wget -q -O /heard http://10.9.0.1:5000/; do sleep 1; done
+until wget -q -O /heard http://10.9.0.1:5000/; do sleep 0.1; done
 cmp /heard /www/data && echo GUEST HEARD ALL
 while :; do sleep 1000; done
 ";
