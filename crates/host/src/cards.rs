@@ -5,13 +5,13 @@
 use crate::inventory::{Inventory, Nic, NicLink, NumaNode};
 
 /// Driver that gives user space a device behind an IOMMU (Documentation/driver-api/vfio.rst).
-const VFIO: &str = "vfio-pci";
+pub(crate) const VFIO: &str = "vfio-pci";
 /// Drivers that give user space a device without protection by an IOMMU.
 const UIO: &[&str] = &["uio_pci_generic", "igb_uio"];
 /// Drivers of the kernel beside which DPDK's drivers work: the kernel keeps its interface (bifurcated drivers).
 const BIFURCATED: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
 /// Drivers that may stay in the IOMMU group of a device under vfio: bridges do no DMA.
-const HARMLESS: &[&str] = &[VFIO, "pcieport", "pci-stub"];
+pub(crate) const HARMLESS: &[&str] = &[VFIO, "pcieport", "pci-stub"];
 
 /// A network card, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +82,11 @@ fn facts(nic: &Nic) -> Vec<String> {
 
 fn is_of_user_space(driver: &str) -> bool {
     driver == VFIO || UIO.contains(&driver)
+}
+
+/// Returns whether DPDK can use a device with this driver.
+pub(crate) fn is_for_dpdk(driver: &str) -> bool {
+    is_of_user_space(driver) || BIFURCATED.contains(&driver)
 }
 
 fn bind(address: &str) -> String {

@@ -5,6 +5,9 @@ use std::fmt::Debug;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -23,6 +26,15 @@ pub trait Files: Debug {
     /// # Errors
     /// Error of the operating system.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+
+    /// Writes like [`Self::write`], and returns after a time even if the kernel has not finished. The write may have its effect later.
+    /// Implementations that never block ignore the time.
+    ///
+    /// # Errors
+    /// Error of the operating system, [`ErrorKind::TimedOut`].
+    fn write_within(&self, path: &Path, text: &str, _time: Duration) -> io::Result<()> {
+        self.write(path, text)
+    }
 
     /// Creates a directory.
     ///
@@ -56,6 +68,22 @@ impl Files for Disk {
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         fs::write(path, text)
+    }
+
+    fn write_within(&self, path: &Path, text: &str, time: Duration) -> io::Result<()> {
+        let (sender, receiver) = mpsc::channel();
+        let (file, value) = (path.to_owned(), text.to_owned());
+        thread::Builder::new()
+            .name("kernel-file".to_owned())
+            .spawn(move || {
+                // After the time, no receiver is left.
+                let _ = sender.send(fs::write(file, value));
+            })?;
+        receiver.recv_timeout(time).unwrap_or_else(|_| {
+            let waited_s = time.as_secs_f64();
+            let text = format!("the kernel did not finish the write within {waited_s} s");
+            Err(io::Error::new(ErrorKind::TimedOut, text))
+        })
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
@@ -106,4 +134,31 @@ pub(crate) fn named(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
 pub(crate) fn text(files: &dyn Files, path: &Path) -> Option<String> {
     let text = files.read(path).ok()?;
     Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_blocks_ends_at_its_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        Disk.write_within(&file, "1", Duration::from_secs(60))
+            .unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "1");
+        let missing = directory.path().join("none/file");
+        let error = Disk.write_within(&missing, "1", Duration::from_secs(60));
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::NotFound);
+        // Opening a FIFO for writing blocks until it has a reader.
+        let fifo = directory.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let error = Disk.write_within(&fifo, "1", Duration::from_millis(20));
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
+        // The blocked thread ends when a reader opens the FIFO.
+        assert_eq!(fs::read_to_string(&fifo).unwrap(), "1");
+    }
 }

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::CpuList;
 use crate::files::named;
 
+pub use crate::pci_driver::DriverState;
 pub(crate) use effect::split_by_effect;
 pub use undo::{undo, undo_in};
 
@@ -106,6 +107,15 @@ pub enum Change {
         restore: Vec<String>,
         /// Time that this command has, milliseconds. It is killed then.
         timeout_ms: u64,
+    },
+    /// A PCI device was bound to another driver by `driver_override`.
+    DriverChanged {
+        /// Its directory: `/sys/bus/pci/devices/ADDRESS`.
+        device: PathBuf,
+        /// Its original driver.
+        former: DriverState,
+        /// Its new driver.
+        new: String,
     },
     /// Not a change, but a damaged line of the journal. Its change cannot be undone.
     Unreadable {

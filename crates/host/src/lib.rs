@@ -19,6 +19,7 @@ pub mod journal;
 pub mod machines;
 mod noted;
 pub mod partition;
+mod pci_driver;
 pub mod privileges;
 pub mod proc;
 pub mod recording;
@@ -30,5 +31,6 @@ pub mod tasks;
 pub mod threads;
 mod tree;
 pub mod verify;
+pub mod vfio;
 
 pub use cpu::{CpuId, CpuList, CpuSequence};

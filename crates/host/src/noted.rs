@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::files::{Files, is_absent};
 
@@ -51,6 +52,10 @@ impl Files for Noted<'_> {
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         self.files.write(path, text)
+    }
+
+    fn write_within(&self, path: &Path, text: &str, time: Duration) -> io::Result<()> {
+        self.files.write_within(path, text, time)
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {

@@ -35,6 +35,9 @@ impl fmt::Display for Change {
             Self::DevicePrepared { restore, .. } => {
                 write!(f, "device, restored by `{}`", restore.join(" "))
             }
+            Self::DriverChanged { device, former, .. } => {
+                write!(f, "{} back to {former}", device.display())
+            }
             Self::Unreadable { line, text } => {
                 write!(f, "damaged line {line} of the journal, '{text}'")
             }

@@ -8,6 +8,7 @@ use super::same::same;
 use super::{Change, TaskAffinity, TaskChange};
 use crate::cpuset::is_enabled;
 use crate::files::{Files, is_absent};
+use crate::pci_driver::PciDevice;
 use crate::threads::allowed_cpus;
 
 /// Splits changes into those in effect and the others. Of several changes of a file, the first stands for all: its former text is the
@@ -64,6 +65,12 @@ fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
             })
         }
         Change::ProcessStarted { process, .. } => process.is_alive(),
+        Change::DriverChanged { device, former, .. } => {
+            match PciDevice::new(files, device).state() {
+                Ok(now) => now != *former,
+                Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+            }
+        }
         // Only the command that restores the device knows.
         Change::DevicePrepared { .. } | Change::Unreadable { .. } => true,
     }

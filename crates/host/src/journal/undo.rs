@@ -12,10 +12,11 @@ use quietwire_base::supervised::{Command, last_lines};
 use quietwire_base::{Deadline, ProcessId};
 
 use super::same::{is_on_the_way, same};
-use super::{Change, TaskAffinity, TaskChange, TaskPlace, UndoOutcome};
+use super::{Change, DriverState, TaskAffinity, TaskChange, TaskPlace, UndoOutcome};
 use crate::CpuList;
 use crate::cpuset;
 use crate::files::{Disk, Files};
+use crate::pci_driver::PciDevice;
 use crate::tasks;
 use crate::threads;
 
@@ -86,6 +87,11 @@ impl UndoContext<'_> {
                 restore,
                 timeout_ms,
             } => return restore_device(restore, *timeout_ms),
+            Change::DriverChanged {
+                device,
+                former,
+                new,
+            } => return self.driver(device, former, new),
             Change::AffinitiesNoted { tasks } => return undo_affinities(tasks),
             Change::AffinitiesSet { tasks } => return self.affinities(tasks),
             Change::TasksMoved { tasks, to } => return self.tasks(tasks, to),
@@ -160,6 +166,31 @@ impl UndoContext<'_> {
         }
         self.files.write(path, former)?;
         self.files.read(path)
+    }
+
+    /// Binds a PCI device to its former driver, unless another program has bound it to a third one. Devices that no longer exist, such as
+    /// removed virtual functions, require nothing.
+    fn driver(&self, path: &Path, former: &DriverState, new: &str) -> UndoOutcome {
+        let device = PciDevice::new(self.files, path);
+        let now = match device.state() {
+            Ok(now) => now,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return UndoOutcome::AlreadyGone;
+            }
+            Err(error) => return UndoOutcome::Failed(error.to_string()),
+        };
+        if now == *former {
+            return UndoOutcome::AlreadyGone;
+        }
+        if !self.force && !now.is_between(former, &DriverState::forced(new)) {
+            return UndoOutcome::ChangedSince(format!(
+                "it has {now}, but was bound to the driver {new}"
+            ));
+        }
+        match device.change(former) {
+            Ok(()) => UndoOutcome::Restored,
+            Err(error) => UndoOutcome::Failed(error.to_string()),
+        }
     }
 
     /// Restores the CPUs of tasks, unless another program has changed them since.
