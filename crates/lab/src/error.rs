@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use quietwire_base::{Fault, LockError, LockOwner};
 use quietwire_host::cpuset::CpusetError;
 use quietwire_host::roles::RolesError;
+use quietwire_host::vfio::BindError;
 
 use crate::unavailable::Unavailable;
 
@@ -55,6 +56,9 @@ pub enum LabError {
         /// The process that runs it.
         owner: LockOwner,
     },
+    /// A network card that cannot be bound to `vfio-pci`.
+    #[error(transparent)]
+    Card(#[from] BindError),
     /// An element that this machine does not support.
     #[error("{name}: {reason}")]
     Unavailable {
@@ -250,6 +254,7 @@ impl LabError {
                 is_lacking: true, ..
             }
             | Self::Unavailable { .. }
+            | Self::Card(BindError::Refused { .. })
             | Self::Partitioned
             | Self::Memory { .. } => Fault::MissingPrerequisite,
             // The user has chosen the state directory.

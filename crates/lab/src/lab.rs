@@ -2,6 +2,7 @@
 //! A running lab: one at a time on a machine, with one case at a time in it. A case is a topology that runs as the device, and its
 //! environment: a partition, neighbours.
 
+mod cards;
 mod case;
 mod external;
 mod running;
