@@ -412,9 +412,8 @@ fn frames_to_function() -> Vec<Vec<u8>> {
     (0..20).map(frame).collect()
 }
 
-/// Gives a card to the kernel's driver, which creates functions, and binds the first of them to `vfio-pci`. Returns the interface of the
-/// card and the address of the function.
-fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
+/// Gives a card to the kernel's driver, which creates functions. Returns the interface of the card and the address of the first function.
+fn create_functions(guest: &mut CardGuest, card: usize) -> (String, String) {
     let device = format!("/sys/bus/pci/devices/{}", guest.addresses[card]);
     guest.run("modprobe igb");
     let interface = guest.until(&format!("ls {device}/net")).trim().to_owned();
@@ -422,7 +421,13 @@ fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
         "/usr/sbin/ip link set {interface} up && echo 2 >{device}/sriov_numvfs"
     ));
     let function = guest.run(&format!("basename $(readlink {device}/virtfn0)"));
-    let function = function.trim().to_owned();
+    (interface, function.trim().to_owned())
+}
+
+/// Creates functions of a card, and binds the first of them to `vfio-pci`. Returns the interface of the card and the address of the
+/// function.
+fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
+    let (interface, function) = create_functions(guest, card);
     guest.bind(std::slice::from_ref(&function));
     (interface, function)
 }

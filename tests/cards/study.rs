@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::guest::CardGuest;
 use crate::guest::Model::Igb;
-use crate::{alone, with_function};
+use crate::{alone, create_functions};
 
 /// Time for a study in an emulated guest.
 const STUDY: Duration = Duration::from_secs(420);
@@ -135,8 +135,10 @@ fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
     let testers = guest.addresses[2..].to_vec();
     guest.bind(&testers);
     // A function receives frames to its own address only. Those of the tester's first port go to the address of its second one.
+    let mut functions = Vec::new();
     for (card, mac) in [(0, "02:01:00:00:00:00"), (1, "02:00:00:00:00:00")] {
-        let (interface, _) = with_function(&mut guest, card);
+        let (interface, function) = create_functions(&mut guest, card);
+        functions.push(function);
         guest.run(&format!(
             "/usr/sbin/ip link set {interface} vf 0 mac {mac} spoofchk off"
         ));
@@ -145,7 +147,22 @@ fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
     guest.run(
         "grep -q ' /sys/fs/cgroup cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup",
     );
+    // The study binds the functions, and returns them to their former drivers.
+    let drivers = |guest: &mut CardGuest| -> Vec<String> {
+        let of_function = |function: &String| {
+            guest.run(&format!(
+                "cd /sys/bus/pci/devices/{function} && cat driver_override && (readlink driver || echo none)"
+            ))
+        };
+        functions.iter().map(of_function).collect()
+    };
+    let before = drivers(&mut guest);
+    assert!(
+        before.iter().all(|text| !text.contains("vfio-pci")),
+        "{before:?}"
+    );
     assert_eq!(run(&mut guest, FUNCTIONS), ["quiet", "noisy"]);
+    assert_eq!(drivers(&mut guest), before);
 }
 
 #[test]

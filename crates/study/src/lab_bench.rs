@@ -334,6 +334,9 @@ impl LabBench {
             commands.extend(self.lab.prepare_external(&device, &self.stop)?);
             None
         } else {
+            if let Some((cards, iommu)) = topology::cards_to_bind(&self.file, spec)? {
+                commands.extend(self.lab.bind_cards(&cards, iommu)?);
+            }
             let options = topology::options(&self.file, spec, &self.options, &online, &self.stop)?;
             let state = self.lab.bring_up(&options)?.state();
             let of_elements = state.elements.iter();

@@ -63,6 +63,14 @@ fn whole(file: &StudyFile) -> Checked {
 
 fn device(file: &StudyFile) -> Checked {
     let device = &file.device;
+    let has_cards = |case: &Case| !file.device_of(case).ports.is_empty();
+    let is_of_lab = device.switch != Switch::Other;
+    if device.card_driver.is_some() && !(is_of_lab && file.cases.iter().any(has_cards)) {
+        return fault(
+            &[Key("device"), Key("card-driver")],
+            "the lab starts no device with network cards (add ports to [device], or remove this key)",
+        );
+    }
     if device.switch == Switch::Other {
         return external::external(file);
     }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use quietwire_host::vfio::Iommu;
 use quietwire_lab::topology::{CATALOG, CatalogEntry, LinkKind, Program, named};
 use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 use serde::de::{self, Deserializer, Visitor};
@@ -120,6 +121,29 @@ pub enum Mode {
     CrossConnect,
     /// Learning bridge.
     Bridge,
+}
+
+/// Driver of the device's network cards and virtual functions while a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CardDriver {
+    /// The present driver.
+    Keep,
+    /// `vfio-pci` behind an IOMMU, unless the present driver supports DPDK.
+    VfioPci,
+    /// As [`Self::VfioPci`], and without protection by an IOMMU if the machine has none.
+    VfioPciNoIommu,
+}
+
+impl CardDriver {
+    /// Returns the treatment of cards without an IOMMU; `None` if cards keep their drivers.
+    pub(crate) fn iommu(self) -> Option<Iommu> {
+        match self {
+            Self::Keep => None,
+            Self::VfioPci => Some(Iommu::Required),
+            Self::VfioPciNoIommu => Some(Iommu::Optional),
+        }
+    }
 }
 
 /// Placement of neighbours. Some placements are relative to the forwarding CPUs; on a machine without such CPUs the case is unavailable.

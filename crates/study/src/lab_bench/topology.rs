@@ -8,6 +8,7 @@ use quietwire_base::{Deadline, Fault};
 use quietwire_dpdk::pci::{self, Problem};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::roles::Roles;
+use quietwire_host::vfio::Iommu;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Graph, SwitchSettings, TopologyError};
 use quietwire_lab::up::{ElementState, GuestOptions, LabState, UpOptions, lacking};
@@ -20,7 +21,7 @@ use super::elements::{Element, FunctionPlace};
 use super::functions;
 use crate::bench::CaseSpec;
 use crate::file::external::port_uri;
-use crate::file::{Case, Device, NeighboursIn, StudyFile};
+use crate::file::{CardDriver, Case, Device, NeighboursIn, StudyFile};
 use crate::requirements::{CaseRequirements, assignment};
 
 /// Name of the lab; a study has one lab at a time.
@@ -63,14 +64,15 @@ pub(crate) fn unavailable(
     }
     let has_cards = !device.ports.is_empty();
     // Virtual functions exist only after the isolation that creates them is applied.
-    let graph = match case.isolation() {
-        Some(isolation) if isolation.has(IsolationPart::VirtualFunctions) => Device {
+    // Cards may have another driver until then, too.
+    let graph = match uses_functions(case) || iommu(&device, case).is_some() {
+        true => Device {
             ports: Vec::new(),
             ..device
         }
         .graph()
         .unwrap_or(graph),
-        _ => graph,
+        false => graph,
     };
     if let Some((element, why)) = lacking(&graph, &options.program) {
         return Some(format!("{element}: {}", why.0));
@@ -119,12 +121,7 @@ pub(super) fn options(
     online: &CpuList,
     stop: &Stop,
 ) -> Result<UpOptions, LabBenchError> {
-    let mut device = file.device_of(&spec.case);
-    let isolation = spec.case.isolation();
-    if isolation.is_some_and(|isolation| isolation.has(IsolationPart::VirtualFunctions)) {
-        device.ports = functions::of_ports(Path::new("/"), &device.ports)
-            .map_err(LabBenchError::Unavailable)?;
-    }
+    let device = device(file, spec)?;
     let graph = graph(file, spec, &device)?;
     let cpus = assignment(file, &device, &graph, online)?;
     Ok(UpOptions {
@@ -141,6 +138,42 @@ pub(super) fn options(
         set: None,
         stop: stop.clone(),
     })
+}
+
+/// Returns true if the ports of a case's device are virtual functions of its cards.
+fn uses_functions(case: &Case) -> bool {
+    let isolation = case.isolation();
+    isolation.is_some_and(|isolation| isolation.has(IsolationPart::VirtualFunctions))
+}
+
+/// Returns how the cards of a case's device are bound to `vfio-pci`; `None` if they keep their drivers.
+fn iommu(device: &Device, case: &Case) -> Option<Iommu> {
+    let usual = uses_functions(case).then_some(CardDriver::VfioPci);
+    device.card_driver.or(usual).and_then(CardDriver::iommu)
+}
+
+/// Returns the device of a case with the cards or virtual functions that are its ports.
+fn device(file: &StudyFile, spec: &CaseSpec) -> Result<Device, LabBenchError> {
+    let mut device = file.device_of(&spec.case);
+    if uses_functions(&spec.case) {
+        device.ports = functions::of_ports(Path::new("/"), &device.ports)
+            .map_err(LabBenchError::Unavailable)?;
+    }
+    Ok(device)
+}
+
+/// Returns the cards or virtual functions of a case to bind to `vfio-pci`; `None` if they keep their drivers. Virtual functions exist
+/// already.
+///
+/// # Errors
+/// [`LabBenchError::Unavailable`] for a card that has too few virtual functions.
+pub(super) fn cards_to_bind(
+    file: &StudyFile,
+    spec: &CaseSpec,
+) -> Result<Option<(Vec<String>, Iommu)>, LabBenchError> {
+    let device = device(file, spec)?;
+    let iommu = iommu(&device, &spec.case).filter(|_| !device.ports.is_empty());
+    Ok(iommu.map(|iommu| (device.ports, iommu)))
 }
 
 /// Returns a case's topology. A single quietwire switch has its own settings, and a port that receives flooded frames if a method observes
@@ -290,4 +323,68 @@ pub(super) fn wait_until_through(
     Err(LabBenchError::NotThrough {
         waited_s: READY_DEADLINE.as_secs(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUDY: &str = r#"
+name = "cards"
+title = "Cards"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+KEY
+ports = ["0000:17:00.0", "0000:17:00.1"]
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+ports = ["0000:65:00.0", "0000:65:00.1"]
+[trials]
+duration-s = 1
+warm-up-s = 0.5
+drain-s = 0.5
+max-rate-pps = 1000
+[latency]
+rate-pps = 200
+duration-s = 1
+repeats = 2
+[[case]]
+name = "cards"
+isolation = "isolated"
+[[case]]
+name = "functions"
+isolation = "sr-iov"
+"#;
+
+    #[test]
+    fn functions_are_bound_by_default_and_cards_on_request() {
+        let required = Some(Iommu::Required);
+        for (key, cards, functions) in [
+            ("", None, required),
+            ("card-driver = \"keep\"", None, None),
+            ("card-driver = \"vfio-pci\"", required, required),
+            (
+                "card-driver = \"vfio-pci-no-iommu\"",
+                Some(Iommu::Optional),
+                Some(Iommu::Optional),
+            ),
+        ] {
+            let text = STUDY.replace("KEY", key);
+            let file = StudyFile::parse(&text, Path::new("study.toml")).unwrap();
+            let of_case = |index: usize| {
+                let case = &file.cases[index];
+                iommu(&file.device_of(case), case)
+            };
+            assert_eq!([of_case(0), of_case(1)], [cards, functions], "{key}");
+        }
+        let without = STUDY
+            .replace("KEY", "card-driver = \"vfio-pci\"")
+            .replace("ports = [\"0000:17:00.0\", \"0000:17:00.1\"]\n", "");
+        let error = StudyFile::parse(&without, Path::new("study.toml")).unwrap_err();
+        assert!(error.to_string().contains("device.card-driver"), "{error}");
+    }
 }

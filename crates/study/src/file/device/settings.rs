@@ -9,7 +9,7 @@ use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::{ElementPlace, Encapsulation, OwnImage, Program};
 use serde::{Deserialize, Serialize};
 
-use super::super::{Link, Mode, Switch, Topology};
+use super::super::{CardDriver, Link, Mode, Switch, Topology};
 
 /// Device under test and its links (`[device]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,10 @@ pub struct Device {
     /// Network cards of the device, by PCI address, two for each chain. None for links within the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
+    /// Driver of these cards and functions while a case runs. Default: `vfio-pci` for virtual functions of an isolation case, `keep` for
+    /// cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card_driver: Option<CardDriver>,
     /// CPUs of elements, by name. Other elements get one each of the forwarding CPUs, and share them if there are too
     /// few.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
