@@ -36,6 +36,15 @@ pub trait Files: Debug {
         self.write(path, text)
     }
 
+    /// Reads like [`Self::read`], and returns after a time even if the kernel has not answered: some files wait for a change of the
+    /// device that is in progress. Implementations that never block ignore the time.
+    ///
+    /// # Errors
+    /// Error of the operating system, [`ErrorKind::TimedOut`].
+    fn read_within(&self, path: &Path, _time: Duration) -> io::Result<String> {
+        self.read(path)
+    }
+
     /// Creates a directory.
     ///
     /// # Errors
@@ -71,19 +80,13 @@ impl Files for Disk {
     }
 
     fn write_within(&self, path: &Path, text: &str, time: Duration) -> io::Result<()> {
-        let (sender, receiver) = mpsc::channel();
         let (file, value) = (path.to_owned(), text.to_owned());
-        thread::Builder::new()
-            .name("kernel-file".to_owned())
-            .spawn(move || {
-                // After the time, no receiver is left.
-                let _ = sender.send(fs::write(file, value));
-            })?;
-        receiver.recv_timeout(time).unwrap_or_else(|_| {
-            let waited_s = time.as_secs_f64();
-            let text = format!("the kernel did not finish the write within {waited_s} s");
-            Err(io::Error::new(ErrorKind::TimedOut, text))
-        })
+        within(time, move || fs::write(file, value))
+    }
+
+    fn read_within(&self, path: &Path, time: Duration) -> io::Result<String> {
+        let file = path.to_owned();
+        within(time, move || fs::read_to_string(file))
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
@@ -115,6 +118,25 @@ impl Files for Disk {
     }
 }
 
+/// Runs an operation in a thread of its own, which a blocked operation outlives.
+fn within<T: Send + 'static>(
+    time: Duration,
+    operation: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    thread::Builder::new()
+        .name("kernel-file".to_owned())
+        .spawn(move || {
+            // After the time, no receiver is left.
+            let _ = sender.send(operation());
+        })?;
+    receiver.recv_timeout(time).unwrap_or_else(|_| {
+        let waited_s = time.as_secs_f64();
+        let text = format!("the kernel did not finish within {waited_s} s");
+        Err(io::Error::new(ErrorKind::TimedOut, text))
+    })
+}
+
 /// Returns whether an error of reading means that the machine does not have the file: it does not exist (any more), or the kernel does not
 /// support the setting.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
@@ -144,12 +166,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_that_blocks_ends_at_its_time() {
+    fn operations_that_block_end_at_their_time() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         Disk.write_within(&file, "1", Duration::from_secs(60))
             .unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "1");
+        let read = Disk.read_within(&file, Duration::from_secs(60));
+        assert_eq!(read.unwrap(), "1");
         let missing = directory.path().join("none/file");
         let error = Disk.write_within(&missing, "1", Duration::from_secs(60));
         assert_eq!(error.unwrap_err().kind(), ErrorKind::NotFound);
@@ -160,5 +183,9 @@ mod tests {
         assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
         // The blocked thread ends when a reader opens the FIFO.
         assert_eq!(fs::read_to_string(&fifo).unwrap(), "1");
+        // So does opening it for reading without a writer.
+        let error = Disk.read_within(&fifo, Duration::from_millis(20));
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
+        fs::write(&fifo, "2").unwrap();
     }
 }

@@ -58,6 +58,10 @@ impl Files for Noted<'_> {
         self.files.write_within(path, text, time)
     }
 
+    fn read_within(&self, path: &Path, time: Duration) -> io::Result<String> {
+        self.note(path, self.files.read_within(path, time))
+    }
+
     fn make_directory(&self, path: &Path) -> io::Result<()> {
         self.files.make_directory(path)
     }

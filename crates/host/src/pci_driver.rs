@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{Files, named};
 
-/// Time of one write. The kernel releases a device of vfio only when no program has it open (drivers/vfio/vfio_main.c).
-const WRITE_MAX: Duration = Duration::from_secs(10);
+/// Time of one operation on a file. The kernel releases a device of vfio only when no program has it open (drivers/vfio/vfio_main.c), and
+/// answers nothing about its driver until then.
+const STEP_MAX: Duration = Duration::from_secs(10);
 /// Text of `driver_override` without a name.
 const NO_OVERRIDE: &str = "(null)";
 
@@ -95,7 +96,7 @@ impl<'a> PciDevice<'a> {
     /// Changes the driver: sets `driver_override`, unbinds the present driver, and lets the kernel search another one.
     ///
     /// # Errors
-    /// Error of the operating system; [`io::ErrorKind::TimedOut`] if a write takes more than 10 s. The kernel bound no driver or another
+    /// Error of the operating system; [`io::ErrorKind::TimedOut`] if a step takes more than 10 s. The kernel bound no driver or another
     /// one.
     pub(crate) fn change(&self, to: &DriverState) -> io::Result<()> {
         let now = self.state()?;
@@ -139,11 +140,12 @@ impl<'a> PciDevice<'a> {
 
     fn read(&self, file: &str) -> io::Result<String> {
         let path = self.path.join(file);
-        self.files.read(&path).map_err(named(&path))
+        let read = self.files.read_within(&path, STEP_MAX);
+        read.map_err(named(&path))
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let written = self.files.write_within(path, text, WRITE_MAX);
+        let written = self.files.write_within(path, text, STEP_MAX);
         written.map_err(named(path))
     }
 }

@@ -3,12 +3,16 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::outcome::{Difference, Outcome, failed};
 use super::target::Target;
 use crate::files::{named, text};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
+
+/// Timeout for a change of the number of virtual functions. A function that a program has open blocks it.
+const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
 
 /// Special rules of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +70,10 @@ impl Setting {
                 new: value.to_owned(),
             })?;
             // Callers need the kind of the error.
-            target.files.write(path, value)
+            match self.kind {
+                Kind::Functions => target.files.write_within(path, value, FUNCTIONS_MAX),
+                _ => target.files.write(path, value),
+            }
         };
         if self.kind == Kind::Functions && now != "0" && self.value != "0" {
             write(&former, "0")?;

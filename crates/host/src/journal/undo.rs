@@ -55,6 +55,10 @@ fn is_of_file(change: &Change, file: &Path) -> bool {
     matches!(change, Change::FileWritten { path, .. } if path == file)
 }
 
+/// File with the number of virtual functions of a device.
+const FUNCTIONS: &str = "sriov_numvfs";
+/// Timeout for a change of this number. A function that a program has open blocks it.
+const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
 /// Timeout for a process to terminate after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -111,7 +115,7 @@ impl UndoContext<'_> {
 
     /// Restores a file that contains one of the values written to it. After a kill, it may be any of them.
     fn file(&self, path: &Path, former: &str, changes: &[Change]) -> UndoOutcome {
-        let now = match self.files.read(path) {
+        let now = match self.read(path) {
             Ok(now) => now,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return UndoOutcome::AlreadyGone;
@@ -160,12 +164,23 @@ impl UndoContext<'_> {
     }
 
     fn write_back(&self, path: &Path, now: &str, former: &str) -> io::Result<String> {
-        // A device accepts a new number of virtual functions only if it has none.
-        if path.ends_with("sriov_numvfs") && now.trim() != "0" && former.trim() != "0" {
-            self.files.write(path, "0")?;
+        if !path.ends_with(FUNCTIONS) {
+            self.files.write(path, former)?;
+            return self.read(path);
         }
-        self.files.write(path, former)?;
-        self.files.read(path)
+        // A device accepts a new number of virtual functions only if it has none.
+        if now.trim() != "0" && former.trim() != "0" {
+            self.files.write_within(path, "0", FUNCTIONS_MAX)?;
+        }
+        self.files.write_within(path, former, FUNCTIONS_MAX)?;
+        self.read(path)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<String> {
+        match path.ends_with(FUNCTIONS) {
+            true => self.files.read_within(path, FUNCTIONS_MAX),
+            false => self.files.read(path),
+        }
     }
 
     /// Binds a PCI device to its former driver, unless another program has bound it to a third one. Devices that no longer exist, such as
