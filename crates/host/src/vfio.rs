@@ -75,7 +75,7 @@ pub fn bind(
             cards.unbound.push(address.clone());
         }
     }
-    let mut needs_no_iommu = None;
+    let mut without_iommu: Vec<&str> = Vec::new();
     for address in &cards.unbound {
         let problem = cards.problem(address).map_err(unreadable(address))?;
         if let Some(what) = problem {
@@ -83,16 +83,17 @@ pub fn bind(
             return Err(BindError::Refused { address, what });
         }
         if !cards.has_group(address).map_err(unreadable(address))? {
-            needs_no_iommu = Some(address);
+            without_iommu.push(address);
         }
     }
     let mut changes = Vec::new();
-    if let Some(address) = needs_no_iommu {
+    if let Some(address) = without_iommu.first() {
         let path = root.join(NO_IOMMU);
         settings::write_in(files, journal, &path, "Y").map_err(failed(address))?;
         changes.push(format!(
-            "{} = Y: {address} has no IOMMU, so it can access all memory of this machine",
-            path.display()
+            "{} = Y: without an IOMMU, {} can access all memory of this machine",
+            path.display(),
+            without_iommu.join(", ")
         ));
     }
     for address in &cards.unbound {
