@@ -221,14 +221,14 @@ impl InspectStage {
         let without_space = (Ruling::of_fail(inspect.fail), true);
         let of_port = self.of_ports.get(usize::from(port));
         let has_space = self.count < HELD_MAX && of_port.is_some_and(|count| *count < HELD_OF_PORT);
-        let copy = has_space.then(|| frame.copy(pool)).flatten();
-        // Data to be segmented may be in many buffers, of which all threads have a few thousand.
-        let Some(copy) = copy.filter(is_in_one_buffer) else {
-            return without_space;
-        };
-        if !self.budget.take() {
+        if !has_space || !self.budget.take() {
             return without_space;
         }
+        // Data to be segmented may be in many buffers, of which all threads have a few thousand.
+        let Some(copy) = frame.copy(pool).filter(is_in_one_buffer) else {
+            self.budget.give(1);
+            return without_space;
+        };
         if let Some(query) = self.flows.query(ticket, (self.thread, port, length)) {
             let query = query_frame(&copy, &query, pool);
             if !put(outputs, usize::from(inspect.port), query) {
@@ -744,6 +744,8 @@ mod tests {
         world.stage.forget(5);
         world.release();
         assert_eq!(world.pool.available(), 2047, "a buffer is lost");
+        let budget = (0..=HELD_MAX).filter(|_| world.budget.take()).count();
+        assert_eq!(budget, HELD_MAX, "a packet that does not wait has its place");
     }
 
     #[test]

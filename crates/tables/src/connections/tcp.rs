@@ -148,6 +148,12 @@ impl Side {
         }
     }
 
+    /// Returns true if the side itself has confirmed its numbers. Two forged segments that fit each other confirm nothing: then its numbers
+    /// are still guessed.
+    const fn is_confirmed(&self) -> bool {
+        !self.has(LOOSE) && !self.has(GUESSED)
+    }
+
     /// Returns its largest window, octets: at least 1, for probes of a closed window.
     fn window_octets(&self) -> u32 {
         (u32::from(self.window) << self.scale).max(1)
@@ -364,7 +370,7 @@ fn step_of_open(
 
 /// Judges a segment while the numbers of a side are those of an earlier moment. A segment that fits confirms its sender. Another one sets
 /// the numbers and confirms nothing, so a forged segment does not block the next one of the host, even if it has a FIN. Resets and SYNs set
-/// no numbers. Until both sides are confirmed, no reset is obeyed at numbers that were set.
+/// no numbers. Until both sides are confirmed, no reset is obeyed at numbers that were set, and a segment of either side sets them again.
 #[cold]
 fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), InvalidReason> {
     let gives_numbers = segment.has(ACK) && !segment.has(RST);
@@ -379,7 +385,7 @@ fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), Inval
         return Ok(());
     };
     // The FIN of a side that is not confirmed may be forged.
-    let has_ended = from.has(HAS_FIN) && !from.has(LOOSE);
+    let has_ended = from.has(HAS_FIN) && from.is_confirmed();
     if segment.has(SYN) || has_ended {
         return Err(reason);
     }
@@ -387,15 +393,15 @@ fn settle(from: &mut Side, to: &mut Side, segment: &Segment) -> Result<(), Inval
         return Ok(());
     }
     let acknowledgement = segment.acknowledgement;
-    if to.has(LOOSE) {
+    if !to.is_confirmed() {
         to.end = acknowledgement;
         to.limit = acknowledgement.wrapping_add(allowed(from, segment));
-        to.flags |= GUESSED;
+        to.flags |= LOOSE | GUESSED;
     } else if is_before(to.end, acknowledgement) {
         return Err(InvalidReason::Acknowledgement);
     }
     from.flags &= !HAS_FIN;
-    from.flags |= GUESSED;
+    from.flags |= LOOSE | GUESSED;
     from.end = segment.end();
     from.limit = from.end.wrapping_add(to.window_octets());
     from.acked = acknowledgement;

@@ -176,6 +176,29 @@ fn no_reset_is_obeyed_at_numbers_that_one_side_has_set() {
 }
 
 #[test]
+fn two_forged_segments_that_fit_each_other_do_not_block_the_other_side() {
+    for flags in [ACK, FIN | ACK] {
+        let (_, mut second, mut talk) = opened();
+        // Far behind what the host sends, so the other side acknowledges more.
+        let forged = talk.shifted(0, flags, -(1 << 30), 5);
+        for _ in 0..2 {
+            assert_eq!(pass(&mut second, &forged, 1).reason, None);
+        }
+        for side in [1, 0, 1, 0] {
+            let segment = talk.segment(side, ACK, 600);
+            let reason = pass(&mut second, &segment, 2).reason;
+            assert_eq!(reason, None, "{flags} {side}");
+        }
+        assert_eq!(state(&second), State::TcpEstablished);
+        // Both sides have confirmed their numbers.
+        let reason = pass(&mut second, &forged, 2).reason;
+        assert_eq!(reason, Some(InvalidReason::Sequence));
+        pass(&mut second, &talk.peek(0, RST, 0), 2);
+        assert_eq!(state(&second), State::TcpClose);
+    }
+}
+
+#[test]
 fn a_reset_with_the_number_of_the_active_switch_is_obeyed() {
     for side in [0, 1] {
         let (_, mut second, talk) = opened();
