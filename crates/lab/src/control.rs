@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_switch::control::{Answer, Request};
 use serde::de::DeserializeOwned;
 
@@ -18,16 +19,17 @@ pub(crate) fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Resu
     ask_within(socket, request, ANSWER_DEADLINE)
 }
 
-/// Sends a request to a switch, with the caller's timeout.
+/// Sends a request to a switch, with the caller's timeout for all steps together: connection, request and answer.
 pub(crate) fn ask_within<T: DeserializeOwned>(
     socket: &Path,
     request: &Request,
     timeout: Duration,
 ) -> Result<T, String> {
     let ask = || -> Result<Answer<T>, LineError> {
-        let mut lines = Lines::connect(socket)?;
-        lines.send(request, timeout)?;
-        lines.receive(timeout)
+        let deadline = Deadline::after(timeout);
+        let mut lines = Lines::connect_within(socket, timeout)?;
+        lines.send(request, deadline.remaining())?;
+        lines.receive(deadline.remaining())
     };
     match ask().map_err(|error| format!("its control socket: {error}"))? {
         Answer::Ok { result, warning } => {
@@ -43,9 +45,14 @@ pub(crate) fn ask_within<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::net::UnixListener;
     use std::thread;
 
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+    };
+    use quietwire_base::connect_within;
     use quietwire_switch::control::Subject;
     use quietwire_switch::report::CyclesReport;
 
@@ -67,6 +74,33 @@ mod tests {
             let outcome = ask(&socket, &Request::Show(Subject::Cycles));
             (switch.join().unwrap(), outcome)
         })
+    }
+
+    #[test]
+    fn a_switch_that_accepts_no_connection_is_an_error_within_the_timeout() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("switch.sock");
+        let socket = socket(
+            AddressFamily::Unix,
+            SockType::Stream,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .unwrap();
+        bind(socket.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&socket, Backlog::new(1).unwrap()).unwrap();
+        let timeout = Duration::from_millis(20);
+        let mut waiting = Vec::new();
+        while let Ok(stream) = connect_within(&path, timeout) {
+            assert!(waiting.len() < 8, "the backlog is never full");
+            waiting.push(stream);
+        }
+        // Other connections wait for 10 s.
+        let deadline = Deadline::after(Duration::from_secs(8));
+        let request = Request::Show(Subject::Cycles);
+        let reason = ask_within::<CyclesReport>(&path, &request, timeout).unwrap_err();
+        assert!(reason.contains("accepts no connection"), "{reason}");
+        assert!(!deadline.has_passed());
     }
 
     #[test]

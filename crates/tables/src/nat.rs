@@ -17,8 +17,8 @@
 //!
 //! Hosts with a one-to-one translation ([`Pair`]) keep their ports, have no mappings, and are reached from the outside at any port.
 //!
-//! A host has blocks of ports of one external address (RFC 4787, REQ-2: paired; RFC 7422, section 1: port block allocation). Only blocks
-//! have to be logged: [`Nat::take_events`].
+//! A host has blocks of ports of one external address (RFC 4787, REQ-2: paired), and gets them when it needs them. Only blocks have
+//! to be logged (RFC 6888, REQ-14): [`Nat::take_events`].
 //!
 //! | requirement | here |
 //! |---|---|

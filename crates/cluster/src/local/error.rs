@@ -29,6 +29,14 @@ pub enum LocalError {
         /// The directory.
         directory: PathBuf,
     },
+    /// A file that the programs of the cluster cannot see.
+    #[error("{}: the local cluster has a {below} of its own, which hides this path (use a path outside of {below})", path.display())]
+    Hidden {
+        /// The file.
+        path: PathBuf,
+        /// The directory that hides it.
+        below: &'static str,
+    },
     /// A signal ended the start.
     #[error("interrupted; everything is removed")]
     Stopped,
@@ -82,7 +90,9 @@ impl LocalError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Missing { .. } => Fault::MissingPrerequisite,
-            Self::Up(_) | Self::Down | Self::Foreign { .. } => Fault::BadInput,
+            Self::Up(_) | Self::Down | Self::Foreign { .. } | Self::Hidden { .. } => {
+                Fault::BadInput
+            }
             _ => Fault::Failed,
         }
     }

@@ -38,6 +38,16 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 const NONE: Option<&str> = None;
 
+/// Returns the directory that hides a file of the machine from the cluster; `None` if the cluster sees it. The state directory is visible.
+pub(super) fn hidden_by(file: &Path, state: &Path) -> Option<&'static str> {
+    // The path itself and the one that its links lead to must be visible.
+    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let paths = [file, target.as_path()];
+    let is_below = |path: &&Path, own: &str| path.starts_with(own) && !path.starts_with(state);
+    let mut all = OWN.into_iter();
+    all.find(|own| paths.iter().any(|path| is_below(path, own)))
+}
+
 fn mounted(
     source: Option<&str>,
     target: &Path,

@@ -18,7 +18,7 @@ use super::configuration::{Daemon, Layout};
 use super::enter::in_cluster;
 use super::error::{LocalError, io_error};
 use super::inside::READY;
-use super::machine::{CONTAINERD, absent};
+use super::machine::{CONTAINERD, absent, hidden_by};
 use super::programs::{Programs, VERSION};
 use super::registry::{Claim, claim, make_mount_points, ready_nodes, release, remove_left};
 use super::state::LocalState;
@@ -72,8 +72,17 @@ impl LocalCluster {
     /// Checks the requirements of a local cluster and changes nothing.
     ///
     /// # Errors
-    /// [`LocalError::Missing`].
+    /// [`LocalError::Missing`], [`LocalError::Hidden`].
     pub fn check(options: &LocalOptions) -> Result<(), LocalError> {
+        let images = options.images.iter();
+        for path in images.chain([&options.programs, &options.quietwire]) {
+            if let Some(below) = hidden_by(path, &options.state_directory) {
+                return Err(LocalError::Hidden {
+                    path: path.clone(),
+                    below,
+                });
+            }
+        }
         Programs::find(&options.programs)?;
         let images = options.images.iter();
         for path in images.chain([&options.quietwire]) {
@@ -444,5 +453,61 @@ mod tests {
         let error = LocalCluster::up(&options, &AtomicBool::new(false)).unwrap_err();
         assert!(matches!(&error, LocalError::Missing { .. }), "{error}");
         assert!(!options.state_directory.exists());
+    }
+
+    #[test]
+    fn files_that_the_cluster_cannot_see_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = LocalOptions {
+            quietwire: "/proc/self/exe".into(),
+            programs: directory.path().to_owned(),
+            state_directory: "/run/state".into(),
+            reserved_cpus: "0".parse().unwrap(),
+            simulated_nodes: 0,
+            images: Vec::new(),
+        };
+        for (hidden, below) in [
+            (
+                LocalOptions {
+                    programs: "/run/kubernetes".into(),
+                    ..options.clone()
+                },
+                "/run",
+            ),
+            (
+                LocalOptions {
+                    quietwire: "/var/lib/cni/quietwire".into(),
+                    ..options.clone()
+                },
+                "/var/lib/cni",
+            ),
+            (
+                LocalOptions {
+                    images: vec!["/var/log/image.tar".into()],
+                    ..options.clone()
+                },
+                "/var/log",
+            ),
+        ] {
+            let error = LocalCluster::check(&hidden).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, LocalError::Hidden { .. }), "{text}");
+            assert!(text.contains(&format!("outside of {below})")), "{text}");
+        }
+        let state = Path::new("/run/state");
+        assert_eq!(hidden_by(Path::new("/run/state/image.tar"), state), None);
+        assert_eq!(hidden_by(Path::new("/runs/image.tar"), state), None);
+        let error = LocalCluster::check(&options).unwrap_err();
+        assert!(matches!(&error, LocalError::Missing { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_link_into_a_hidden_directory_is_hidden() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        // A directory of every machine.
+        symlink("/run", &link).unwrap();
+        let hidden = hidden_by(&link, Path::new("/run/state"));
+        assert_eq!(hidden, Some("/run"));
     }
 }

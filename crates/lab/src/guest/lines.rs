@@ -85,7 +85,12 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn connect(socket: &Path) -> Result<Self, LineError> {
-        let stream = connect_within(socket, CONNECT).map_err(LineError::Connect)?;
+        Self::connect_within(socket, CONNECT)
+    }
+
+    /// As [`Self::connect`], with the caller's timeout.
+    pub(crate) fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, LineError> {
+        let stream = connect_within(socket, timeout).map_err(LineError::Connect)?;
         Ok(Self {
             stream,
             held: Vec::new(),

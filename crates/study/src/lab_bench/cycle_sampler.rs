@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quietwire_base::unix_time_ns;
 use quietwire_host::CpuList;
@@ -21,7 +21,9 @@ const READINGS_MAX: usize = 4 * SERIES_POINTS_MAX;
 /// A reading.
 #[derive(Clone, Debug)]
 struct Reading {
-    /// Nanoseconds since the Unix epoch.
+    /// Time of the clock that nothing sets.
+    at: Instant,
+    /// Nanoseconds since the Unix epoch at this time.
     unix_ns: u64,
     count: CycleCount,
 }
@@ -87,6 +89,7 @@ fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>
         // A device that does not answer leaves a gap.
         if let Ok(count) = reader.read(TIMEOUT) {
             readings.push(Reading {
+                at: Instant::now(),
                 unix_ns: unix_time_ns(),
                 count,
             });
@@ -98,14 +101,29 @@ fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>
     readings
 }
 
+/// Returns the nanoseconds from one time to another, negative if the other one is earlier.
+fn nanoseconds(from: Instant, to: Instant) -> i128 {
+    let after = to.saturating_duration_since(from).as_nanos();
+    let before = from.saturating_duration_since(to).as_nanos();
+    after.cast_signed() - before.cast_signed()
+}
+
 /// Returns the increases between readings, all of which are in the counted part or in the drain.
 fn points(readings: &[Reading], result: &TrialResult) -> Vec<DevicePoint> {
+    let started_ns = result.started_unix_ns;
+    // The tester reports its start in the time of the wall clock, which may be set during the trial. The last reading before relates it to
+    // the time of the others.
+    let before = readings.iter().take_while(|one| one.unix_ns <= started_ns);
+    let Some(relation) = before.last().or(readings.first()) else {
+        return Vec::new();
+    };
+    let relation_ns = i128::from(relation.unix_ns) - i128::from(started_ns);
     let since_start_s =
-        |unix_ns: u64| (i128::from(unix_ns) - i128::from(result.started_unix_ns)) as f64 / 1e9;
+        |reading: &Reading| (relation_ns + nanoseconds(relation.at, reading.at)) as f64 / 1e9;
     let end_s = result.elapsed_s + result.trial.drain_s;
     let pairs = readings.windows(2).filter_map(|pair| {
         let [first, second] = pair else { return None };
-        let (from_s, to_s) = (since_start_s(first.unix_ns), since_start_s(second.unix_ns));
+        let (from_s, to_s) = (since_start_s(first), since_start_s(second));
         if from_s < 0.0 || to_s > end_s {
             return None;
         }
@@ -130,7 +148,9 @@ mod tests {
         let trial = Trial::new(1000.0, 1.0, FrameSizes::Fixed(64));
         let mut result = TrialResult::of_counts(&trial, 1.0, 1000, 1000, LatencySummary::default());
         result.started_unix_ns = 10_000_000_000;
+        let began = Instant::now();
         let reading = |ms: u64, cycles, frames| Reading {
+            at: began + Duration::from_millis(ms),
             unix_ns: ms * 1_000_000,
             count: CycleCount {
                 cycles,
@@ -139,7 +159,7 @@ mod tests {
                 bursts: frames,
             },
         };
-        let readings = [
+        let mut readings = [
             reading(9_900, 100, 1),
             reading(10_100, 200, 2),
             reading(10_600, 700, 7),
@@ -156,6 +176,13 @@ mod tests {
         let wanted = [point(0.6, 500, 5), point(0.9, 40, 4)];
         assert_eq!(points(&readings, &result), wanted);
         assert!(points(&readings[..1], &result).is_empty());
+        // The wall clock is set during the trial.
+        for reading in &mut readings[2..] {
+            reading.unix_ns -= 500_000_000;
+        }
+        assert_eq!(points(&readings, &result), wanted);
+        // Without a reading before the start, the first one relates both clocks.
+        assert_eq!(points(&readings[1..], &result), wanted);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::nat::{NatDrop, NatProtocol};
 
 /// Offset of the header length in a TCP header.
 const TCP_LENGTH_AT: usize = 12;
+/// Rounds of the Feistel network.
+const ROUNDS: u8 = 4;
 /// Octets of the headers of UDP and of an ICMPv6 echo.
 const SHORT_HEADER: u32 = 8;
 
@@ -32,8 +34,36 @@ struct FirstFragment {
 #[derive(Debug)]
 pub(super) struct Joined {
     datagrams: Datagrams<FirstFragment>,
-    /// Counter of identifications. Those of an external address differ, whatever the inside hosts (RFC 8200, section 4.5).
+    identifications: Identifications,
+}
+
+/// Identifications for datagrams of external addresses. No two of 2^32 in a row are equal, whatever the inside hosts (RFC 8200, section
+/// 4.5), and no host can predict the next one (RFC 7739, section 5.2).
+#[derive(Debug)]
+struct Identifications {
     count: u32,
+    /// Secret of the hash.
+    random: RandomState,
+}
+
+impl Identifications {
+    fn new() -> Self {
+        Self {
+            count: 0,
+            random: RandomState::new(),
+        }
+    }
+
+    /// Returns another one: a Feistel network (Luby, Rackoff: How to construct pseudorandom permutations, 1988) over a counter.
+    fn draw(&mut self) -> u32 {
+        self.count = self.count.wrapping_add(1);
+        let [mut left, mut right] = [self.count >> 16, self.count & 0xffff];
+        for round in 0..ROUNDS {
+            let word = self.random.hash_one((round, right)) as u32 & 0xffff;
+            (left, right) = (right, left ^ word);
+        }
+        left << 16 | right
+    }
 }
 
 /// Returns source and destination of a packet.
@@ -46,7 +76,7 @@ impl Joined {
     pub(super) fn new() -> Self {
         Self {
             datagrams: Datagrams::new(),
-            count: RandomState::new().hash_one(0) as u32,
+            identifications: Identifications::new(),
         }
     }
 
@@ -74,11 +104,10 @@ impl Joined {
             NatProtocol::Udp | NatProtocol::Icmp => SHORT_HEADER,
         };
         let changed = |before: u128, after: u128| (before != after).then_some(after);
-        self.count = self.count.wrapping_add(1);
         let first = FirstFragment {
             source: changed(before.0, after.0),
             destination: changed(before.1, after.1),
-            identification: self.count,
+            identification: self.identifications.draw(),
             headers,
             is_hairpinned,
         };
@@ -106,5 +135,26 @@ impl Joined {
             translate_address(packet, Which::Destination, destination);
         }
         Ok(first.is_hairpinned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn identifications_differ_and_do_not_follow_one_another() {
+        let mut identifications = Identifications::new();
+        let list: Vec<u32> = (0..20_000).map(|_| identifications.draw()).collect();
+        let distinct: HashSet<&u32> = list.iter().collect();
+        assert_eq!(distinct.len(), list.len());
+        let pairs = list.windows(2);
+        let steps: HashSet<u32> = pairs.map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        assert!(steps.len() > 19_000, "{}", steps.len());
+        // Another secret, another sequence.
+        let mut others = Identifications::new();
+        assert!((0..8).map(|_| others.draw()).ne(list[..8].iter().copied()));
     }
 }
