@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings};
-use quietwire_tables::nat64::{Nat64, Prefix64};
+use quietwire_tables::nat64::Nat64;
 use quietwire_tables::nat66::Nat66;
 use quietwire_tables::share::Share;
 use rtrb::RingBuffer;
@@ -166,7 +166,7 @@ impl Engine {
             Some((known.vrf, (number, known.interface_info.mac)))
         };
         let addresses = |setting: &NatSetting| {
-            let prefix = Prefix64::new(setting.nat64.as_ref()?.prefix).ok()?;
+            let prefix = setting.nat64.as_ref()?.prefix64().ok()?;
             let outside = self.outside_of(setting)?;
             let inside = inside_of(outside, &self.plan.layer3)?;
             let externals = setting.external_addresses(outside).into_iter();

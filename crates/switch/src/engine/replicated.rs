@@ -2,6 +2,7 @@
 //! Connections, mappings and balanced connections of an active switch and its standby, in the tables of all forwarding threads.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddrV4;
 
 use quietwire_tables::balance::{BalanceSettings, BalancedChange};
@@ -44,6 +45,34 @@ struct Part {
     message: Option<Message>,
     next: Option<u32>,
     lost: u64,
+}
+
+/// Returns a number for a list of tables, which is another one for another list. `names` are those of the instances of NAT.
+fn number_of_list<'names>(tables: &[Table], names: impl Iterator<Item = &'names str>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for table in tables {
+        let kind = match table.kind {
+            Kind::Connections => (0, None),
+            Kind::Nat(nat) => (1 + nat, None),
+            Kind::Balancer(one) => (0, Some((one.protocol as u8, one.endpoint))),
+        };
+        (table.cpu, kind).hash(&mut hasher);
+    }
+    for name in names {
+        name.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Returns a position in the tables of this list: the first one if it is of another list.
+fn position_in(list: u64, from: Position) -> Position {
+    match from.list == list {
+        true => from,
+        false => Position {
+            list,
+            ..Position::default()
+        },
+    }
 }
 
 impl Engine {
@@ -308,6 +337,9 @@ impl Tables for Engine {
         messages: &mut Vec<Message>,
     ) -> Result<Option<Position>, SwitchError> {
         let tables = self.replicated_tables();
+        let names = self.plan.nats.iter().map(|nat| nat.name.as_str());
+        // A removed NAT or CPU changes the numbers of other tables, and none may be left out.
+        let from = position_in(number_of_list(&tables, names), from);
         let Some(table) = tables.get(from.table) else {
             return Ok(None);
         };
@@ -316,6 +348,7 @@ impl Tables for Engine {
         let following = Position {
             table: from.table + 1,
             from: 0,
+            ..from
         };
         Ok(match part.next {
             Some(next) => Some(Position { from: next, ..from }),
@@ -344,5 +377,44 @@ impl Tables for Engine {
             | Message::Complete
             | Message::Acknowledgement(_) => Ok(ApplyCounts::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(cpus: &[u32], names: &[&str]) -> u64 {
+        let tables: Vec<Table> = cpus
+            .iter()
+            .flat_map(|&cpu| {
+                let nats = (0..names.len()).map(Kind::Nat);
+                let kinds = nats.chain([Kind::Connections]);
+                kinds.map(move |kind| Table { cpu, kind })
+            })
+            .collect();
+        number_of_list(&tables, names.iter().copied())
+    }
+
+    #[test]
+    fn a_pass_begins_again_when_the_tables_are_others() {
+        let before = list(&[1, 2], &["first", "second"]);
+        let at = Position {
+            table: 3,
+            from: 17,
+            list: before,
+        };
+        assert_eq!(position_in(list(&[1, 2], &["first", "second"]), at), at);
+        for other in [
+            list(&[1, 2], &["second"]),
+            list(&[2], &["first", "second"]),
+            // As many tables as before.
+            list(&[1, 3], &["first", "second"]),
+            list(&[1, 2], &["first", "third"]),
+        ] {
+            let begin = position_in(other, at);
+            assert_eq!((begin.table, begin.from, begin.list), (0, 0, other));
+        }
+        assert_eq!(position_in(before, Position::default()).table, 0);
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Position {
     pub(crate) table: usize,
     /// Position in the table.
     pub(crate) from: u32,
+    /// Identifies the tables: another list of tables has other numbers.
+    pub(crate) list: u64,
 }
 
 /// The tables of connections and mappings.
@@ -23,7 +25,8 @@ pub(crate) trait Tables {
     /// A thread does not reply.
     fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError>;
 
-    /// Appends messages with entries from a position on. Returns the position to continue from; `None` at the end.
+    /// Appends messages with entries from a position on, or from the first table on if the tables are no longer those of the position.
+    /// Returns the position to continue from; `None` at the end.
     ///
     /// # Errors
     /// A thread does not reply.

@@ -101,10 +101,7 @@ impl Tables for Model {
             messages.push(Message::Connections(list));
         }
         let next = rest.next().map(|port| u32::from(*port));
-        Ok(next.map(|next| Position {
-            table: 0,
-            from: next,
-        }))
+        Ok(next.map(|next| Position { from: next, ..from }))
     }
 
     fn end(&mut self) -> Result<(), SwitchError> {

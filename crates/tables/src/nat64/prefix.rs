@@ -26,11 +26,21 @@ const NOT_GLOBAL: [(Ipv4Addr, u32); 10] = [
     (Ipv4Addr::new(203, 0, 113, 0), 24),
 ];
 
+/// Prefixes of private networks, of shared addresses and of links (RFC 1918, section 3; RFC 6598; RFC 3927), as above.
+const PRIVATE: [(Ipv4Addr, u32); 5] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+];
+
 /// An IPv6 prefix, in which each IPv4 host has an address: the well-known one, or one of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix64 {
     prefix: u128,
     length: u8,
+    has_private: bool,
 }
 
 /// Error of a prefix.
@@ -54,14 +64,14 @@ const fn is_host(address: u32) -> bool {
     !matches!((address >> 24) as u8, 0 | 127 | 224..)
 }
 
-/// Returns true for an address of the Internet.
-fn is_global(address: u32) -> bool {
-    let mut prefixes = NOT_GLOBAL.iter();
-    !prefixes.any(|(prefix, bits)| (address ^ prefix.to_bits()) >> (32 - bits) == 0)
+/// Returns true for an address of one of these prefixes.
+fn is_of(address: u32, prefixes: &[(Ipv4Addr, u32)]) -> bool {
+    let mut prefixes = prefixes.iter();
+    prefixes.any(|(prefix, bits)| (address ^ prefix.to_bits()) >> (32 - bits) == 0)
 }
 
 impl Prefix64 {
-    /// Creates a prefix.
+    /// Creates a prefix with private IPv4 addresses, unless it is the well-known one.
     ///
     /// # Errors
     /// [`Prefix64Error`].
@@ -81,7 +91,17 @@ impl Prefix64 {
         Ok(Self {
             prefix: prefix.to_bits(),
             length,
+            has_private: true,
         })
+    }
+
+    /// Returns the prefix without private IPv4 addresses: no host reaches a private network by it.
+    #[must_use]
+    pub const fn without_private(self) -> Self {
+        Self {
+            has_private: false,
+            ..self
+        }
     }
 
     /// Returns true if an address is of the prefix.
@@ -100,7 +120,9 @@ impl Prefix64 {
     /// Returns true if an IPv4 address may be one of the prefix: that of a host, and in the well-known prefix only a global one (RFC 6052,
     /// section 3.1).
     fn allows(&self, address: u32) -> bool {
-        is_host(address) && (self.prefix != WELL_KNOWN || is_global(address))
+        is_host(address)
+            && (self.prefix != WELL_KNOWN || !is_of(address, &NOT_GLOBAL))
+            && (self.has_private || !is_of(address, &PRIVATE))
     }
 
     /// Returns the IPv6 address of an IPv4 host; `None` for an address that the prefix must not contain.

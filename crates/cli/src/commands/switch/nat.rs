@@ -58,6 +58,9 @@ pub(super) struct NatArgs {
         requires = "nat64_prefix"
     )]
     nat64_clients: Vec<Ipv6Net>,
+    /// NAT64: clients reach private IPv4 addresses too
+    #[arg(long, requires = "nat64_prefix")]
+    nat64_private_servers: bool,
     /// NAT64: longest IPv6 packet made of an IPv4 packet that may be fragmented, octets. [default: 1280]
     #[arg(long, value_name = "OCTETS", requires = "nat64_prefix")]
     nat64_mtu: Option<u16>,
@@ -68,6 +71,7 @@ impl NatArgs {
         let nat64 = self.nat64_prefix.map(|prefix| Nat64Setting {
             prefix,
             clients: self.nat64_clients,
+            private_servers: self.nat64_private_servers,
             mtu: self.nat64_mtu,
         });
         Change::AddNat(NatSetting {

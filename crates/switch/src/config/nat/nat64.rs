@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
-use quietwire_tables::nat64::{MTU_MIN, Nat64Settings, Prefix64};
+use quietwire_tables::nat64::{MTU_MIN, Nat64Settings, Prefix64, Prefix64Error};
 use serde::{Deserialize, Serialize};
 
 use crate::config::layer3::{InterfacePlan, Layer3Plan, Urpf};
@@ -23,6 +23,9 @@ pub struct Nat64Setting {
     /// Prefixes of clients. Default: all hosts that reach the router.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<Ipv6Net>,
+    /// Clients reach private IPv4 addresses too. Default: false. Never with the well-known prefix.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private_servers: bool,
     /// Longest IPv6 packet made of an IPv4 packet that may be fragmented, octets. Default: 1280.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
@@ -32,9 +35,21 @@ impl Nat64Setting {
     /// Returns the settings of the tables; `None` for a prefix that the check refuses.
     pub(crate) fn tables(&self, clients_max: u32) -> Option<Nat64Settings> {
         Some(Nat64Settings {
-            prefix: Prefix64::new(self.prefix).ok()?,
+            prefix: self.prefix64().ok()?,
             clients: self.clients.clone(),
             clients_max,
+        })
+    }
+
+    /// Returns the prefix with the IPv4 addresses that clients may reach.
+    ///
+    /// # Errors
+    /// [`Prefix64Error`].
+    pub(crate) fn prefix64(&self) -> Result<Prefix64, Prefix64Error> {
+        let prefix = Prefix64::new(self.prefix)?;
+        Ok(match self.private_servers {
+            true => prefix,
+            false => prefix.without_private(),
         })
     }
 
@@ -70,7 +85,9 @@ pub(super) fn check(
     outside: &InterfacePlan,
     layer3: &Layer3Plan,
 ) -> Result<(), String> {
-    let prefix = Prefix64::new(setting.prefix).map_err(|error| format!("nat64: {error}"))?;
+    let prefix = setting
+        .prefix64()
+        .map_err(|error| format!("nat64: {error}"))?;
     if setting.clients.len() > CLIENTS_MAX {
         return Err(format!("nat64: too many clients (maximum: {CLIENTS_MAX})"));
     }
@@ -120,8 +137,10 @@ impl Nat64Setting {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::path::Path;
 
+    use super::Nat64Setting;
     use crate::config::{Plan, Settings};
 
     const FILE: &str = r#"
@@ -157,18 +176,30 @@ interface = "outside"
 
     #[test]
     fn all_keys_lead_to_settings_of_the_tables_and_are_written_again() {
-        let keys = "nat64 = { prefix = \"2001:db8:64::/96\", clients = [\"2001:db8:1::/48\"], mtu = 1500 }\n";
+        let keys = "nat64 = { prefix = \"2001:db8:64::/96\", clients = [\"2001:db8:1::/48\"], private-servers = true, mtu = 1500 }\n";
         let planned = plan(&format!("{FILE}{keys}")).unwrap();
         let nat64 = planned.nats[0].nat64.as_ref().unwrap();
         let tables = nat64.tables(7).unwrap();
         assert_eq!(tables.prefix.to_string(), "2001:db8:64::/96");
         assert_eq!((tables.clients.len(), tables.clients_max), (1, 7));
         assert_eq!(nat64.mtu(), 1500);
+        assert!(nat64.private_servers);
+        let private = |address: &str| address.parse::<Ipv4Addr>().unwrap().to_bits();
+        for address in ["10.0.0.1", "192.168.1.1"].map(private) {
+            assert!(tables.prefix.ipv6_of(address).is_some());
+            let without = Nat64Setting {
+                private_servers: false,
+                ..nat64.clone()
+            };
+            let tables = without.tables(7).unwrap();
+            assert_eq!(tables.prefix.ipv6_of(address), None);
+        }
         let again = plan(&planned.to_toml().unwrap()).unwrap();
         assert_eq!(again.nats, planned.nats);
         let planned = plan(&format!("{FILE}{NAT64}")).unwrap();
         let nat64 = planned.nats[0].nat64.as_ref().unwrap();
         assert_eq!((nat64.mtu(), nat64.clients.len()), (1280, 0));
+        assert!(!nat64.private_servers);
         let several = FILE.replace("= \"1\"", "= \"1-2\"");
         let sources = "sources = [\"10.0.0.0/24\"]\n";
         assert!(plan(&format!("{several}{NAT64}{sources}")).is_ok());

@@ -75,6 +75,36 @@ fn the_well_known_prefix_contains_global_addresses_only() {
     }
 }
 
+#[test]
+fn a_prefix_contains_private_addresses_only_if_they_are_allowed() {
+    let with = net(PREFIX);
+    let without = with.without_private();
+    for (address, is_private) in [
+        ("9.9.9.9", false),
+        ("9.255.255.255", false),
+        ("10.0.0.0", true),
+        ("10.255.255.255", true),
+        ("11.0.0.0", false),
+        ("100.64.0.1", true),
+        ("100.128.0.0", false),
+        ("169.254.169.254", true),
+        ("172.15.255.255", false),
+        ("172.16.0.1", true),
+        ("172.32.0.0", false),
+        ("192.168.255.255", true),
+        ("192.169.0.0", false),
+        ("198.51.100.1", false),
+    ] {
+        let address = a4(address).to_bits();
+        let mapped = with.ipv6_of(address).unwrap();
+        assert_eq!(with.ipv4_of(mapped), Some(address));
+        let expected = (!is_private).then_some(mapped);
+        assert_eq!(without.ipv6_of(address), expected, "{address:x}");
+        assert_eq!(without.ipv4_of(mapped), expected.map(|_| address));
+        assert!(without.contains(mapped));
+    }
+}
+
 /// The address by RFC 6052, section 2.2, as text: hexadecimal digits of the prefix, of the address, and zeros.
 fn obvious(prefix: Ipv6Addr, length: usize, address: Ipv4Addr) -> Ipv6Addr {
     let digits: String = prefix

@@ -276,6 +276,27 @@ fn answers_of_inside_hosts_have_their_own_addresses() {
 }
 
 #[test]
+fn clients_reach_no_private_hosts_by_a_prefix_without_them() {
+    let packet = |address: &str| {
+        let header = Header::plain(client(), mapped(a4(address)));
+        v6(header, &udp((5000, 53), b"a"))
+    };
+    let mut switch = Switch::new();
+    assert!(switch.send(&packet("192.168.0.1"), 0).is_ok());
+    let mut switch = Switch::with(
+        &nat_settings(),
+        &Nat64Settings {
+            prefix: net(PREFIX).without_private(),
+            ..settings()
+        },
+    );
+    let sent = switch.send(&packet("192.168.0.1"), 0);
+    assert_eq!(sent, Err(NatDrop::NoMapping));
+    assert_eq!((switch.nat.len(), switch.nat64.clients()), (0, 0));
+    assert!(switch.send(&packet("203.0.113.80"), 0).is_ok());
+}
+
+#[test]
 fn packets_that_must_not_be_translated_are_dropped() {
     let mut switch = Switch::with(
         &nat_settings(),
