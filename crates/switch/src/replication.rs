@@ -28,14 +28,16 @@ use crate::forward::ApplyCounts;
 use crate::report::{ReplicationPeerReport, ReplicationReport};
 
 use active::Active;
-use standby::Standby;
+use standby::{Standby, StandbyError};
 pub(crate) use tables::{Position, Tables};
 #[cfg(test)]
 pub(crate) use wire::tests as wire_tests;
-pub(crate) use wire::{CHANGES_MAX, Message};
+pub(crate) use wire::{CHANGES_MAX, Digests, Message};
 
 /// Pause of a standby before it connects again.
 const RETRY: Duration = Duration::from_millis(500);
+/// The same after an active switch with other settings.
+const RETRY_OTHER: Duration = Duration::from_secs(10);
 /// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Intervals between turns while there is a peer.
@@ -166,6 +168,7 @@ impl Replication {
         let Role::Standby(following) = &mut self.role else {
             return;
         };
+        let mut pause = RETRY;
         let result = match following {
             Following::Waiting(until) if now < *until => return,
             Following::Waiting(_) => begin_connecting(active)
@@ -189,6 +192,9 @@ impl Replication {
                 if standby.is_complete && !was_complete {
                     tracing::info!("this standby has all connections of {active}");
                 }
+                if matches!(turned, Err(StandbyError::Settings(_))) {
+                    pause = RETRY_OTHER;
+                }
                 turned.map(|()| None).map_err(|error| error.to_string())
             }
         };
@@ -201,7 +207,7 @@ impl Replication {
                         "no replication from {active}: {reason} (the standby tries again; run `switch connections take-over` to make this switch active)"
                     );
                 }
-                *following = Following::Waiting(now + RETRY);
+                *following = Following::Waiting(now + pause);
             }
         }
     }

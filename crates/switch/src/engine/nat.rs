@@ -98,7 +98,7 @@ impl Engine {
         self.nat_log.turn();
     }
 
-    fn outside_of(&self, setting: &NatSetting) -> Option<&InterfacePlan> {
+    pub(super) fn outside_of(&self, setting: &NatSetting) -> Option<&InterfacePlan> {
         let mut interfaces = self.plan.layer3.interfaces.iter();
         interfaces.find(|one| one.name == setting.interface)
     }

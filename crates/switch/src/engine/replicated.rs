@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddrV4;
 
+use quietwire_base::crc32c;
 use quietwire_tables::balance::{BalanceSettings, BalancedChange};
 use quietwire_tables::connections::ConnectionChange;
 use quietwire_tables::nat::{MappingChange, NatProtocol};
@@ -17,7 +18,7 @@ use crate::forward::{
     ApplyCounts, BalanceQuery, NatQuery, Outgoing, Replicated, ReplicatedBalancer, Reply, Take,
     Transfer, WorkerCommand,
 };
-use crate::replication::{CHANGES_MAX, Message, Position, Tables};
+use crate::replication::{CHANGES_MAX, Digests, Message, Position, Tables};
 
 /// Messages of one table in a turn, so that other tasks of the control thread do not wait.
 const MESSAGES_A_TURN: usize = 64;
@@ -316,6 +317,35 @@ impl Engine {
 }
 
 impl Tables for Engine {
+    fn digests(&self) -> Digests {
+        let mut values = Vec::new();
+        let cpus = self.forwarders.len().to_string();
+        for nat in &self.plan.nats {
+            let Some(outside) = self.outside_of(nat) else {
+                continue;
+            };
+            let (addresses, pool) = (nat.external_addresses(outside), nat.tables(outside).pool);
+            let ports = format!("{}-{}", pool.first_port, pool.last_port);
+            for (setting, value) in [
+                ("addresses", format!("{addresses:?}")),
+                ("ports", ports),
+                ("block-size", pool.block_size.to_string()),
+                ("number of forwarding CPUs", cpus.clone()),
+            ] {
+                values.push((format!("{setting} of NAT '{}'", nat.name), value));
+            }
+        }
+        let connections = self.plan.connections.iter();
+        let zones = connections.flat_map(|one| &one.zones);
+        let zones: Vec<(&String, &Vec<String>)> =
+            zones.map(|zone| (&zone.name, &zone.ports)).collect();
+        values.push(("zones".to_owned(), format!("{zones:?}")));
+        let values = values.into_iter();
+        values
+            .map(|(name, value)| (name, crc32c(value.as_bytes())))
+            .collect()
+    }
+
     fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError> {
         let mut lost = 0;
         for table in self.replicated_tables() {
@@ -373,6 +403,7 @@ impl Tables for Engine {
                 changes,
             } => self.apply_balanced((protocol, endpoint), changes),
             Message::Hello
+            | Message::Configuration(_)
             | Message::Heartbeat
             | Message::Complete
             | Message::Acknowledgement(_) => Ok(ApplyCounts::default()),

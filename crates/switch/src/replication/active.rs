@@ -33,6 +33,10 @@ pub(super) struct Peer<S> {
     /// The first pass through all entries that is complete for this standby; `None` before its hello.
     needs: Option<u64>,
     pub(super) is_complete: bool,
+    /// It has been sent the settings.
+    has_settings: bool,
+    /// It has acknowledged a message: it has the same settings.
+    has_acknowledged: bool,
     /// It has been complete before.
     was_complete: bool,
     /// Sequence of the last message that the standby has applied.
@@ -100,6 +104,7 @@ impl<S: Read + Write> Peer<S> {
                 Message::Hello => self.needs = Some(begun + 1),
                 Message::Acknowledgement(sequence) if sequence <= self.link.last() => {
                     self.acknowledged = self.acknowledged.max(sequence);
+                    self.has_acknowledged = true;
                 }
                 _ => return Err(WireError::Role.into()),
             }
@@ -146,6 +151,8 @@ impl<S: Read + Write> Active<S> {
             name,
             needs: None,
             is_complete: false,
+            has_settings: false,
+            has_acknowledged: false,
             was_complete: false,
             acknowledged: 0,
             slow_since: None,
@@ -163,6 +170,7 @@ impl<S: Read + Write> Active<S> {
     ) -> Result<(), SwitchError> {
         let begun = self.begun;
         self.keep(|peer| peer.receive(begun, now));
+        self.send_settings(tables, now);
         let result = if self.has_standby() {
             self.send_changes(tables, now)
                 .and_then(|()| self.send_all(tables, now))
@@ -185,6 +193,16 @@ impl<S: Read + Write> Active<S> {
         result
     }
 
+    /// Sends the settings to new standbys, before all entries.
+    fn send_settings(&mut self, tables: &impl Tables, now: Instant) {
+        let is_new = |peer: &&mut Peer<S>| peer.needs.is_some() && !peer.has_settings;
+        for peer in self.peers.iter_mut().filter(is_new) {
+            let settings = Message::Configuration(tables.digests());
+            peer.link.put(&settings, now);
+            peer.has_settings = true;
+        }
+    }
+
     fn has_standby(&self) -> bool {
         self.peers.iter().any(|peer| peer.needs.is_some())
     }
@@ -193,14 +211,14 @@ impl<S: Read + Write> Active<S> {
     fn keep(&mut self, mut step: impl FnMut(&mut Peer<S>) -> Result<(), LinkError>) {
         self.peers.retain_mut(|peer| match step(peer) {
             Ok(()) => true,
-            Err(error) if peer.needs.is_some() => {
+            Err(error) if peer.has_acknowledged => {
                 tracing::warn!(
                     "standby {}: {error} (it gets all entries when it returns)",
                     peer.name
                 );
                 false
             }
-            // Whatever connects must not fill the log.
+            // Whatever connects must not fill the log, and a standby with other settings logs them itself.
             Err(error) => {
                 tracing::debug!("replication: peer {}: {error}", peer.name);
                 false

@@ -13,6 +13,9 @@ use crate::forward::ApplyCounts;
 /// Messages in a turn.
 const MESSAGES_A_TURN: usize = 32;
 
+/// Names of settings in an error.
+const NAMES_MAX: usize = 8;
+
 /// Reason for ending the stream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StandbyError {
@@ -22,13 +25,37 @@ pub(super) enum StandbyError {
     /// The changes cannot be applied.
     #[error(transparent)]
     Switch(#[from] SwitchError),
+    /// Names of settings that differ.
+    #[error("the active switch has other settings: {0} (make them equal on both switches)")]
+    Settings(String),
+}
+
+/// Checks that the settings of the active switch are those of this one.
+fn check(own: &[(String, u32)], other: &[(String, u32)]) -> Result<(), StandbyError> {
+    let differing = |own: &[(String, u32)], other: &[(String, u32)]| -> Vec<String> {
+        let differing = own.iter().filter(|one| !other.contains(one));
+        differing.map(|(name, _)| name.clone()).collect()
+    };
+    let mut names = differing(own, other);
+    names.extend(differing(other, own));
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let more = names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    Err(StandbyError::Settings(names.join(", ")))
 }
 
 /// A stream from the active switch.
 #[derive(Debug)]
 pub(super) struct Standby<S> {
     link: Link<S>,
-    /// The active switch has answered.
+    /// The active switch has answered, and has the settings of this one.
     pub(super) is_greeted: bool,
     /// All entries have arrived.
     pub(super) is_complete: bool,
@@ -57,8 +84,11 @@ impl<S: Read + Write> Standby<S> {
         let has_messages = !messages.is_empty();
         for message in messages {
             match message {
-                Message::Hello => self.is_greeted = true,
-                Message::Heartbeat => {}
+                Message::Configuration(other) => {
+                    check(&tables.digests(), &other)?;
+                    self.is_greeted = true;
+                }
+                Message::Hello | Message::Heartbeat => {}
                 Message::Complete => self.is_complete = true,
                 Message::Connections(_) | Message::Mappings { .. } | Message::Balanced { .. } => {
                     counts.add(&tables.apply(message)?);
@@ -68,7 +98,7 @@ impl<S: Read + Write> Standby<S> {
                 }
             }
         }
-        if has_messages {
+        if has_messages && self.is_greeted {
             let last = self.link.received().saturating_sub(1);
             self.link.put(&Message::Acknowledgement(last), now);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tables that replication reads and changes: those of all forwarding threads.
 
-use super::wire::Message;
+use super::wire::{Digests, Message};
 use crate::error::SwitchError;
 use crate::forward::ApplyCounts;
 
@@ -18,6 +18,9 @@ pub(crate) struct Position {
 
 /// The tables of connections and mappings.
 pub(crate) trait Tables {
+    /// Returns the settings that must be equal on both switches.
+    fn digests(&self) -> Digests;
+
     /// Appends messages with changes since the last call. Returns the number of changes that were lost: if there are some, the standby
     /// requires all entries. The first call begins to note changes.
     ///

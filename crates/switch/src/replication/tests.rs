@@ -29,6 +29,7 @@ struct Model {
     stale: BTreeSet<u16>,
     /// The forwarding thread does not reply.
     is_late: bool,
+    settings: Digests,
 }
 
 fn port_of(saved: &SavedConnection) -> u16 {
@@ -71,6 +72,10 @@ impl Model {
 }
 
 impl Tables for Model {
+    fn digests(&self) -> Digests {
+        self.settings.clone()
+    }
+
     fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError> {
         if self.is_late {
             return Err(late());
@@ -286,6 +291,52 @@ fn changes_are_sent_once_and_a_full_ring_leads_to_a_further_pass() {
     both.active.turn(&mut both.first, both.now).unwrap();
     both.active.turn(&mut both.first, both.now).unwrap();
     assert!(both.active.peers.is_empty() && !both.first.is_on);
+}
+
+#[test]
+fn a_standby_with_other_settings_names_them_and_gets_no_entries() {
+    let now = Instant::now();
+    let settings = |zones| {
+        vec![
+            ("ports of NAT 'x'".to_owned(), 1),
+            ("zones".to_owned(), zones),
+        ]
+    };
+    let mut model = Model {
+        settings: settings(7),
+        ..Model::default()
+    };
+    model.add(200);
+    for (own, expected) in [
+        (settings(7), None),
+        (settings(8), Some("other settings: zones (make")),
+        (
+            Vec::new(),
+            Some("other settings: ports of NAT 'x', zones (make"),
+        ),
+    ] {
+        let mut copy = Model {
+            settings: own,
+            ..Model::default()
+        };
+        let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+        let (one, other) = pair();
+        active.add(one, "standby".to_owned(), now);
+        let mut standby = Standby::new(other, now);
+        let mut counts = ApplyCounts::default();
+        standby.turn(&mut copy, &mut counts, now).unwrap();
+        active.turn(&mut model, now).unwrap();
+        let turned = standby.turn(&mut copy, &mut counts, now);
+        assert_eq!(standby.is_greeted, expected.is_none());
+        match expected {
+            None => assert!(turned.is_ok() && copy.present.contains(&200)),
+            Some(text) => {
+                let error = turned.unwrap_err().to_string();
+                assert!(error.contains(text), "{error}");
+                assert!(copy.present.is_empty());
+            }
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@
 //! | 5 complete | none: all entries have been sent since the hello or a loss | active |
 //! | 6 acknowledgement | sequence of the last message applied (64 bits) | standby |
 //! | 7 balanced connections | number of the protocol, address and port of the virtual endpoint (8, 32 and 16 bits), changes as above | active |
+//! | 8 configuration | settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
@@ -49,7 +50,7 @@ pub(crate) const CHANGES_MAX: usize = 256;
 /// Maximum octets of the contents.
 pub(crate) const CONTENTS_MAX: usize = 32 * 1024;
 /// Version of the messages.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
@@ -63,6 +64,7 @@ const HEARTBEAT: u32 = 4;
 const COMPLETE: u32 = 5;
 const ACKNOWLEDGEMENT: u32 = 6;
 const BALANCED: u32 = 7;
+const CONFIGURATION: u32 = 8;
 
 const PRESENT: u8 = 1;
 const ENDED: u8 = 2;
@@ -70,6 +72,9 @@ const ENDED: u8 = 2;
 // A message of the maximum number of changes fits.
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);
+
+/// Settings that must be equal on both switches: the name of each, and a digest of its value.
+pub(crate) type Digests = Vec<(String, u32)>;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +99,8 @@ pub(crate) enum Message {
         /// The changes.
         changes: Vec<BalancedChange>,
     },
+    /// Settings of the active switch.
+    Configuration(Digests),
     /// The active switch is there.
     Heartbeat,
     /// The standby has all entries.
@@ -194,6 +201,35 @@ fn balanced(kind: u8, record: [u8; SAVED_BALANCED_OCTETS]) -> Option<BalancedCha
     }
 }
 
+/// Appends the length of a name and the name. Those of configurations are shorter than the maximum.
+fn put_name(name: &str, octets: &mut Vec<u8>) {
+    let name = name.as_bytes();
+    let name = name.get(..name.len().min(NAME_MAX)).unwrap_or_default();
+    octets.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+    octets.extend_from_slice(name);
+}
+
+/// Reads a name from the front.
+fn take_name(octets: &mut &[u8]) -> Option<String> {
+    let [length] = take::<1>(octets)?;
+    let (name, rest) = octets.split_at_checked(usize::from(length))?;
+    *octets = rest;
+    Some(std::str::from_utf8(name).ok()?.to_owned())
+}
+
+/// Reads settings. Their names become a part of the log, so they have no control characters.
+fn digests_of(mut octets: &[u8]) -> Option<Digests> {
+    let mut digests = Vec::new();
+    while !octets.is_empty() {
+        let name = take_name(&mut octets)?;
+        if name.chars().any(char::is_control) {
+            return None;
+        }
+        digests.push((name, u32::from_be_bytes(take(&mut octets)?)));
+    }
+    Some(digests)
+}
+
 /// Appends a message of a kind.
 fn put_frame(kind: u32, sequence: u64, contents: &[u8], octets: &mut Vec<u8>) {
     let length = u32::try_from(contents.len()).unwrap_or(u32::MAX);
@@ -216,6 +252,7 @@ impl Message {
             Self::Complete => COMPLETE,
             Self::Acknowledgement(_) => ACKNOWLEDGEMENT,
             Self::Balanced { .. } => BALANCED,
+            Self::Configuration(_) => CONFIGURATION,
         }
     }
 
@@ -235,12 +272,14 @@ impl Message {
                     octets.extend_from_slice(saved.octets());
                 }
             }
+            Self::Configuration(digests) => {
+                for (name, digest) in digests {
+                    put_name(name, octets);
+                    octets.extend(digest.to_be_bytes());
+                }
+            }
             Self::Mappings { nat, changes } => {
-                // Names of configurations are shorter.
-                let name = nat.as_bytes();
-                let name = name.get(..name.len().min(NAME_MAX)).unwrap_or_default();
-                octets.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
-                octets.extend_from_slice(name);
+                put_name(nat, octets);
                 for change in changes.iter().take(CHANGES_MAX) {
                     let (kind, saved) = match change {
                         MappingChange::Present(saved) => (PRESENT, saved),
@@ -293,6 +332,7 @@ impl Message {
             CONNECTIONS => changes_of(contents, connection).map(Self::Connections),
             MAPPINGS => Self::read_mappings(contents),
             BALANCED => Self::read_balanced(contents),
+            CONFIGURATION => digests_of(contents).map(Self::Configuration),
             HEARTBEAT if contents.is_empty() => Some(Self::Heartbeat),
             COMPLETE if contents.is_empty() => Some(Self::Complete),
             ACKNOWLEDGEMENT => {
@@ -317,11 +357,9 @@ impl Message {
     }
 
     fn read_mappings(mut contents: &[u8]) -> Option<Self> {
-        let [length] = take::<1>(&mut contents)?;
-        let (name, rest) = contents.split_at_checked(usize::from(length))?;
         Some(Self::Mappings {
-            nat: std::str::from_utf8(name).ok()?.to_owned(),
-            changes: changes_of(rest, mapping)?,
+            nat: take_name(&mut contents)?,
+            changes: changes_of(contents, mapping)?,
         })
     }
 }
@@ -504,6 +542,8 @@ pub(crate) mod tests {
                 endpoint: SocketAddrV4::new([198, 51, 100, 1].into(), port),
                 changes,
             }),
+            prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9)
+                .prop_map(Message::Configuration),
             Just(Message::Heartbeat),
             Just(Message::Complete),
             any::<u64>().prop_map(Message::Acknowledgement),
@@ -601,6 +641,10 @@ pub(crate) mod tests {
         assert_eq!(Message::read(9, &[]), Err(WireError::Contents));
         assert_eq!(Message::read(HEARTBEAT, &[0]), Err(WireError::Contents));
         assert_eq!(Message::read(MAPPINGS, &[3, 1]), Err(WireError::Contents));
+        for settings in [&b"\x01a\0\0\0"[..], b"\x01\n\0\0\0\0", b"\x01\xff\0\0\0\0"] {
+            let read = Message::read(CONFIGURATION, settings);
+            assert_eq!(read, Err(WireError::Contents));
+        }
         assert_eq!(
             Message::read(ACKNOWLEDGEMENT, &[0; 9]),
             Err(WireError::Contents)
