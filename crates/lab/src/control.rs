@@ -31,7 +31,12 @@ pub(crate) fn ask_within<T: DeserializeOwned>(
         lines.send(request, deadline.remaining())?;
         lines.receive(deadline.remaining())
     };
-    match ask().map_err(|error| format!("its control socket: {error}"))? {
+    let answer = ask().map_err(|error| match error {
+        // Not the part of it that was left for the answer.
+        LineError::Silent(_) => LineError::Silent(timeout),
+        error => error,
+    });
+    match answer.map_err(|error| format!("its control socket: {error}"))? {
         Answer::Ok { result, warning } => {
             if let Some(warning) = warning {
                 tracing::warn!("the switch on {}: {warning}", socket.display());
