@@ -88,5 +88,5 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<StudyResults> {
-    Ok(Store::open_to_read(path)?.results()?)
+    Ok(Store::open_to_read(path)?.results_without_series()?)
 }

@@ -105,7 +105,8 @@ fn read(directory: &Path) -> Result<TrendStores> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        match Store::open_to_read(&path).and_then(|store| store.results()) {
+        let results = Store::open_to_read(&path).and_then(|store| store.results_without_series());
+        match results {
             Ok(results) => stores
                 .add(&name, &results)
                 .with_context(|| format!("store {}", path.display()))?,

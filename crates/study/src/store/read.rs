@@ -58,6 +58,9 @@ impl FromSql for Activity {
     }
 }
 
+/// The last schema whose trials have no series.
+const LAST_WITHOUT_SERIES: i64 = 7;
+
 /// Returns the large columns of a trial and of an action, by the schema of the file.
 fn large_columns(schema: i64) -> (&'static str, &'static str) {
     match schema {
@@ -146,6 +149,19 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: it is not readable, or its content is invalid.
     pub fn results(&self) -> Result<StudyResults, StoreError> {
+        self.results_of(&trials_query(self.schema))
+    }
+
+    /// Returns the content of the store without the series of the trials, which are the largest part of many trials.
+    ///
+    /// # Errors
+    /// As [`Self::results`].
+    pub fn results_without_series(&self) -> Result<StudyResults, StoreError> {
+        self.results_of(&trials_query(self.schema.min(LAST_WITHOUT_SERIES)))
+    }
+
+    /// Returns the content of the store, with the trials of a query.
+    fn results_of(&self, trials: &str) -> Result<StudyResults, StoreError> {
         let (file_text, file_sha256, started) = self.study_row()?;
         let file = self.study_file(&file_text)?;
         let (runs, run_index) = self.runs()?;
@@ -156,7 +172,7 @@ impl Store {
             started_unix_ns: ns(started),
             entries: self.entries()?,
             max_rates: self.max_rates()?,
-            steps: self.steps(&run_index)?,
+            steps: self.steps(&run_index, trials)?,
             consoles: self.consoles()?,
             runs,
         })
@@ -187,7 +203,7 @@ impl Store {
     /// Returns the trials of one step, in order.
     pub(crate) fn trials_of(&self, step_id: i64) -> Result<Vec<TrialRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
-        self.trials(step_id, &run_index)
+        self.trials(step_id, &run_index, &trials_query(self.schema))
     }
 
     /// Returns the results of the application measurements of one step, if it finished.
@@ -274,8 +290,9 @@ impl Store {
         &self,
         step_id: i64,
         run_index: &HashMap<i64, usize>,
+        query: &str,
     ) -> Result<Vec<TrialRecord>, StoreError> {
-        let rows = self.events(&trials_query(self.schema), step_id, run_index)?;
+        let rows = self.events(query, step_id, run_index)?;
         rows.into_iter()
             .map(|event| {
                 Ok(TrialRecord {
@@ -389,7 +406,11 @@ impl Store {
             .collect()
     }
 
-    fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {
+    fn steps(
+        &self,
+        run_index: &HashMap<i64, usize>,
+        trials: &str,
+    ) -> Result<Vec<StepRecord>, StoreError> {
         let rows = self.rows(
             &format!(
                 "SELECT id, round, case_name, frame_size, kind_json, is_finished, findings_json, procedure_json, {} \
@@ -439,7 +460,7 @@ impl Store {
                             .transpose()?,
                         application: self.application(observed)?,
                         actions: self.actions(id, run_index)?,
-                        trials: self.trials(id, run_index)?,
+                        trials: self.trials(id, run_index, trials)?,
                     })
                 },
             )

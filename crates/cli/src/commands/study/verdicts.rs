@@ -79,7 +79,8 @@ impl VerdictArgs {
         let named: BTreeSet<&PathBuf> = objectives.filter_map(|it| it.baseline.as_ref()).collect();
         named.into_iter().map(|name| {
             let store = self.baseline.as_ref().unwrap_or(name);
-            let results = Store::open_to_read(store).and_then(|store| store.results());
+            let results =
+                Store::open_to_read(store).and_then(|store| store.results_without_series());
             (name.clone(), results)
         })
     }

@@ -163,6 +163,9 @@ fn a_store_of_schema_7_is_read_and_its_next_trials_have_their_courses() {
             trial.result.series = Default::default();
         }
     }
+    let store = Store::open_to_read(&path).unwrap();
+    assert_eq!(store.results_without_series().unwrap(), without);
+    drop(store);
     pragma(&path, "DROP TABLE trial_series; PRAGMA user_version = 7");
     assert_eq!(read(&path), without);
     let mut store = open(&path, OpenMode::Resume).unwrap();
