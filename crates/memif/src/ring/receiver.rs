@@ -186,7 +186,7 @@ impl Receiver {
     /// [`Self::next`]). Returns their number.
     #[inline(always)]
     pub fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>)) -> usize {
-        self.take_while(
+        self.take_rows(
             most,
             #[inline(always)]
             |frame| {
@@ -196,9 +196,16 @@ impl Receiver {
         )
     }
 
-    /// As [`Self::take_contiguous`], but ends at a frame for which `take` returns false, too. That frame is not taken.
+    /// As [`Self::take_contiguous`], but ends at a frame for which `take` returns false, too. That frame is not taken. For an end that
+    /// handles frames in place: it reads further ahead.
     #[inline(always)]
-    pub fn take_while(&mut self, most: usize, mut take: impl FnMut(Span<'_>) -> bool) -> usize {
+    pub fn take_while(&mut self, most: usize, take: impl FnMut(Span<'_>) -> bool) -> usize {
+        self.window.widen();
+        self.take_rows(most, take)
+    }
+
+    #[inline(always)]
+    fn take_rows(&mut self, most: usize, mut take: impl FnMut(Span<'_>) -> bool) -> usize {
         let mut taken = 0;
         while taken < most {
             if self.window.is_at_mark() {

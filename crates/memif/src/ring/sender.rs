@@ -235,6 +235,7 @@ impl Sender {
         if !(1..=MAX_FRAME).contains(&length) {
             return 0;
         }
+        self.window.widen();
         let mut filled = 0;
         while filled < most {
             if self.window.is_at_mark() && !self.advance() {
