@@ -35,8 +35,10 @@ const SCANNED: u32 = 1_000_000;
 /// Elements of the set that changes, and changes of a round.
 const ELEMENTS: u32 = 10_000;
 const CHANGES: u32 = 50;
-/// Changes of a rule in a round: each compiles all rules.
-const RULE_CHANGES: u32 = 3;
+/// Rules beside one that changes, without the most.
+const BESIDE: [u32; 2] = [0, 10_000];
+/// Changes of a rule in a round.
+const RULE_CHANGES: u32 = 20;
 /// First network of the tester's destinations, and of the elements.
 const NETWORKS: u32 = 0x1000_0000;
 const INSIDE: u32 = 0x0a00_0000;
@@ -269,7 +271,8 @@ fn cases(options: &Options) -> Vec<Case> {
         cases.extend(sizes.iter().map(|rules| filter(*rules, traffic, false)));
     }
     cases.extend([Traffic::OneFlow, Traffic::Scan].map(|traffic| filter(most, traffic, true)));
-    cases.extend([0, most].map(Case::Changes));
+    let beside = BESIDE.into_iter().filter(|rules| *rules < most);
+    cases.extend(beside.chain([most]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
         Case::Changes(_) => options.wants("changes"),

@@ -272,8 +272,8 @@ const fn filter_cycles(name: &'static str, case: &'static str, wanted: f64) -> G
     )
 }
 
-/// Returns the goal that a change of a set is in force within 10 ms.
-const fn set_change(name: &'static str, case: &'static str) -> Goal {
+/// Returns the goal that a change of a set or of a rule is in force within 10 ms.
+const fn rule_change(name: &'static str, case: &'static str) -> Goal {
     let of = (case, ROUTER);
     goal(
         "filter_scale",
@@ -348,7 +348,8 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("filter_scale", "scan behind 100,000 rules: rate", ("100,000 rules, scan", ROUTER), ("100,000 rules, one flow", ROUTER), 0.5),
     rate("filter_scale", "scan behind 100,000 rules and tracking: rate",
         ("100,000 rules and connection tracking, scan", ROUTER), ("100,000 rules and connection tracking, one flow", ROUTER), 0.5),
-    set_change("an element of 10,000: µs until it is in force", "an element of 10,000, 0 other rules"),
+    rule_change("an element of 10,000: µs until it is in force", "an element of 10,000, 0 other rules"),
+    rule_change("a rule beside 10,000: µs until it is in force", "a rule, 10,000 other rules"),
     goal("filter_scale", "10 rules: cycles of the filter, ratio", ("10 rules, another rule for each frame", ROUTER),
         Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 1.0),
     goal("filter_scale", "1,000 rules: cycles of the filter, ratio", ("1,000 rules, another rule for each frame", ROUTER),

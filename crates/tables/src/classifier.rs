@@ -22,7 +22,8 @@
 //! - Rules that no bits separate (for example 100,000 rules with distinct overlapping masks) share a leaf and are compared one by one, as
 //!   by [`first_match`]: slower, still correct and bounded by `n` comparisons. [`Shape`] shows this before the rules are used.
 //!
-//! A classifier never changes. Its user publishes a new one.
+//! A classifier never changes. Its user publishes a new one. [`Classifier::changed`] makes one of rules that differ little without compiling
+//! the others again: it skips rules that are gone, and compares up to [`CHANGED_MAX`] further rules, which have trees of their own.
 
 mod compile;
 mod cut;
@@ -32,12 +33,16 @@ mod fuzz;
 mod key;
 mod lookup;
 mod node;
+mod patch;
 mod region;
 mod rule;
+mod search;
 #[cfg(test)]
 mod tests;
 
 pub use key::{Field, Key, WORDS};
-pub use lookup::{Classifier, NO_RULE, RULES_MAX, Shape};
+pub use lookup::{Classifier, RULES_MAX};
 pub use node::{DEPTH_MAX, TREES_MAX};
+pub use patch::CHANGED_MAX;
 pub use rule::{Rule, first_match};
+pub use search::{NO_RULE, Shape};

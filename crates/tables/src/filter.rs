@@ -52,7 +52,7 @@ pub use rule_match::{
     Dscp, FieldValue, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags,
     rule_in_snake_case,
 };
-pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
+pub use rules::{CHANGED_MIN, Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
 pub use statements::{RuleLog, Statements};
 pub use steering::{STEERING_MAX, Steering, SteeringRule};

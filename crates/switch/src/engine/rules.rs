@@ -89,6 +89,7 @@ impl Engine {
         let bridges: Vec<String> = bridges.into_iter().collect();
         let places = self.places_of(&rules, &bridges);
         let sets = &asked.sets;
+        let table = former.compiled.as_ref().map(|one| Arc::clone(&one.table));
         let compiled = former.compiled.filter(|compiled| {
             let has_same_sets = names(&compiled.sets).eq(names(sets));
             let is_rest_same = is_fallback_same && has_same_sets;
@@ -103,7 +104,12 @@ impl Engine {
                 sets: sets.clone(),
             }),
             None => Arc::new(CompiledRules {
-                table: Arc::new(table_of(&rules, (&places, sets), &fallback)),
+                table: Arc::new(table_of(
+                    table.as_deref(),
+                    &rules,
+                    (&places, sets),
+                    &fallback,
+                )),
                 places: Arc::new(places),
                 bridges,
                 sets: sets.clone(),
@@ -441,8 +447,9 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     })
 }
 
-/// Compiles rules.
+/// Compiles rules, or those that differ from the former ones, if these are few.
 fn table_of(
+    former: Option<&RuleTable>,
     rules: &[(RuleSetting, Arc<AtomicU64>)],
     (places, sets): (&[RulePlace], &[SetSetting]),
     fallback: &Fallback,
@@ -470,7 +477,8 @@ fn table_of(
         action: rule.action,
         frames: Arc::clone(frames),
     });
-    let table = RuleTable::with_names(rules, &names, &elements(sets), fallback.clone());
+    let sets = elements(sets);
+    let table = RuleTable::after(former, rules, &names, &sets, fallback.clone());
     table.with_statements(statements)
 }
 

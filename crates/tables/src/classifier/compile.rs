@@ -49,6 +49,8 @@ pub(super) struct Compiled {
     pub(super) any: u32,
     /// Number of rules.
     pub(super) rules: usize,
+    /// Rules behind which some node, or the end of the rules, has left out others that match only packets of this rule there.
+    pub(super) hides: Vec<bool>,
     pub(super) is_large: bool,
 }
 
@@ -96,7 +98,7 @@ struct Compiler<'rules> {
 }
 
 /// Returns a number of rules, nodes or copies, of which there are fewer than 2^32.
-fn number(count: usize) -> u32 {
+pub(super) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -113,6 +115,7 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
             rest: Vec::new(),
             any: any.map_or(u32::MAX, number),
             rules: rules.len(),
+            hides: vec![false; rules.len()],
             is_large: false,
         },
         rest: HashMap::new(),
@@ -120,6 +123,9 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
         copies: 0,
         copies_max: COPIES_A_RULE * rules.len() + COPIES_SPARE,
     };
+    if let Some(any) = any {
+        compiler.hide_behind(any);
+    }
     for tree in 1..=TREES_MAX {
         if list.is_empty() {
             break;
@@ -183,8 +189,21 @@ impl Compiler<'_> {
     fn prune(&mut self, node: &mut Pending) {
         let covers = |number: &u32| node.region.is_covered_by(self.rule(*number));
         if let Some(last) = node.list.iter().position(covers) {
-            self.copies -= node.list.len() - (last + 1);
+            let hidden = node.list.len() - (last + 1);
+            if hidden > 0
+                && let Some(rule) = node.list.get(last)
+            {
+                self.hide_behind(*rule as usize);
+            }
+            self.copies -= hidden;
             node.list.truncate(last + 1);
+        }
+    }
+
+    /// Notes that rules are left out behind this one.
+    fn hide_behind(&mut self, rule: usize) {
+        if let Some(hides) = self.compiled.hides.get_mut(rule) {
+            *hides = true;
         }
     }
 

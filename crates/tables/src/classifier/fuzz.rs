@@ -101,6 +101,21 @@ fn fuzz_classifier(octets: &[u8]) -> bool {
         let expected = first_match(&rules, key).map_or(NO_RULE, |place| place as u32);
         assert_eq!(*found, expected, "{key:?}");
     }
+    // Every third rule is gone, or the second half is new.
+    let gone = (0..).zip(&rules).filter(|(place, _)| place % 3 != 1);
+    let gone: Vec<Rule> = gone.map(|(_, rule)| *rule).collect();
+    let half = &rules[..rules.len() / 2];
+    for (compiled, now) in [(&rules[..], &gone[..]), (half, &rules[..])] {
+        let Some(changed) = Classifier::new(compiled).changed(compiled, now) else {
+            continue;
+        };
+        changed.lookup(&keys, &mut found);
+        for (key, found) in keys.iter().zip(&found) {
+            let expected = first_match(now, key).map_or(NO_RULE, |place| place as u32);
+            assert_eq!(*found, expected, "{key:?} after a change");
+        }
+    }
+    classifier.lookup(&keys, &mut found);
     let shape = classifier.shape();
     assert!(shape.trees <= TREES_MAX && shape.nodes_max <= TREES_MAX * DEPTH_MAX);
     assert!(shape.copies <= 8 * rules.len() + 8192, "{shape:?}");

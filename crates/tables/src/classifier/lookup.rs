@@ -1,49 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups of bursts.
+//! Lookups in the rules that hold: compiled ones, and what has changed since.
 
-// Packets of others: no cast loses a value, and no index is unchecked.
-#![cfg_attr(
-    not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
-)]
+use std::sync::Arc;
 
 use quietwire_base::BURST_MAX;
-use quietwire_memory::prefetch;
 
 use super::compile::{Compiled, compile};
-use super::entry::Entry;
 use super::key::Key;
-use super::node::{DEPTH_MAX, Node};
+use super::patch::Patch;
 use super::rule::Rule;
-
-const _: () = assert!(BURST_MAX <= 256);
+use super::search::Shape;
 
 /// Maximum number of rules.
 pub const RULES_MAX: usize = 1 << 20;
-/// Result of a lookup if no rule matches.
-pub const NO_RULE: u32 = u32::MAX;
 
 /// Compiled rules.
 #[derive(Debug)]
 pub struct Classifier {
-    compiled: Compiled,
-}
-
-/// Size and worst case of a classifier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// Number of rules.
-    pub rules: usize,
-    /// Number of trees.
-    pub trees: usize,
-    /// Longest path of nodes, in all trees together.
-    pub nodes_max: usize,
-    /// Upper bound of the number of rules compared in a lookup: the longest leaf of each tree.
-    pub comparisons_max: usize,
-    /// Number of copies of rules.
-    pub copies: usize,
-    /// Memory, octets.
-    pub octets: usize,
+    compiled: Arc<Compiled>,
+    /// What has changed since they were compiled.
+    patch: Option<Patch>,
 }
 
 impl Classifier {
@@ -52,114 +28,44 @@ impl Classifier {
     pub fn new(rules: &[Rule]) -> Self {
         let rules = rules.get(..RULES_MAX).unwrap_or(rules);
         Self {
-            compiled: compile(rules),
+            compiled: Arc::new(compile(rules)),
+            patch: None,
         }
+    }
+
+    /// Returns the classifier of rules that differ little from `compiled`, those that [`Self::new`] compiled: it shares the trees, and
+    /// compiles only the rules that are new or were hidden by rules that are gone. `self` may have been changed before. `None` if it would
+    /// compile more than [`CHANGED_MAX`](super::CHANGED_MAX) rules, or `compiled` are others: then compile all rules.
+    #[must_use]
+    pub fn changed(&self, compiled: &[Rule], rules: &[Rule]) -> Option<Self> {
+        let compiled = compiled.get(..RULES_MAX).unwrap_or(compiled);
+        let rules = rules.get(..RULES_MAX).unwrap_or(rules);
+        let patch = Patch::new((&self.compiled, compiled), rules)?;
+        Some(Self {
+            compiled: Arc::clone(&self.compiled),
+            patch: Some(patch),
+        })
     }
 
     /// Returns size and worst case.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        let compiled = &self.compiled;
-        Shape {
-            rules: compiled.rules,
-            trees: compiled.trees.len(),
-            nodes_max: compiled.trees.iter().map(|tree| tree.depth).sum(),
-            comparisons_max: compiled.trees.iter().map(|tree| tree.longest).sum(),
-            copies: compiled.entries.len(),
-            octets: size_of_val(&compiled.entries[..])
-                + size_of_val(&compiled.nodes[..])
-                + size_of_val(&compiled.rest[..]),
-        }
+        let shape = self.compiled.shape();
+        self.patch
+            .as_ref()
+            .map_or(shape, |patch| patch.shape(shape))
     }
 
-    /// Finds the first rule that matches each key: its index, or [`NO_RULE`]. At most [`BURST_MAX`] keys; results of further keys do not
-    /// change.
+    /// Finds the first rule that matches each key: its index, or [`NO_RULE`](super::NO_RULE). At most [`BURST_MAX`] keys; results of further
+    /// keys do not change.
     pub fn lookup(&self, keys: &[Key], found: &mut [u32]) {
         let count = keys.len().min(found.len()).min(BURST_MAX);
         let (Some(keys), Some(found)) = (keys.get(..count), found.get_mut(..count)) else {
             return;
         };
-        found.fill(self.compiled.any);
-        for tree in &self.compiled.trees {
-            let mut places = [tree.root; BURST_MAX];
-            let places = places.get_mut(..count).unwrap_or_default();
-            if !tree.root.is_leaf() {
-                self.descend(keys, places);
-            }
-            self.compare(keys, places, found);
+        match &self.patch {
+            None => self.compiled.find(keys, found, |_| true),
+            Some(patch) => patch.find(&self.compiled, keys, found),
         }
     }
-
-    /// Moves from a root to the leaves.
-    #[inline(always)]
-    fn descend(&self, keys: &[Key], places: &mut [Node]) {
-        let nodes = &self.compiled.nodes[..];
-        // Keys that are not at a leaf.
-        let mut moving = [0u8; BURST_MAX];
-        let mut left = 0;
-        for (lane, (key, place)) in keys.iter().zip(places.iter_mut()).enumerate() {
-            *place = step(nodes, *place, key);
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "a lane is below BURST_MAX, which is at most 256"
-            )]
-            let lane = lane as u8;
-            if let Some(moves) = moving.get_mut(left % BURST_MAX) {
-                *moves = lane;
-            }
-            left += usize::from(!place.is_leaf());
-        }
-        for _ in 1..DEPTH_MAX {
-            if left == 0 {
-                return;
-            }
-            let mut still = 0;
-            for at in 0..left.min(BURST_MAX) {
-                let Some(lane) = moving.get(at).copied() else {
-                    break;
-                };
-                let number = usize::from(lane);
-                if let (Some(place), Some(key)) = (places.get_mut(number), keys.get(number)) {
-                    *place = step(nodes, *place, key);
-                    if let Some(moves) = moving.get_mut(still % BURST_MAX) {
-                        *moves = lane;
-                    }
-                    still += usize::from(!place.is_leaf());
-                }
-            }
-            left = still;
-        }
-    }
-
-    /// Compares keys with the rules of their leaves.
-    #[inline(always)]
-    fn compare(&self, keys: &[Key], places: &[Node], found: &mut [u32]) {
-        let entries = &self.compiled.entries[..];
-        if self.compiled.is_large {
-            for place in places {
-                if let Some(entry) = entries.get(place.rules().0) {
-                    prefetch(entry);
-                }
-            }
-        }
-        for ((key, place), found) in keys.iter().zip(places).zip(found) {
-            let (first, count) = place.rules();
-            let rules: &[Entry] = entries.get(first..first + count).unwrap_or_default();
-            for rule in rules {
-                if rule.order >= *found {
-                    break;
-                }
-                if rule.matches(key, &self.compiled.rest) {
-                    *found = rule.order;
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// Returns the child of a node. Without one (never in a compiled tree), the node is a leaf without rules.
-#[inline(always)]
-fn step(nodes: &[Node], place: Node, key: &Key) -> Node {
-    *nodes.get(place.child(key)).unwrap_or(&Node::EMPTY)
 }

@@ -10,7 +10,7 @@ use super::key::{
 };
 
 /// A match on keys: all conditions must hold. [`Rule::ANY`] has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     pub(super) value: [u32; WORDS],
     pub(super) mask: [u32; WORDS],
@@ -149,6 +149,16 @@ impl Rule {
     /// Returns true if the rule matches every packet.
     pub(super) fn is_any(&self) -> bool {
         self.mask == [0; WORDS] && self.source_ports == ALL && self.destination_ports == ALL
+    }
+
+    /// Returns true if some packet may match both rules. False: none does.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let meet = |one: (u16, u16), other: (u16, u16)| one.0 <= other.1 && other.0 <= one.1;
+        let own = self.value.iter().zip(&self.mask);
+        let mut words = own.zip(other.value.iter().zip(&other.mask));
+        words.all(|((one, of_one), (two, of_two))| (one ^ two) & of_one & of_two == 0)
+            && meet(self.source_ports, other.source_ports)
+            && meet(self.destination_ports, other.destination_ports)
     }
 
     /// Returns true if the rule matches the packet.

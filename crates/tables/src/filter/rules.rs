@@ -26,6 +26,9 @@ use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, Refusal, Tracked};
 use crate::drops::PortDrop;
 
+/// Number of rules from which on [`RuleTable::after`] keeps the trees of those that do not differ. Fewer are compiled in a few milliseconds.
+pub const CHANGED_MIN: usize = 1024;
+
 /// A rule of ports.
 #[derive(Clone, Debug)]
 pub struct PortRule {
@@ -244,6 +247,8 @@ pub struct RuleTable {
 #[derive(Debug)]
 struct Compiled {
     classifier: Classifier,
+    /// Rules that the trees of the classifier were compiled from, with which later ones are compared.
+    in_trees: Arc<[Rule]>,
     /// Number of the rule for each rule of the classifier; empty if both have the same numbers.
     origins: Vec<u32>,
     /// Action and number of frames of each rule.
@@ -281,6 +286,18 @@ impl RuleTable {
         sets: &[Vec<Element>],
         fallback: Fallback,
     ) -> Self {
+        Self::after(None, rules, names, sets, fallback)
+    }
+
+    /// Compiles rules as [`Self::with_names`] does. If few of at least [`CHANGED_MIN`] rules differ from those of `former`, it compiles only
+    /// these, and sets that differ.
+    pub fn after(
+        former: Option<&Self>,
+        rules: impl IntoIterator<Item = PortRule>,
+        names: &[NameMatch],
+        sets: &[Vec<Element>],
+        fallback: Fallback,
+    ) -> Self {
         let rules: Vec<PortRule> = rules.into_iter().take(RULES_MAX).collect();
         let mut uses: Vec<(SetField, u32)> = Vec::new();
         let mut compared = Compared::default();
@@ -313,8 +330,10 @@ impl RuleTable {
         }
         let rules = rules.into_iter();
         let rules = rules.map(|rule| (rule.action, rule.frames)).collect();
+        let (classifier, in_trees) = classifier(former, list);
         let compiled = Compiled {
-            classifier: Classifier::new(&list),
+            classifier,
+            in_trees,
             origins,
             rules,
             uses,
@@ -323,7 +342,11 @@ impl RuleTable {
         };
         let rejects = |(action, _): &(Action, _)| *action == Action::Reject;
         Self {
-            sets: compile(&compiled.uses, sets, &[]),
+            sets: compile(
+                &compiled.uses,
+                sets,
+                former.map_or(&[][..], |table| &table.sets[..]),
+            ),
             statements: Arc::new([]),
             has_effects: fallback.default == Action::Reject || compiled.rules.iter().any(rejects),
             inspects: false,
@@ -357,11 +380,27 @@ impl RuleTable {
         }
     }
 
-    /// Returns size and worst case of the compiled rules.
+    /// Returns size and worst case of the compiled rules. The memory includes that of the rules with which later ones are compared.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        self.compiled.classifier.shape()
+        let shape = self.compiled.classifier.shape();
+        Shape {
+            octets: shape.octets + size_of_val(&self.compiled.in_trees[..]),
+            ..shape
+        }
     }
+}
+
+/// Returns the classifier of rules, and the rules that its trees are compiled from: those of the former table, if few rules differ.
+fn classifier(former: Option<&RuleTable>, rules: Vec<Rule>) -> (Classifier, Arc<[Rule]>) {
+    let former = former.map(|table| &*table.compiled);
+    let changed = former
+        .filter(|_| rules.len() >= CHANGED_MIN)
+        .and_then(|former| {
+            let changed = former.classifier.changed(&former.in_trees, &rules)?;
+            Some((changed, Arc::clone(&former.in_trees)))
+        });
+    changed.unwrap_or_else(|| (Classifier::new(&rules), rules.into()))
 }
 
 /// The rules as one port uses them.

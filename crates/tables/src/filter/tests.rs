@@ -542,3 +542,74 @@ fn counters_of_many_rules_are_exact() {
         .collect();
     assert_eq!(counted, expected);
 }
+
+/// Compiles rules on a VLAN each. Some are rules of two ports.
+fn on_vlans(former: Option<&RuleTable>, rules: &[(u16, Action)]) -> RuleTable {
+    let rules = rules.iter().map(|(vlan, action)| PortRule {
+        port: None,
+        group: None,
+        vlan: Some(*vlan),
+        packet: PacketMatch::default(),
+        further: FurtherMatch {
+            ports: if vlan % 10 == 3 { 0b11 } else { 0 },
+            ..FurtherMatch::default()
+        },
+        sets: Vec::new(),
+        ct_states: None,
+        action: *action,
+        frames: Arc::default(),
+    });
+    RuleTable::after(former, rules, &[], &[], Fallback::default())
+}
+
+#[test]
+fn rules_after_others_decide_as_those_that_are_compiled_alone() {
+    let accept = |vlan| (vlan, Action::Accept);
+    let mut rules: Vec<(u16, Action)> = (0..1200).map(accept).collect();
+    let mut table = on_vlans(None, &rules);
+    let first = table.shape();
+    let changes: [fn(&mut Vec<(u16, Action)>); 6] = [
+        |rules| rules[500].1 = Action::Drop,
+        |rules| rules.retain(|(vlan, _)| *vlan != 3),
+        |rules| rules.insert(0, (700, Action::Drop)),
+        |rules| rules.swap(10, 20),
+        |rules| rules[1000] = (1300, Action::Drop),
+        |rules| rules.truncate(100),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        change(&mut rules);
+        table = on_vlans(Some(&table), &rules);
+        let shape = table.shape();
+        match rules.len() < CHANGED_MIN {
+            true => assert_eq!(shape, on_vlans(None, &rules).shape()),
+            // The trees are those of the first table, whose rules have a number each in addition.
+            false => assert!(
+                shape.octets >= first.octets + 4 * 1200,
+                "{number}: {shape:?}"
+            ),
+        }
+        table = check_vlans(table, &rules, number);
+    }
+}
+
+/// Judges a frame of each of some VLANs. Returns the table.
+fn check_vlans(table: RuleTable, rules: &[(u16, Action)], change: usize) -> RuleTable {
+    let table = Arc::new(table);
+    let port = PortRules::new(Arc::clone(&table), 1, None);
+    for vlan in [
+        0, 3, 9, 10, 20, 33, 500, 503, 700, 999, 1000, 1199, 1300, 1301,
+    ] {
+        let [high, low] = u16::to_be_bytes(vlan);
+        let mut frame = [vec![2; 12], vec![0x81, 0, high, low, 8, 6]].concat();
+        frame.resize(60, 0);
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        port.judge([(&frame[..], 60)].into_iter(), &mut verdicts);
+        let first = rules.iter().position(|rule| rule.0 == vlan);
+        let expected = first.map_or(Verdict::Default(Action::default()), |first| {
+            Verdict::Rule(first as u32, rules[first].1)
+        });
+        assert_eq!(verdicts[0], expected, "VLAN {vlan} after change {change}");
+    }
+    drop(port);
+    Arc::into_inner(table).unwrap()
+}
