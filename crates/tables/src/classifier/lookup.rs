@@ -18,7 +18,7 @@ pub const RULES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Classifier {
     compiled: Arc<Compiled>,
-    /// What has changed since they were compiled.
+    /// Changes since they were compiled.
     patch: Option<Patch>,
 }
 

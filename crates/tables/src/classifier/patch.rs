@@ -198,7 +198,7 @@ mod tests {
         ] {
             assert_eq!(places(&former, &rules(now.clone())), expected, "{now:?}");
         }
-        // Equal rules are told apart by their order.
+        // Equal rules keep their order.
         let twice = rules([1, 1, 2, 1]);
         assert_eq!(places(&twice, &rules([1, 2, 1, 1])), [0, gone, 1, 3]);
     }
