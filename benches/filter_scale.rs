@@ -7,6 +7,9 @@
 //! with connection tracking, where every frame of the scan begins a connection. Changes of rules and of a set of 10,000
 //! elements are timed from the request to the answer, which the switch sends once the change is in force in the forwarding
 //! thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
+//!
+//! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) has as many flows that do the same, over
+//! vhost-user. It does not count the cycles of its lookups: `of those, filter` is what a frame costs more than with one flow.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -18,7 +21,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use common::record::{Figure, Point, Run};
+use common::ovs::{self, OpenVSwitch};
+use common::record::{Absent, Figure, Point, Run};
 use common::switch::{self, Kind, Switch};
 use common::words::grouped;
 use common::{Load, Machine, Options};
@@ -43,6 +47,9 @@ const RULE_CHANGES: u32 = 20;
 const NETWORKS: u32 = 0x1000_0000;
 const INSIDE: u32 = 0x0a00_0000;
 const QUIETWIRE: &str = "quietwire";
+const OPEN_VSWITCH: &str = "Open vSwitch, vhost-user";
+/// Time for Open vSwitch to set up its ports and flows again after the tester has connected.
+const SETTLE: [&str; 4] = ["--settle", "4s", "--learning-time", "4s"];
 
 /// Frames that are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +92,8 @@ struct Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Filter(Filter),
+    /// Open vSwitch with flows that do the same.
+    OpenVSwitch(Filter),
     /// Changes with this number of rules beside the one that changes.
     Changes(u32),
 }
@@ -95,6 +104,12 @@ const FILTER_FIGURES: [Figure; 5] = [
     Figure::FilterCyclesAFrame,
     Figure::LoadedS,
     Figure::OctetsARule,
+];
+const PEER_FIGURES: [Figure; 4] = [
+    Figure::ForwardedPps,
+    Figure::CyclesAFrame,
+    Figure::FilterCyclesAFrame,
+    Figure::LoadedS,
 ];
 const CHANGE_FIGURES: [Figure; 3] = [Figure::P50Us, Figure::P99Us, Figure::MaxUs];
 
@@ -114,6 +129,13 @@ impl Filter {
             ),
             size: (self.rules > 0).then_some(u64::from(self.rules)),
             side: QUIETWIRE.to_owned(),
+        }
+    }
+
+    fn peer_point(self) -> Point {
+        Point {
+            side: OPEN_VSWITCH.to_owned(),
+            ..self.point()
         }
     }
 
@@ -144,13 +166,62 @@ impl Filter {
     }
 }
 
+/// Measures Open vSwitch with one flow, and with as many more as the filter has rules.
+fn measure_peer(filter: Filter, directory: &Path, options: &Options, run: &mut Run) {
+    let ovs = OpenVSwitch::start(directory, 2);
+    let destinations = filter.traffic.destinations(filter.rules).to_string();
+    let more = [&SETTLE[..], &["--destinations", &destinations]].concat();
+    let load = || {
+        ovs.raise_flow_limit();
+        ovs.clear_cycles();
+        let load = Load {
+            ports: [0, 1].map(|port| ovs.tester_uri(port)),
+            seconds: options.seconds(),
+            more: &more,
+            connect: None,
+        };
+        (load.rate(), ovs.cycles_a_frame())
+    };
+    ovs.replace_flows(&flows(0));
+    let (_, without) = load();
+    let began = Instant::now();
+    ovs.replace_flows(&flows(filter.rules));
+    let loaded_s = began.elapsed().as_secs_f64();
+    let (rate, cycles) = load();
+    let point = filter.peer_point();
+    let more = cycles.zip(without).map(|(with, without)| with - without);
+    run.add(&point, Figure::ForwardedPps, Some(rate));
+    run.add(&point, Figure::CyclesAFrame, cycles);
+    run.add(&point, Figure::FilterCyclesAFrame, more);
+    run.add(&point, Figure::LoadedS, Some(loaded_s));
+}
+
+/// Returns network and port of a rule.
+fn network_and_port(number: u32) -> (Ipv4Addr, u32) {
+    let network = Ipv4Addr::from_bits(NETWORKS + ((number / 2) << 8));
+    (network, 1024 + number % 50_000)
+}
+
+/// Returns flows of Open vSwitch that do as [`rules`] do: no two of them match the same packets, so that one priority is enough.
+fn flows(count: u32) -> String {
+    let mut text = "priority=1,in_port=p0,actions=output:p1\n".to_owned();
+    for number in 0..count {
+        let (network, port) = network_and_port(number);
+        let (matched, action) = match number % 2 {
+            0 => (format!("udp,nw_dst={network}/24"), "output:p1"),
+            _ => (format!("tcp,nw_dst={network}/24,tp_dst={port}"), "drop"),
+        };
+        writeln!(text, "priority=2,in_port=p0,{matched},actions={action}").unwrap();
+    }
+    text
+}
+
 /// Returns the rules as a file: in turns one that accepts the UDP packets to a network, and one that drops TCP packets to a port there. The
 /// networks are those of the tester, in its order.
 fn rules(count: u32) -> String {
     let mut text = String::new();
     for number in 0..count {
-        let network = Ipv4Addr::from_bits(NETWORKS + ((number / 2) << 8));
-        let port = 1024 + number % 50_000;
+        let (network, port) = network_and_port(number);
         let (action, rest) = match number % 2 {
             0 => ("accept", "protocol = \"udp\"".to_owned()),
             _ => (
@@ -271,10 +342,21 @@ fn cases(options: &Options) -> Vec<Case> {
         cases.extend(sizes.iter().map(|rules| filter(*rules, traffic, false)));
     }
     cases.extend([Traffic::OneFlow, Traffic::Scan].map(|traffic| filter(most, traffic, true)));
+    if ovs::is_installed() {
+        let with_rules = sizes.iter().copied().filter(|rules| *rules > 0);
+        cases.extend(with_rules.map(|rules| {
+            Case::OpenVSwitch(Filter {
+                rules,
+                traffic: Traffic::EachRule,
+                is_tracked: false,
+            })
+        }));
+    }
     let beside = BESIDE.into_iter().filter(|rules| *rules < most);
     cases.extend(beside.chain([most]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
+        Case::OpenVSwitch(_) => options.wants(OPEN_VSWITCH),
         Case::Changes(_) => options.wants("changes"),
     });
     cases
@@ -289,9 +371,20 @@ fn main() {
     run.sides.push(switch::side(QUIETWIRE));
     run.absent.push(common::without_vpp());
     let cases = cases(&options);
+    let has_peer = cases
+        .iter()
+        .any(|case| matches!(case, Case::OpenVSwitch(_)));
+    match has_peer {
+        true => run.sides.push(ovs::side(OPEN_VSWITCH)),
+        false => run.absent.push(Absent {
+            side: OPEN_VSWITCH.to_owned(),
+            reason: "not installed (Debian's openvswitch-switch-dpdk), or not selected".to_owned(),
+        }),
+    }
     for case in &cases {
         match case {
             Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
+            Case::OpenVSwitch(filter) => run.expect(&filter.peer_point(), &PEER_FIGURES),
             Case::Changes(others) => {
                 for what in [ELEMENT, RULE] {
                     run.expect(&change_point(*others, what), &CHANGE_FIGURES);
@@ -305,6 +398,7 @@ fn main() {
             let own = directory.path().join(format!("{round}-{index}"));
             match cases[index] {
                 Case::Filter(filter) => filter.measure(&own, &options, &mut run),
+                Case::OpenVSwitch(filter) => measure_peer(filter, &own, &options, &mut run),
                 Case::Changes(others) => measure_changes(others, &own, &mut run),
             }
             fs::remove_dir_all(&own).unwrap();

@@ -272,6 +272,14 @@ const fn filter_cycles(name: &'static str, case: &'static str, wanted: f64) -> G
     )
 }
 
+/// Returns the goal that the filter uses at most as many cycles as rules add to Open vSwitch.
+const fn filter_of_ovs(name: &'static str, case: &'static str) -> Goal {
+    let of = (case, ROUTER);
+    let figure = Figure::FilterCyclesAFrame;
+    let to = Ratio::Of((case, OVS));
+    goal("filter_scale", name, of, figure, to, AtMost, 1.0)
+}
+
 /// Returns the goal that a change of a set or of a rule is in force within 10 ms.
 const fn rule_change(name: &'static str, case: &'static str) -> Goal {
     let of = (case, ROUTER);
@@ -354,6 +362,10 @@ pub(crate) const GOALS: &[Goal] = &[
         Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 1.0),
     goal("filter_scale", "1,000 rules: cycles of the filter, ratio", ("1,000 rules, another rule for each frame", ROUTER),
         Figure::FilterCyclesAFrame, Ratio::Of(("1,000 rules, another rule for each frame", VPP)), AtMost, 1.0),
+    filter_of_ovs("10 rules: cycles of the filter, ratio", "10 rules, another rule for each frame"),
+    filter_of_ovs("1,000 rules: cycles of the filter, ratio", "1,000 rules, another rule for each frame"),
+    filter_of_ovs("10,000 rules: cycles of the filter, ratio", "10,000 rules, another rule for each frame"),
+    filter_of_ovs("100,000 rules: cycles of the filter, ratio", "100,000 rules, another rule for each frame"),
 
     of_builds("memif, cross-connect"),
     of_builds("memif with 4 queues, cross-connect"),

@@ -137,6 +137,15 @@ impl OpenVSwitch {
         assert!(flood.status.success(), "{}", printed(&flood));
     }
 
+    /// Replaces the flows of the bridge, as `ovs-ofctl` reads them from a file.
+    pub(crate) fn replace_flows(&self, flows: &str) {
+        let file = self.directory.join("flows");
+        std::fs::write(&file, flows).expect("a file of flows");
+        let file = file.to_str().expect("a path in UTF-8");
+        let replaced = self.tool("ovs-ofctl", &["replace-flows", "br0", file]);
+        assert!(replaced.status.success(), "{}", printed(&replaced));
+    }
+
     /// Returns the tester's URI of a port.
     pub(crate) fn tester_uri(&self, port: usize) -> String {
         format!(

@@ -48,33 +48,26 @@ const BY_SIZE: [[&str; 5]; 5] = [
     ],
 ];
 
-/// Draws the figures that show a run's rates by the size of its cases.
+/// Further figures of filters: quantity, file, vertical axis.
+const OF_FILTERS: [(Figure, &str, &str); 3] = [
+    (
+        Figure::FilterCyclesAFrame,
+        "filter-scale-cycles",
+        "cycles of the filter a frame",
+    ),
+    (Figure::LoadedS, "filter-scale-loaded", "loaded in, s"),
+    (
+        Figure::OctetsARule,
+        "filter-scale-octets",
+        "memory, octets a rule",
+    ),
+];
+
+/// Draws the figures that show a run's rates by the size of its cases, and other quantities of filters.
 pub(crate) fn draw_run(directory: &Path, run: &Run) {
     for [bench, file, group, title, below] in BY_SIZE {
         if bench != run.bench {
             continue;
-        }
-        let mut lines: Vec<Series> = Vec::new();
-        for series in &run.series {
-            let point = &series.point;
-            let is_drawn = series.figure == Figure::ForwardedPps && point.group.starts_with(group);
-            let values = series.values();
-            let Some(size) = point.size.filter(|_| is_drawn && !values.is_empty()) else {
-                continue;
-            };
-            let name = match bench {
-                "ports_scale" | "filter_scale" => &point.group,
-                _ => &point.side,
-            };
-            let at = lines.iter().position(|line| line.name == *name);
-            let at = at.unwrap_or_else(|| {
-                lines.push(Series {
-                    name: name.clone(),
-                    points: Vec::new(),
-                });
-                lines.len() - 1
-            });
-            lines[at].points.push((size, Spread::of(&values)));
         }
         let labels = Labels {
             title,
@@ -82,10 +75,53 @@ pub(crate) fn draw_run(directory: &Path, run: &Run) {
             left: "forwarded, Mpps",
             unit: 1e6,
         };
-        if !lines.is_empty() {
-            draw(directory, file, &labels, &lines);
+        let rates = lines(run, group, Figure::ForwardedPps);
+        draw_lines(directory, file, &labels, &rates);
+        if bench == "filter_scale" {
+            for (figure, file, left) in OF_FILTERS {
+                let labels = Labels {
+                    left,
+                    unit: 1.0,
+                    ..labels
+                };
+                draw_lines(directory, file, &labels, &lines(run, group, figure));
+            }
         }
     }
+}
+
+fn draw_lines(directory: &Path, file: &str, labels: &Labels<'_>, lines: &[Series]) {
+    if !lines.is_empty() {
+        draw(directory, file, labels, lines);
+    }
+}
+
+/// Returns the lines of a quantity by the size of the cases whose group begins with a text.
+fn lines(run: &Run, group: &str, figure: Figure) -> Vec<Series> {
+    let mut lines: Vec<Series> = Vec::new();
+    for series in &run.series {
+        let point = &series.point;
+        let is_drawn = series.figure == figure && point.group.starts_with(group);
+        let values = series.values();
+        let Some(size) = point.size.filter(|_| is_drawn && !values.is_empty()) else {
+            continue;
+        };
+        let name = match run.bench.as_str() {
+            "ports_scale" => point.group.clone(),
+            "filter_scale" => format!("{}, {}", point.side, point.group),
+            _ => point.side.clone(),
+        };
+        let at = lines.iter().position(|line| line.name == name);
+        let at = at.unwrap_or_else(|| {
+            lines.push(Series {
+                name,
+                points: Vec::new(),
+            });
+            lines.len() - 1
+        });
+        lines[at].points.push((size, Spread::of(&values)));
+    }
+    lines
 }
 
 /// A line of a figure.
@@ -96,6 +132,7 @@ pub(crate) struct Series {
 }
 
 /// Labels of a figure.
+#[derive(Clone, Copy)]
 pub(crate) struct Labels<'a> {
     pub(crate) title: &'a str,
     /// Label of the horizontal axis, which is logarithmic.
