@@ -46,6 +46,10 @@ pub(crate) enum Figure {
     ReportS,
     /// Reading the state of a study.
     StateS,
+    /// Completed connections per second.
+    ConnectionsPs,
+    /// Connections open at once.
+    OpenConnections,
 }
 
 impl Figure {
@@ -81,6 +85,8 @@ impl Figure {
             Self::BeyondBridgeUs => "beyond the Linux bridge, µs",
             Self::ReportS => "page, s",
             Self::StateS => "state, s",
+            Self::ConnectionsPs => "connections a second",
+            Self::OpenConnections => "open at once",
         }
     }
 

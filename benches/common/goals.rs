@@ -130,6 +130,13 @@ const fn paced(name: &'static str, case: &'static str, figure: Figure, wanted: f
     goal("pacing", name, of, figure, Ratio::Itself, AtMost, wanted)
 }
 
+/// Returns a goal of the tester's connections without a device.
+const fn at_least(name: &'static str, case: &'static str, figure: Figure, wanted: f64) -> Goal {
+    let of = (case, TESTER);
+    let itself = Ratio::Itself;
+    goal("connections", name, of, figure, itself, AtLeast, wanted)
+}
+
 /// Returns the goal that the tester generates and checks at least as many frames as a peer generates and counts.
 const fn generated(name: &'static str, case: &'static str, peer: &'static str) -> Goal {
     let (of, to) = ((case, TESTER), Ratio::Of((case, peer)));
@@ -239,6 +246,9 @@ pub(crate) const TESTER: &str = "quietwire's tester";
 /// Cases of the tester alone: its ways to access frames.
 pub(crate) const IN_PLACE: &str = "in place";
 pub(crate) const IN_BUFFERS: &str = "in packet buffers";
+/// Cases of the benchmark of connections.
+pub(crate) const SHORT_CONNECTIONS: &str = "request of 64 octets, answer of 128, close";
+pub(crate) const OPEN_AT_ONCE: &str = "open connections";
 /// Case and side of the benchmark of reports.
 pub(crate) const TEN_THOUSAND: &str = "10,000 trials";
 pub(crate) const PAGE: &str = "study report";
@@ -366,6 +376,9 @@ pub(crate) const GOALS: &[Goal] = &[
     filter_of_ovs("1,000 rules: cycles of the filter, ratio", "1,000 rules, another rule for each frame"),
     filter_of_ovs("10,000 rules: cycles of the filter, ratio", "10,000 rules, another rule for each frame"),
     filter_of_ovs("100,000 rules: cycles of the filter, ratio", "100,000 rules, another rule for each frame"),
+
+    at_least("connections a second on one CPU", SHORT_CONNECTIONS, Figure::ConnectionsPs, 300_000.0),
+    at_least("connections open at once", OPEN_AT_ONCE, Figure::OpenConnections, 4_000_000.0),
 
     of_builds("memif, cross-connect"),
     of_builds("memif with 4 queues, cross-connect"),
