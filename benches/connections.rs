@@ -24,7 +24,7 @@ const SECONDS: f64 = 5.0;
 const ENDS: &str =
     "open-max = 4194304\n[connections.client]\ncount = 1000\n[connections.server]\ncount = 10\n";
 
-/// What is measured in a turn.
+/// Measurement of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     /// Connections as fast as the tester can open and close them.
