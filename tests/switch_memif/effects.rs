@@ -6,7 +6,7 @@ use std::fs;
 use quietwire_packet::{Checksum, checksum};
 use quietwire_switch::report::{PortDrop, PortReport, RuleEffect, RulesReport, SetsReport};
 
-use crate::bench::{Bench, change, output, until};
+use crate::bench::{Bench, change, output, refused, until};
 
 const RULES: &str = r#"
 [[set]]
@@ -198,4 +198,48 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     change(&bench, &["del", "rule", "leave"]);
     b.send(&[from_b(B, 3)]);
     assert_eq!(a.receive(1).len(), 1);
+}
+
+#[test]
+fn rules_log_and_change_frames_that_leave() {
+    let bench = Bench::start(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
+    let (mut a, mut b, mut c) = (bench.peer("a"), bench.peer("b"), bench.peer("c"));
+    for rule in [
+        "add rule tunnel --action accept --direction out --port b --protocol tcp --set-mss 900 --set-dscp ef",
+        "add rule mail --action drop --direction out --port b --protocol udp --log 1",
+    ] {
+        change(&bench, &rule.split(' ').collect::<Vec<_>>());
+    }
+    // A flooded frame changes at the port of the rule only.
+    let segment = syn(80);
+    a.send(std::slice::from_ref(&segment));
+    let arrived = b.receive(1).remove(0);
+    assert!(is_right(&arrived), "{arrived:02x?}");
+    assert_eq!(arrived[15], 46 << 2);
+    assert_eq!(arrived[14 + 20 + 22..], [0x03, 0x84]);
+    assert_eq!(c.receive(1), [segment]);
+
+    let datagram = ipv4(A, (1, 2), 17, &[0, 9, 0, 25, 0, 8, 0, 0]);
+    a.send(std::slice::from_ref(&datagram));
+    assert_eq!(c.receive(1), [datagram]);
+    let counts = until("the frame that must not leave is counted", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        let counts = ports[1].counts.clone();
+        (counts.drops[PortDrop::DeniedOut] == 1).then_some(counts)
+    });
+    for effect in [
+        RuleEffect::MssClamped,
+        RuleEffect::DscpSet,
+        RuleEffect::Logged,
+    ] {
+        assert_eq!(counts.effects[effect], 1, "{effect:?}");
+    }
+    for option in ["--dup c", "--inspect c"] {
+        let rule = format!("add rule x --action accept --direction out {option}");
+        let reason = refused(&bench, &rule.split(' ').collect::<Vec<_>>());
+        assert!(
+            reason.contains("excludes reject, dup and inspect"),
+            "{reason}"
+        );
+    }
 }

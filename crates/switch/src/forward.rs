@@ -175,6 +175,8 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                 rules: worker.output_rules.as_deref(),
                 from: Some(input.port),
                 spare: &mut worker.spare,
+                effects: &mut worker.effects,
+                pool: &worker.copies,
             },
         };
         let port = usize::from(input.port);
@@ -189,7 +191,6 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             names: worker.name_flows.as_deref_mut(),
             inspection: worker.inspection.as_deref_mut(),
             kept: &mut worker.kept,
-            effects: &mut worker.effects,
             decisions: &mut worker.decisions,
         };
         if has_own {
@@ -227,7 +228,6 @@ struct Resources<'worker> {
     inspection: Option<&'worker mut InspectStage>,
     /// Empty before and after.
     kept: &'worker mut Burst,
-    effects: &'worker mut Effects,
     decisions: &'worker mut Decisions,
 }
 
@@ -244,7 +244,6 @@ fn process(
         names,
         inspection,
         kept,
-        effects,
         decisions,
     } = resources;
     let stage = match stage {
@@ -260,7 +259,6 @@ fn process(
                 inside: context.routing.inside(),
                 now_s: context.now_s,
                 kept,
-                effects,
                 pool: context.pool,
             };
             let has_more = path.pass_filter(port, filtered, filter);
@@ -327,6 +325,8 @@ fn release_held(worker: &mut Worker, shared: &Shared) -> bool {
                 rules: worker.output_rules.as_deref(),
                 from: Some(released.port),
                 spare: &mut worker.spare,
+                effects: &mut worker.effects,
+                pool: &worker.copies,
             },
         };
         let mut context = RouteContext {
@@ -418,6 +418,8 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
             rules: worker.output_rules.as_deref(),
             from: port,
             spare: &mut worker.spare,
+            effects: &mut worker.effects,
+            pool: &worker.copies,
         },
     };
     let mut context = RouteContext {
@@ -434,7 +436,6 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
                 names: worker.name_flows.as_deref_mut(),
                 inspection: worker.inspection.as_deref_mut(),
                 kept: &mut worker.kept,
-                effects: &mut worker.effects,
                 decisions: &mut worker.decisions,
             };
             match worker.stages.of(port) {
@@ -469,6 +470,8 @@ fn relay(worker: &mut Worker, shared: &Shared) -> bool {
                 rules: worker.output_rules.as_deref(),
                 from: None,
                 spare: &mut worker.spare,
+                effects: &mut worker.effects,
+                pool: &worker.copies,
             },
         };
         let mut context = RouteContext {

@@ -125,7 +125,7 @@ pub struct PortCounts {
     pub merged: u64,
     /// Frames dropped.
     pub drops: PortDrops,
-    /// Frames received, by effect of the filter rules.
+    /// Frames by effect of the filter rules.
     #[serde(default)]
     pub effects: RuleEffects,
 }

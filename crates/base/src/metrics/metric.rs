@@ -100,7 +100,7 @@ metrics! {
     SwitchPortDropsTotal = Counter "quietwire_switch_port_drops_total" ["port", "reason"]
         "Frames dropped, by reason.";
     SwitchPortRuleEffectsTotal = Counter "quietwire_switch_port_rule_effects_total" ["port", "effect"]
-        "Frames received, by effect of the filter rules.";
+        "Frames by effect of the filter rules.";
     SwitchPortDriverStatistic = Gauge "quietwire_switch_port_driver_statistic" ["port", "name"]
         "Statistics of the port's driver that are not 0, by the driver's names.";
     SwitchThreadPollsTotal = Counter "quietwire_switch_thread_polls_total" ["cpu"]

@@ -13,7 +13,6 @@ use rtrb::Producer;
 use std::sync::Arc;
 
 use super::output::Output;
-use super::path::Path;
 use super::telemetry::Telemetry;
 use crate::filter_log::LogRecord;
 
@@ -32,12 +31,12 @@ impl Effects {
         }
     }
 
-    /// Logs a frame.
-    fn log(
+    /// Logs a frame of a port.
+    pub(super) fn log(
         &mut self,
         log: &Arc<RuleLog>,
         verdict: Verdict,
-        input: usize,
+        port: usize,
         frame: &Mbuf<'_>,
     ) -> RuleEffect {
         let action = match verdict {
@@ -45,7 +44,7 @@ impl Effects {
             Verdict::Held(_) => Action::Accept,
             _ => Action::Drop,
         };
-        let record = LogRecord::new(log, action, input as u16, (frame.octets(), frame.length()));
+        let record = LogRecord::new(log, action, port as u16, (frame.octets(), frame.length()));
         match self.log.push(record) {
             Ok(()) => RuleEffect::Logged,
             Err(_) => RuleEffect::LogLost,
@@ -53,7 +52,7 @@ impl Effects {
     }
 
     /// Answers a rejected frame, by the port that received it.
-    fn reject(
+    pub(super) fn reject(
         &mut self,
         outputs: &mut [Option<Box<Output>>],
         input: usize,
@@ -79,6 +78,35 @@ impl Effects {
             (false, _) => RuleEffect::RejectUnsent,
         }
     }
+
+    /// Logs and changes frames that leave by a port, before any is dropped. `spare` is empty before and after. Returns the counts.
+    #[inline(never)]
+    pub(super) fn leave(
+        &mut self,
+        port: usize,
+        (rules, verdicts): (&PortRules, &Verdicts),
+        (burst, spare): (&mut Burst, &mut Burst),
+        pool: &Mempool,
+        telemetry: &mut Telemetry,
+    ) -> RuleEffects {
+        let mut counts = RuleEffects::default();
+        for (mut frame, verdict) in burst.drain().zip(verdicts) {
+            if let Some(statements) = rules.statements(*verdict) {
+                if let Some(log) = &statements.log
+                    && log.samples()
+                {
+                    counts[self.log(log, *verdict, port, &frame)] += 1;
+                }
+                if statements.changes_frames() && verdict.accepts() {
+                    frame = changed(frame, statements, pool, telemetry, &mut counts);
+                }
+            }
+            // `spare` has space for a burst.
+            drop(spare.push(frame));
+        }
+        std::mem::swap(burst, spare);
+        counts
+    }
 }
 
 /// Returns the time of the time stamp counter.
@@ -101,7 +129,7 @@ pub(super) fn put(
 }
 
 /// Changes a frame as a rule says. A shared frame is copied first.
-fn changed<'eal>(
+pub(super) fn changed<'eal>(
     mut frame: Mbuf<'eal>,
     statements: &Statements,
     pool: &Mempool,
@@ -127,60 +155,4 @@ fn changed<'eal>(
         counts[RuleEffect::MssClamped] += u64::from(clamp_mss(octets, mss));
     }
     frame
-}
-
-impl Path<'_> {
-    /// Applies the effects of the rules to the received frames, before any is dropped. `kept` is empty before and after. No frame waits in
-    /// any output before and after.
-    #[inline(never)]
-    pub(super) fn apply_effects(
-        &mut self,
-        input: usize,
-        (rules, verdicts): (&PortRules, &Verdicts),
-        effects: &mut Effects,
-        pool: &Mempool,
-        kept: &mut Burst,
-    ) {
-        let mut counts = RuleEffects::default();
-        // A bit for each port that frames wait for. There are fewer than 64 ports.
-        let mut touched = 0u64;
-        for (mut frame, verdict) in self.received.drain().zip(verdicts) {
-            if let Some(statements) = rules.statements(*verdict) {
-                if let Some(log) = &statements.log
-                    && log.samples()
-                {
-                    counts[effects.log(log, *verdict, input, &frame)] += 1;
-                }
-                if let Some(port) = statements.dup.map(usize::from)
-                    && port != input
-                {
-                    let copy = frame.copy(pool);
-                    counts[match put(self.outputs, port, copy) {
-                        true => RuleEffect::Duplicated,
-                        false => RuleEffect::NotDuplicated,
-                    }] += 1;
-                    touched |= 1u64.checked_shl(port as u32).unwrap_or(0);
-                }
-                if statements.changes_frames() && verdict.accepts() {
-                    frame = changed(frame, statements, pool, self.telemetry, &mut counts);
-                }
-            }
-            if verdict.rejects() {
-                counts[effects.reject(self.outputs, input, &frame, pool)] += 1;
-                touched |= 1u64.checked_shl(input as u32).unwrap_or(0);
-            }
-            // `kept` has space for a burst.
-            drop(kept.push(frame));
-        }
-        std::mem::swap(self.received, kept);
-        if let Some(counters) = self.counters.get(input) {
-            for (effect, count) in counts.iter() {
-                counters.effect(effect).add(count);
-            }
-        }
-        while touched != 0 {
-            self.flush(touched.trailing_zeros() as usize);
-            touched &= touched - 1;
-        }
-    }
 }

@@ -4,7 +4,7 @@
 use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 
 use super::connections::ConnectionStage;
-use super::effects::Effects;
+use super::effects::{changed, put};
 use super::inspect::{InspectStage, Inspected};
 use super::lengths::measure;
 use super::path::Path;
@@ -14,7 +14,7 @@ use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::filter::{
-    NameFlows, PortRules, RuleEffect, SourceGuard, Statements, Verdict, Verdicts,
+    NameFlows, PortRules, RuleEffect, RuleEffects, SourceGuard, Statements, Verdict, Verdicts,
 };
 
 /// Resources for filtering the frames of one queue.
@@ -30,7 +30,6 @@ pub(super) struct FilterContext<'worker> {
     pub(super) now_s: u32,
     /// Empty before and after.
     pub(super) kept: &'worker mut Burst,
-    pub(super) effects: &'worker mut Effects,
     /// Pool for copies and answers.
     pub(super) pool: &'worker Mempool,
 }
@@ -116,7 +115,6 @@ impl Path<'_> {
             inside,
             now_s,
             kept,
-            effects,
             pool,
         } = context;
         let frames = self.received.len();
@@ -163,7 +161,7 @@ impl Path<'_> {
             verdict.rejects() || statements.is_some_and(Statements::has_effects)
         };
         if rules.has_effects() && verdicts.iter().take(frames).any(has_effect) {
-            self.apply_effects(input, (rules, &verdicts), effects, pool, kept);
+            self.apply_effects(input, (rules, &verdicts), pool, kept);
         }
         if dropped > 0 {
             let (octets, _) = measure(self.received);
@@ -194,5 +192,59 @@ impl Path<'_> {
         }
         self.telemetry.lap_of(Step::Filter, frames);
         dropped < frames
+    }
+
+    /// Applies the effects of the rules to the received frames, before any is dropped. `kept` is empty before and after. No frame waits in
+    /// any output before and after.
+    #[inline(never)]
+    fn apply_effects(
+        &mut self,
+        input: usize,
+        (rules, verdicts): (&PortRules, &Verdicts),
+        pool: &Mempool,
+        kept: &mut Burst,
+    ) {
+        let effects = &mut *self.leaving.effects;
+        let mut counts = RuleEffects::default();
+        // A bit for each port that frames wait for. There are fewer than 64 ports.
+        let mut touched = 0u64;
+        for (mut frame, verdict) in self.received.drain().zip(verdicts) {
+            if let Some(statements) = rules.statements(*verdict) {
+                if let Some(log) = &statements.log
+                    && log.samples()
+                {
+                    counts[effects.log(log, *verdict, input, &frame)] += 1;
+                }
+                if let Some(port) = statements.dup.map(usize::from)
+                    && port != input
+                {
+                    let copy = frame.copy(pool);
+                    counts[match put(self.outputs, port, copy) {
+                        true => RuleEffect::Duplicated,
+                        false => RuleEffect::NotDuplicated,
+                    }] += 1;
+                    touched |= 1u64.checked_shl(port as u32).unwrap_or(0);
+                }
+                if statements.changes_frames() && verdict.accepts() {
+                    frame = changed(frame, statements, pool, self.telemetry, &mut counts);
+                }
+            }
+            if verdict.rejects() {
+                counts[effects.reject(self.outputs, input, &frame, pool)] += 1;
+                touched |= 1u64.checked_shl(input as u32).unwrap_or(0);
+            }
+            // `kept` has space for a burst.
+            drop(kept.push(frame));
+        }
+        std::mem::swap(self.received, kept);
+        if let Some(counters) = self.counters.get(input) {
+            for (effect, count) in counts.iter() {
+                counters.effect(effect).add(count);
+            }
+        }
+        while touched != 0 {
+            self.flush(touched.trailing_zeros() as usize);
+            touched &= touched - 1;
+        }
     }
 }

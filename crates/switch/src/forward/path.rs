@@ -2,11 +2,12 @@
 //! Execution of the stages' decisions on one burst.
 
 use quietwire_dpdk::ring::FrameSender;
-use quietwire_dpdk::{BURST_MAX, Burst};
+use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
+use quietwire_tables::filter::{PortRules, Statements, Verdict, Verdicts};
 
+use super::effects::Effects;
 use super::lengths::measure;
 use super::output::{Output, OutputRules, TxPath};
 use super::telemetry::Telemetry;
@@ -29,6 +30,9 @@ pub(super) struct Leaving<'worker> {
     pub(super) from: Option<u16>,
     /// Empty between two steps.
     pub(super) spare: &'worker mut Burst,
+    pub(super) effects: &'worker mut Effects,
+    /// Pool for copies of frames that rules change.
+    pub(super) pool: &'worker Mempool,
 }
 
 impl Leaving<'_> {
@@ -44,14 +48,14 @@ impl Leaving<'_> {
     ) -> u64 {
         match self.rules.and_then(|rules| rules.of(output)) {
             None => octets,
-            Some(rules) => self.judge(rules, burst, octets, counters, telemetry),
+            Some(rules) => self.judge((output, rules), burst, octets, counters, telemetry),
         }
     }
 
     #[inline(never)]
     fn judge(
         &mut self,
-        rules: &PortRules,
+        (output, rules): (usize, &PortRules),
         burst: &mut Burst,
         octets: u64,
         counters: &PortCounters,
@@ -62,6 +66,18 @@ impl Leaving<'_> {
         let dropped = rules.judge_output(frames, self.from, &mut verdicts);
         if telemetry.is_watched() {
             telemetry.filtered(burst, &verdicts);
+        }
+        let has_effect = |verdict: &Verdict| {
+            let statements = rules.statements(*verdict);
+            statements.is_some_and(Statements::has_effects)
+        };
+        if rules.has_effects() && verdicts.iter().take(burst.len()).any(has_effect) {
+            let (rules, bursts) = ((rules, &verdicts), (&mut *burst, &mut *self.spare));
+            let effects = &mut self.effects;
+            let counts = effects.leave(output, rules, bursts, self.pool, telemetry);
+            for (effect, count) in counts.iter() {
+                counters.effect(effect).add(count);
+            }
         }
         if dropped == 0 {
             return octets;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::named;
 
 named! {
-    /// Effect of a filter rule on a frame, counted at the ingress port.
+    /// Effect of a filter rule on a frame, counted at the ingress port, or at the port by which the frame leaves.
     pub enum RuleEffect {
         /// Rejected with a TCP reset (RFC 9293, section 3.10.7.1).
         TcpReset = "tcp_reset", "rejected with a TCP reset";

@@ -177,8 +177,13 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
     if !rule.is_out() {
         return Ok(());
     }
-    if rule.action == Action::Reject || !rule.statements.is_empty() {
-        return Err("rules with direction = \"out\" accept or drop only (reject, log, copy and change received frames)".to_owned());
+    let statements = &rule.statements;
+    let is_for_received = statements.dup.is_some() || statements.inspect.is_some();
+    if rule.action == Action::Reject || is_for_received {
+        return Err(
+            "direction = \"out\" excludes reject, dup and inspect (use them for received frames)"
+                .to_owned(),
+        );
     }
     if rule.names != NameMatch::default() {
         return Err("tls-name, http-host and dns-name require direction = \"in\" (names are read when frames are received)".to_owned());
@@ -366,7 +371,11 @@ mod tests {
                 "direction = \"out\"\nfrom = \"c\"",
                 "from: no such port: 'c'",
             ),
-            ("direction = \"out\"\nlog = 1", "accept or drop only"),
+            ("direction = \"out\"\ndup = \"a\"", "excludes reject, dup"),
+            (
+                "direction = \"out\"\nset-mss = 1000",
+                "require action accept",
+            ),
             (
                 "direction = \"out\"\nct-state = \"new\"",
                 "ct-state requires",
@@ -395,7 +404,7 @@ mod tests {
             ("port = \"b\"\ninspect = \"b\"", "'b' is a port of the rule"),
             (
                 "direction = \"out\"\ninspect = \"b\"",
-                "accept or drop only",
+                "excludes reject, dup",
             ),
             ("set-mss = 87", "allowed: 88 to 65535"),
             ("[[rule]]\nname = \"x\"\naction = \"drop\"", "line 5"),

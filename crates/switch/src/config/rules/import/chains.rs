@@ -234,11 +234,11 @@ impl Expansion<'_> {
             self.rules.push(empty("policy", default));
         }
         for mut rule in std::mem::take(&mut self.rules) {
-            let reason = match (rule.ct_state, rule.action, rule.statements.is_empty()) {
+            let reason = match (rule.ct_state, rule.action, &rule.statements.dup) {
                 (Some(_), ..) => "ct state",
                 (None, Action::Reject, _) => "reject",
-                (None, _, false) => "statements",
-                (None, _, true) => "",
+                (None, _, Some(_)) => "dup",
+                (None, _, None) => "",
             };
             if !reason.is_empty() {
                 let reason =

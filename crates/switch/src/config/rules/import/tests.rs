@@ -345,6 +345,32 @@ fn a_chain_with_output_interfaces_becomes_rules_of_frames_that_leave() {
     assert_eq!(ports, [(&a, &b), (&None, &None)]);
 }
 
+/// The usual limit of the segment size towards a tunnel.
+#[test]
+fn statements_of_a_chain_with_output_interfaces_are_kept_except_copies() {
+    let to_tunnel = || is(json!({"meta": {"key": "oifname"}}), json!("tun0"));
+    let accept = json!({"accept": null});
+    let rules = [
+        json!([to_tunnel(), is(payload("tcp", "flags"), json!("syn")), {"mangle": {"key": maxseg(), "value": 1300}}, accept]),
+        json!([to_tunnel(), is(payload("udp", "dport"), json!(25)), {"log": {"prefix": "mail"}}, {"drop": null}]),
+        json!([is(payload("udp", "dport"), json!(53)), {"dup": {"addr": "eth9"}}, accept]),
+    ];
+    let imported = import(&ruleset("ip", "accept", &rules, &[]));
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "rule forward-12");
+    assert!(reason.starts_with("dup in a chain"), "{reason}");
+    let rules: Vec<_> = imported.rules.iter().take(2).collect();
+    assert!(rules.iter().all(|rule| rule.is_out()));
+    let of = |number: usize| &rules[number].statements;
+    assert_eq!(of(0).set_mss, Some(1300));
+    assert_eq!(
+        (of(1).log, of(1).log_prefix.as_deref()),
+        (Some(1), Some("mail"))
+    );
+}
+
 fn maxseg() -> Value {
     json!({"tcp option": {"name": "maxseg", "field": "size"}})
 }
