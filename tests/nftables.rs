@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules compared with the kernel's nftables: generated rulesets decide on the same frames in a chain at the ingress of a veth device,
-//! and, imported from the output of `nft -j list ruleset`, in the filter. The counters of all rules have to agree. Requires root and nft.
+//! and, imported from the output of `nft -j list ruleset`, in the filter. The counters of all rules have to agree, and each frame meets the
+//! first rule that also decides on it alone. Requires root and nft.
 //!
 //! `QUIETWIRE_NFT_RULESETS` and `QUIETWIRE_NFT_FRAMES` set the numbers of rulesets and of frames for each; `QUIETWIRE_SEED` the first seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -424,6 +425,27 @@ fn frame(random: &mut Random) -> Vec<u8> {
     frame
 }
 
+/// Returns frames as the filter reads them.
+fn received(burst: &[Vec<u8>]) -> impl Iterator<Item = (&[u8], u32)> {
+    let length = |frame: &Vec<u8>| u32::try_from(frame.len()).unwrap();
+    burst.iter().map(move |frame| (&frame[..], length(frame)))
+}
+
+/// Returns the first of some filters, of one rule each, that decides on each frame.
+fn first_alone(filters: &[PortRules], burst: &[Vec<u8>]) -> Vec<Option<usize>> {
+    let mut first = vec![None; burst.len()];
+    for (number, filter) in filters.iter().enumerate() {
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        filter.judge(received(burst), &mut verdicts);
+        for (first, verdict) in first.iter_mut().zip(verdicts) {
+            if first.is_none() && matches!(verdict, Verdict::Rule(..)) {
+                *first = Some(number);
+            }
+        }
+    }
+    first
+}
+
 /// Returns the frames that each rule decides on in the filter, by the handle of the rule in nftables.
 fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
     let imported = Imported::parse(json, Hook::Ingress).unwrap();
@@ -448,19 +470,23 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
         action: rule.action,
         frames: Arc::default(),
     });
-    let table = RuleTable::with_sets(rules, &sets, Fallback::default());
-    let port = PortRules::new(Arc::new(table), 0, None);
+    let rules: Vec<PortRule> = rules.collect();
+    let filter = |rules: &[PortRule]| {
+        let table = RuleTable::with_sets(rules.to_vec(), &sets, Fallback::default());
+        PortRules::new(Arc::new(table), 0, None)
+    };
+    let port = filter(&rules);
+    let alone: Vec<PortRules> = rules.chunks(1).map(filter).collect();
     let mut decided = BTreeMap::new();
     for burst in frames.chunks(BURST_MAX) {
         let mut verdicts = [Verdict::Short; BURST_MAX];
-        let received = burst
-            .iter()
-            .map(|frame| (&frame[..], u32::try_from(frame.len()).unwrap()));
-        port.judge(received, &mut verdicts);
-        for (verdict, frame) in verdicts.iter().zip(burst) {
+        port.judge(received(burst), &mut verdicts);
+        let first = first_alone(&alone, burst);
+        for ((verdict, frame), first) in verdicts.iter().zip(burst).zip(first) {
             let Verdict::Rule(rule, _) = verdict else {
                 panic!("{verdict:?}: {frame:02x?}");
             };
+            assert_eq!(Some(*rule as usize), first, "{frame:02x?}\n{json}");
             let name = &imported.rules[*rule as usize].name;
             let handle = name.strip_prefix("c-").unwrap();
             let handle = handle.split('.').next().unwrap().parse().unwrap();
