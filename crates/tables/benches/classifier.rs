@@ -2,8 +2,9 @@
 //! Cost of a lookup in the classifier by number of rules: `cargo bench -p quietwire-tables --bench classifier`.
 //!
 //! Bursts of 64 keys of IPv4 packets, each of which matches a random rule. Prints the time per packet (median of 31
-//! rounds of all packets), the time of compilation, the memory per rule and the worst case. Filters of routers ("acl") have specific prefixes;
-//! those of firewalls often have only one, and ranges of ports.
+//! rounds of all packets), the time of compilation, that of a change of one rule, the memory per rule and the worst case. Filters of routers
+//! ("acl") have specific prefixes; those of firewalls often have only one, and ranges of ports. Hostile ones have different overlapping ranges of
+//! ports, which no bits separate.
 
 #![allow(clippy::expect_used)]
 
@@ -109,6 +110,15 @@ fn firewall(random: &mut Random) -> Sample {
     sample(random, lengths, ports)
 }
 
+/// Most hostile rules that are measured: each packet is compared with many of them.
+const HOSTILE_MAX: usize = 10_000;
+
+fn hostile(random: &mut Random) -> Sample {
+    let first = number(random) as u16 % 30_000;
+    let last = first + 1_000 + number(random) as u16 % 30_000;
+    sample(random, (0, 0), (first, last))
+}
+
 fn measure(classifier: &Classifier, packets: &[Fields]) -> Duration {
     let mut found = [NO_RULE; BURST_MAX];
     let mut keys = [Key::EMPTY; BURST_MAX];
@@ -127,9 +137,12 @@ fn lookups(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("classifier");
     group.throughput(Throughput::Elements(KEYS as u64));
     group.sample_size(20);
-    let kinds: [(&str, Make); 2] = [("acl", acl), ("firewall", firewall)];
+    let kinds: [(&str, Make); 3] = [("acl", acl), ("firewall", firewall), ("hostile", hostile)];
     for (kind, make) in kinds {
         for count in [10usize, 100, 1000, 10_000, 100_000] {
+            if kind == "hostile" && count > HOSTILE_MAX {
+                continue;
+            }
             let mut random = Random(7);
             let samples: Vec<Sample> = (0..count).map(|_| make(&mut random)).collect();
             let rules: Vec<Rule> = samples.iter().map(|(rule, _)| *rule).collect();
@@ -137,12 +150,18 @@ fn lookups(criterion: &mut Criterion) {
             let began = Instant::now();
             let classifier = Classifier::new(&rules);
             let compiled = began.elapsed();
+            let mut other = rules.clone();
+            other[count / 2] = make(&mut random).0;
+            let began = Instant::now();
+            let is_patched = classifier.changed(&rules, &other).is_some();
+            let changed = began.elapsed();
             let mut times: Vec<Duration> = (0..31).map(|_| measure(&classifier, &keys)).collect();
             times.sort_unstable();
             let each_ns = times[times.len() / 2].as_secs_f64() * 1e9 / KEYS as f64;
             let shape = classifier.shape();
             println!(
-                "{kind}: {count} rules: {each_ns:.1} ns a packet, compiled in {compiled:?}, {} octets a rule, {shape:?}",
+                "{kind}: {count} rules: {each_ns:.1} ns a packet, compiled in {compiled:?}, changed in {changed:?} ({}), {} octets a rule, {shape:?}",
+                if is_patched { "one rule" } else { "refused" },
                 shape.octets / count
             );
             group.bench_function(format!("{kind}, {count} rules"), |bencher| {

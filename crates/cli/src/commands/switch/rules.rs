@@ -26,6 +26,8 @@ use crate::units::parse_path;
 
 /// Rules in one request. A request has space for rules with all conditions and long names.
 const RULES_A_REQUEST: usize = 40;
+/// Comparisons of rules for a frame that are reported as slow: about ten microseconds.
+const COMPARISONS_SLOW: usize = 1_000;
 /// Octets of names that count as a rule.
 const OCTETS_OF_A_RULE: usize = 512;
 /// Elements of sets in one request: the longest has 79 octets.
@@ -490,7 +492,13 @@ pub(super) fn render(report: RulesReport) -> String {
     let more = report
         .next
         .map(|next| (report.total.saturating_sub(next), next));
+    let comparisons = report.comparisons_max;
     text += &rules(report).to_string();
+    if comparisons >= COMPARISONS_SLOW {
+        text += &format!(
+            "\na frame may be compared with {comparisons} rules one by one (separate them by addresses, protocols or ports, or use a set)"
+        );
+    }
     if let Some((count, next)) = more {
         text += &format!("\n{count} more rules (run with --from {next})");
     }
@@ -554,6 +562,18 @@ mod tests {
     use quietwire_switch::control::REQUEST_MAX;
 
     use super::*;
+
+    #[test]
+    fn rules_that_are_compared_one_by_one_are_reported() {
+        let text = |comparisons: usize| {
+            let report = serde_json::json!({
+                "rules": [], "default": "accept", "default_frames": 0, "comparisons_max": comparisons,
+            });
+            render(serde_json::from_value(report).unwrap())
+        };
+        assert!(!text(COMPARISONS_SLOW - 1).contains("one by one"));
+        assert!(text(4321).contains("with 4321 rules one by one"));
+    }
 
     #[test]
     fn requests_with_many_rules_and_names_are_short_enough() {
