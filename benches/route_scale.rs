@@ -104,6 +104,7 @@ struct Measured {
     rate: f64,
     loaded_s: f64,
     cycles_a_frame: Option<f64>,
+    route_cycles: Option<f64>,
 }
 
 /// Starts a router with this many routes and measures its forwarding rate.
@@ -121,6 +122,7 @@ fn measure(directory: &Path, ip: Ip, routes: u32, seconds: f64) -> Measured {
         rate: rate(ports, ip, routes, seconds),
         loaded_s,
         cycles_a_frame: switch.cycles_a_frame(),
+        route_cycles: switch.route_cycles_a_frame(),
     }
 }
 
@@ -157,7 +159,12 @@ impl Router {
     fn figures(self) -> &'static [Figure] {
         match self {
             Self::Peer(_) => &[Figure::ForwardedPps],
-            _ => &[Figure::ForwardedPps, Figure::CyclesAFrame, Figure::LoadedS],
+            _ => &[
+                Figure::ForwardedPps,
+                Figure::CyclesAFrame,
+                Figure::RouteCyclesAFrame,
+                Figure::LoadedS,
+            ],
         }
     }
 }
@@ -233,6 +240,7 @@ impl Size {
                 };
                 run.add(&point, Figure::ForwardedPps, Some(measured.rate));
                 run.add(&point, Figure::CyclesAFrame, measured.cycles_a_frame);
+                run.add(&point, Figure::RouteCyclesAFrame, measured.route_cycles);
                 run.add(&point, Figure::LoadedS, Some(measured.loaded_s));
             }
         }

@@ -15,6 +15,8 @@ pub(crate) enum Figure {
     PortCyclesAFrame,
     /// Filter rules only.
     FilterCyclesAFrame,
+    /// Router decisions and rewriting only.
+    RouteCyclesAFrame,
     LoadedS,
     /// MAC addresses that the peer had learned.
     Learned,
@@ -62,6 +64,7 @@ impl Figure {
             Self::CyclesAFrame => "cycles a frame",
             Self::PortCyclesAFrame => "of those, ports",
             Self::FilterCyclesAFrame => "of those, filter",
+            Self::RouteCyclesAFrame => "of those, route and rewrite",
             Self::LoadedS => "loaded in, s",
             Self::Learned => "addresses learned",
             Self::Flows => "flows",

@@ -355,6 +355,7 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("route_scale", "500,000 IPv6 routes: rate", ("IPv6, 500,000", ROUTER), ("IPv6, 500,000", LPM), 0.9),
     rate("route_scale", "1 IPv4 route: rate", ("IPv4, 1", ROUTER), ("IPv4, 1", VPP), 1.0),
     rate("route_scale", "20,000 IPv4 routes: rate", ("IPv4, 20,000", ROUTER), ("IPv4, 20,000", VPP), 1.0),
+    goal("route_scale", "1 IPv4 route: cycles of route and rewrite", ("IPv4, 1", ROUTER), Figure::RouteCyclesAFrame, Ratio::Itself, AtMost, 50.0),
 
     rate("ports_scale", "32 ports, two of them busy: rate", ("32 ports, two busy", ROUTER), ("2 ports, two busy", ROUTER), 0.9),
     rate("ports_scale", "32 ports, all busy: rate", ("32 ports, all busy", ROUTER), ("2 ports, all busy", ROUTER), 0.5),

@@ -205,6 +205,11 @@ impl Switch {
         self.cycles_of(|step| ["receive", "send"].contains(&step))
     }
 
+    /// Returns the same for routing and rewriting only.
+    pub(crate) fn route_cycles_a_frame(&self) -> Option<f64> {
+        self.cycles_of(|step| ["route", "rewrite"].contains(&step))
+    }
+
     /// Returns the same for filter rules only.
     pub(crate) fn filter_cycles_a_frame(&self) -> Option<f64> {
         self.cycles_of(|step| step == "filter")
