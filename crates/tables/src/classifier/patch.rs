@@ -131,7 +131,7 @@ fn places(former: &[Rule], rules: &[Rule]) -> Vec<u32> {
     for (rule, index) in middle.into_iter().flatten().zip(number(front)..) {
         indices.entry(rule).or_default().push_back(index);
     }
-    let mut pairs = Vec::new();
+    let mut pairs: Vec<(usize, u32)> = Vec::new();
     for (rule, former) in former_middle.into_iter().flatten().zip(front..) {
         let index = indices.get_mut(rule).and_then(VecDeque::pop_front);
         pairs.extend(index.map(|index| (former, index)));
