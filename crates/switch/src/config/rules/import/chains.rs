@@ -71,6 +71,8 @@ pub(super) struct Source {
     pub(super) scope: Scope,
     /// Name of the base chain.
     pub(super) base: String,
+    /// Devices whose frames the base chain sees; empty for all.
+    pub(super) devices: Vec<String>,
     pub(super) policy: Action,
     pub(super) chains: HashMap<String, Chain>,
     pub(super) sets: Vec<SetSetting>,
@@ -166,8 +168,15 @@ impl Source {
             steps: 0,
             names: HashMap::new(),
         };
-        expansion.chain(&self.base, &[empty("", Action::Accept)], 0);
+        expansion.chain(&self.base, &self.of_devices("", Action::Accept), 0);
         let default = match (self.scope, self.policy) {
+            (_, Action::Drop) if !self.devices.is_empty() => {
+                // Frames of other devices never meet the policy.
+                expansion
+                    .rules
+                    .extend(self.of_devices("policy", Action::Drop));
+                Action::Accept
+            }
             (Scope::Ip(versions), Action::Drop) => {
                 // Other frames never meet the policy of such a chain.
                 for version in versions {
@@ -186,6 +195,18 @@ impl Source {
             rules: expansion.rules,
             missing: expansion.missing,
         }
+    }
+
+    /// Returns the rules of a name for all frames that the base chain sees.
+    fn of_devices(&self, name: &str, action: Action) -> Vec<RuleSetting> {
+        if self.devices.is_empty() {
+            return vec![empty(name, action)];
+        }
+        let rule = |device: &String| RuleSetting {
+            port: Some(device.clone()),
+            ..empty(&format!("{name}-{device}"), action)
+        };
+        self.devices.iter().map(rule).collect()
     }
 
     /// Returns the sets that rules refer to.

@@ -36,6 +36,7 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
             false => &[IPV4],
         }),
         base: base.to_owned(),
+        devices: Vec::new(),
         policy: Action::Accept,
         chains: HashMap::new(),
         sets: Vec::new(),

@@ -16,6 +16,9 @@ use super::icmp::{CODES, CODES_V6, TYPES, TYPES_V6};
 use super::statements::Body;
 use crate::config::rules::{SetSetting, StatementSetting};
 
+/// Maximum number of devices of a chain.
+const DEVICES_MAX: usize = 64;
+
 /// Table of a ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Table {
@@ -61,6 +64,7 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
     let mut source = Source {
         scope: scope(&table.family)?,
         base: text(first, "name").to_owned(),
+        devices: devices(first)?,
         policy: match text(first, "policy") {
             "drop" => Action::Drop,
             _ => Action::Accept,
@@ -125,6 +129,21 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
         }
     }
     Ok(source)
+}
+
+/// Returns the devices of a base chain: a name, a list of names, or none.
+fn devices(chain: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let list = match chain.get("dev") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+    };
+    if list.is_empty() || list.len() > DEVICES_MAX {
+        return Err(format!("a chain of 0 or more than {DEVICES_MAX} devices"));
+    }
+    let name = |value: &Value| value.as_str().map(str::to_owned);
+    let names: Option<Vec<String>> = list.iter().map(name).collect();
+    names.ok_or_else(|| "a device without a name".to_owned())
 }
 
 /// Returns the packets that chains of a family see.

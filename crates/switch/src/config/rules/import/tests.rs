@@ -345,6 +345,47 @@ fn a_chain_with_output_interfaces_becomes_rules_of_frames_that_leave() {
     assert_eq!(ports, [(&a, &b), (&None, &None)]);
 }
 
+/// A chain at the ingress of devices sees no frames of others.
+#[test]
+fn a_chain_of_devices_becomes_rules_of_their_ports() {
+    let import_of = |device: Value| {
+        let chain = json!({
+            "family": "netdev", "table": "t", "name": "c", "type": "filter", "hook": "ingress", "prio": 0,
+            "dev": device, "policy": "drop",
+        });
+        let expr = json!([is(payload("tcp", "dport"), json!(22)), {"accept": null}]);
+        let rule =
+            json!({"family": "netdev", "table": "t", "chain": "c", "handle": 4, "expr": expr});
+        let text = json!({"nftables": [{"chain": chain}, {"rule": rule}]}).to_string();
+        Imported::parse(&text, Hook::Ingress)
+    };
+    let mut imported = import_of(json!("eth0")).unwrap();
+    assert_eq!(missing(&imported), []);
+    imported.rename_ports(&[("eth0".to_owned(), "uplink".to_owned())]);
+    read_again(&imported);
+    assert_eq!(imported.default, Action::Accept);
+    assert_eq!(
+        lines(&imported),
+        [
+            "c-4 accept port=uplink protocol=tcp destination-port=22",
+            "policy-eth0 drop port=uplink ",
+        ]
+    );
+    let imported = import_of(json!(["eth0", "eth1"])).unwrap();
+    let ports: Vec<_> = imported
+        .rules
+        .iter()
+        .map(|rule| rule.port.as_deref())
+        .collect();
+    assert_eq!(
+        ports,
+        [Some("eth0"), Some("eth1"), Some("eth0"), Some("eth1")]
+    );
+    for wrong in [json!([]), json!(7), json!(vec!["eth0"; 65])] {
+        assert!(import_of(wrong.clone()).is_err(), "{wrong}");
+    }
+}
+
 /// The usual limit of the segment size towards a tunnel.
 #[test]
 fn statements_of_a_chain_with_output_interfaces_are_kept_except_copies() {
