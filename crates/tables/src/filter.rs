@@ -10,6 +10,7 @@ mod element;
 mod further;
 mod guard;
 mod inspect;
+mod kept;
 mod malformed;
 mod names;
 mod output;
@@ -38,6 +39,7 @@ pub use inspect::{
     INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail, InspectFlows, Judgement,
     NoInspectFlows, Query, Ruling, Ticket,
 };
+pub use kept::CHANGED_MIN;
 pub use malformed::Malformation;
 pub use names::{
     NAME_DATA_MAX, NAME_FLOWS, NAMES_A_RULE_MAX, NameFail, NameFlows, NameKind, NameMatch,
@@ -52,7 +54,7 @@ pub use rule_match::{
     Dscp, FieldValue, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags,
     rule_in_snake_case,
 };
-pub use rules::{CHANGED_MIN, Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
+pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
 pub use statements::{RuleLog, Statements};
 pub use steering::{STEERING_MAX, Steering, SteeringRule};

@@ -15,6 +15,7 @@ use super::described::DescribedPacket;
 use super::element::{Element, SetField};
 use super::further::Compared;
 use super::inspect::Inspect;
+use super::kept::KeptClassifier;
 use super::malformed::{Malformation, malformation};
 use super::names::{NameFlows, NameMatch, NameTable, NamedRule};
 use super::packet::PacketMatch;
@@ -22,12 +23,9 @@ use super::pattern::{Headers, after_tags};
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
-use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
+use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, Refusal, Tracked};
 use crate::drops::PortDrop;
-
-/// Number of rules from which on [`RuleTable::after`] keeps the trees of those that do not differ. Fewer are compiled in a few milliseconds.
-pub const CHANGED_MIN: usize = 1024;
 
 /// A rule of ports.
 #[derive(Clone, Debug)]
@@ -246,9 +244,7 @@ pub struct RuleTable {
 /// Compiled rules, without the contents of their sets.
 #[derive(Debug)]
 struct Compiled {
-    classifier: Classifier,
-    /// Rules that the trees of the classifier were compiled from, with which later ones are compared.
-    in_trees: Arc<[Rule]>,
+    classifier: KeptClassifier,
     /// Number of the rule for each rule of the classifier; empty if both have the same numbers.
     origins: Vec<u32>,
     /// Action and number of frames of each rule.
@@ -289,8 +285,8 @@ impl RuleTable {
         Self::after(None, rules, names, sets, fallback)
     }
 
-    /// Compiles rules as [`Self::with_names`] does. If few of at least [`CHANGED_MIN`] rules differ from those of `former`, it compiles only
-    /// these, and sets that differ.
+    /// Compiles rules as [`Self::with_names`] does. If few of at least [`CHANGED_MIN`](super::CHANGED_MIN) rules differ from those of `former`,
+    /// it compiles only these, and sets that differ.
     pub fn after(
         former: Option<&Self>,
         rules: impl IntoIterator<Item = PortRule>,
@@ -330,10 +326,9 @@ impl RuleTable {
         }
         let rules = rules.into_iter();
         let rules = rules.map(|rule| (rule.action, rule.frames)).collect();
-        let (classifier, in_trees) = classifier(former, list);
+        let kept = former.map(|table| &table.compiled.classifier);
         let compiled = Compiled {
-            classifier,
-            in_trees,
+            classifier: KeptClassifier::after(kept, list),
             origins,
             rules,
             uses,
@@ -383,24 +378,8 @@ impl RuleTable {
     /// Returns size and worst case of the compiled rules. The memory includes that of the rules with which later ones are compared.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        let shape = self.compiled.classifier.shape();
-        Shape {
-            octets: shape.octets + size_of_val(&self.compiled.in_trees[..]),
-            ..shape
-        }
+        self.compiled.classifier.shape()
     }
-}
-
-/// Returns the classifier of rules, and the rules that its trees are compiled from: those of the former table, if few rules differ.
-fn classifier(former: Option<&RuleTable>, rules: Vec<Rule>) -> (Classifier, Arc<[Rule]>) {
-    let former = former.map(|table| &*table.compiled);
-    let changed = former
-        .filter(|_| rules.len() >= CHANGED_MIN)
-        .and_then(|former| {
-            let changed = former.classifier.changed(&former.in_trees, &rules)?;
-            Some((changed, Arc::clone(&former.in_trees)))
-        });
-    changed.unwrap_or_else(|| (Classifier::new(&rules), rules.into()))
 }
 
 /// The rules as one port uses them.

@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use quietwire_base::BURST_MAX;
 
 use super::element::{Element, SetField, low_bits, prefix_of, prefixes};
-use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule};
+use super::kept::KeptClassifier;
+use crate::classifier::{Field, Key, NO_RULE, Rule};
 
 /// Maximum number of pairs of a field and a set that all rules together refer to. The next bits of [`Field::METADATA`] are the
 /// states of connections.
@@ -30,14 +31,15 @@ pub(super) struct FieldSets {
     /// Elements of all sets, each with the bit of its set.
     elements: Vec<(Element, u32)>,
     /// Finds the most specific element.
-    classifier: Classifier,
+    classifier: KeptClassifier,
     /// Bits of the sets that contain the element.
     marks: Vec<u32>,
 }
 
 impl FieldSets {
-    /// Compiles the elements of sets, each with the bit of its set.
-    fn new(field: SetField, all: Vec<(Element, u32)>) -> Self {
+    /// Compiles the elements of sets, each with the bit of its set. If there are many and few differ from those of `former`, it compiles
+    /// these.
+    fn new(field: SetField, all: Vec<(Element, u32)>, former: Option<&Self>) -> Self {
         let elements = &all[..];
         let compiled = match field {
             SetField::Source => addresses(elements, Rule::with_source),
@@ -56,7 +58,7 @@ impl FieldSets {
         let (rules, marks): (Vec<Rule>, Vec<u32>) = compiled.into_iter().unzip();
         Self {
             field,
-            classifier: Classifier::new(&rules),
+            classifier: KeptClassifier::after(former.map(|one| &one.classifier), rules),
             marks,
             elements: all,
         }
@@ -92,9 +94,13 @@ pub(super) fn compile(
         if elements.is_empty() {
             return None;
         }
-        let is_same = |one: &&Arc<FieldSets>| one.field == field && one.elements == elements;
-        let same = former.iter().find(is_same).map(Arc::clone);
-        Some(same.unwrap_or_else(|| Arc::new(FieldSets::new(field, elements))))
+        let former = former.iter().find(|one| one.field == field);
+        let same = former.filter(|one| one.elements == elements);
+        let sets = same.map_or_else(
+            || Arc::new(FieldSets::new(field, elements, former.map(|one| &**one))),
+            Arc::clone,
+        );
+        Some(sets)
     };
     SetField::ALL.into_iter().filter_map(of_field).collect()
 }

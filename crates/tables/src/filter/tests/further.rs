@@ -413,3 +413,50 @@ fn rules_beyond_the_maximum_of_sets_match_nothing() {
     let table = RuleTable::with_sets((0..=last).map(using), &sets, Fallback::default());
     assert_eq!(found(table, &udp), [None]);
 }
+
+/// Elements that are added to and removed from large sets, of which the others stay compiled.
+#[test]
+fn elements_of_large_sets_decide_as_those_that_are_compiled_alone() {
+    let rules = || {
+        (0..2).map(|set| {
+            rule(&Wanted {
+                sets: vec![(SetField::Source, set)],
+                ..Wanted::default()
+            })
+        })
+    };
+    let address = |number: u32| Ipv4Addr::from(0x0a00_0000 + number);
+    let element = |number: u32| address(number).to_string().parse::<Element>().unwrap();
+    let mut sets = vec![(0..3000).map(element).collect::<Vec<_>>(), Vec::new()];
+    sets[1].push("10.0.0.0/24".parse().unwrap());
+    let mut table = RuleTable::with_sets(rules(), &sets, Fallback::default());
+    let changes: [&dyn Fn(&mut Vec<Vec<Element>>); 5] = [
+        &|sets| sets[0].retain(|one| *one != element(7)),
+        &|sets| sets[0].push(element(9000)),
+        &|sets| sets[1].insert(0, "10.0.35.0/24".parse().unwrap()),
+        &|sets| sets[1].truncate(1),
+        &|sets| sets[0].truncate(3),
+    ];
+    let packets: Vec<Described> = [0, 2, 7, 8, 300, 2999, 8999, 9000, 20_000]
+        .into_iter()
+        .map(|number| Described {
+            source_mac: 1,
+            destination_mac: 2,
+            is_tagged: false,
+            source: address(number).into(),
+            destination: v4(2),
+            dscp: 0,
+            is_later: false,
+            protocol: 17,
+            numbers: (1, 2),
+            flags: 0,
+        })
+        .collect();
+    for (number, change) in changes.into_iter().enumerate() {
+        change(&mut sets);
+        table = table.with_elements(&sets);
+        let alone = RuleTable::with_sets(rules(), &sets, Fallback::default());
+        let again = table.with_elements(&sets);
+        assert_eq!(found(again, &packets), found(alone, &packets), "{number}");
+    }
+}
