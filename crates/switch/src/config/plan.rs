@@ -359,7 +359,7 @@ impl Settings {
         })
     }
 
-    /// Plans the filter rules, unless they are those of the former settings and name no port or bridge that was removed since.
+    /// Plans the filter rules, but for those of the former settings that name no port or bridge that was removed since.
     fn plan_rules(
         &self,
         ports: &[PortPlan],
@@ -367,13 +367,12 @@ impl Settings {
         former: Option<(&Self, &Plan)>,
     ) -> Result<Arc<rules::Rules>, SwitchError> {
         let ports: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-        match former {
-            Some((settings, plan))
-                if self.has_rules_of(settings) && !plan.has_rules_beyond(&ports, bridges) =>
-            {
-                Ok(Arc::clone(&plan.rules))
+        match former.filter(|(_, plan)| !plan.has_rules_beyond(&ports, bridges)) {
+            Some((settings, plan)) if self.has_rules_of(settings) => Ok(Arc::clone(&plan.rules)),
+            former => {
+                let former = former.map(|(settings, plan)| (settings, &*plan.rules));
+                rules::plan(self, &ports, bridges, former).map(Arc::new)
             }
-            _ => rules::plan(self, &ports, bridges).map(Arc::new),
         }
     }
 }

@@ -16,6 +16,8 @@ use quietwire_packet::VlanId;
 use quietwire_tables::filter::RuleMatch;
 use serde::{Deserialize, Serialize};
 
+use super::shared_list::SharedList;
+
 pub(crate) use check::absent_port;
 pub use check::{NearRule, ReceivedPacket, RuleCheck};
 pub use diff::RuleDiff;
@@ -118,7 +120,7 @@ pub struct RuleSetting {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The rules. The first match decides.
-    pub rules: Vec<RuleSetting>,
+    pub rules: SharedList<RuleSetting>,
     /// The sets that rules refer to.
     pub sets: Vec<SetSetting>,
     /// Default action for frames that match no rule. With [`Action::Accept`], a port without rules accepts every frame.

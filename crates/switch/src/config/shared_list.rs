@@ -41,6 +41,8 @@ impl<T: PartialEq> PartialEq for SharedList<T> {
     }
 }
 
+impl<T: Eq> Eq for SharedList<T> {}
+
 impl<T> Deref for SharedList<T> {
     type Target = Vec<T>;
 

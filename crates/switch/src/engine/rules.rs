@@ -46,10 +46,7 @@ impl Engine {
         }
         let former = std::mem::take(&mut self.rules);
         let asked = &self.plan.rules;
-        let is_same = asked
-            .rules
-            .iter()
-            .eq(former.rules.iter().map(|(rule, _)| rule));
+        let is_same = asked.rules == former.asked.rules;
         let rules = match is_same {
             true => Arc::clone(&former.rules),
             false => {
@@ -79,21 +76,33 @@ impl Engine {
             true => former.distinct,
             false => distinct_places(&rules),
         };
-        let ports: BTreeSet<&String> = rules
-            .iter()
-            .flat_map(|(rule, _)| rule.port_names())
-            .collect();
-        let numbers = self.numbers_of(ports.into_iter());
-        let bridges = rules.iter().filter_map(|(rule, _)| rule.bridge.clone());
-        let bridges: BTreeSet<String> = bridges.collect();
-        let bridges: Vec<String> = bridges.into_iter().collect();
-        let places = self.places_of(&rules, &bridges);
+        // Without a change of rules and of their ports, only the elements of sets are others.
+        let kept = former.compiled.as_ref().filter(|_| {
+            let is_shared = asked.rules.is_shared_with(&former.asked.rules);
+            is_shared && former.numbers == self.numbers_of(former.numbers.keys())
+        });
+        let (numbers, bridges, places) = match kept {
+            Some(compiled) => (
+                former.numbers.clone(),
+                compiled.bridges.clone(),
+                Arc::clone(&compiled.places),
+            ),
+            None => {
+                let ports = rules.iter().flat_map(|(rule, _)| rule.port_names());
+                let ports: BTreeSet<&String> = ports.collect();
+                let bridges = rules.iter().filter_map(|(rule, _)| rule.bridge.clone());
+                let bridges: BTreeSet<String> = bridges.collect();
+                let bridges: Vec<String> = bridges.into_iter().collect();
+                let places = Arc::new(self.places_of(&rules, &bridges));
+                (self.numbers_of(ports.into_iter()), bridges, places)
+            }
+        };
         let sets = &asked.sets;
         let table = former.compiled.as_ref().map(|one| Arc::clone(&one.table));
         let compiled = former.compiled.filter(|compiled| {
             let has_same_sets = names(&compiled.sets).eq(names(sets));
             let is_rest_same = is_fallback_same && has_same_sets;
-            is_same && is_rest_same && *compiled.places == places && compiled.bridges == bridges
+            is_same && is_rest_same && compiled.places == places && compiled.bridges == bridges
         });
         let compiled = match compiled {
             Some(compiled) if compiled.sets == *sets => compiled,
@@ -110,7 +119,7 @@ impl Engine {
                     (&places, sets),
                     &fallback,
                 )),
-                places: Arc::new(places),
+                places,
                 bridges,
                 sets: sets.clone(),
             }),

@@ -195,10 +195,15 @@ impl Settings {
     /// Returns true if rules, sets and default actions are those of other settings, because both share them. Equal rules that are not
     /// shared are others here.
     pub(in crate::config) fn has_rules_of(&self, other: &Self) -> bool {
-        is_shared(self.rules.as_ref(), other.rules.as_ref())
+        self.shares_rules_with(other)
             && is_shared(self.sets.as_ref(), other.sets.as_ref())
             && self.rule_default == other.rule_default
             && self.rule_malformed == other.rule_malformed
+    }
+
+    /// Returns true if the rules are those of other settings, whatever elements their sets have.
+    pub(super) fn shares_rules_with(&self, other: &Self) -> bool {
+        is_shared(self.rules.as_ref(), other.rules.as_ref())
     }
 }
 

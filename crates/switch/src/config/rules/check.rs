@@ -87,7 +87,7 @@ impl Settings {
             bridges.extend(of_rules(|rule| &rule.bridge));
             ports.insert(&received.port);
         }
-        let rules = super::plan(self, &ports, &bridges)?;
+        let rules = super::plan(self, &ports, &bridges, None)?;
         for port in [Some(&received.port), received.out.as_ref()]
             .into_iter()
             .flatten()

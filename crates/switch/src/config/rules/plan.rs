@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Action, RuleSetting, Rules, SetName, SetType, sets};
+use super::{Action, RuleSetting, Rules, SetName, SetSetting, SetType, sets};
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 use quietwire_tables::filter::{NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX};
 
-/// Plans rules and sets, given the names of ports and bridges.
+/// Plans rules and sets, given the names of ports and bridges, and former settings with their rules if no port or bridge was removed since:
+/// rules that have not changed are not checked again, unless names or types of sets have changed.
 ///
 /// # Errors
 /// [`SwitchError::Config`] for a rule that cannot match, or an invalid set.
@@ -17,6 +18,7 @@ pub(in crate::config) fn plan(
     settings: &Settings,
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
+    former: Option<(&Settings, &Rules)>,
 ) -> Result<Rules, SwitchError> {
     let sets = sets::plan(
         settings
@@ -25,6 +27,32 @@ pub(in crate::config) fn plan(
             .map(Vec::as_slice)
             .unwrap_or_default(),
     )?;
+    let kinds = |sets: &[SetSetting]| -> Vec<(SetName, SetType)> {
+        let kinds = sets.iter().map(|set| (set.name.clone(), set.kind));
+        kinds.collect()
+    };
+    let kept = former.filter(|(former, rules)| {
+        settings.shares_rules_with(former) && kinds(&sets) == kinds(&rules.sets)
+    });
+    let rules = match kept {
+        Some((_, former)) => former.rules.clone(),
+        None => check_all(settings, &sets, ports, bridges)?.into(),
+    };
+    Ok(Rules {
+        rules,
+        sets,
+        default: settings.rule_default.unwrap_or_default(),
+        malformed: settings.rule_malformed.unwrap_or_default(),
+    })
+}
+
+/// Returns all rules after a check of each.
+fn check_all(
+    settings: &Settings,
+    sets: &[SetSetting],
+    ports: &BTreeSet<&str>,
+    bridges: &BTreeSet<&str>,
+) -> Result<Vec<RuleSetting>, SwitchError> {
     let kinds: HashMap<&SetName, SetType> = sets.iter().map(|set| (&set.name, set.kind)).collect();
     let mut rules: Vec<RuleSetting> = Vec::new();
     let mut names: HashSet<&str> = HashSet::new();
@@ -73,12 +101,7 @@ pub(in crate::config) fn plan(
             rule.name
         )));
     }
-    Ok(Rules {
-        rules,
-        sets,
-        default: settings.rule_default.unwrap_or_default(),
-        malformed: settings.rule_malformed.unwrap_or_default(),
-    })
+    Ok(rules)
 }
 
 /// Returns the ports of inspectors, each with the name and the location of its first rule.
@@ -224,7 +247,37 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let file = RuleFile::read(&path).map_err(|error| error.to_string())?;
         let ports = BTreeSet::from(["a", "b"]);
-        plan(&file.settings(), &ports, &BTreeSet::from(["lan"])).map_err(|error| error.to_string())
+        let bridges = BTreeSet::from(["lan"]);
+        plan(&file.settings(), &ports, &bridges, None).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rules_are_checked_again_once_a_set_has_another_type() {
+        let settings = |kind: &str, element: &str| {
+            let text = format!(
+                "[[set]]\nname = \"s\"\ntype = \"{kind}\"\nelements = [\"{element}\"]\n\
+                 [[rule]]\nname = \"r\"\naction = \"drop\"\nsource = \"@s\"\n"
+            );
+            let file = RuleFile::parse(std::path::Path::new("rules.toml"), &text);
+            file.unwrap().settings()
+        };
+        let none = BTreeSet::new();
+        let before = settings("ipv4_addr", "10.0.0.1");
+        let rules = plan(&before, &none, &none, None).unwrap();
+        let with_sets_of = |other: Settings| Settings {
+            sets: other.sets,
+            ..before.clone()
+        };
+        let after = with_sets_of(settings("ipv4_addr", "10.0.0.2"));
+        let planned = plan(&after, &none, &none, Some((&before, &rules))).unwrap();
+        assert!(planned.rules.is_shared_with(&rules.rules));
+        assert_ne!(planned.sets, rules.sets);
+        let after = with_sets_of(settings("inet_service", "80"));
+        let refused = plan(&after, &none, &none, Some((&before, &rules)));
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            plan(&after, &none, &none, None).unwrap_err().to_string()
+        );
     }
 
     #[test]
