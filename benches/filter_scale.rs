@@ -22,7 +22,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::ovs::{self, OpenVSwitch};
-use common::record::{Absent, Figure, Point, Run};
+use common::record::{Absent, Figure, Point, Run, Side};
 use common::switch::{self, Kind, Switch};
 use common::words::grouped;
 use common::{Load, Machine, Options};
@@ -375,7 +375,10 @@ fn main() {
         .iter()
         .any(|case| matches!(case, Case::OpenVSwitch(_)));
     match has_peer {
-        true => run.sides.push(ovs::side(OPEN_VSWITCH)),
+        true => run.sides.push(Side {
+            notes: "netdev bridge, a flow for each rule and one for all other frames, flows stay; rings as its defaults are".to_owned(),
+            ..ovs::side(OPEN_VSWITCH)
+        }),
         false => run.absent.push(Absent {
             side: OPEN_VSWITCH.to_owned(),
             reason: "not installed (Debian's openvswitch-switch-dpdk), or not selected".to_owned(),
