@@ -3,7 +3,7 @@
 //! frames from a seed. Requires root.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,8 +22,20 @@ use super::wire::{Link, Packet};
 use super::*;
 
 /// Address of the kernel, and of the end under test.
-const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+#[derive(Clone, Copy)]
+struct Ends {
+    kernel: IpAddr,
+    own: IpAddr,
+}
+
+const IPV4: Ends = Ends {
+    kernel: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
+    own: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)),
+};
+const IPV6: Ends = Ends {
+    kernel: IpAddr::V6(Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1)),
+    own: IpAddr::V6(Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 2)),
+};
 const TAP: &str = "qwt0";
 const KERNEL_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 const OWN_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -97,7 +109,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, Ends { kernel, own }: Ends) -> Self {
         let tap = DeviceBuilder::new()
             .name(TAP)
             .layer(Layer::L2)
@@ -105,9 +117,12 @@ impl Wire {
             .unwrap();
         tap.set_nonblocking(true).unwrap();
         ip(&format!("link set {TAP} address {KERNEL_MAC} mtu 1500 up"));
-        ip(&format!("address add {KERNEL}/24 dev {TAP}"));
+        // Without duplicate address detection, the address can be used at once.
+        let prefix = if kernel.is_ipv4() { "24" } else { "64" };
+        let nodad = if kernel.is_ipv4() { "" } else { " nodad" };
+        ip(&format!("address add {kernel}/{prefix} dev {TAP}{nodad}"));
         ip(&format!(
-            "neighbour replace {OWN} lladdr {OWN_MAC} nud permanent dev {TAP}"
+            "neighbour replace {own} lladdr {OWN_MAC} nud permanent dev {TAP}"
         ));
         Self {
             tap,
@@ -142,12 +157,12 @@ impl Wire {
 }
 
 /// Returns the plan of a client or a server at the address of the end under test.
-fn plan(load: &str, mix: &str) -> Plan {
+fn plan(load: &str, mix: &str, Ends { kernel, own }: Ends) -> Plan {
     let is_server = load.is_empty();
     let (client, server) = if is_server {
-        (KERNEL, OWN)
+        (kernel, own)
     } else {
-        (OWN, KERNEL)
+        (own, kernel)
     };
     let text = format!(
         "[connections]\n{load}\n[connections.client]\naddress = \"{client}\"\n[connections.server]\naddress = \"{server}\"\n{mix}"
@@ -188,9 +203,9 @@ fn serve(mut stream: TcpStream, seed: u64) {
     assert_eq!(received, all);
 }
 
-/// Sends a request and checks the answer.
-fn ask(request: &Request, seed: u64) {
-    let mut stream = TcpStream::connect((OWN, 80)).unwrap();
+/// Sends a request to a server and checks the answer.
+fn ask(server: IpAddr, request: &Request, seed: u64) {
+    let mut stream = TcpStream::connect((server, 80)).unwrap();
     let (contents, answers) = (
         Contents::of_client(seed, request),
         Contents::of_server(seed, request.number),
@@ -215,14 +230,14 @@ fn ask(request: &Request, seed: u64) {
 }
 
 /// The client of the tester with a server of the kernel.
-fn client_with_kernel(octets: u32) {
+fn client_with_kernel(octets: u32, ends: Ends) {
     let mix = format!(
         "[[connections.mix]]\nname = \"a\"\nport = 8080\nrequest = {octets}\nanswer = {octets}\ntransactions = 2\n"
     );
-    let plan = plan("concurrent = 1", &mix);
+    let plan = plan("concurrent = 1", &mix, ends);
     let seed = plan.seed;
-    let mut wire = Wire::new(u64::from(octets));
-    let listener = TcpListener::bind((KERNEL, 8080)).unwrap();
+    let mut wire = Wire::new(u64::from(octets), ends);
+    let listener = TcpListener::bind((ends.kernel, 8080)).unwrap();
     let server = std::thread::spawn(move || serve(listener.accept().unwrap().0, seed));
     let mut client = Client::new(plan);
     let began = Instant::now();
@@ -247,20 +262,23 @@ fn client_with_kernel(octets: u32) {
 }
 
 /// The server of the tester with a client of the kernel.
-fn server_with_kernel(octets: u32) {
-    let plan = plan("", "");
+fn server_with_kernel(octets: u32, ends: Ends) {
+    let plan = plan("", "", ends);
     let seed = plan.seed;
-    let mut wire = Wire::new(u64::from(octets) + 7);
+    let mut wire = Wire::new(u64::from(octets) + 7, ends);
     let request = Request {
         number: 1,
         request: octets,
         answer: octets,
         count: 1,
         index: 0,
-        address: KERNEL.to_ipv6_mapped(),
+        address: match ends.kernel {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        },
         port: 1,
     };
-    let client = std::thread::spawn(move || ask(&request, seed));
+    let client = std::thread::spawn(move || ask(ends.own, &request, seed));
     let mut server = Server::new(plan);
     let began = Instant::now();
     while server.record().completed == 0 {
@@ -281,36 +299,42 @@ fn server_with_kernel(octets: u32) {
 
 #[test]
 fn a_client_completes_transfers_with_a_server_of_the_kernel() {
-    in_namespace(|| client_with_kernel(5_000_000));
+    in_namespace(|| client_with_kernel(5_000_000, IPV4));
 }
 
 #[test]
 fn a_server_completes_transfers_with_a_client_of_the_kernel() {
-    in_namespace(|| server_with_kernel(10_000_000));
+    in_namespace(|| server_with_kernel(10_000_000, IPV4));
+}
+
+#[test]
+fn both_ends_complete_transfers_over_ipv6_with_the_kernel() {
+    in_namespace(|| client_with_kernel(1_000_000, IPV6));
+    in_namespace(|| server_with_kernel(1_000_000, IPV6));
 }
 
 #[test]
 #[ignore = "needs a minute; make test-all runs it"]
 fn a_client_completes_a_hundred_megabytes_with_a_server_of_the_kernel() {
-    in_namespace(|| client_with_kernel(50_000_000));
+    in_namespace(|| client_with_kernel(50_000_000, IPV4));
 }
 
 #[test]
 #[ignore = "needs a minute; make test-all runs it"]
 fn a_server_completes_a_hundred_megabytes_with_a_client_of_the_kernel() {
-    in_namespace(|| server_with_kernel(100_000_000));
+    in_namespace(|| server_with_kernel(100_000_000, IPV4));
 }
 
 #[test]
 fn a_closed_port_refuses_on_both_sides() {
     in_namespace(|| {
-        let mut wire = Wire::new(1);
+        let mut wire = Wire::new(1, IPV4);
         // The kernel has no listener.
-        let mut client = Client::new(plan("rate = 1.0", ""));
+        let mut client = Client::new(plan("rate = 1.0", "", IPV4));
         let began = Instant::now();
         assert!(client.open(nanoseconds(began)));
         // And the tester has no connection at this port.
-        let asking = std::thread::spawn(|| TcpStream::connect((OWN, 9)).unwrap_err().kind());
+        let asking = std::thread::spawn(|| TcpStream::connect((IPV4.own, 9)).unwrap_err().kind());
         while client.open_count() > 0 || !asking.is_finished() {
             assert!(began.elapsed() < LIMIT);
             let now = nanoseconds(began);
