@@ -7,7 +7,7 @@ use quietwire_packet::VlanId;
 use quietwire_tables::filter::{
     Action, CtStates, Dscp, Element, EtherType, Protocol, SetName, SetType, TcpFlags,
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target};
 use super::condition::{Alternatives, Condition, Wide, complement};
@@ -98,6 +98,12 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
             text(chain, "hook")
         ));
     }
+    if hook == Hook::Ingress && source.devices.is_empty() {
+        source.others.push(format!(
+            "the devices of chain {} {} {}, which the JSON of this nft lacks (the rules are for all ports: add port to each)",
+            table.family, table.name, source.base
+        ));
+    }
     for chain in of_kind("chain").filter(|chain| table_of(chain) == table) {
         let name = text(chain, "name").to_owned();
         source.chains.insert(name, Chain::default());
@@ -113,19 +119,26 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
     }
     for rule in of_kind("rule").filter(|rule| table_of(rule) == table) {
         let place = format!("chain {}, handle {}", text(rule, "chain"), handle_of(rule));
-        let read = read_rule(rule, &source.sets).map(|read| {
-            let (conditions, (statements, target)) = read;
-            Statement {
-                place: place.clone(),
-                name: format!("{}-{}", text(rule, "chain"), handle_of(rule)),
-                conditions,
-                statements,
-                target,
+        let name = format!("{}-{}", text(rule, "chain"), handle_of(rule));
+        let read = read_rule(rule, &source.sets);
+        let Some(chain) = source.chains.get_mut(text(rule, "chain")) else {
+            continue;
+        };
+        match read {
+            Ok(all) => {
+                let statement =
+                    |(conditions, (statements, target)): RuleParts| -> Result<Statement, Missing> {
+                        Ok(Statement {
+                            place: place.clone(),
+                            name: name.clone(),
+                            conditions,
+                            statements,
+                            target,
+                        })
+                    };
+                chain.rules.extend(all.into_iter().map(statement));
             }
-        });
-        let read = read.map_err(|reason| Missing { place, reason });
-        if let Some(chain) = source.chains.get_mut(text(rule, "chain")) {
-            chain.rules.push(read);
+            Err(reason) => chain.rules.push(Err(Missing { place, reason })),
         }
     }
     Ok(source)
@@ -264,9 +277,10 @@ fn service(name: &str) -> Option<u16> {
 /// Conditions of a rule, and what it does.
 type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
 
-/// Returns conditions, statements and target of a rule.
-fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts, String> {
-    let mut conditions = Vec::new();
+/// Returns conditions, statements and target of a rule, for each verdict if it has a map of them. No packet meets two of a map.
+fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleParts>, String> {
+    let mut conditions: Vec<Alternatives> = Vec::new();
+    let mut verdicts: Option<Verdicts> = None;
     let mut body = Body::default();
     let mut link = Link {
         is_of_frames: matches!(text(rule, "family"), "bridge" | "netdev"),
@@ -278,7 +292,7 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts
         let (key, value) = object
             .and_then(|object| object.iter().next())
             .ok_or("unknown expression")?;
-        if body.target.is_some() {
+        if body.target.is_some() || verdicts.is_some() {
             return Err(format!("'{key}' behind the verdict cannot be expressed"));
         }
         if let Some(implied) = body.read_nft(key, value)? {
@@ -286,8 +300,13 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts
             continue;
         }
         match key.as_str() {
-            "match" if !body.statements.is_empty() => {
+            "match" | "vmap" if !body.statements.is_empty() => {
                 return Err("a condition behind a statement cannot be expressed".to_owned());
+            }
+            "vmap" => {
+                let map = value.get("key").ok_or("'vmap' without a key")?;
+                conditions.extend(link.implied_by(&json!({ "left": map })));
+                verdicts = Some(read_verdicts(map, value, sets)?);
             }
             "match" => {
                 conditions.extend(read_match(value, sets)?);
@@ -297,15 +316,63 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<RuleParts
             "counter" | "comment" => {}
             "accept" => body.target = Some(Target::Verdict(Action::Accept)),
             "drop" => body.target = Some(Target::Verdict(Action::Drop)),
-            "jump" => {
-                let chain = value.get("target").and_then(Value::as_str);
-                let chain = chain.ok_or("'jump' without a chain")?;
-                body.target = Some(Target::Jump(chain.to_owned()));
-            }
+            "jump" => body.target = Some(jump(value)?),
             other => return Err(format!("'{other}' cannot be expressed")),
         }
     }
-    Ok((conditions, body.finish()?))
+    let Some(verdicts) = verdicts else {
+        return Ok(vec![(conditions, body.finish()?)]);
+    };
+    let parts = verdicts
+        .into_iter()
+        .map(|(more, target)| -> Result<RuleParts, String> {
+            let body = Body {
+                target: Some(target),
+                ..body.clone()
+            };
+            let conditions = conditions.iter().cloned().chain(more).collect();
+            Ok((conditions, body.finish()?))
+        });
+    parts.collect()
+}
+
+/// Conditions and target of each verdict of a map.
+type Verdicts = Vec<(Vec<Alternatives>, Target)>;
+
+/// Reads the verdicts of an anonymous map of this key.
+fn read_verdicts(key: &Value, value: &Value, sets: &[SetSetting]) -> Result<Verdicts, String> {
+    let pairs = value.get("data").and_then(|data| data.get("set"));
+    let pairs = pairs
+        .and_then(Value::as_array)
+        .ok_or("a named map cannot be expressed (use an anonymous one)")?;
+    let mut all = Vec::new();
+    for pair in pairs {
+        let wrong = || format!("'{pair}' in a map cannot be expressed");
+        let Some([right, verdict]) = pair.as_array().map(Vec::as_slice) else {
+            return Err(wrong());
+        };
+        let verdict = verdict.as_object().filter(|verdict| verdict.len() == 1);
+        let (name, value) = verdict
+            .and_then(|verdict| verdict.iter().next())
+            .ok_or_else(wrong)?;
+        let target = match name.as_str() {
+            "accept" => Target::Verdict(Action::Accept),
+            "drop" => Target::Verdict(Action::Drop),
+            "jump" => jump(value)?,
+            // As without this pair, the next rule decides.
+            "continue" => continue,
+            _ => return Err(wrong()),
+        };
+        let matched = json!({ "op": "==", "left": key, "right": right });
+        all.push((read_match(&matched, sets)?, target));
+    }
+    Ok(all)
+}
+
+fn jump(value: &Value) -> Result<Target, String> {
+    let chain = value.get("target").and_then(Value::as_str);
+    let chain = chain.ok_or("'jump' without a chain")?;
+    Ok(Target::Jump(chain.to_owned()))
 }
 
 /// Headers of the link layer that a rule compares.

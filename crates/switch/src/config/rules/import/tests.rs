@@ -345,6 +345,69 @@ fn a_chain_with_output_interfaces_becomes_rules_of_frames_that_leave() {
     assert_eq!(ports, [(&a, &b), (&None, &None)]);
 }
 
+#[test]
+fn maps_of_verdicts_become_a_rule_for_each_verdict() {
+    let map = |key: Value, pairs: Value| json!({"vmap": {"key": key, "data": {"set": pairs}}});
+    let (accept, drop) = (json!({"accept": null}), json!({"drop": null}));
+    let rules = [
+        json!([map(
+            json!({"ct": {"key": "state"}}),
+            json!([["invalid", drop], ["established", accept]])
+        )]),
+        json!([{"counter": null}, map(
+            json!({"meta": {"key": "iifname"}}),
+            json!([["eth0", {"jump": {"target": "guests"}}], ["eth1", drop]])
+        )]),
+        json!([
+            is(payload("ip", "saddr"), json!("@admins")),
+            map(
+                payload("tcp", "dport"),
+                json!([[22, accept], [{"range": [8000, 8080]}, drop], [80, {"continue": null}]])
+            )
+        ]),
+    ];
+    let guests = [json!([accept])];
+    let imported = import(&ruleset("ip", "accept", &rules, &guests));
+    assert_eq!(missing(&imported), []);
+    let lines: Vec<String> = lines(&imported)
+        .iter()
+        .map(|line| {
+            line.replace("ethertype=ipv4 ", "")
+                .replace(" ethertype=ipv4", "")
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "forward-10 drop ct-state=invalid ethertype=ipv4",
+            "forward-10.2 accept ct-state=established ethertype=ipv4",
+            "guests-13 accept port=eth0 ethertype=ipv4",
+            "forward-11 drop port=eth1 ethertype=ipv4",
+            "forward-12 accept protocol=tcp source=@admins destination-port=22",
+            "forward-12.2 drop protocol=tcp source=@admins destination-port=8000-8080",
+        ]
+        .map(|line| line.replace(" ethertype=ipv4", ""))
+    );
+    let key = || payload("tcp", "dport");
+    for (expression, reason) in [
+        (map(key(), json!([[22, {"return": null}]])), "in a map"),
+        (map(key(), json!([[22]])), "in a map"),
+        (map(key(), json!("@verdicts")), "a named map"),
+        (json!({"vmap": {"data": {"set": []}}}), "without a key"),
+        (
+            map(json!({"concat": [key(), key()]}), json!([[22, accept]])),
+            "'concat'",
+        ),
+    ] {
+        let imported = import(&ruleset("ip", "accept", &[json!([expression])], &[]));
+        assert!(
+            missing(&imported)[0].1.contains(reason),
+            "{expression}: {:?}",
+            imported.missing
+        );
+    }
+}
+
 /// A chain at the ingress of devices sees no frames of others.
 #[test]
 fn a_chain_of_devices_becomes_rules_of_their_ports() {
@@ -381,6 +444,10 @@ fn a_chain_of_devices_becomes_rules_of_their_ports() {
         ports,
         [Some("eth0"), Some("eth1"), Some("eth0"), Some("eth1")]
     );
+    // nftables 1.0.6 does not write the device.
+    let text = r#"{"nftables": [{"chain": {"family": "netdev", "table": "t", "name": "c", "type": "filter", "hook": "ingress", "prio": 0}}]}"#;
+    let imported = Imported::parse(text, Hook::Ingress).unwrap();
+    assert!(imported.others[0].starts_with("the devices of chain netdev t c"));
     for wrong in [json!([]), json!(7), json!(vec!["eth0"; 65])] {
         assert!(import_of(wrong.clone()).is_err(), "{wrong}");
     }
