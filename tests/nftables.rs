@@ -70,20 +70,20 @@ impl Namespace {
         output(self.command("nft").args(["-j", "list", "ruleset"]), "")
     }
 
-    /// Returns the packets of each rule, by handle.
+    /// Returns the packets of each rule that counts, by handle.
     fn counters(&self) -> BTreeMap<u64, u64> {
         let json: Value = serde_json::from_str(&self.list()).unwrap();
         let rules = json["nftables"].as_array().unwrap().iter();
         let rules = rules.filter_map(|object| object.get("rule"));
         let counter = |rule: &Value| {
             let mut parts = rule["expr"].as_array().unwrap().iter();
-            let counter = parts.find_map(|part| part.get("counter")).unwrap();
-            (
+            let counter = parts.find_map(|part| part.get("counter"))?;
+            Some((
                 rule["handle"].as_u64().unwrap(),
                 counter["packets"].as_u64().unwrap(),
-            )
+            ))
         };
-        rules.map(counter).collect()
+        rules.filter_map(counter).collect()
     }
 
     fn send(&self, frames: &[Vec<u8>]) {
@@ -249,7 +249,24 @@ fn transport(random: &mut Random, is_ipv4: Option<bool>) -> String {
     }
 }
 
+/// Returns a map of verdicts. The rules behind its jumps count.
+fn verdicts(random: &mut Random) -> String {
+    let map = one_of(
+        random,
+        &[
+            "tcp dport vmap { 22 : jump y, 5000-5010 : jump n, 80 : continue }",
+            "ip saddr vmap { 10.0.0.0/23 : jump n, 192.0.2.1 : jump y }",
+            "ip6 daddr vmap { 2001:db8::/64 : jump y, fe80::1 : jump n }",
+            "meta l4proto vmap { udp : jump n, 47 : jump y }",
+        ],
+    );
+    map.to_owned()
+}
+
 fn rule(random: &mut Random) -> String {
+    if is_true(random, 8) {
+        return verdicts(random);
+    }
     let mut text = String::new();
     if is_true(random, 15) {
         text += &format!(
@@ -308,6 +325,12 @@ table netdev t {{
     set admins6 {{ type ipv6_addr; flags interval; elements = {{ 2001:db8:1::/48, fe80::1 }}; }}
     set web {{ type inet_service; flags interval; elements = {{ 80, 8000-8080 }}; }}
     set macs {{ type ether_addr; elements = {{ 02:00:00:00:00:01, 02:00:00:00:00:03 }}; }}
+    chain y {{
+        counter accept
+    }}
+    chain n {{
+        counter drop
+    }}
     chain c {{
         type filter hook ingress device \"qw-nft1\" priority 0; policy accept;
         {}
@@ -488,7 +511,7 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
             };
             assert_eq!(Some(*rule as usize), first, "{frame:02x?}\n{json}");
             let name = &imported.rules[*rule as usize].name;
-            let handle = name.strip_prefix("c-").unwrap();
+            let (_, handle) = name.split_once('-').unwrap();
             let handle = handle.split('.').next().unwrap().parse().unwrap();
             let decided: &mut Vec<Vec<u8>> = decided.entry(handle).or_default();
             decided.push(frame.clone());
