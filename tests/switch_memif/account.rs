@@ -11,10 +11,13 @@ use crate::bench::{Bench, command, output, quietwire};
 /// UDP source port of the tester's first flow.
 const FIRST_SOURCE_PORT: &str = "1024";
 
-/// Returns `generate` on ports a and b.
-pub(crate) fn generate(bench: &Bench, more: &[&str]) -> Command {
+/// Runs of a measurement until one is not disturbed by other programs.
+const ATTEMPTS: usize = 5;
+
+/// Returns a command of the tester on ports a and b, beside the switch.
+fn on_ports(bench: &Bench, words: &[&str]) -> Command {
     let mut command = quietwire();
-    command.arg("generate");
+    command.args(words);
     for name in ["a", "b"] {
         let path = bench.path(&format!("{name}.sock"));
         let uri = format!("memif:{}?role=client", path.display());
@@ -23,11 +26,17 @@ pub(crate) fn generate(bench: &Bench, more: &[&str]) -> Command {
     command.arg("--device-control");
     command.arg(bench.path("control.sock"));
     command.args(["--no-huge", "--memory-mib", "128"]);
+    // Other tests run at the same time, on all CPUs.
+    command.args(["--isolation", "none"]);
+    command
+}
+
+/// Returns `generate` on ports a and b.
+pub(crate) fn generate(bench: &Bench, more: &[&str]) -> Command {
+    let mut command = on_ports(bench, &["generate"]);
     if !more.contains(&"--drain") {
         command.args(["--drain", "300ms"]);
     }
-    // Other tests run at the same time, on all CPUs.
-    command.args(["--isolation", "none"]);
     command.args(more);
     command
 }
@@ -66,6 +75,22 @@ pub(crate) fn places(result: &Value) -> Vec<(String, String, u64)> {
     places
 }
 
+/// Returns true if the figure is a share.
+fn is_share(figure: &Value) -> bool {
+    figure
+        .as_f64()
+        .is_some_and(|share| (0.0..=1.0).contains(&share))
+}
+
+/// Checks that a result has the idle time of both sides. Returns the part that limited the rate, if it names one.
+fn limit(result: &Value) -> Option<String> {
+    let limit = &result["limit"];
+    for key in ["device_idle_ratio", "tester_idle_ratio"] {
+        assert!(is_share(&limit[key]), "{key}: {limit}");
+    }
+    limit["by"].as_str().map(str::to_owned)
+}
+
 #[test]
 fn what_a_rule_drops_is_lost_at_its_port() {
     let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
@@ -87,6 +112,8 @@ fn what_a_rule_drops_is_lost_at_its_port() {
     ));
     assert_eq!(places(&clean), []);
     assert_eq!(clean["lost_frames"], 0);
+    // All frames came through, so neither side was a limit.
+    assert_eq!(limit(&clean), None);
 
     // One of four flows of port a. The length of the warm-up does not matter: the rule drops its frames as well.
     let quarter = ["add", "rule", "quarter", "--action", "drop", "--port", "a"];
@@ -100,6 +127,9 @@ fn what_a_rule_drops_is_lost_at_its_port() {
         let offered = reported["ports"][0]["offered_frames"].as_u64().unwrap();
         let lost = reported["lost_frames"].as_u64().unwrap();
         assert!(lost.abs_diff(offered / 4) <= 1, "{lost} of {offered}");
+        // A trial that the tester failed in shows no limit.
+        let is_valid = reported["validity"]["state"] == "valid";
+        assert_eq!(limit(&reported).is_some(), is_valid, "{reported}");
         assert_eq!(
             places(&reported),
             [("a".to_owned(), "denied".to_owned(), lost)]
@@ -123,6 +153,29 @@ fn what_a_rule_drops_is_lost_at_its_port() {
     let text = String::from_utf8(text.output().unwrap().stdout).unwrap();
     let is_there = text.contains("lost at") && text.contains("switch b: denied");
     assert!(is_there, "{text}");
+    assert!(
+        text.contains("\nlimit ") && text.contains("device idle"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_search_through_a_running_switch_has_the_idle_time_of_both_sides() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let measured = || {
+        let mut measure = on_ports(&bench, &["measure", "single-run"]);
+        measure.args(["--max-rate-pps", "20k", "--duration", "100ms"]);
+        let output = measure.args(["--warm-up", "0s", "--json"]).output();
+        let document: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        document["summary"]["sizes"][0]["cases"][0]["limits"][0].clone()
+    };
+    let mut limits = (0..ATTEMPTS).map(|_| measured());
+    let limit = limits.find(|limit| !limit.is_null()).expect("a rate");
+    for key in ["device_idle_ratio", "tester_idle_ratio"] {
+        assert!(is_share(&limit[key]["median"]), "{key}: {limit}");
+    }
+    // By the counters of the switch, the limit is known.
+    assert_ne!(limit["by"], "device", "{limit}");
 }
 
 #[test]

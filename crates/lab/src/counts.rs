@@ -18,7 +18,7 @@ pub(crate) use agent::of_agent;
 pub(crate) use kernel::of_links;
 pub(crate) use openflow::of_dump;
 pub(crate) use quietwire::of_switch;
-pub use running::RunningSwitch;
+pub use running::{RunningSwitch, SwitchCycles, SwitchReading};
 pub(crate) use telemetry::of_program;
 pub(crate) use vpp::of_interfaces;
 

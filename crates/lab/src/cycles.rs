@@ -39,6 +39,13 @@ impl CycleCount {
         })
     }
 
+    /// Returns the share of `ticks`, 0 to 1, in which the busiest thread had no frames; `None` if no thread counted cycles.
+    #[must_use]
+    pub fn idle_ratio(&self, ticks: f64) -> Option<f64> {
+        let busiest = *self.threads.iter().max()?;
+        (busiest > 0 && ticks > 0.0).then(|| (1.0 - busiest as f64 / ticks).max(0.0))
+    }
+
     /// Sums the answer to `show cycles` over threads.
     pub(crate) fn of_quietwire(report: &CyclesReport) -> Self {
         let mut count = Self::default();
@@ -163,6 +170,21 @@ mod tests {
         assert_eq!(count(30, 5, &[19, 11]).since(&then), Some(between));
         assert_eq!(count(30, 1, &[19, 11]).since(&then), None);
         assert_eq!(count(30, 5, &[3, 27]).since(&then), None);
+    }
+
+    #[test]
+    fn the_busiest_thread_determines_the_idle_time() {
+        let count = |threads: &[u64]| CycleCount {
+            threads: threads.to_vec(),
+            ..CycleCount::default()
+        };
+        assert_eq!(count(&[10, 75, 20]).idle_ratio(100.0), Some(0.25));
+        // Both clocks are read at different times.
+        assert_eq!(count(&[101]).idle_ratio(100.0), Some(0.0));
+        for unknown in [&[] as &[u64], &[0, 0]] {
+            assert_eq!(count(unknown).idle_ratio(100.0), None);
+        }
+        assert_eq!(count(&[10]).idle_ratio(0.0), None);
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod unavailable;
 pub mod up;
 
 pub use clean::{CleanReport, clean};
-pub use counts::RunningSwitch;
+pub use counts::{RunningSwitch, SwitchCycles, SwitchReading};
 pub use cycle_reader::CycleReader;
 pub use cycles::CycleCount;
 pub use error::LabError;

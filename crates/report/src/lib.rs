@@ -50,7 +50,8 @@ pub use summary::{
     LossPoint, LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult,
     NeighbourShare, ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking,
     RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint,
-    TenantsAt, TenantsFound, TenantsSummary, ThreadShare, TrialProfile, UnavailableCase,
+    TenantsAt, TenantsFound, TenantsSummary, ThreadShare, TrialLimit, TrialProfile,
+    UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;

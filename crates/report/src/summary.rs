@@ -42,7 +42,7 @@ pub use cycles::{CycleSource, CyclesPerFrame};
 pub use findings::MachineFinding;
 pub use functions::FunctionCost;
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
-pub use limit::{Limit, Limiter};
+pub use limit::{Limit, Limiter, TrialLimit};
 pub use losses::LossPlaces;
 pub(crate) use method_tables::soak_end;
 pub use method_tables::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};

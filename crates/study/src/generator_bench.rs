@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use quietwire_lab::{IsolationRecord, RunningSwitch};
+use quietwire_lab::topology::Role;
+use quietwire_lab::{IsolationRecord, RunningSwitch, SwitchCycles};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     CitedCalibration, GeneratorIdentity, MissingCalibration, TesterError, TrafficGenerator, Trial,
@@ -16,6 +17,7 @@ use crate::case_settings::{CaseSettings, Environment, GeneratorCase, MachineReco
 use crate::executor::act;
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
+use crate::lab_bench::ElementActivity;
 use crate::pause::after_invalid;
 use crate::unmanaged::UnmanagedDevice;
 
@@ -120,7 +122,7 @@ impl GeneratorBench {
         }
     }
 
-    /// Attributes losses of trials by the counters of this switch, which is the device.
+    /// Attributes losses of trials by the counters of this switch, which is the device, and records its cycles.
     #[must_use]
     pub fn with_device(mut self, device: Option<RunningSwitch>) -> Self {
         self.device = device;
@@ -131,6 +133,21 @@ impl GeneratorBench {
     #[must_use]
     pub fn identity(&self) -> &GeneratorIdentity {
         &self.identity
+    }
+}
+
+/// Returns the work of a running switch during a trial. Its CPU time is unknown.
+fn of_switch(cycles: SwitchCycles) -> ElementActivity {
+    ElementActivity {
+        name: "switch".to_owned(),
+        role: Role::Switch,
+        function: None,
+        counted: Some(cycles.count),
+        cpu_time_s: 0.0,
+        is_kernels: false,
+        tsc_hz: cycles.tsc_hz,
+        own_view: None,
+        own_view_unavailable: None,
     }
 }
 
@@ -235,15 +252,16 @@ impl Bench for GeneratorBench {
 
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
         self.leave_cpu();
-        let before = self.device.as_ref().map(RunningSwitch::counts);
+        let before = self.device.as_ref().map(RunningSwitch::read);
         let mut result = self.generator.run(trial)?;
+        let mut activity = TrialActivity::default();
         if let Some((device, before)) = self.device.as_ref().zip(before) {
-            result.account_for(device.layout(), &before, &device.counts());
+            match device.account_for(&mut result, &before) {
+                Ok(cycles) => activity.elements.push(of_switch(cycles)),
+                Err(why) => tracing::debug!("the cycles of the device are unknown: {why}"),
+            }
         }
-        Ok(Measured {
-            result,
-            activity: TrialActivity::default(),
-        })
+        Ok(Measured { result, activity })
     }
 
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError> {

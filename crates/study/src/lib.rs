@@ -61,7 +61,7 @@ pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;
 pub use lab_bench::{ElementActivity, FunctionPlace, LabBench, LabBenchError};
 pub use quietwire_lab::topology::{Program, Role};
-pub use quietwire_lab::{CycleCount, Intensity, OwnView, PartView, RunningSwitch};
+pub use quietwire_lab::{CycleCount, Intensity, OwnView, PartView, RunningSwitch, SwitchCycles};
 
 pub use methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,

@@ -10,10 +10,10 @@ use quietwire_study::RunningSwitch;
 
 use crate::exit::Usage;
 
-/// Source of the counters that locate lost frames.
+/// Source of the counters of a device.
 #[derive(Debug, Args)]
 pub(super) struct DeviceArgs {
-    /// Control socket of a `quietwire switch run` under test; its counters locate lost frames.
+    /// Control socket of a `quietwire switch run` under test; its counters locate lost frames and show its idle time.
     #[arg(long, value_name = "PATH")]
     device_control: Option<PathBuf>,
 }

@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::IsolationRecord;
-use quietwire_report::mix_text;
+use quietwire_report::{TrialLimit, mix_text};
 use quietwire_study::RunningSwitch;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
@@ -188,8 +188,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let missing = tester.missing_calibration(&trial);
     missing.iter().for_each(say);
     leave_alone(args.settle, &stop);
+    let mut work = None;
     let (result, invalid_trials) = repeat_while_invalid(args.attempts, || {
-        let before = device.as_ref().map(RunningSwitch::counts);
+        let before = device.as_ref().map(RunningSwitch::read);
         let spinner = spinner(&trial);
         let result = if is_unpaced {
             tester.run_unpaced(&trial)
@@ -200,17 +201,21 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
             spinner.finish_and_clear();
         }
         let mut result = result?;
-        if let Some((device, before)) = device.as_ref().zip(before) {
-            result.account_for(device.layout(), &before, &device.counts());
-        }
+        let read = device.as_ref().zip(before);
+        work = read.map(|(device, before)| device.account_for(&mut result, &before));
         Ok(result)
     })?;
+    if let Some(Err(why)) = &work {
+        tracing::warn!("the idle time of the device is unknown: {why}");
+    }
+    let limit = TrialLimit::of(&result, work.as_ref().and_then(|it| it.as_ref().ok()));
     stop.store(true, Ordering::Relaxed);
     let record = isolation.record().clone();
     let undone = isolation.undo();
     if args.json {
         let output = Output {
             result: &result,
+            limit: &limit,
             isolation: &record,
             calibration_missing: missing.as_ref(),
             invalid_trials: &invalid_trials,
@@ -221,7 +226,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     } else {
         let width = usize::from(terminal_width());
         let text = invalid_lines(&invalid_trials, width);
-        print(text + &result_text(&result, width))?;
+        print(text + &result_text(&result, &limit, width))?;
     }
     undone?;
     match &result.validity {
@@ -239,6 +244,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
 struct Output<'a> {
     #[serde(flatten)]
     result: &'a TrialResult,
+    /// The part that limited the rate, and the idle time of both sides.
+    limit: &'a TrialLimit,
     /// The isolation that was applied.
     isolation: &'a IsolationRecord,
     /// The calibration that the result cannot cite because the file only has calibrations of other setups.
@@ -426,6 +433,23 @@ fn described(result: &TrialResult, width: usize) -> Vec<String> {
         .collect()
 }
 
+/// Describes the times for which the host did not run the tester; `None` without any.
+fn host_line(result: &TrialResult, width: usize) -> Option<String> {
+    let health = &result.health;
+    if health.host_stalls == 0 {
+        return None;
+    }
+    let us = |ns: u64| format!("{:.2} us", ns as f64 / 1e3);
+    let name = "host";
+    let text = format!(
+        "{name:INDENT$}stalled the tester {} times over 10 us, {} in total, at most {}",
+        health.host_stalls,
+        us(health.host_stall_time_ns),
+        us(health.longest_host_gap_ns),
+    );
+    Some(fold(&text, width, INDENT))
+}
+
 /// Returns the error of the rate and the times between bursts; `None` for traffic without a constant rate.
 fn pacing_line(result: &TrialResult, width: usize) -> Option<String> {
     let health = &result.health;
@@ -451,7 +475,7 @@ fn pacing_line(result: &TrialResult, width: usize) -> Option<String> {
 }
 
 /// Formats the result as text, folded to `width` columns. Lines with very large figures may be longer.
-fn result_text(result: &TrialResult, width: usize) -> String {
+fn result_text(result: &TrialResult, limit: &TrialLimit, width: usize) -> String {
     let mpps = |rate: f64| format!("{:.6} Mpps", rate / 1e6);
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
     let frames = |name: &str, count: u64| format!("{name:INDENT$}{count:>14} frames");
@@ -491,7 +515,13 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         health.gaps_over_100us,
         if health.realtime { "yes" } else { "no" }
     ));
+    lines.extend(host_line(result, width));
     lines.extend(pacing_line(result, width));
+    lines.push(fold(
+        &format!("{:INDENT$}{}", "limit", limit.text()),
+        width,
+        INDENT,
+    ));
     lines.extend(calibration_line(result, width));
     lines.extend(validity_lines(&result.validity, width));
     lines.join("\n")
@@ -519,6 +549,28 @@ mod tests {
             ..LatencySummary::default()
         };
         TrialResult::of_counts(&trial, 1.0, 1000, 1000, latency)
+    }
+
+    fn result_text(result: &TrialResult, width: usize) -> String {
+        super::result_text(result, &TrialLimit::of(result, None), width)
+    }
+
+    #[test]
+    fn the_limit_and_the_stalls_of_the_host_are_printed() {
+        let mut result = result(FrameSizes::Fixed(64));
+        result.health.idle_ratio = Some(0.5);
+        let text = result_text(&result, 100);
+        assert!(
+            text.contains("\nlimit      none at this rate, tester idle 50"),
+            "{text}"
+        );
+        assert!(!text.contains("host"), "{text}");
+        result.health.host_stalls = 3;
+        result.health.host_stall_time_ns = 45_500;
+        result.health.longest_host_gap_ns = 21_000;
+        let text = result_text(&result, 100);
+        let line = "\nhost       stalled the tester 3 times over 10 us, 45.50 us in total, at most 21.00 us\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

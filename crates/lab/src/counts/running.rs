@@ -7,11 +7,13 @@ use std::time::Duration;
 use quietwire_base::Deadline;
 use quietwire_dpdk::PortUri;
 use quietwire_switch::control::{Request, Subject};
-use quietwire_switch::report::PortReport;
+use quietwire_switch::report::{CyclesReport, PortReport};
+use quietwire_tester::TrialResult;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout, PortAt};
 
 use super::{TIMEOUT, of_switch};
 use crate::control::ask_within;
+use crate::cycles::CycleCount;
 
 /// Name of the switch in loss accounts.
 const NAME: &str = "switch";
@@ -23,6 +25,23 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct RunningSwitch {
     socket: PathBuf,
     layout: DeviceLayout,
+}
+
+/// Counters of a running switch at one instant.
+#[derive(Clone, Debug)]
+pub struct SwitchReading {
+    counts: DeviceCounts,
+    /// The cycles, or why they are unknown.
+    cycles: Result<SwitchCycles, String>,
+}
+
+/// Cycles of a switch's forwarding threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchCycles {
+    /// The cycles and the frames.
+    pub count: CycleCount,
+    /// Ticks of the time stamp counter per second.
+    pub tsc_hz: u64,
 }
 
 impl RunningSwitch {
@@ -39,19 +58,52 @@ impl RunningSwitch {
         })
     }
 
-    /// Returns how its ports are connected to the tester's.
+    /// Reads its counters. The deadline of each of the two requests is 2 s.
     #[must_use]
-    pub fn layout(&self) -> &DeviceLayout {
-        &self.layout
+    pub fn read(&self) -> SwitchReading {
+        let counts = of_switch(&self.socket, Deadline::after(TIMEOUT));
+        SwitchReading {
+            counts: DeviceCounts {
+                elements: [(NAME.to_owned(), counts)].into(),
+            },
+            cycles: self.cycles(),
+        }
     }
 
-    /// Returns its counters. The deadline is 2 s.
-    #[must_use]
-    pub fn counts(&self) -> DeviceCounts {
-        let counts = of_switch(&self.socket, Deadline::after(TIMEOUT));
-        DeviceCounts {
-            elements: [(NAME.to_owned(), counts)].into(),
-        }
+    /// Records where the frames of a trial were lost, by the counters before the trial and now. Returns the cycles of the switch between
+    /// both readings.
+    ///
+    /// # Errors
+    /// The reason, as a clause, why the cycles are unknown.
+    pub fn account_for(
+        &self,
+        result: &mut TrialResult,
+        before: &SwitchReading,
+    ) -> Result<SwitchCycles, String> {
+        let after = self.read();
+        result.account_for(&self.layout, &before.counts, &after.counts);
+        let before = before.cycles.as_ref().map_err(String::clone)?;
+        after.cycles?.since(before)
+    }
+
+    fn cycles(&self) -> Result<SwitchCycles, String> {
+        let request = Request::Show(Subject::Cycles);
+        let report: CyclesReport = ask_within(&self.socket, &request, TIMEOUT)?;
+        Ok(SwitchCycles {
+            count: CycleCount::of_quietwire(&report),
+            tsc_hz: report.hz,
+        })
+    }
+}
+
+impl SwitchCycles {
+    /// Returns the increase since an earlier reading.
+    fn since(&self, then: &Self) -> Result<Self, String> {
+        let count = self.count.since(&then.count);
+        Ok(Self {
+            count: count.ok_or("its counters began again during the trial")?,
+            tsc_hz: self.tsc_hz,
+        })
     }
 }
 
@@ -162,6 +214,25 @@ mod tests {
             socket,
             layout: DeviceLayout::default(),
         };
-        assert!(gone.counts().elements["switch"].is_err());
+        let reading = gone.read();
+        assert!(reading.counts.elements["switch"].is_err());
+        let reason = reading.cycles.unwrap_err();
+        assert!(reason.starts_with("its control socket: "), "{reason}");
+    }
+
+    #[test]
+    fn cycles_are_those_between_two_readings() {
+        let cycles = |cycles| SwitchCycles {
+            count: CycleCount {
+                cycles,
+                frames: cycles / 100,
+                threads: vec![cycles],
+                bursts: cycles / 1000,
+            },
+            tsc_hz: 2_000_000_000,
+        };
+        assert_eq!(cycles(5000).since(&cycles(3000)), Ok(cycles(2000)));
+        let reason = cycles(3000).since(&cycles(5000)).unwrap_err();
+        assert!(reason.contains("began again"), "{reason}");
     }
 }

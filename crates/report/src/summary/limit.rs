@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the rates that searches find: the tester, the CPUs of the device, or something else.
 
-use quietwire_study::{Goal, StepKind, TrialRecord};
+use quietwire_study::{Goal, StepKind, SwitchCycles, TrialRecord};
+use quietwire_tester::TrialResult;
 use serde::Serialize;
 
 use super::cycles::{element_of, with_traffic_s};
@@ -40,7 +41,75 @@ pub struct Limit {
     pub tester_idle_ratio: Option<Spread>,
 }
 
+/// Limit of the rate of a single trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrialLimit {
+    /// The part that limited the rate. None if all frames of the requested rate came through, and if the trial is invalid.
+    pub by: Option<Limiter>,
+    /// Share of the time with traffic, 0 to 1, in which the device's busiest forwarding thread had no frames. None if it is unknown.
+    pub device_idle_ratio: Option<f64>,
+    /// Share of the time in which frames were offered, 0 to 1, in which the tester's busiest thread had none to send or to receive. None
+    /// if the tester does not measure it.
+    pub tester_idle_ratio: Option<f64>,
+    /// True if the trial is valid. An invalid one shows no limit.
+    #[serde(skip)]
+    is_valid: bool,
+}
+
+impl TrialLimit {
+    /// Returns the limit of a trial, by the cycles of the device during it if they are known.
+    #[must_use]
+    pub fn of(result: &TrialResult, device: Option<&SwitchCycles>) -> Self {
+        let device_idle_ratio = device.and_then(|device| {
+            let with_traffic_s = result.trial.warm_up_s + result.elapsed_s;
+            let ticks = with_traffic_s * device.tsc_hz as f64;
+            device.count.idle_ratio(ticks)
+        });
+        let by = match (result.lost_frames, result.trial.is_unpaced()) {
+            _ if !result.is_valid() => None,
+            (0, true) => Some(Limiter::Tester),
+            (0, false) => None,
+            (1.., _) => Some(Limiter::of_device(device_idle_ratio)),
+        };
+        Self {
+            by,
+            device_idle_ratio,
+            tester_idle_ratio: result.health.idle_ratio,
+            is_valid: result.is_valid(),
+        }
+    }
+
+    /// Formats the limit: `device, device idle 0.40 %, tester idle 37 %`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let idle = |of: &str, ratio: Option<f64>| {
+            ratio.map(|ratio| format!("{of} idle {}", format::percent(ratio * 100.0)))
+        };
+        let limit = match self.by {
+            Some(by) => by.word(),
+            None if self.is_valid => "none at this rate",
+            None => "unknown",
+        };
+        let parts = [
+            Some(limit.to_owned()),
+            idle("device", self.device_idle_ratio),
+            idle("tester", self.tester_idle_ratio),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.join(", ")
+    }
+}
+
 impl Limiter {
+    /// Returns the limit of a rate above which the device lost frames, by the idle time of its busiest forwarding thread.
+    fn of_device(idle_ratio: Option<f64>) -> Self {
+        match idle_ratio {
+            None => Self::Device,
+            Some(idle) if idle < IDLE_MIN => Self::DeviceCpu,
+            Some(_) => Self::NotDeviceCpu,
+        }
+    }
+
     /// Returns the word for it: `tester`, `device`, `not the CPU`.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -94,11 +163,10 @@ pub(super) fn of_goal(steps: &Steps<'_>, goal: &Goal, found: &GoalSummary) -> Op
         Spread::of(at_limit.iter().filter_map(|one| device_idle(one)).collect());
     let tester_idle = |trial: &&TrialRecord| trial.result.health.idle_ratio;
     let tester_idle_ratio = Spread::of(at_limit.iter().filter_map(tester_idle).collect());
-    let by = match &device_idle_ratio {
-        _ if found.is_lower_limit_only => Limiter::Tester,
-        None => Limiter::Device,
-        Some(idle) if idle.median < IDLE_MIN => Limiter::DeviceCpu,
-        Some(_) => Limiter::NotDeviceCpu,
+    let by = if found.is_lower_limit_only {
+        Limiter::Tester
+    } else {
+        Limiter::of_device(device_idle_ratio.as_ref().map(|idle| idle.median))
     };
     Some(Limit {
         by,
@@ -123,7 +191,84 @@ fn nearest(trials: Vec<&TrialRecord>, is_before: fn(f64, f64) -> bool) -> Vec<&T
 /// Returns the share of the time with traffic in which the device's busiest forwarding thread had no frames.
 fn device_idle(trial: &TrialRecord) -> Option<f64> {
     let element = element_of(trial)?;
-    let busiest = *element.counted.as_ref()?.threads.iter().max()?;
     let ticks = with_traffic_s(trial) * element.tsc_hz as f64;
-    (busiest > 0 && ticks > 0.0).then(|| (1.0 - busiest as f64 / ticks).max(0.0))
+    element.counted.as_ref()?.idle_ratio(ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_study::CycleCount;
+    use quietwire_tester::{FrameSizes, LatencySummary, Trial, Validity};
+
+    use super::*;
+
+    /// Returns the limit of a trial of 1 s that lost these frames, beside a device that was busy for this share of the time.
+    fn limit(rate_pps: f64, lost: u64, busy: Option<f64>) -> TrialLimit {
+        TrialLimit::of(&result(rate_pps, lost), busy.map(cycles).as_ref())
+    }
+
+    fn result(rate_pps: f64, lost: u64) -> TrialResult {
+        let trial = Trial::new(rate_pps, 1.0, FrameSizes::Fixed(64));
+        let latency = LatencySummary::default();
+        let mut result = TrialResult::of_counts(&trial, 1.0, 1000, 1000 - lost, latency);
+        result.health.idle_ratio = Some(0.25);
+        result
+    }
+
+    fn cycles(busy: f64) -> SwitchCycles {
+        SwitchCycles {
+            count: CycleCount {
+                threads: vec![7, (busy * 2e9) as u64],
+                ..CycleCount::default()
+            },
+            tsc_hz: 2_000_000_000,
+        }
+    }
+
+    #[test]
+    fn a_trial_has_a_limit_only_if_a_side_showed_that_it_was_one() {
+        for (rate_pps, lost, busy, by, text) in [
+            (1e3, 0, Some(0.5), None, "none at this rate, device idle 50"),
+            (
+                Trial::UNPACED,
+                0,
+                Some(0.99),
+                Some(Limiter::Tester),
+                "tester, device idle 1",
+            ),
+            (
+                1e3,
+                1,
+                None,
+                Some(Limiter::Device),
+                "device, tester idle 25",
+            ),
+            (
+                1e3,
+                1,
+                Some(0.98),
+                Some(Limiter::DeviceCpu),
+                "device, device idle 2",
+            ),
+            (
+                Trial::UNPACED,
+                1,
+                Some(0.75),
+                Some(Limiter::NotDeviceCpu),
+                "not the CPU, device idle 25",
+            ),
+        ] {
+            let found = limit(rate_pps, lost, busy);
+            assert_eq!(found.by, by, "{found:?}");
+            assert_eq!(found.device_idle_ratio.is_some(), busy.is_some());
+            assert!(found.text().starts_with(text), "{}", found.text());
+            assert!(found.text().contains("tester idle 25"), "{}", found.text());
+        }
+        // A failure of the tester shows no limit of the device.
+        let mut failed = result(1e3, 5);
+        failed.validity = Validity::Invalid(Vec::new());
+        let found = TrialLimit::of(&failed, Some(&cycles(0.5)));
+        assert_eq!(found.by, None);
+        assert!(found.text().starts_with("unknown, device idle 50"));
+    }
 }
