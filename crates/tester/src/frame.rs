@@ -62,8 +62,9 @@ pub(crate) struct FrameWriter {
     cursor: Cursor,
 }
 
-/// Returns a number from 1 on, below 2^24, that the 16 million writers before did not have.
-fn next_number() -> u32 {
+/// Returns the number of a writer in the process, for marks of buffers: from 1 on, below 2^24. The 16 million writers before did not
+/// have it.
+pub(crate) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed) % 0x00ff_ffff + 1
 }

@@ -39,7 +39,7 @@ pub use field::{
 pub use genome::{Genome, Imix, SEQUENCE_MAX, Sizes};
 pub(crate) use integrity::Pattern;
 pub(crate) use layout::Cover;
-pub(crate) use program::{Program, TRACKED_MAX, smallest};
+pub(crate) use program::{BufferContents, Program, TRACKED_MAX, smallest};
 
 pub use replay::{Capture, ReplayError};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::Burst;
 
-use crate::frame::{Epoch, FrameWriter, Signature};
+use crate::frame::{Epoch, FrameWriter, Signature, next_number};
 use crate::traffic::{Capture, Program, TRACKED_MAX};
 
 pub(crate) use share::Share;
@@ -149,6 +149,8 @@ impl Replayed {
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     program: Arc<Program>,
+    /// Number of this writer in the process, for marks of buffers.
+    id: u32,
     port: u8,
     share: Share,
     epoch: Epoch,
@@ -157,8 +159,6 @@ pub(crate) struct Described {
     next: u32,
     /// Next sequence number of each flow. Flows beyond the table share entries.
     sequences: Box<[u64]>,
-    /// Space for the longest frame.
-    scratch: Box<[u8]>,
     learning_left: u32,
     low_rate_written: u64,
 }
@@ -171,10 +171,8 @@ pub(crate) fn tracked_flows(flows: u32, lanes: u32) -> u32 {
 impl Described {
     pub(crate) fn new(program: Arc<Program>, port: u8, share: Share) -> Self {
         let flows = program.flows();
-        let lengths = (0..program.sequence_length()).map(|position| program.length(position));
-        let longest = usize::from(lengths.max().unwrap_or_default());
         Self {
-            scratch: vec![0; longest].into_boxed_slice(),
+            id: next_number(),
             port,
             share,
             epoch: Epoch::default(),
@@ -267,6 +265,14 @@ impl Described {
 
     #[inline(always)]
     pub(crate) fn write_frame(&mut self, flow: u32, octets: &mut [u8], tick: u64) {
+        let signature = self.next_signature(flow, tick);
+        self.program.write(self.position, flow, signature, octets);
+        self.advance();
+    }
+
+    /// Returns the signature of the next frame, which belongs to a flow, and counts it in its flow.
+    #[inline(always)]
+    fn next_signature(&mut self, flow: u32, tick: u64) -> Signature {
         let count = self.sequences.len() as u32;
         let tracked = if flow < count {
             flow
@@ -278,14 +284,18 @@ impl Described {
             *sequence += 1;
             *sequence - 1
         });
-        let signature = Signature {
+        Signature {
             epoch: self.epoch,
             port: self.port,
             flow: tracked as u16,
             sequence: number as u32,
             tick,
-        };
-        self.program.write(self.position, flow, signature, octets);
+        }
+    }
+
+    /// Advances to the next frame.
+    #[inline(always)]
+    fn advance(&mut self) {
         self.number += 1;
         self.next += self.share.of;
         if self.next >= self.program.flows() {

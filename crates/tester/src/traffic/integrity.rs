@@ -7,31 +7,27 @@
 use quietwire_base::crc32c;
 use quietwire_base::random::mix;
 
-use super::program::sum;
-
+/// Octets of the signature.
+pub(crate) const SIGNATURE: usize = 18;
 /// Octets after the signature: the payload's length and the CRC.
 pub(crate) const SEAL: usize = 6;
 /// Octets that the CRC covers: the signature and the length.
-const COVERED: usize = 20;
+const COVERED: usize = SIGNATURE + 2;
 /// Octets before the pattern.
 const HEAD: usize = COVERED + 4;
 /// The longest payload.
 const LENGTH_MAX: usize = 9000;
 
-/// Writes length and CRC after the signature at the front of a payload. Returns the sum of the words written.
+/// Returns the octets after a signature: the length of its payload, and the CRC of both.
 #[inline(always)]
-pub(crate) fn seal(payload: &mut [u8], length: u16) -> u64 {
-    let Some(head) = payload.first_chunk_mut::<HEAD>() else {
-        return 0;
-    };
-    let [covered @ .., _, _, _, _] = &mut *head;
-    let [.., a, b] = covered;
-    [*a, *b] = length.to_be_bytes();
-    let crc = crc32c(covered).to_be_bytes();
-    let [.., x, y, c, d, e, f] = head;
-    [*c, *d, *e, *f] = crc;
-    let [c, d, e, f] = crc;
-    sum(&[*x, *y, c, d, e, f])
+pub(crate) fn seal(signature: &[u8; SIGNATURE], length: u16) -> [u8; SEAL] {
+    let [a, b] = length.to_be_bytes();
+    let mut covered = [0; COVERED];
+    let [start @ .., x, y] = &mut covered;
+    *start = *signature;
+    (*x, *y) = (a, b);
+    let [c, d, e, f] = crc32c(&covered).to_be_bytes();
+    [a, b, c, d, e, f]
 }
 
 /// Pattern of payloads after the CRC.
@@ -94,8 +90,9 @@ mod tests {
         let pattern = Pattern::new(seed);
         let mut payload = vec![0; length];
         pattern.fill(&mut payload);
-        payload[..18].copy_from_slice(b"QW signature here.");
-        seal(&mut payload, length as u16);
+        let signature = b"QW signature here.";
+        payload[..18].copy_from_slice(signature);
+        payload[18..24].copy_from_slice(&seal(signature, length as u16));
         (pattern, payload)
     }
 

@@ -3,26 +3,27 @@
 //! covered octets that are known in advance.
 //!
 //! Each frame costs a copy of its template, a store per varied word, the signature, and an addition and a fold per checksum, independent
-//! of the headers.
+//! of the headers. A buffer that has a frame of the same template already needs no copy.
 
 mod checksum;
+mod space;
 
 use quietwire_base::random::mix;
+use quietwire_memory::Span;
 use quietwire_packet::{fold_sum, udp_checksum};
 
 use super::draw::{ZipfTable, halves};
 use super::field::{EXPONENT, Order};
-use super::integrity::{self, Pattern};
+use super::integrity::{self, Pattern, SIGNATURE};
 use super::layout::{Cover, Layout, Sum};
 use super::{Flows, Traffic};
 use crate::frame::Signature;
 
-pub(crate) use checksum::sum;
+use checksum::sum;
+use space::FrameSpace;
 
 /// Flows with individual sequence numbers. If there are more flows, several share a sequence.
 pub(crate) const TRACKED_MAX: u32 = 65_535;
-/// Octets of the signature.
-const SIGNATURE: usize = 18;
 /// Octets of the FCS. Frame sizes include it, buffers do not.
 const FCS: u16 = 4;
 /// Largest number of checksums in a frame: two of transport protocols, two of IPv4.
@@ -64,6 +65,17 @@ pub(crate) struct Program {
     /// Coverage of each checksum.
     covers: Vec<Cover>,
     has_integrity: bool,
+}
+
+/// Contents of a buffer that the next frame is written into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferContents {
+    /// Nothing that the frame has.
+    Other,
+    /// The octets behind the head, from [`Program::write_tail`].
+    Tail,
+    /// A frame of the same template.
+    Template,
 }
 
 /// Order of the flows.
@@ -180,16 +192,86 @@ impl Program {
             return false;
         }
         frame.copy_from_slice(&template.octets);
+        self.write_changes(template, flow, signature, frame);
+        true
+    }
+
+    /// Writes the frame at a position to the start of memory shared with a peer, without the octets that are there already.
+    #[inline(always)]
+    pub(crate) fn write_shared(
+        &self,
+        position: usize,
+        flow: u32,
+        signature: Signature,
+        (mut octets, contents): (Span<'_>, BufferContents),
+    ) {
+        let Some(template) = self.template(position) else {
+            return;
+        };
+        match contents {
+            BufferContents::Other => {
+                octets.copy_from(&template.octets);
+            }
+            BufferContents::Tail => {
+                octets.copy_from(template.octets.get(..self.head()).unwrap_or_default());
+            }
+            BufferContents::Template => {}
+        }
+        self.write_changes(template, flow, signature, &mut octets);
+    }
+
+    /// Writes the octets behind the head of the longest frame. A shorter frame of the port has the first of them.
+    #[cold]
+    pub(crate) fn write_tail(&self, octets: Span<'_>) {
+        let longest = self.templates.last();
+        let tail = longest.and_then(|longest| longest.octets.get(self.head()..));
+        octets
+            .split_at(self.head())
+            .1
+            .copy_from(tail.unwrap_or_default());
+    }
+
+    /// Returns the index of the template at a position of the size sequence.
+    #[inline(always)]
+    pub(crate) fn template_index(&self, position: usize) -> u16 {
+        self.sequence.get(position).copied().unwrap_or(0)
+    }
+
+    /// Returns the octets at the front in which frames differ: headers, signature, and the seal if there is one.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> usize {
+        let seal = if self.has_integrity {
+            integrity::SEAL
+        } else {
+            0
+        };
+        self.place + SIGNATURE + seal
+    }
+
+    /// Writes what differs from the template.
+    #[inline(always)]
+    fn write_changes<S: FrameSpace + ?Sized>(
+        &self,
+        template: &Template,
+        flow: u32,
+        signature: Signature,
+        frame: &mut S,
+    ) {
         let words = self.varied.len();
         let first = flow as usize * words;
         let values = self.values.get(first..first + words).unwrap_or_default();
         for (place, value) in self.varied.iter().zip(values) {
-            let place = usize::from(*place);
-            if let Some(word) = frame.get_mut(place..place + 2) {
-                word.copy_from_slice(value);
-            }
+            frame.put(usize::from(*place), *value);
         }
-        let mut payload = self.write_signature(signature, frame);
+        let octets = signature.octets();
+        frame.put(self.place, octets);
+        let mut payload = sum(&octets);
+        if self.has_integrity {
+            let length = template.octets.len() - self.place.min(template.octets.len());
+            let seal = integrity::seal(&octets, place_of(length));
+            frame.put(self.place + SIGNATURE, seal);
+            payload += sum(&seal);
+        }
         let first = flow as usize * self.places.len();
         let of_flow = self.sums.get(first..).unwrap_or_default();
         let sums = template.sums.iter().zip(of_flow);
@@ -202,31 +284,10 @@ impl Program {
             } else {
                 checksum
             };
-            if let Some(word) = frame.get_mut(place.at..place.at + 2) {
-                word.copy_from_slice(&checksum.to_be_bytes());
-                // The following checksums are outer ones and cover this one.
-                payload += u64::from(checksum);
-            }
+            frame.put(place.at, checksum.to_be_bytes());
+            // The following checksums are outer ones and cover this one.
+            payload += u64::from(checksum);
         }
-        true
-    }
-
-    /// Writes the signature and returns the sum of its words.
-    #[inline(always)]
-    fn write_signature(&self, signature: Signature, frame: &mut [u8]) -> u64 {
-        let length = frame.len() - self.place.min(frame.len());
-        let Some(payload) = frame.get_mut(self.place..) else {
-            return 0;
-        };
-        let Some(octets) = payload.first_chunk_mut::<SIGNATURE>() else {
-            return 0;
-        };
-        *octets = signature.octets();
-        let sum = sum(octets);
-        if !self.has_integrity {
-            return sum;
-        }
-        sum + integrity::seal(payload, place_of(length))
     }
 
     /// Returns the coverage of the checksums.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames of all writers in the buffers of a ring.
 
-use quietwire_dpdk::{FrameSource, Scratch, SlotBuffer, TxQueue};
+use quietwire_dpdk::{FrameSource, FramesTaken, Scratch, SlotBuffer, TxQueue};
 
 use super::{Described, Replayed, Writer};
+use crate::traffic::BufferContents;
 
 impl Writer {
     /// Sends the next `count` frames with the time stamp `tick` through the buffers of a queue's ring. All of them are written:
@@ -20,25 +21,53 @@ impl Writer {
             Self::Plain(writer) => writer.write_in_place(count, tick, |source| {
                 queue.write_in_place(count, source, scratch)
             }),
-            Self::Described(writer) => {
-                let mut source = DescribedSource { writer, tick };
-                let taken = queue.write_in_place(count, &mut source, scratch);
-                (taken.written..count).for_each(|_| writer.skip(tick));
-                taken.sent
-            }
+            Self::Described(writer) => writer.write_in_place(count, tick, |source| {
+                queue.write_in_place(count, source, scratch)
+            }),
             Self::Replayed(writer) => {
-                let taken = queue.write_in_place(count, writer, scratch);
-                (taken.written..count).for_each(|_| writer.advance());
-                taken.sent
+                writer.write_in_place(count, |source| queue.write_in_place(count, source, scratch))
             }
         }
     }
 }
 
+/// Bits of a mark that number the template of a writer.
+const TEMPLATE_BITS: u32 = 8;
+/// Number of all templates that a mark has no number for.
+const OTHER_TEMPLATE: u32 = (1 << TEMPLATE_BITS) - 1;
+
 /// The next frames of a description, with one time stamp.
 struct DescribedSource<'w> {
     writer: &'w mut Described,
     tick: u64,
+}
+
+impl DescribedSource<'_> {
+    /// Returns the contents of a buffer, and marks it as one with the next frame.
+    #[inline(always)]
+    fn contents(&self, buffer: &mut SlotBuffer<'_>) -> BufferContents {
+        // The peer only reads the frame. Next time the slot may have another buffer.
+        let Some(mark) = buffer.mark.as_deref_mut() else {
+            return BufferContents::Other;
+        };
+        let Described {
+            program,
+            id,
+            position,
+            ..
+        } = &*self.writer;
+        let template = u32::from(program.template_index(*position)).min(OTHER_TEMPLATE);
+        let own = (id << TEMPLATE_BITS) | template;
+        if *mark == own && template != OTHER_TEMPLATE {
+            return BufferContents::Template;
+        }
+        // Behind the heads of this writer's frames, all buffers have the same octets.
+        if *mark >> TEMPLATE_BITS != *id {
+            program.write_tail(buffer.octets);
+        }
+        *mark = own;
+        BufferContents::Tail
+    }
 }
 
 impl FrameSource for DescribedSource<'_> {
@@ -56,13 +85,22 @@ impl FrameSource for DescribedSource<'_> {
     }
 
     #[inline(always)]
-    fn write(&mut self, buffer: SlotBuffer<'_>) {
-        if let Some(mark) = buffer.mark {
-            *mark = 0;
-        }
-        self.writer.compose(self.tick, |frame| {
-            buffer.octets.copy_from(frame);
-        });
+    fn changed_length(&self) -> usize {
+        self.writer.program.head()
+    }
+
+    #[inline(always)]
+    fn write(&mut self, mut buffer: SlotBuffer<'_>) {
+        let contents = self.contents(&mut buffer);
+        let writer = &mut *self.writer;
+        let flow = writer.next_flow();
+        let signature = writer.next_signature(flow, self.tick);
+        let place = (buffer.octets, contents);
+        let position = writer.position;
+        writer
+            .program
+            .write_shared(position, flow, signature, place);
+        writer.advance();
     }
 
     fn write_apart(&mut self, frame: &mut [u8]) {
@@ -72,22 +110,42 @@ impl FrameSource for DescribedSource<'_> {
 }
 
 impl Described {
-    /// Composes the next frame and has it used.
+    /// Has `send` take up to `count` frames with the time stamp `tick`, and counts all of them as written. Returns the number of frames
+    /// sent.
     #[inline(always)]
-    fn compose(&mut self, tick: u64, take: impl FnOnce(&[u8])) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let length = usize::from(self.program.length(self.position));
-        if let Some(frame) = scratch.get_mut(..length) {
-            self.write_frame(self.next_flow(), frame, tick);
-            take(frame);
-        }
-        self.scratch = scratch;
+    fn write_in_place(
+        &mut self,
+        count: usize,
+        tick: u64,
+        send: impl FnOnce(&mut DescribedSource<'_>) -> FramesTaken,
+    ) -> usize {
+        let taken = send(&mut DescribedSource {
+            writer: &mut *self,
+            tick,
+        });
+        (taken.written..count).for_each(|_| self.skip());
+        taken.sent
     }
 
     /// Counts the next frame as written.
     #[cold]
-    fn skip(&mut self, tick: u64) {
-        self.compose(tick, |_| ());
+    fn skip(&mut self) {
+        self.next_signature(self.next_flow(), 0);
+        self.advance();
+    }
+}
+
+impl Replayed {
+    /// Has `send` take up to `count` frames, and counts all of them as written. Returns the number of frames sent.
+    #[inline(always)]
+    fn write_in_place(
+        &mut self,
+        count: usize,
+        send: impl FnOnce(&mut Self) -> FramesTaken,
+    ) -> usize {
+        let taken = send(self);
+        (taken.written..count).for_each(|_| self.advance());
+        taken.sent
     }
 }
 
@@ -118,3 +176,6 @@ impl FrameSource for Replayed {
         self.advance();
     }
 }
+
+#[cfg(test)]
+mod tests;
