@@ -63,6 +63,10 @@ fn measured(case: &Value, name: &str) -> u64 {
         .unwrap()
 }
 
+/// Values of `--frame-access`.
+const IN_PLACE: &str = "in-place";
+const IN_BUFFERS: &str = "packet-buffers";
+
 /// A fault, the figure of the ledger that shows it, and the tester's figure that must be the same.
 type Expected = (&'static str, &'static str, Option<&'static str>);
 
@@ -88,9 +92,11 @@ fn refused(case: &Value) -> u64 {
     offered - in_ledger(case, "received")
 }
 
-/// Runs these faults at a rate. Returns those that were not proven, each with the reasons. A difference fails the test.
-fn not_proven(rate: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
+/// Runs these faults at a rate, with frames in place or in packet buffers. Returns those that were not proven, each with the reasons. A
+/// difference fails the test.
+fn not_proven(rate: &str, access: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
     let mut command = self_test(&["--rate", rate, "--frame-size", "64"]);
+    command.args(["--frame-access", access]);
     command.args(["--duration", "300ms", "--json"]);
     // Every run has the case without a fault.
     for (fault, _, _) in faults.iter().filter(|expected| **expected != FAULTLESS) {
@@ -139,22 +145,31 @@ fn not_proven(rate: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
 }
 
 /// Runs these cases at a rate until each agrees. Fails if some never does, or if one differs.
-fn assert_proven(rate: &str, cases: &[Expected]) {
+fn assert_proven(rate: &str, access: &str, cases: &[Expected]) {
     let mut open = cases.to_vec();
     let mut why = Vec::new();
     for _ in 0..ATTEMPTS {
-        why = not_proven(rate, &open);
+        why = not_proven(rate, access, &open);
         open = why.iter().map(|(expected, _)| *expected).collect();
         if open.is_empty() {
             return;
         }
     }
-    panic!("not proven at {rate} frames per second: {why:?}");
+    panic!("not proven at {rate} frames per second, {access}: {why:?}");
 }
 
 #[test]
 fn the_tester_counts_what_the_device_did() {
-    assert_proven("100k", &FAULTS);
+    assert_proven("100k", IN_PLACE, &FAULTS);
+}
+
+/// The faults that differ by what the tester does with a frame.
+#[test]
+fn the_tester_counts_what_the_device_did_in_packet_buffers_too() {
+    let is_of_frame =
+        |fault: &Expected| ["loss", "duplicate", "reorder", "damage"].contains(&fault.0);
+    let faults: Vec<Expected> = FAULTS.into_iter().filter(is_of_frame).collect();
+    assert_proven("100k", IN_BUFFERS, &faults);
 }
 
 /// Runs these lies. Returns the names of the cases that were not proven, with the reasons. A difference fails the test.
@@ -200,14 +215,16 @@ fn connections_that_the_device_lies_about_are_counted_as_it_says() {
 #[test]
 #[ignore = "needs two CPUs without other work; make test-labs runs it"]
 fn the_tester_counts_what_the_device_did_at_1_mpps() {
-    assert_proven("1M", &[&FAULTS[..], &[FAULTLESS]].concat());
+    for access in [IN_PLACE, IN_BUFFERS] {
+        assert_proven("1M", access, &[&FAULTS[..], &[FAULTLESS]].concat());
+    }
 }
 
 /// A machine that is too slow for this rate proves nothing at it, and the verdict contains the reasons. They are printed.
 #[test]
 #[ignore = "needs two CPUs without other work; make test-labs runs it"]
 fn no_figure_of_the_tester_is_wrong_at_10_mpps_whether_or_not_it_is_proven() {
-    for ((fault, _, _), reasons) in not_proven("10M", &FAULTS) {
+    for ((fault, _, _), reasons) in not_proven("10M", IN_PLACE, &FAULTS) {
         println!("10M frames per second, {fault}: not proven: {reasons}");
     }
 }

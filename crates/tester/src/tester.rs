@@ -191,6 +191,11 @@ impl Tester {
         self.options.realtime_priority = priority;
     }
 
+    /// Sets the access to the frames of later trials.
+    pub fn set_frame_access(&mut self, access: FrameAccess) {
+        self.options.frame_access = access;
+    }
+
     /// Sets the use of seccomp filters in the threads of later trials. Default: enforce.
     pub fn set_seccomp(&mut self, seccomp: Seccomp) {
         self.seccomp = seccomp;

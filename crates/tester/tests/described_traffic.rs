@@ -106,7 +106,12 @@ fn what_is_described_is_received() {
         ("queues", &[0, 1], 2),
     ] {
         let mut tester = tester(&eal, directory.path(), pool, cpus, queues);
-        for kind in KINDS {
+        // Frames in the rings, and once in packet buffers.
+        let in_buffers = (queues == 2).then_some(FrameAccess::PacketBuffers);
+        let accesses = [in_buffers, Some(FrameAccess::InPlace)];
+        let kinds = accesses.into_iter().flatten();
+        for (access, kind) in kinds.flat_map(|access| KINDS.map(|kind| (access, kind))) {
+            tester.set_frame_access(access);
             let result = tester.run(&trial(50e3, kind)).unwrap();
             check(&result);
             assert_eq!(result.reordered_frames, 0, "{result:?}");

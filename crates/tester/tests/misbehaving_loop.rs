@@ -229,56 +229,8 @@ fn restarts(tester: &mut Tester, habit: &AtomicU8, swallowed: &AtomicU64) {
     abort.store(false, Ordering::Relaxed);
 }
 
-// One test: the EAL can be started once in a process.
-#[test]
-fn what_cannot_be_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    let eal = Eal::start(&EalOptions {
-        control_cpus: vec![0, 1],
-        memory_mib: 192,
-        huge_pages: HugePages::Never,
-        pci_devices: Vec::new(),
-        file_prefix: "quietwire-misbehaving".to_owned(),
-    })
-    .unwrap();
-    let paths = ["left", "right"].map(|name| directory.path().join(name));
-    let uri = |path: &Path| -> PortUri {
-        format!("memif:{}?role=server", path.display())
-            .parse()
-            .unwrap()
-    };
-    let options = TesterOptions {
-        cpus: vec![0],
-        realtime_priority: None,
-        ring_size: 1024,
-        receive_ring_size: RECEIVE_RING_SIZE,
-        frame_size_max: 1518,
-        // The host may be busy, so this test covers only what the device did.
-        limits: Limits {
-            pacing_miss_ratio: 1.0,
-            stretch_ratio: 10.0,
-            overrun_s: 60.0,
-            clock_error_ratio: 1.0,
-        },
-        preparation: Preparation::default(),
-        idle: TesterIdle::default(),
-        frame_access: FrameAccess::default(),
-    };
-    let ports = [
-        ("a".to_owned(), uri(&paths[0])),
-        ("b".to_owned(), uri(&paths[1])),
-    ];
-    let mut tester = Tester::open(&eal, "tester", &ports, options).unwrap();
-    let habit = Arc::new(AtomicU8::new(Habit::Forward as u8));
-    let swallowed = Arc::new(AtomicU64::new(0));
-    let device = device(
-        eal.clone(),
-        &paths[0],
-        &paths[1],
-        Arc::clone(&habit),
-        Arc::clone(&swallowed),
-    );
-    tester.wait_for_links(Duration::from_secs(20)).unwrap();
+/// Asserts that the tester counts what each kind of device did.
+fn misbehaves(tester: &mut Tester, habit: &AtomicU8) {
     let mut run = |next: Habit| {
         habit.store(next as u8, Ordering::Relaxed);
         tester.run(&trial()).unwrap()
@@ -364,7 +316,62 @@ fn what_cannot_be_is_reported() {
         .unwrap();
     assert!(reflected.received_frames > 0, "{reflected:?}");
     assert_eq!(reflected.ports[0].misdirected_frames, 0, "{reflected:?}");
+}
 
+// One test: the EAL can be started once in a process.
+#[test]
+fn what_cannot_be_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![0, 1],
+        memory_mib: 192,
+        huge_pages: HugePages::Never,
+        pci_devices: Vec::new(),
+        file_prefix: "quietwire-misbehaving".to_owned(),
+    })
+    .unwrap();
+    let paths = ["left", "right"].map(|name| directory.path().join(name));
+    let uri = |path: &Path| -> PortUri {
+        format!("memif:{}?role=server", path.display())
+            .parse()
+            .unwrap()
+    };
+    let options = TesterOptions {
+        cpus: vec![0],
+        realtime_priority: None,
+        ring_size: 1024,
+        receive_ring_size: RECEIVE_RING_SIZE,
+        frame_size_max: 1518,
+        // The host may be busy, so this test covers only what the device did.
+        limits: Limits {
+            pacing_miss_ratio: 1.0,
+            stretch_ratio: 10.0,
+            overrun_s: 60.0,
+            clock_error_ratio: 1.0,
+        },
+        preparation: Preparation::default(),
+        idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
+    };
+    let ports = [
+        ("a".to_owned(), uri(&paths[0])),
+        ("b".to_owned(), uri(&paths[1])),
+    ];
+    let mut tester = Tester::open(&eal, "tester", &ports, options).unwrap();
+    let habit = Arc::new(AtomicU8::new(Habit::Forward as u8));
+    let swallowed = Arc::new(AtomicU64::new(0));
+    let device = device(
+        eal.clone(),
+        &paths[0],
+        &paths[1],
+        Arc::clone(&habit),
+        Arc::clone(&swallowed),
+    );
+    tester.wait_for_links(Duration::from_secs(20)).unwrap();
+    for access in [FrameAccess::PacketBuffers, FrameAccess::InPlace] {
+        tester.set_frame_access(access);
+        misbehaves(&mut tester, &habit);
+    }
     restarts(&mut tester, &habit, &swallowed);
 
     // The link goes down during a trial.

@@ -9,16 +9,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use quietwire_base::find_program;
 use quietwire_base::supervised::{Command, Streams};
 use quietwire_dpdk::PortUri;
 use quietwire_host::threads::online_cpus;
-use quietwire_tester::Preparation;
 use quietwire_tester::self_test::{
     CaseReport, ConnectionCaseReport, ConnectionSelfTestOptions, DeviceLink, DeviceOptions, Fault,
     Lie, SelfTestOptions, Verdict, serve_device,
 };
+use quietwire_tester::{FrameAccess, Preparation};
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
@@ -41,7 +41,7 @@ pub(super) struct SelfTestArgs {
     #[arg(long = "fault", value_name = "FAULT", value_parser = parse_fault)]
     faults: Vec<Fault>,
     /// Check the account of connections instead of frames, beside a stateful device that lies about some of them.
-    #[arg(long, conflicts_with_all = ["rates", "frame_sizes", "faults"])]
+    #[arg(long, conflicts_with_all = ["rates", "frame_sizes", "faults", "frame_access"])]
     connections: bool,
     /// Connections opened per second, 1 to 5000.
     #[arg(long, value_name = "RATE", default_value = "200", value_parser = parse_connections, requires = "connections")]
@@ -56,6 +56,9 @@ pub(super) struct SelfTestArgs {
     /// CPU of the device. Default: the first CPU that the tester does not use.
     #[arg(long, value_name = "CPU")]
     device_cpu: Option<u32>,
+    /// Access of the tester to its frames.
+    #[arg(long, value_enum, value_name = "ACCESS", default_value = "in-place")]
+    frame_access: Access,
     /// Seed of the frames that the device chooses at random.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -64,6 +67,24 @@ pub(super) struct SelfTestArgs {
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Value of `--frame-access`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Access {
+    /// In the rings of the ports.
+    InPlace,
+    /// In packet buffers, which the ports copy to and from their rings.
+    PacketBuffers,
+}
+
+impl From<Access> for FrameAccess {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::InPlace => Self::InPlace,
+            Access::PacketBuffers => Self::PacketBuffers,
+        }
+    }
 }
 
 /// The device of `tester self-test`, which starts it.
@@ -135,6 +156,7 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
         .tester
         .open(&eal, cpus, &ports, largest, Preparation::default())?;
     tester.abort_on(&stop);
+    tester.set_frame_access(args.frame_access.into());
     if find_program("setpriv").is_none() {
         bail!(MissingPrerequisite(
             "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
