@@ -45,13 +45,13 @@ pub use markdown::markdown;
 pub use page::script_source;
 pub use page::words::mix_text;
 pub use summary::{
-    Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, FunctionCost,
-    GoalSummary, Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces,
-    LossPoint, LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult,
-    NeighbourShare, ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking,
-    RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint,
-    TenantsAt, TenantsFound, TenantsSummary, ThreadShare, TrialLimit, TrialProfile,
-    UnavailableCase,
+    Applications, Baselines, CaseSummary, CpuRate, CpuShare, CycleSource, CyclesPerFrame,
+    FunctionCost, GoalSummary, Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter,
+    LossPlaces, LossPoint, LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures,
+    MethodResult, NeighbourShare, ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow,
+    RankedCase, Ranking, RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State,
+    Summary, SweepPoint, TenantsAt, TenantsFound, TenantsSummary, ThreadShare, TrialLimit,
+    TrialProfile, UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;

@@ -38,7 +38,7 @@ pub use activity::{CpuShare, NeighbourShare, ThreadShare};
 pub use alike::LikeForLike;
 pub use application::Applications;
 pub use case::{CaseSummary, Health};
-pub use cycles::{CycleSource, CyclesPerFrame};
+pub use cycles::{CpuRate, CycleSource, CyclesPerFrame};
 pub use findings::MachineFinding;
 pub use functions::FunctionCost;
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
@@ -379,6 +379,7 @@ fn of_case(
         methods: method_tables::method_tables(&steps)?,
         cycles: cycles::of_frames(&trials),
         cpu_cycles: cycles::by_one_measure(&trials),
+        cpu_rate: cycles::by_full_share(&trials),
         functions: functions::of_chain(&trials),
         warnings: warnings(results, case),
         cpus: activity::cpus(&trials),

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::words;
 use crate::format;
-use crate::summary::{RankedCase, Ranking, SizeSummary};
+use crate::summary::{CpuRate, RankedCase, Ranking, SizeSummary};
 
 pub(super) fn rankings(size: &SizeSummary) -> Markup {
     html! {
@@ -15,7 +15,8 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                 p.lead {
                     "Only switches over the same links are compared. A rate that the tester limited (≥) has no rank: the switch may forward "
                     "more than any other. Cycles per frame are those that the device counts itself, and in addition its CPU time divided by "
-                    "the forwarded frames, which is measured in the same way for all devices."
+                    "the forwarded frames, which is measured in the same way for all devices. The rate at a full CPU is the number of "
+                    "forwarded frames per second of that CPU time."
                 }
                 @for ranking in &size.rankings {
                     h3 { (title(ranking)) }
@@ -34,13 +35,14 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
 }
 
 /// Names of the columns.
-pub(crate) const HEADER: [&str; 7] = [
+pub(crate) const HEADER: [&str; 8] = [
     "Rank",
     "Case",
     "Mpps",
     "rounds",
     "Cycles per frame, own account",
     "Cycles per frame, CPU time",
+    "Mpps at a full CPU",
     "Limited by",
 ];
 
@@ -76,7 +78,7 @@ pub(crate) fn title(ranking: &Ranking) -> String {
 }
 
 /// Returns the cells of a case, in the order of [`HEADER`].
-pub(crate) fn cells(case: &RankedCase) -> [String; 7] {
+pub(crate) fn cells(case: &RankedCase) -> [String; 8] {
     let rate = match &case.rate_pps {
         Some(rate) if case.is_at_least => format!("≥\u{202f}{}", format::mpps(rate.median)),
         Some(rate) => format::mpps(rate.median),
@@ -92,12 +94,24 @@ pub(crate) fn cells(case: &RankedCase) -> [String; 7] {
         rounds.unwrap_or_default(),
         words::cycles(case.cycles.as_ref()),
         words::cycles(case.cpu_cycles.as_ref()),
+        case.cpu_rate
+            .as_ref()
+            .map_or_else(|| "–".to_owned(), CpuRate::text),
         limit.to_owned(),
     ]
 }
 
 fn row(case: &RankedCase) -> Markup {
-    let [rank, name, rate, rounds, cycles, cpu_cycles, limit] = cells(case);
+    let [
+        rank,
+        name,
+        rate,
+        rounds,
+        cycles,
+        cpu_cycles,
+        cpu_rate,
+        limit,
+    ] = cells(case);
     html! {
         tr {
             td.num { (rank) }
@@ -106,6 +120,7 @@ fn row(case: &RankedCase) -> Markup {
             td.num.dim { (rounds) }
             td.num { (cycles) }
             td.num { (cpu_cycles) }
+            td.num { (cpu_rate) }
             td { (limit) }
         }
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::activity::{CpuShare, NeighbourShare, ThreadShare};
 use super::application::Applications;
-use super::cycles::CyclesPerFrame;
+use super::cycles::{CpuRate, CyclesPerFrame};
 use super::functions::FunctionCost;
 use super::latency::RoundTrip;
 use super::limit::Limit;
@@ -44,6 +44,8 @@ pub struct CaseSummary {
     pub cycles: Option<CyclesPerFrame>,
     /// Cost of a frame by a measure that is the same for all devices: CPU time divided by the forwarded frames; none if unknown.
     pub cpu_cycles: Option<CyclesPerFrame>,
+    /// Frames forwarded per second of CPU time, which follows from the same measure.
+    pub cpu_rate: Option<CpuRate>,
     /// Cost of a frame in the switch and in each network function of a chain; empty if no function counts its cycles.
     pub functions: Vec<FunctionCost>,
     /// Caveats of all figures: elements that share a CPU, elements in software emulation.

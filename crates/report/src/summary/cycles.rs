@@ -50,6 +50,27 @@ impl CyclesPerFrame {
     }
 }
 
+/// Rate of a device by its CPU time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CpuRate {
+    /// Frames forwarded per second of CPU time: the rate of a device that has the full share of one CPU.
+    pub rate_pps: Spread,
+    /// True if the device polls and lost no frames in any of the trials: it may forward more.
+    pub is_at_least: bool,
+}
+
+impl CpuRate {
+    /// Formats the rate in Mpps, with `≥` for a lower bound.
+    pub(crate) fn text(&self) -> String {
+        let rate = format::mpps(self.rate_pps.median);
+        if self.is_at_least {
+            format!("≥\u{202f}{rate}")
+        } else {
+            rate
+        }
+    }
+}
+
 /// Rates within this ratio of the highest count as the highest.
 const NEAR: f64 = 0.999;
 
@@ -90,6 +111,18 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
 /// includes what a device that counts its own cycles does beside its frames.
 pub(super) fn by_one_measure(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
     of_cpu_time(&at_highest_load(trials))
+}
+
+/// Returns the frames forwarded per second of CPU time in the same trials, by the same measure.
+pub(super) fn by_full_share(trials: &[&TrialRecord]) -> Option<CpuRate> {
+    let reported = at_highest_load(trials);
+    let tsc_hz = reported.first()?.1.tsc_hz as f64;
+    let cost = of_cpu_time(&reported)?;
+    let rates = cost.cycles.values.iter().map(|cycles| tsc_hz / cycles);
+    Some(CpuRate {
+        rate_pps: Spread::of(rates.collect())?,
+        is_at_least: cost.cycle_source == CycleSource::AtMost,
+    })
 }
 
 fn of_cpu_time(reported: &[(&TrialRecord, ElementActivity)]) -> Option<CyclesPerFrame> {

@@ -8,7 +8,7 @@ use quietwire_study::{Case, NeighboursIn, StudyFile};
 use serde::Serialize;
 
 use super::case::CaseSummary;
-use super::cycles::CyclesPerFrame;
+use super::cycles::{CpuRate, CyclesPerFrame};
 use super::limit::Limiter;
 use super::spread::Spread;
 
@@ -50,6 +50,8 @@ pub struct RankedCase {
     pub cycles: Option<CyclesPerFrame>,
     /// Cost of a frame by the measure that is the same for all devices.
     pub cpu_cycles: Option<CyclesPerFrame>,
+    /// Frames forwarded per second of CPU time, which follows from the same measure.
+    pub cpu_rate: Option<CpuRate>,
 }
 
 /// Returns the rankings of a study's cases: of each group of comparable cases with at least two switches, one for each goal.
@@ -170,6 +172,7 @@ fn row(case: &CaseSummary, goal: usize) -> Option<RankedCase> {
         limited_by,
         cycles: case.cycles.clone().filter(CyclesPerFrame::is_counted),
         cpu_cycles: case.cpu_cycles.clone(),
+        cpu_rate: case.cpu_rate.clone(),
     })
 }
 
@@ -360,6 +363,11 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         for name in ["ours", "io"] {
             let measured = row(name).cpu_cycles.as_ref().unwrap();
             assert_eq!(measured.cycle_source, CycleSource::CpuTime);
+            // At 2 GHz, and the full share of a CPU.
+            let rate = row(name).cpu_rate.as_ref().unwrap();
+            assert!(!rate.is_at_least);
+            let product = rate.rate_pps.median * measured.cycles.median;
+            assert!((product / 2e9 - 1.0).abs() < 0.01, "{rate:?} {measured:?}");
         }
         let page = crate::html(&results).unwrap();
         assert!(page.contains("<h2>Ranking</h2>") && page.contains("PDR over memif"));
