@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p quietwire --bench generators` prints the medians of the rounds, and the goals, which are ratios to the peer.
 //! 64-byte frames over memif, one way. DPDK's testpmd sends in the modes `txonly` (one flow) and `flowgen` (1,024 flows) to
-//! `rxonly`, which counts frames and checks nothing. The tester checks each frame, and counts the cycles of both ends.
+//! `rxonly`, which counts frames and checks nothing. The tester checks each frame, and counts the cycles of both ends. It also sends and
+//! receives with as many CPUs as the machine has, up to four, each with a pair of queues at both ends.
 //! Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,6 +19,7 @@ use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded, switch};
 
 const ROUNDS: u32 = 9;
 const GROUP: &str = "64 B, memif, one way";
+const SCALED: &str = "64 B, memif, both ways, both ends on the same CPUs";
 /// Octets of a frame in memory: without FCS.
 const FRAME: &str = "--txpkts=60";
 
@@ -28,6 +30,18 @@ enum Generator {
     Testpmd(&'static str),
     /// The tester with this number of flows.
     Tester(&'static str),
+    /// The tester with this number of CPUs.
+    Scaled(u32),
+}
+
+impl Generator {
+    /// Returns the name of the table that the generator is in.
+    fn group(self) -> &'static str {
+        match self {
+            Self::Testpmd(_) | Self::Tester(_) => GROUP,
+            Self::Scaled(_) => SCALED,
+        }
+    }
 }
 
 /// Cases, sides and generators. `flowgen` has 1,024 flows unless an option changes that.
@@ -45,6 +59,9 @@ const GENERATORS: [(&str, &str, Generator); 4] = [
     ),
     (MANY_FLOWS, TESTER, Generator::Tester("1024")),
 ];
+
+/// The tester with several CPUs: cases and their numbers.
+const CPUS: [(&str, u32); 3] = [("1 CPU", 1), ("2 CPUs", 2), ("4 CPUs", 4)];
 
 /// Figures of a turn: received frames per second, and cycles to make and to check a frame, rings included.
 const FIGURES: [Figure; 4] = [
@@ -64,29 +81,47 @@ fn measured(generator: Generator, directory: &Path, seconds: f64) -> [Option<f64
             [Some(receiver.received_pps()), None, None, None]
         }
         Generator::Tester(flows) => {
-            std::fs::create_dir(directory).unwrap();
-            let socket = directory.join("p.sock");
-            let ports =
-                ["server", "client"].map(|role| format!("memif:{}?role={role}", socket.display()));
             let cpus = format!("{TESTER_CPU},{DEVICE_CPU}");
-            let load = Load {
-                ports,
-                seconds,
-                more: &["--cpus", &cpus, "--flows", flows],
-                connect: None,
-            };
-            let result = load.offer();
-            let cycles = |key: &str| result["health"][key].as_f64();
-            let (make, check) = (cycles("generate_cycles"), cycles("check_cycles"));
-            let both = make.zip(check).map(|(make, check)| make + check);
-            [Some(forwarded(&result)), make, check, both]
+            let more = ["--cpus", cpus.as_str(), "--flows", flows];
+            of_tester(directory, (1, seconds), &more)
+        }
+        Generator::Scaled(count) => {
+            let cpus = format!("0-{}", count - 1);
+            let more = [
+                "--cpus",
+                cpus.as_str(),
+                "--flows",
+                "1024",
+                "--direction",
+                "both",
+            ];
+            of_tester(directory, (count, seconds), &more)
         }
     }
 }
 
-fn point(case: &str, side: &str) -> Point {
+/// Measures the tester over links with this number of queues.
+fn of_tester(directory: &Path, (queues, seconds): (u32, f64), more: &[&str]) -> [Option<f64>; 4] {
+    std::fs::create_dir(directory).unwrap();
+    let socket = directory.join("p.sock");
+    let ports = ["server", "client"]
+        .map(|role| format!("memif:{}?role={role}&queues={queues}", socket.display()));
+    let load = Load {
+        ports,
+        seconds,
+        more,
+        connect: None,
+    };
+    let result = load.offer();
+    let cycles = |key: &str| result["health"][key].as_f64();
+    let (make, check) = (cycles("generate_cycles"), cycles("check_cycles"));
+    let both = make.zip(check).map(|(make, check)| make + check);
+    [Some(forwarded(&result)), make, check, both]
+}
+
+fn point(case: &str, side: &str, generator: Generator) -> Point {
     Point {
-        group: GROUP.to_owned(),
+        group: generator.group().to_owned(),
         case: case.to_owned(),
         size: None,
         side: side.to_owned(),
@@ -110,9 +145,13 @@ fn main() {
     run.sides = vec![testpmd::side("testpmd"), switch::side(TESTER)];
     run.absent.push(without_pktgen());
     let mut generators = GENERATORS.to_vec();
+    let there = CPUS
+        .into_iter()
+        .filter(|(_, count)| *count <= common::cpus());
+    generators.extend(there.map(|(case, count)| (case, TESTER, Generator::Scaled(count))));
     generators.retain(|(case, side, _)| options.wants(case) || options.wants(side));
-    for (case, side, _) in &generators {
-        run.expect(&point(case, side), &FIGURES);
+    for (case, side, generator) in &generators {
+        run.expect(&point(case, side, *generator), &FIGURES);
     }
     measure(&options, &mut run, &generators, (rounds, seconds));
     common::finish(&options, run);
@@ -135,7 +174,7 @@ fn measure(
             let path = paths.next().unwrap();
             let values = measured(generator, &path, seconds);
             for (figure, value) in FIGURES.into_iter().zip(values) {
-                run.add(&point(case, side), figure, value);
+                run.add(&point(case, side, generator), figure, value);
             }
         }
     }
