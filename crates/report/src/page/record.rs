@@ -195,6 +195,7 @@ fn trials(results: &StudyResults) -> Markup {
                     th.num scope="col" { "Rate off by" }
                     th.num scope="col" { "Gaps between bursts, 99.9" (format::THIN) "%" }
                     th.num scope="col" { "Gaps with stalls" }
+                    th.num scope="col" { "Stalls of the host" }
                 }
             }
             tbody {
@@ -214,6 +215,10 @@ fn pacing(health: &TesterHealth) -> Markup {
         td { (error) @if health.rate_error_ratio.is_some() { (format::THIN) "%" } }
         td { (gap) }
         td { (grouped(health.stalled_gaps.samples)) }
+        td {
+            (grouped(health.host_stalls))
+            @if health.host_stalls > 0 { ", " (format::time_ns(health.host_stall_time_ns as f64)) }
+        }
     }
 }
 
@@ -255,7 +260,7 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             (pacing(&result.health))
         }
         @if let Some(reasons) = result.validity.text() {
-            tr.invalid.why { td {} td colspan="17" { (reasons) } }
+            tr.invalid.why { td {} td colspan="18" { (reasons) } }
         }
     }
 }

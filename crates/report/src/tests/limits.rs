@@ -186,6 +186,20 @@ fn a_rate_has_a_limit() {
 }
 
 #[test]
+fn stalls_of_the_host_are_shown_with_each_trial() {
+    let mut results = whole();
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        trial.result.health.host_stalls = 3;
+        trial.result.health.host_stall_time_ns = 45_500;
+    }
+    let (_, page) = checked(&results);
+    assert!(page.contains("<td>3, 45.5\u{202f}µs</td>"));
+    assert!(page.contains("Stalls of the host"));
+    let (_, page) = checked(&whole());
+    assert!(!page.contains("<td>3, 45.5"));
+}
+
+#[test]
 fn losses_are_reported_by_their_places() {
     let results = whole();
     let summary = Summary::of(&results).unwrap();
