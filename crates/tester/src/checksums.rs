@@ -3,7 +3,7 @@
 
 // Sums of 16-bit words in memory order: the ones' complement sum is independent of the byte order (RFC 1071, section 2). In the loop over
 // received frames, `quietwire_packet::native_sum` is slower for frames of 64 octets.
-use quietwire_memory::sum_of_words as sum;
+use quietwire_memory::{Span, sum_of_words as sum};
 use quietwire_packet::{IpProtocol, fold_sum};
 
 use crate::traffic::Cover;
@@ -65,6 +65,52 @@ impl Checksums {
         (self.plain == Some(IpVersion::V4) && is_right_plain_v4(frame))
             || self.covers.iter().all(|cover| is_right(cover, frame))
     }
+
+    /// Returns true only if all checksums of a frame without padding are correct. `head` has its first octets, with all headers, and `rest`
+    /// the others, each of which is read once. Otherwise, a copy of the frame decides.
+    #[inline(always)]
+    pub(crate) fn are_right_in_place(&self, head: &[u8], rest: Span<'_>) -> bool {
+        let rest = (rest.sum_of_words(), rest.len());
+        let mut covers = self.covers.iter();
+        covers.all(|cover| is_right_in_place(cover, head, rest))
+    }
+}
+
+/// Verifies a checksum of a frame whose octets after `head` have this sum and number.
+#[inline(always)]
+fn is_right_in_place(cover: &Cover, head: &[u8], (rest, rest_length): (u64, usize)) -> bool {
+    let Cover::Rest {
+        from,
+        addresses,
+        protocol,
+    } = cover
+    else {
+        return is_right(cover, head);
+    };
+    let (Some(start), Some(addresses)) = (head.get(*from..), head.get(addresses.clone())) else {
+        return false;
+    };
+    let length = ((start.len() + rest_length) as u16).to_be_bytes();
+    // The sum of the rest begins with a word.
+    if !start.len().is_multiple_of(2)
+        || (*protocol == IpProtocol::UDP.0 && !is_datagram(start, length))
+    {
+        return false;
+    }
+    let total = sum(start)
+        + rest
+        + sum(addresses)
+        + u64::from(u16::from_ne_bytes(length))
+        + u64::from(u16::from(*protocol).to_be());
+    fold_sum(total) == u16::MAX
+}
+
+/// Returns true if octets begin with the header of a UDP datagram of this length that has a checksum.
+#[inline(always)]
+fn is_datagram(octets: &[u8], length: [u8; 2]) -> bool {
+    let checksum = octets.get(UDP_CHECKSUM..UDP_CHECKSUM + 2);
+    octets.get(UDP_LENGTH..UDP_LENGTH + 2) == Some(&length[..])
+        && checksum.is_some_and(|checksum| checksum != [0, 0])
 }
 
 /// Octets of a plain IPv4 frame that are summed without a loop.

@@ -25,7 +25,7 @@ use crate::trial::{IpVersion, Trial};
 use crate::writer::Share;
 use head::{IPV4, IPV6, Template, UDP_SOURCE_FIRST};
 
-pub(crate) use head::{mac_address, signature_place};
+pub(crate) use head::{SIGNATURE, mac_address, signature_place};
 pub(crate) use plain::{PlainFrame, read_row};
 pub(crate) use signature::{Epoch, MAGIC, Signature};
 

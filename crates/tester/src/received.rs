@@ -7,12 +7,15 @@ use quietwire_dpdk::{FilledSlots, FrameReader, RowTaken, cycles};
 use quietwire_memory::Span;
 
 use crate::checksums::Checksums;
-use crate::frame::{Epoch, PlainFrame, Signature, read_row, signature_place};
+use crate::frame::{Epoch, PlainFrame, SIGNATURE, Signature, read_row, signature_place};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
 use crate::tracker::{Arrival, Tracked, Trackers};
 use crate::traffic::{Capture, Pattern};
 use crate::trial::IpVersion;
 use crate::watch::{Arrivals, Slices};
+
+/// Octets from which a frame of a description is verified in place. A copy of a shorter one costs less.
+const IN_PLACE_MIN: usize = 192;
 
 /// Marks by which the frames of a trial are recognised.
 #[derive(Clone, Debug)]
@@ -74,6 +77,9 @@ pub(crate) struct Received {
     checksums: Checksums,
     /// The IP version if all frames are plain: they are verified where they lie.
     plain: Option<IpVersion>,
+    /// Octets of headers and signature if frames are those of a description, and only checksums protect their payload: long ones are
+    /// verified where they lie.
+    described_head: Option<usize>,
     /// Pattern of the payloads, if they have one.
     pattern: Option<Arc<Pattern>>,
     replayed: Option<(Arc<Capture>, usize)>,
@@ -106,14 +112,17 @@ impl Received {
         ticks_per_second: u64,
     ) -> Self {
         let flows = identity.flows;
-        let is_described = identity.pattern.is_some() || identity.replayed.is_some();
+        let has_other_check = identity.pattern.is_some() || identity.replayed.is_some();
         let plain = identity.checksums.plain().filter(|ip| {
             // The place of the signature is that of plain frames.
-            !is_described && identity.place == signature_place(*ip)
+            !has_other_check && identity.place == signature_place(*ip)
         });
+        let head = identity.place + SIGNATURE;
+        let is_in_place = !has_other_check && plain.is_none() && head <= IN_PLACE_MIN;
         Self {
             epoch,
             plain,
+            described_head: is_in_place.then_some(head),
             place: identity.place,
             source: identity.source,
             checksums: identity.checksums,
@@ -241,7 +250,10 @@ impl Received {
     /// Records a frame in place. Returns false, and records nothing, if that takes a copy of the frame.
     #[inline(always)]
     fn record_in_place(&mut self, turn: &mut Turn, frame: Span<'_>) -> bool {
-        let Some(frame) = self.plain.and_then(|ip| PlainFrame::read(frame, ip)) else {
+        let Some(ip) = self.plain else {
+            return frame.len() >= IN_PLACE_MIN && self.record_described(turn, frame);
+        };
+        let Some(frame) = PlainFrame::read(frame, ip) else {
             return false;
         };
         if turn.row.is_continued_by(&frame) {
@@ -250,6 +262,29 @@ impl Received {
             return true;
         }
         self.begin_row(turn, &frame)
+    }
+
+    /// Records a long frame of a description in place. Returns false, and records nothing, if that takes a copy of the frame. Only its
+    /// head is copied, and each octet is read once.
+    // Not inlined, so that the loop over plain frames has all registers.
+    #[inline(never)]
+    fn record_described(&mut self, turn: &mut Turn, frame: Span<'_>) -> bool {
+        let Some(length) = self.described_head else {
+            return false;
+        };
+        let mut octets = [0_u8; IN_PLACE_MIN];
+        let head = octets.get_mut(..length).unwrap_or_default();
+        let (start, rest) = frame.split_at(length);
+        start.copy_to(head);
+        let signature = Signature::read(head, self.place);
+        let Some(signature) = signature.filter(|it| it.epoch == self.epoch) else {
+            return false;
+        };
+        if !self.checksums.are_right_in_place(head, rest) {
+            return false;
+        }
+        self.record_signature(turn, signature);
+        true
     }
 
     /// Records the first frame of a row. Returns false if it does not belong to this part of the trial.

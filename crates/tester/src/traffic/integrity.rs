@@ -7,8 +7,8 @@
 use quietwire_base::crc32c;
 use quietwire_base::random::mix;
 
-/// Octets of the signature.
-pub(crate) const SIGNATURE: usize = 18;
+use crate::frame::SIGNATURE;
+
 /// Octets after the signature: the payload's length and the CRC.
 pub(crate) const SEAL: usize = 6;
 /// Octets that the CRC covers: the signature and the length.

@@ -14,10 +14,10 @@ use quietwire_packet::{fold_sum, udp_checksum};
 
 use super::draw::{ZipfTable, halves};
 use super::field::{EXPONENT, Order};
-use super::integrity::{self, Pattern, SIGNATURE};
+use super::integrity::{self, Pattern};
 use super::layout::{Cover, Layout, Sum};
 use super::{Flows, Traffic};
-use crate::frame::Signature;
+use crate::frame::{SIGNATURE, Signature};
 
 use checksum::sum;
 use space::FrameSpace;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames recorded where they lie, compared with the same frames recorded from copies.
 
+use std::path::Path;
+
 use proptest::prelude::*;
 use quietwire_dpdk::{FrameSource, FramesTaken, SlotBuffer};
 use quietwire_memory::Mapping;
@@ -8,8 +10,9 @@ use quietwire_memory::Mapping;
 use super::*;
 use crate::frame::FrameWriter;
 use crate::frame::tests::trial;
+use crate::traffic::{Program, Traffic};
 use crate::trial::{FrameSizes, Trial};
-use crate::writer::Share;
+use crate::writer::{Described, Share};
 
 const BUFFER: usize = 2048;
 const FLOWS: u16 = 2;
@@ -235,6 +238,89 @@ proptest! {
         }
         assert_same(&in_place, &from_copies);
     }
+}
+
+/// Descriptions without a checked payload: UDP, no UDP checksum, tags and TCP, and tunnels with and without outer checksum.
+static DESCRIBED: [&str; 5] = [
+    "[traffic]\n[traffic.udp]\nsource = { first = 1024, count = 3 }\n",
+    "[traffic]\n[traffic.udp]\nchecksum = false\n",
+    "[traffic]\n[[traffic.vlan]]\nid = { first = 1, count = 3 }\n[traffic.ipv6]\n[traffic.tcp]\n",
+    "[traffic]\n[traffic.vxlan]\nvni = { first = 1, count = 3 }\n[traffic.inner.ipv4]\n",
+    "[traffic]\n[traffic.ipv6]\n[traffic.vxlan]\nvni = 7\n[traffic.inner.ipv6]\n[traffic.inner.tcp]\n",
+];
+
+/// Returns frames of a description from port 0, eight with each time stamp, and statistics of such frames.
+fn described(text: &str, sizes: &[u16], count: usize, epoch: Epoch) -> (Vec<Vec<u8>>, Received) {
+    let traffic = Traffic::parse(text, Path::new("t.toml")).unwrap();
+    let program = Arc::new(Program::new(&traffic, sizes, 0).unwrap());
+    let identity = FrameIdentity {
+        place: program.place(),
+        flows: program.flows() as usize + 1,
+        source: 0,
+        window: 512,
+        checksums: Checksums::new(program.covers().to_vec()),
+        pattern: None,
+        replayed: None,
+    };
+    let mut writer = Described::new(program, 0, Share::WHOLE);
+    writer.begin(epoch);
+    let frames = (0..count).map(|number| {
+        let mut frame = vec![0; usize::from(sizes[number % sizes.len()]) - 4];
+        let flow = writer.next_flow();
+        writer.write_frame(flow, &mut frame, 1000 + number as u64 / 8);
+        frame
+    });
+    let frames = frames.collect();
+    let mut observed = Received::new(self::epoch(), 10, identity, 3, HZ);
+    observed.times.slices = Some(Slices::new(0, HZ, HZ));
+    (frames, observed)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn described_frames_recorded_in_place_are_recorded_as_from_copies(
+        text in prop::sample::select(&DESCRIBED[..]),
+        sizes in prop::collection::vec(170u16..700, 1..4),
+        is_warm_up in prop_oneof![9 => Just(false), 1 => Just(true)],
+        count in 1usize..100,
+        dispositions in prop::collection::vec(disposition(), 1..60),
+    ) {
+        let of_part = if is_warm_up { epoch().warm_up() } else { epoch() };
+        let (frames, mut in_place) = described(text, &sizes, count, of_part);
+        let (_, mut from_copies) = described(text, &sizes, 0, of_part);
+        let memory = Mapping::create("received", BUFFER).unwrap().0;
+        for (number, burst) in arrived(frames, &dispositions).chunks(BURST).enumerate() {
+            let now = 2000 + number as u64 * 100;
+            record_in_place(&mut in_place, &memory, burst, now);
+            record(&mut from_copies, burst, now);
+        }
+        assert_same(&in_place, &from_copies);
+    }
+}
+
+#[test]
+fn long_described_frames_that_arrive_unchanged_are_not_copied() {
+    let memory = Mapping::create("received", BUFFER).unwrap().0;
+    for text in DESCRIBED {
+        for (size, copied) in [(180, 20), (300, 0), (1518, 0)] {
+            let (mut frames, mut observed) = described(text, &[size], 20, epoch());
+            let counts = record_in_place(&mut observed, &memory, &frames, 3000);
+            assert_eq!(counts, (copied, 0), "{text}");
+            assert_eq!(received(&observed).iter().sum::<u64>(), 20, "{text}");
+            // Another frame of the tester or a damaged one is.
+            let mut last = frames.pop().unwrap();
+            last[14] ^= 1;
+            record_in_place(&mut observed, &memory, &[last], 3000);
+            assert_eq!(observed.damaged + observed.foreign, damage(text), "{text}");
+        }
+    }
+}
+
+/// Returns 1 if the checksums of a description's frames cover the first octet after the Ethernet header.
+fn damage(text: &str) -> u64 {
+    u64::from(!text.contains("ipv6") && !text.contains("vlan"))
 }
 
 #[test]
