@@ -145,6 +145,7 @@ fn of_switch(cycles: SwitchCycles) -> ElementActivity {
         counted: Some(cycles.count),
         cpu_time_s: 0.0,
         is_kernels: false,
+        kernel_cpus: None,
         tsc_hz: cycles.tsc_hz,
         own_view: None,
         own_view_unavailable: None,

@@ -22,7 +22,7 @@ pub enum Limiter {
     Tester,
     /// The device: above the rate it lost frames, and a forwarding thread had no idle time.
     DeviceCpu,
-    /// The device: above the rate it lost frames. The idle time of its forwarding threads is unknown.
+    /// The device: above the rate it lost frames. The idle time of its forwarding threads is unknown, or, for the kernel, inexact.
     Device,
     /// Not the CPUs of the device: above the rate it lost frames, although all its forwarding threads had idle time.
     NotDeviceCpu,
@@ -33,8 +33,8 @@ pub enum Limiter {
 pub struct Limit {
     /// The part that limited the rate.
     pub by: Limiter,
-    /// Share of the time with traffic, 0 to 1, in which the device's busiest forwarding thread had no frames. None if the device does not
-    /// count cycles.
+    /// Share of the time with traffic, 0 to 1, in which the device's busiest forwarding thread had no frames. For a device of the kernel, the
+    /// share in which its CPUs did no work for it. None if the device does not count cycles.
     pub device_idle_ratio: Option<Spread>,
     /// Share of the time in which frames were offered, 0 to 1, in which the tester's busiest thread had none to send or to receive. None
     /// if the tester does not measure it.
@@ -159,15 +159,19 @@ pub(super) fn of_goal(steps: &Steps<'_>, goal: &Goal, found: &GoalSummary) -> Op
             .filter(|trial| !has_held(trial) && trial.result.achieved_rate_pps > rate_pps);
         nearest(lost.copied().collect(), |one, other| one < other)
     };
-    let device_idle_ratio =
-        Spread::of(at_limit.iter().filter_map(|one| device_idle(one)).collect());
+    let of_device = |idle: fn(&TrialRecord) -> Option<f64>| {
+        let ratios = at_limit.iter().filter_map(|trial| idle(trial));
+        Spread::of(ratios.collect())
+    };
+    let counted = of_device(device_idle);
     let tester_idle = |trial: &&TrialRecord| trial.result.health.idle_ratio;
     let tester_idle_ratio = Spread::of(at_limit.iter().filter_map(tester_idle).collect());
     let by = if found.is_lower_limit_only {
         Limiter::Tester
     } else {
-        Limiter::of_device(device_idle_ratio.as_ref().map(|idle| idle.median))
+        Limiter::of_device(counted.as_ref().map(|idle| idle.median))
     };
+    let device_idle_ratio = counted.or_else(|| of_device(kernel_idle));
     Some(Limit {
         by,
         device_idle_ratio,
@@ -193,6 +197,15 @@ fn device_idle(trial: &TrialRecord) -> Option<f64> {
     let element = element_of(trial)?;
     let ticks = with_traffic_s(trial) * element.tsc_hz as f64;
     element.counted.as_ref()?.idle_ratio(ticks)
+}
+
+/// Returns the share of the time with traffic in which the kernel's CPUs did no work for a device of the kernel, on average. The kernel
+/// accounts this time by its ticks, unless it measures that of interrupts.
+fn kernel_idle(trial: &TrialRecord) -> Option<f64> {
+    let element = element_of(trial)?;
+    let available_s = element.kernel_cpus? as f64 * with_traffic_s(trial);
+    (element.cpu_time_s > 0.0 && available_s > 0.0)
+        .then(|| (1.0 - element.cpu_time_s / available_s).max(0.0))
 }
 
 #[cfg(test)]

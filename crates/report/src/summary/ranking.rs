@@ -347,6 +347,7 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
                     counted: counted.clone(),
                     cpu_time_s: 1.0,
                     is_kernels: true,
+                    kernel_cpus: Some(1),
                     tsc_hz: 2_000_000_000,
                     own_view: None,
                     own_view_unavailable: None,

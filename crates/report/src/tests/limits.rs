@@ -25,6 +25,7 @@ pub(super) fn element(counted: Option<quietwire_study::CycleCount>) -> ElementAc
         counted,
         cpu_time_s: 0.5,
         is_kernels: false,
+        kernel_cpus: None,
         tsc_hz: 2_000_000_000,
         own_view: None,
         own_view_unavailable: None,
@@ -183,6 +184,27 @@ fn a_rate_has_a_limit() {
     let (summary, page) = with(None);
     assert_eq!(limit(&summary, 0), (Limiter::Device, None, Some(25.0)));
     assert!(!page.contains("although its forwarding CPUs"));
+}
+
+#[test]
+fn the_idle_time_of_the_kernel_is_that_of_its_cpus() {
+    use crate::Limiter;
+    let mut results = whole();
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        let with_traffic_s = trial.request.warm_up_s + trial.result.elapsed_s;
+        trial.activity.elements = vec![ElementActivity {
+            is_kernels: true,
+            kernel_cpus: Some(2),
+            cpu_time_s: 0.8 * with_traffic_s,
+            ..element(None)
+        }];
+    }
+    let (summary, _) = checked(&results);
+    let limit = summary.sizes[0].cases[0].limits[0].as_ref().unwrap();
+    // The kernel accounts the time of its work too coarsely to decide.
+    assert_eq!(limit.by, Limiter::Device);
+    let idle = limit.device_idle_ratio.as_ref().unwrap().median;
+    assert!((idle - 0.6).abs() < 1e-9, "{idle}");
 }
 
 #[test]

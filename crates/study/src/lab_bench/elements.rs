@@ -48,6 +48,9 @@ pub struct ElementActivity {
     pub cpu_time_s: f64,
     /// True if the kernel does its work.
     pub is_kernels: bool,
+    /// Number of CPUs on which the kernel does its work. None for an element of processes, and in stores of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cpus: Option<usize>,
     /// Ticks of the time stamp counter per second.
     pub tsc_hz: u64,
     /// Counters of its program about its own work.
@@ -107,6 +110,7 @@ pub(super) fn activity_of(
                 .as_ref()
                 .map_or_else(of_threads, of_softirqs),
             is_kernels: element.kernel_cpus.is_some(),
+            kernel_cpus: element.kernel_cpus.as_ref().map(Vec::len),
             tsc_hz,
             own_view: None,
             own_view_unavailable: None,
@@ -198,6 +202,10 @@ mod tests {
         assert_eq!(
             (reported[1].cpu_time_s, reported[1].is_kernels),
             (0.25, true)
+        );
+        assert_eq!(
+            (reported[0].kernel_cpus, reported[1].kernel_cpus),
+            (None, Some(1))
         );
     }
 }
