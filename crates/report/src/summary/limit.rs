@@ -33,8 +33,8 @@ pub enum Limiter {
 pub struct Limit {
     /// The part that limited the rate.
     pub by: Limiter,
-    /// Share of the time with traffic, 0 to 1, in which the device's busiest forwarding thread had no frames. For a device of the kernel, the
-    /// share in which its CPUs did no work for it. None if the device does not count cycles.
+    /// Share of the time with traffic, 0 to 1, in which the device's busiest forwarding thread had no frames. For a device of the kernel,
+    /// the share in which its CPUs did no work for it. None if the device does not count cycles.
     pub device_idle_ratio: Option<Spread>,
     /// Share of the time in which frames were offered, 0 to 1, in which the tester's busiest thread had none to send or to receive. None
     /// if the tester does not measure it.
