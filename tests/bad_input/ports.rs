@@ -161,6 +161,10 @@ fn a_port_that_cannot_be_opened_is_named() {
             "veth:qwbad?mtu=9000",
             ["mtu=9000 requires frames of up to 9018", "frame-size-max"],
         ),
+        (
+            "tap:qwbad?mtu=9000",
+            ["mtu=9000 requires frames of up to 9018", "frame-size-max"],
+        ),
         ("pcap:?rx=DIR/x.pcap", ["x.pcap", "does not exist"]),
         ("pcap:?rx=DIR/file", ["file", "is not a pcap file"]),
         ("pcap:?tx=DIR/absent/x.pcap", ["absent/x.pcap", "create it"]),

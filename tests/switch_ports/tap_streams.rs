@@ -309,11 +309,16 @@ fn interfaces_of_taps_are_deleted_with_the_switch_unless_they_persist() {
     // In other namespaces too, ports come and go while the switch runs.
     let uri = |more: &str| format!("tap:more0?netns={}{more}", hosts.ends[0].name());
     let has_more = || hosts.ends[0].ip(&["link"]).contains("more0");
-    hosts
-        .switch
-        .change(&["add", "port", "more", &uri("&mac=02:00:00:00:00:0a")]);
+    hosts.switch.change(&[
+        "add",
+        "port",
+        "more",
+        &uri("&mtu=1400&mac=02:00:00:00:00:0a"),
+    ]);
     let shown = hosts.ends[0].ip(&["link", "show", "more0"]);
-    assert!(shown.contains("02:00:00:00:00:0a"), "{shown}");
+    for part in ["02:00:00:00:00:0a", "mtu 1400 "] {
+        assert!(shown.contains(part), "{shown}");
+    }
     assert_eq!(hosts.switch.port("more")["state"], "up");
     hosts.switch.change(&["del", "port", "more"]);
     until("the interface is deleted", || (!has_more()).then_some(()));

@@ -127,6 +127,8 @@ pub enum PortUri {
         interface: String,
         /// Queues of the interface.
         queues: u16,
+        /// MTU, octets; that of the largest frame if there is none.
+        mtu: Option<u16>,
         /// MAC address of the interface; the kernel chooses one if there is none.
         mac: Option<MacAddress>,
         /// Network namespace of the interface: a name (ip-netns(8)) or an absolute path. Otherwise it is that of the process.
@@ -442,11 +444,15 @@ impl PortUri {
                 when(*persist, "persist=on".to_owned());
             }
             Self::Tap {
+                mtu,
                 mac,
                 netns,
                 persist,
                 ..
             } => {
+                if let Some(mtu) = mtu {
+                    when(true, format!("mtu={mtu}"));
+                }
                 if let Some(mac) = mac {
                     when(true, format!("mac={mac}"));
                 }

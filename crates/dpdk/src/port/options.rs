@@ -75,11 +75,31 @@ pub(super) const ETHERNET_OVERHEAD: u16 = 18;
 const MTU_MIN: u16 = 68;
 
 /// Returns the MTU of an interface that the port creates: that of the largest frame.
-pub(super) fn interface_mtu(options: &PortOptions) -> u16 {
+fn interface_mtu(options: &PortOptions) -> u16 {
     options
         .frame_size_max
         .saturating_sub(ETHERNET_OVERHEAD)
         .max(MTU_MIN)
+}
+
+/// Returns the MTU that the URI of an interface requests, or that of the largest frame.
+///
+/// # Errors
+/// [`Error::PortOptions`] if packets of this MTU are longer than the largest frame allows.
+pub(super) fn requested_mtu(requested: Option<u16>, options: &PortOptions) -> Result<u16, Error> {
+    let largest = interface_mtu(options);
+    let mtu = requested.unwrap_or(largest);
+    if mtu <= largest {
+        return Ok(mtu);
+    }
+    Err(Error::PortOptions {
+        port: options.name.clone(),
+        what: format!(
+            "mtu={mtu} requires frames of up to {} octets, but the largest frame has {} (increase frame-size-max, or use a smaller mtu)",
+            mtu.saturating_add(ETHERNET_OVERHEAD),
+            options.frame_size_max
+        ),
+    })
 }
 
 /// Returns the longest frame that a port accepts, octets without FCS.

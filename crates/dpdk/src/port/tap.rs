@@ -32,7 +32,7 @@ use crate::mempool::Mempool;
 use crate::port::counters::{self, QueueCounters};
 use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::offload::{Offload, header_of};
-use crate::port::options::{PortOptions, interface_mtu, length_max};
+use crate::port::options::{PortOptions, length_max, requested_mtu};
 use crate::port::stats::PortStats;
 use crate::port::transfer::{self, Outcome, Outgoing, Sink};
 use crate::segment::{LargeKind, MERGED_MAX};
@@ -291,7 +291,7 @@ fn make(request: &Request<'_>) -> Result<OpenedTap, Failure> {
 ///
 /// # Errors
 /// The kernel's error: the namespace does not exist, the interface exists and is no tap, or another process uses it, or the process lacks
-/// the privilege. [`Error::Mempool`] if there is too little memory for large frames.
+/// the privilege. [`Error::PortOptions`] if the MTU is larger than the largest frame allows. [`Error::Mempool`] if there is too little memory for large frames.
 pub(crate) fn open(
     eal: &Eal,
     uri: &PortUri,
@@ -307,6 +307,7 @@ pub(crate) fn open(
     };
     let PortUri::Tap {
         interface,
+        mtu,
         mac,
         netns,
         persist,
@@ -318,6 +319,7 @@ pub(crate) fn open(
             "it is not that of a tap".to_owned(),
         ));
     };
+    let mtu = requested_mtu(*mtu, options)?;
     let opened = netns.as_deref().map(netns::open).transpose();
     let opened = opened.map_err(|cause| fail("the network namespace", cause))?;
     let large_pool = stock::large_pool(eal, options.rx_queues)?;
@@ -325,7 +327,7 @@ pub(crate) fn open(
         interface,
         mac: mac.map(|mac| mac.0),
         is_kept: *persist,
-        mtu: interface_mtu(options),
+        mtu,
         queue_length: options.rx_ring_size,
         queues: options.rx_queues.max(options.tx_queues),
     };

@@ -23,7 +23,7 @@ use self::links::Links;
 use self::marker::Marker;
 use self::message::{End, Link};
 use crate::error::Error;
-use crate::port::options::{ETHERNET_OVERHEAD, PortOptions, interface_mtu};
+use crate::port::options::{PortOptions, requested_mtu};
 use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
 use quietwire_base::netns::{self, Failure};
@@ -126,7 +126,7 @@ pub(super) fn open(uri: &PortUri, options: &PortOptions) -> Result<Option<Pair>,
     else {
         return Ok(None);
     };
-    let mtu = mtu_of(*mtu, options)?;
+    let mtu = requested_mtu(*mtu, options)?;
     let request = Request {
         port: &options.name,
         near: End {
@@ -144,23 +144,6 @@ pub(super) fn open(uri: &PortUri, options: &PortOptions) -> Result<Option<Pair>,
     };
     let opened = request.open().map(Some);
     opened.map_err(|problem| problem.into_error(uri, options))
-}
-
-/// Returns the MTU of both ends.
-fn mtu_of(requested: Option<u16>, options: &PortOptions) -> Result<u16, Error> {
-    let largest = interface_mtu(options);
-    let mtu = requested.unwrap_or(largest);
-    if mtu <= largest {
-        return Ok(mtu);
-    }
-    Err(Error::PortOptions {
-        port: options.name.clone(),
-        what: format!(
-            "mtu={mtu} requires frames of up to {} octets, but the largest frame has {} (increase frame-size-max, or use a smaller mtu)",
-            mtu + ETHERNET_OVERHEAD,
-            options.frame_size_max
-        ),
-    })
 }
 
 /// Reason why a pair cannot be opened.

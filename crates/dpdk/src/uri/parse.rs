@@ -24,7 +24,7 @@ const INTERFACE_NAME_MAX: usize = 15;
 /// Most queues of a port per direction.
 const QUEUES_MAX: u16 = 64;
 
-/// MTUs of a pair: the kernel's smallest (ETH_MIN_MTU of linux/if_ether.h), and that of the largest frame, 9216 octets.
+/// MTUs of a tap and of a pair: the kernel's smallest (ETH_MIN_MTU of linux/if_ether.h), and that of the largest frame, 9216 octets.
 const MTU_MIN: u16 = 68;
 const MTU_MAX: u16 = 9198;
 
@@ -73,7 +73,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("gro", &["tap", "af-packet", "veth"]),
     ("peer", &["veth"]),
     ("peer-mac", &["veth"]),
-    ("mtu", &["veth"]),
+    ("mtu", &["tap", "veth"]),
     ("rx", &["pcap"]),
     ("tx", &["pcap"]),
     ("loop", &["pcap"]),
@@ -476,6 +476,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
         "tap" => Ok(PortUri::Tap {
             interface: new_interface_name(place)?,
             queues,
+            mtu: options.mtu()?,
             mac: options.mac("mac")?,
             netns: options.netns()?,
             persist: options.switch("persist", false)?,

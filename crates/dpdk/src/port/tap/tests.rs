@@ -496,8 +496,15 @@ fn an_interface_is_as_the_uri_says_and_is_deleted_unless_it_persists() {
                 ip(&["link", "show", "qwkeep"]).contains("NO-CARRIER")
             });
         }
-        let made = opened("tap:qwkeep", &PortOptions::new("tap-kept", 1518)).unwrap();
+        let small = PortOptions::new("tap-kept", 1518);
+        let made = opened("tap:qwkeep?mtu=1400", &small).unwrap();
+        assert_eq!(made.0.control.mtu(), Ok(1400));
         drop(made);
+        let error = opened("tap:qwlong?mtu=1501", &small)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("frames of up to 1519 octets"), "{error}");
+        assert!(!ip(&["link"]).contains("qwlong"));
         ip(&["link", "delete", "qwkeep"]);
         ip(&["link", "add", "qwother", "type", "bridge"]);
         let error = opened("tap:qwother", &options).unwrap_err().to_string();
