@@ -84,7 +84,7 @@ test-labs: ## Tests of minutes each: all topologies with guests, every switch an
 	cargo test --workspace --test labs --test guests --test studies --test self_test --locked -- --ignored --nocapture
 
 test-longer: ## Tests of `make test` that attack, download, wait and stop threads, each for longer (needs root)
-	QUIETWIRE_HOSTILE_SECONDS=2 QUIETWIRE_DOWNLOAD_MIB=256 QUIETWIRE_SILENCE_SECONDS=10 QUIETWIRE_FAULT_ROUNDS=10 QUIETWIRE_SOAK_SECONDS=60 \
+	QUIETWIRE_HOSTILE_SECONDS=2 QUIETWIRE_DOWNLOAD_MIB=1024 QUIETWIRE_SILENCE_SECONDS=10 QUIETWIRE_FAULT_ROUNDS=10 QUIETWIRE_SOAK_SECONDS=60 \
 	    cargo test --workspace --test hostile_peers --test switch_ports --test switch_memif --test soak --locked --no-fail-fast
 
 test-cards: ## Forwarding between emulated network cards in a guest, with their real DPDK drivers; fetches QEMU 10 and a kernel

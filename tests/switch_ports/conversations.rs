@@ -27,9 +27,14 @@ impl Hosts {
     /// Starts a switch between two hosts. `uris` are those of their ports; NETNS becomes the name of the host's namespace. The hosts'
     /// interfaces are named eth0.
     fn start(kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
+        Self::start_at("1500", kind, uris, arguments)
+    }
+
+    /// The same with another MTU of the cables.
+    fn start_at(mtu: &str, kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
         let has_cables = uris.iter().any(|uri| uri.starts_with("af-"));
         let net = match has_cables {
-            true => Net::new(kind, "1500"),
+            true => Net::new(kind, mtu),
             false => Net::without_cables(kind),
         };
         let directory = TempDir::new().unwrap();
@@ -153,7 +158,13 @@ fn digest(path: &std::path::Path) -> String {
 #[test]
 fn downloads_have_the_digest_of_the_file() {
     let mib = std::env::var(DOWNLOAD).map_or(DOWNLOAD_MIB, |text| text.parse().unwrap());
-    for (kind, uris) in [("dlt", TAPS), ("dlp", PACKETS), ("dlg", MERGING)] {
+    for (kind, uris) in [
+        ("dlt", TAPS),
+        ("dlv", PAIRS),
+        ("dlp", PACKETS),
+        ("dlx", XDP),
+        ("dlg", MERGING),
+    ] {
         let hosts = Hosts::start(kind, uris, &[]);
         let (served, fetched) = (
             hosts.directory.path().join("served"),
@@ -234,8 +245,8 @@ fn datagrams_of_many_fragments_arrive_whole() {
 #[test]
 fn jumbo_frames_carry_long_datagrams() {
     let arguments = ["--frame-size-max", "9018"];
-    for (kind, uris) in [("jdt", TAPS), ("jdv", PAIRS)] {
-        let hosts = Hosts::start(kind, uris, &arguments);
+    for (kind, uris) in [("jdt", TAPS), ("jdv", PAIRS), ("jdp", PACKETS)] {
+        let hosts = Hosts::start_at("9000", kind, uris, &arguments);
         let Net { left, right, .. } = &hosts.net;
         for [a, b] in [IPV4, IPV6] {
             for length in [8900, 65_000] {

@@ -348,6 +348,91 @@ fn segments_are_merged_for_hosts_behind_ports_with_gro() {
     assert_eq!(net.state(), before);
 }
 
+/// The near ends of the cables are members of bridges of the kernel, one of which connects the port of the right host: the port has the end
+/// of a further cable there.
+#[test]
+fn data_of_hosts_pass_members_of_bridges() {
+    let net = Net::new("offb", "1500");
+    let directory = TempDir::new().unwrap();
+    let ip = |arguments: &[&str]| net.middle.ip(arguments);
+    ip(&["link", "add", "t0", "type", "veth", "peer", "name", "t1"]);
+    let quiet = ["arp", "off", "addrgenmode", "none", "up"];
+    for bridge in ["one", "two"] {
+        ip(&["link", "add", bridge, "type", "bridge"]);
+    }
+    for interface in ["t0", "t1", "one", "two"] {
+        ip(&[&["link", "set", interface], &quiet[..]].concat());
+    }
+    for (member, bridge) in [("l0", "one"), ("r0", "two"), ("t1", "two")] {
+        ip(&["link", "set", member, "master", bridge]);
+    }
+    let before = net.state();
+    let uris = ["af-packet:l0", "af-packet:t0"];
+    let switch = start(&net, directory.path(), uris, &[]);
+    net.carries();
+    for port in switch.ports() {
+        assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
+        assert_eq!(port["segmented"], 0, "{port}");
+    }
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(net.state(), before);
+}
+
+/// The hosts are in different networks, and the link to the right one has a smaller MTU.
+#[test]
+fn data_of_hosts_pass_the_router() {
+    let net = Net::new("offr", "1500");
+    let directory = TempDir::new().unwrap();
+    let ports = [("l", "af-packet:l0"), ("r", "af-packet:r0")];
+    let ports = ports.map(|(name, uri)| (name, uri.to_owned()));
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &[]);
+    for (index, host) in [&net.left, &net.right].into_iter().enumerate() {
+        let (port, mtu, other) = (["l", "r"][index], ["1500", "1400"][index], 1 - index);
+        let name = format!("to-{port}");
+        let [v4, v6] = [
+            format!("10.79.{index}.254"),
+            format!("2001:db8:79:{index}::fe"),
+        ];
+        let interface = ["add", "interface", &name, "--port", port, "--mtu", mtu];
+        let [with_v4, with_v6] = [format!("{v4}/24"), format!("{v6}/64")];
+        let addresses = ["--address", &with_v4, "--address", &with_v6];
+        switch.change(&[&interface[..], &addresses].concat());
+        for (address, more) in [
+            (format!("10.79.{index}.1/24"), &[][..]),
+            (format!("2001:db8:79:{index}::1/64"), &["nodad"][..]),
+        ] {
+            let add = ["address", "add", &address, "dev", "eth0"];
+            host.ip(&[&add, more].concat());
+        }
+        for (network, gateway) in [
+            (format!("10.79.{other}.0/24"), v4),
+            (format!("2001:db8:79:{other}::/64"), v6),
+        ] {
+            host.ip(&["route", "add", &network, "via", &gateway]);
+        }
+    }
+    for address in ["10.79.1.1", "2001:db8:79:1::1"] {
+        let server = Server::start(&net.right, address);
+        for direction in [&[][..], &["--reverse"]] {
+            let arguments = [&["--bytes", "16M"][..], direction].concat();
+            let received = server.receive(&net.left, &arguments);
+            assert!(
+                received > 2_000_000.0,
+                "{address} {direction:?}: {received} octets"
+            );
+        }
+    }
+    net.has_no_wrong_checksum();
+    for port in switch.ports() {
+        assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
+        assert_eq!(port["segmented"], 0, "{port}");
+    }
+    // Frames are cut for the router only until the left host has learned the MTU.
+    let router = &switch.stats()["router"];
+    assert!(router["segmented"].as_u64() > Some(0), "{router}");
+    assert_eq!(switch.end(), Some(0));
+}
+
 /// A bridge with the left host and one end of a cable, another one with the other end and the right host. Frames are tagged on the cable.
 #[test]
 fn data_of_hosts_pass_in_a_vlan() {

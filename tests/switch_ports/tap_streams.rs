@@ -206,6 +206,56 @@ fn taps_carry_streams_with_tags() {
     exchange(hosts, &["left", "right", "trunk0", "trunk1"]);
 }
 
+/// Rules on addresses and on the states of connections decide about large frames as about others.
+#[test]
+fn taps_carry_streams_through_the_filter() {
+    const RULES: &str = r#"
+rule-default = "drop"
+
+[connections]
+max-entries = 1000
+
+[[rule]]
+name = "neighbours"
+action = "accept"
+ct-state = "untracked"
+
+[[rule]]
+name = "answers"
+action = "accept"
+ct-state = "established,related"
+
+[[rule]]
+name = "out"
+action = "accept"
+port = "left"
+ct-state = "new"
+"#;
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("switch.toml");
+    std::fs::write(&file, RULES).unwrap();
+    let hosts = Hosts::start("filtered", &["--config", file.to_str().unwrap()]);
+    for network in NETWORKS {
+        hosts.exchange(&format!("{network}2"));
+    }
+    for (end, port) in ["left", "right"].iter().enumerate() {
+        assert_eq!(hosts.checksum_errors(end), 0);
+        let port = hosts.switch.port(port);
+        assert!(port["tx_tso_frames"].as_u64() > Some(1000), "{port}");
+        assert_eq!(port["segmented"], 0, "{port}");
+        for drop in ["malformed", "not_segmented"] {
+            assert_eq!(port["drops"][drop], 0, "{drop}: {port}");
+        }
+    }
+    let before = hosts.switch.port("right")["drops"]["denied"].as_u64();
+    // The right host begins nothing.
+    let mut ping = hosts.ends[1].command("busybox");
+    ping.args(["ping", "-c", "1", "-w", "1", "10.77.0.1"]);
+    assert!(!ping.status().unwrap().success());
+    assert!(hosts.switch.port("right")["drops"]["denied"].as_u64() > before);
+    assert_eq!(hosts.switch.end(), Some(0));
+}
+
 /// The hosts are in different networks, and the link to the right one has a smaller MTU: the left one learns it (RFC 1191, RFC 8201).
 #[test]
 fn taps_carry_streams_through_the_router() {
