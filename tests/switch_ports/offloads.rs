@@ -10,7 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, run, until};
+use crate::rig::{Namespace, Switch, quietwire, run, until};
 
 /// Two hosts, and the namespace of the switch with one end of the cable to each.
 pub(crate) struct Net {
@@ -467,6 +467,62 @@ fn data_of_hosts_pass_in_a_vlan() {
         assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
     }
     assert_eq!(switch.end(), Some(0));
+}
+
+/// A bridge of the kernel between tagged ports keeps the tags apart from the octets of frames. It is in a namespace of its own.
+#[test]
+fn tags_of_a_kernel_pass_af_xdp() {
+    let net = Net::new("offt", "1500");
+    let other = Namespace::new("offt-other");
+    let quiet = ["arp", "off", "addrgenmode", "none", "up"];
+    other.ip(&["link", "add", "cable", "type", "bridge"]);
+    other.ip(&[&["link", "set", "cable"], &quiet[..]].concat());
+    for [near, far] in [["t0", "t1"], ["u0", "u1"]] {
+        let peer = ["type", "veth", "peer", "name", far, "netns", other.name()];
+        net.middle.ip(&[&["link", "add", near], &peer[..]].concat());
+        net.middle
+            .ip(&[&["link", "set", near], &quiet[..]].concat());
+        other.ip(&[&["link", "set", far], &quiet[..]].concat());
+        other.ip(&["link", "set", far, "master", "cable"]);
+    }
+    let before = features(&other, "u1");
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("l", "af-packet:l0"),
+        ("t", "af-packet:t0"),
+        ("u", "af-xdp:u0"),
+        ("r", "af-packet:r0"),
+    ];
+    let ports = ports.map(|(name, uri)| (name, uri.to_owned()));
+    let bridges = ["--bridge", "one=l,t", "--bridge", "two=u,r"];
+    let begin = || {
+        let switch = Switch::start(&net.middle, directory.path(), &ports, &bridges);
+        for port in ["l", "r"] {
+            switch.change(&["set", "port", port, "--access", "5"]);
+        }
+        for port in ["t", "u"] {
+            switch.change(&["set", "port", port, "--trunk", "5"]);
+        }
+        switch
+    };
+    let switch = begin();
+    net.carries();
+    switch.kill();
+    assert_ne!(features(&other, "u1"), before);
+    let cleans = || run(net.middle.command(quietwire()).args(["lab", "clean"]));
+    let printed = cleans();
+    assert!(
+        printed.contains("features for VLAN tags restored"),
+        "{printed}"
+    );
+    assert_eq!(features(&other, "u1"), before);
+    // Those of a running switch stay.
+    let switch = begin();
+    let while_open = features(&other, "u1");
+    cleans();
+    assert_eq!(features(&other, "u1"), while_open);
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(features(&other, "u1"), before);
 }
 
 /// Sends datagrams from one address to the other in one call (`UDP_SEGMENT`, udp(7)). They arrive one by one.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Network namespaces (network_namespaces(7)), entered by a thread that ends with its task.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -17,6 +18,10 @@ pub type Failure = (&'static str, Errno);
 
 /// Directory of named namespaces (ip-netns(8)).
 const NAMED: &str = "/run/netns";
+/// Directories of files of namespaces: ip-netns(8) and container runtimes that use it, and Docker.
+const DIRECTORIES: [&str; 2] = [NAMED, "/run/docker/netns"];
+/// Most files that a search reads.
+const FILES_MAX: usize = 1 << 16;
 
 /// Returns the file of a namespace that is given by its name or by an absolute path.
 fn path(namespace: &str) -> PathBuf {
@@ -34,10 +39,48 @@ pub fn open(namespace: &str) -> Result<File, String> {
         let path = path.display();
         format!("{path}: {error} (create it with `ip netns add`)")
     };
+    open_file(&path).map_err(cause)
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     // A FIFO would block its reader until another process writes. setns(2) refuses it.
     options.read(true).custom_flags(libc::O_NONBLOCK);
-    options.open(&path).map_err(cause)
+    options.open(path)
+}
+
+/// Returns the first network namespace that is wanted, of those that have a name and those of processes. `is_wanted` gets each of them
+/// once, with its number (the inode of its file). Namespaces whose files this process may not open are left out.
+pub fn find(mut is_wanted: impl FnMut(&File, u64) -> bool) -> Option<File> {
+    // All files of namespaces are in one file system.
+    let device = fs::metadata("/proc/self/ns/net").ok()?.dev();
+    let of_processes = entries(Path::new("/proc")).filter(|path| is_of_a_process(path));
+    let of_processes = of_processes.map(|path| path.join("ns/net"));
+    let named = DIRECTORIES.into_iter().map(Path::new).flat_map(entries);
+    let mut known = BTreeSet::new();
+    named.chain(of_processes).take(FILES_MAX).find_map(|path| {
+        let meta = fs::metadata(&path).ok()?;
+        if meta.dev() != device || known.contains(&meta.ino()) {
+            return None;
+        }
+        let file = open_file(&path).ok()?;
+        // Another file may have the name by now.
+        let opened = file.metadata().ok()?;
+        let number = opened.ino();
+        let is_new = opened.dev() == device && known.insert(number);
+        (is_new && is_wanted(&file, number)).then_some(file)
+    })
+}
+
+/// Returns the paths in a directory. A directory that cannot be read has none.
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+fn is_of_a_process(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.bytes().all(|octet| octet.is_ascii_digit()))
 }
 
 /// Runs a task in a network namespace, or in that of the caller.
@@ -101,6 +144,23 @@ mod tests {
         let file = open(fifo.to_str().unwrap()).unwrap();
         let error = within(Some(&file), || Ok(())).unwrap_err();
         assert_eq!(error, ("setns", Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_namespace_is_found_by_its_number_and_each_is_found_once() {
+        let number = own();
+        let found = find(|_, other| other == number).unwrap();
+        assert_eq!(found.metadata().unwrap().ino(), number);
+        let mut known = Vec::new();
+        let all = find(|file, number| {
+            assert_eq!(file.metadata().unwrap().ino(), number);
+            known.push(number);
+            false
+        });
+        assert!(all.is_none());
+        assert_eq!(known.iter().filter(|other| **other == number).count(), 1);
+        assert!(is_of_a_process(Path::new("/proc/12")));
+        assert!(!is_of_a_process(Path::new("/proc/self")));
     }
 
     #[test]

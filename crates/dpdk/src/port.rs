@@ -26,6 +26,7 @@ mod peer;
 pub(crate) mod peers;
 mod records;
 mod stats;
+mod tags;
 mod tap;
 mod transfer;
 mod veth;
@@ -58,6 +59,7 @@ pub use in_place::{
 pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
+pub use tags::restore_left_tag_features;
 pub(crate) use tap::TUN_DEVICE;
 pub use veth::remove_left_veth_pairs;
 pub use xdp_program::remove_left_xdp_programs;

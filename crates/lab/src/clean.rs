@@ -32,6 +32,9 @@ pub struct CleanReport {
     pub veth_pairs: Vec<String>,
     /// PCI addresses of virtual functions whose settings killed switches and testers had left changed. They are restored.
     pub virtual_functions: Vec<String>,
+    /// Indexes of interfaces, each in its network namespace, whose features for VLAN tags killed switches and testers had left switched off.
+    /// They are switched on.
+    pub tag_features: Vec<u32>,
     /// Every change with the outcome of undoing it.
     pub undone: Vec<(Change, UndoOutcome)>,
 }
@@ -44,7 +47,7 @@ impl CleanReport {
 }
 
 /// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs, flow rules of cards and veth
-/// pairs, and restores settings of virtual functions, that killed switches and testers have left in this network namespace. A running lab
+/// pairs, and restores settings of virtual functions and features for VLAN tags, that killed switches and testers have left in this network namespace. A running lab
 /// is left alone.
 ///
 /// # Errors
@@ -54,11 +57,13 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
     let flow_rules = quietwire_dpdk::remove_left_flow_rules();
     let veth_pairs = quietwire_dpdk::remove_left_veth_pairs();
     let virtual_functions = quietwire_dpdk::restore_left_functions();
+    let tag_features = quietwire_dpdk::restore_left_tag_features();
     Ok(CleanReport {
         xdp_interfaces,
         flow_rules,
         veth_pairs,
         virtual_functions,
+        tag_features,
         ..clean_in(&Disk, state_directory)?
     })
 }

@@ -109,7 +109,13 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
                 "virtual function {address} of a killed process: settings restored"
             ))?;
         }
+        for index in &report.tag_features {
+            print(format!(
+                "interface {index} of an af-xdp port of a killed process: features for VLAN tags restored"
+            ))?;
+        }
         let is_empty = report.undone.is_empty()
+            && report.tag_features.is_empty()
             && report.virtual_functions.is_empty()
             && report.xdp_interfaces.is_empty()
             && report.flow_rules.is_empty()

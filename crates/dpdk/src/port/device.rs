@@ -20,6 +20,7 @@ use super::function::ConfiguredFunction;
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
+use super::tags::TagsInFrames;
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
 use crate::burst::Burst;
@@ -51,6 +52,8 @@ pub(crate) struct Device {
     steering: Mutex<Option<Steering>>,
     // Removed when the driver has detached the program.
     xdp_program: Option<RecordedProgram>,
+    // Frames have no receiver by then.
+    _tags: TagsInFrames,
     // Released before the buffers that the kernel uses for them.
     xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
@@ -235,6 +238,7 @@ impl Device {
             } else {
                 Some(device.prepare_steering(&options.steer)?)
             };
+            device._tags = TagsInFrames::of(interface);
             let former = xdp_program::program_of(interface);
             device.configure(options, pool)?;
             device.xdp_program = RecordedProgram::of(interface, former);
@@ -812,6 +816,7 @@ fn probe(
             flow_rules: Mutex::default(),
             steering: Mutex::default(),
             xdp_program: None,
+            _tags: TagsInFrames::default(),
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,

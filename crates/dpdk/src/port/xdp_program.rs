@@ -17,7 +17,7 @@ use quietwire_base::ProcessId;
 use record::Record;
 
 /// Directory of the records.
-const DIRECTORY: &str = "/run/quietwire/xdp";
+pub(super) const DIRECTORY: &str = "/run/quietwire/xdp";
 /// Directory in which libxdp pins links, if the BPF file system is mounted.
 const PINS: &str = "/sys/fs/bpf/xdp";
 

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records of features that ports have switched off: one line in a file per port, written before the change.
+
+// Files of others: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::port::records::{self, Process};
+use crate::port::xdp_program::kernel::InterfaceId;
+
+/// Features of a network card that take the tags out of received frames (net/ethtool/common.c, `netdev_features_strings`).
+pub(super) const REMOVED: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
+/// Features of an interface to which the kernel leaves the tags of sent frames.
+pub(super) const INSERTED: [&str; 2] = ["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"];
+
+/// Features of an interface that a port has switched off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Number of the port's network namespace.
+    pub(super) home: u64,
+    pub(super) interface: InterfaceId,
+    /// The process of the port.
+    pub(super) process: Process,
+    /// Number of the record among those of the process: several ports may use one interface.
+    pub(super) number: u32,
+    /// At least one.
+    pub(super) features: Vec<&'static str>,
+}
+
+impl Record {
+    fn name(&self) -> String {
+        let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
+        format!("{network}-{index}-{pid}-tags-{}", self.number)
+    }
+
+    fn path(&self, directory: &Path) -> PathBuf {
+        directory.join(self.name())
+    }
+
+    /// Writes the record. Other users can neither write nor read it.
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        let InterfaceId { network, index } = self.interface;
+        let (pid, start) = self.process;
+        let line = format!(
+            "{} {network} {index} {pid} {start} {} {}\n",
+            self.home,
+            self.number,
+            self.features.join(" ")
+        );
+        records::write(directory, &self.path(directory), &line)
+    }
+
+    /// Removes the record.
+    pub(super) fn remove(&self, directory: &Path) {
+        records::remove(&self.path(directory));
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let record = Self {
+            home: words.next()?.parse().ok()?,
+            interface: InterfaceId {
+                network: words.next()?.parse().ok()?,
+                index: words.next()?.parse().ok()?,
+            },
+            process: (words.next()?.parse().ok()?, words.next()?.parse().ok()?),
+            number: words.next()?.parse().ok()?,
+            features: words.map(feature).collect::<Option<_>>()?,
+        };
+        (!record.features.is_empty()).then_some(record)
+    }
+
+    /// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
+    pub(super) fn all(directory: &Path) -> Vec<Self> {
+        records::all(directory, Self::parse, Self::name)
+    }
+
+    pub(super) fn is_of_a_living_process(&self) -> bool {
+        records::is_alive(self.process)
+    }
+}
+
+/// Returns the feature with a name, if ports switch it off.
+fn feature(name: &str) -> Option<&'static str> {
+    REMOVED
+        .into_iter()
+        .chain(INSERTED)
+        .find(|known| *known == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn record(number: u32) -> Record {
+        Record {
+            home: 4_026_531_840,
+            interface: InterfaceId {
+                network: 4_026_532_000,
+                index: 7,
+            },
+            process: (12, 99),
+            number,
+            features: vec![INSERTED[0], REMOVED[1]],
+        }
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written_until_they_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = directory.path().join("xdp");
+        assert_eq!(Record::all(&records), []);
+        for number in [1, 2] {
+            record(number).write(&records).unwrap();
+        }
+        // A record is removed by its name: that of a copy is another.
+        fs::copy(record(1).path(&records), records.join("copy")).unwrap();
+        // A program of an interface, whose records are in the same directory.
+        records::write(&records, &records.join("1-2-5"), "1 2 3 4 5 6\n").unwrap();
+        let mut all = Record::all(&records);
+        all.sort_by_key(|record| record.number);
+        assert_eq!(all, [record(1), record(2)]);
+        record(1).remove(&records);
+        record(1).remove(&records);
+        assert_eq!(Record::all(&records), [record(2)]);
+    }
+
+    #[test]
+    fn lines_without_sense_are_no_records() {
+        let good = "1 2 3 4 5 6 tx-vlan-hw-insert";
+        assert!(Record::parse(good).is_some());
+        for line in [
+            "",
+            "1 2 3 4 5 6",
+            "1 2 3 4 5 tx-vlan-hw-insert",
+            "1 2 3 4 5 6 rx-gro",
+            "1 2 3 4 5 6 tx-vlan-hw-insert x",
+            "1 2 3 4 -5 6 tx-vlan-hw-insert",
+        ] {
+            assert_eq!(Record::parse(line), None, "{line}");
+        }
+    }
+}
