@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::guest::{BUSYBOX, Boot, Card, QEMU};
-use common::ovs::{self, OpenVSwitch};
+use common::ovs::{self, Datapath, OpenVSwitch};
 use common::record::{Absent, Figure, Point, Run};
 use common::{DEADLINE, Machine, Options, QUIETWIRE, Running, log_into, switch, wait_until};
 use serde_json::Value;
@@ -38,15 +38,14 @@ const SMALL_DATA: &str = "18";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     LinuxBridge,
-    /// Datapath of Open vSwitch.
-    OpenVSwitch(&'static str),
+    OpenVSwitch(Datapath),
     /// URIs of the ports; NETNS is the namespace of the host. Ports on existing interfaces use one end of a veth pair.
     Quietwire([&'static str; 2]),
 }
 
 const BRIDGE: &str = "Linux bridge";
 
-const DEVICES: [(&str, Device); 9] = [
+const DEVICES: [(&str, Device); 10] = [
     (BRIDGE, Device::LinuxBridge),
     (
         "quietwire, tap",
@@ -75,11 +74,15 @@ const DEVICES: [(&str, Device); 9] = [
     ),
     (
         "Open vSwitch, kernel datapath",
-        Device::OpenVSwitch("system"),
+        Device::OpenVSwitch(Datapath::Kernel),
     ),
     (
         "Open vSwitch, userspace datapath",
-        Device::OpenVSwitch("netdev"),
+        Device::OpenVSwitch(Datapath::Userspace),
+    ),
+    (
+        "Open vSwitch, DPDK datapath",
+        Device::OpenVSwitch(Datapath::Dpdk),
     ),
 ];
 
@@ -585,7 +588,7 @@ fn available(run: &mut Run, options: &Options) -> Vec<(&'static str, Device)> {
     devices.retain(|(name, device)| {
         let reason = match device {
             Device::OpenVSwitch(_) if !ovs::is_installed() => "Open vSwitch is not installed",
-            Device::OpenVSwitch("system") if !has_kernel_datapath() => {
+            Device::OpenVSwitch(Datapath::Kernel) if !has_kernel_datapath() => {
                 "the kernel has no module openvswitch"
             }
             _ => return *name == BRIDGE || options.wants(name),
@@ -675,7 +678,15 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                 &common::package_version("openvswitch-switch-dpdk"),
                 "by Debian",
                 32,
-                &format!("datapath {datapath} without DPDK, veth pairs, userspace-tso-enable"),
+                &format!(
+                    "datapath {} {} DPDK, veth pairs, userspace-tso-enable",
+                    datapath.name(),
+                    if *datapath == Datapath::Dpdk {
+                        "with"
+                    } else {
+                        "without"
+                    }
+                ),
             ),
             Device::Quietwire(_) => {
                 let mut side = switch::side(name);

@@ -173,6 +173,7 @@ const GUEST: &str = "quietwire, guest";
 const GUEST_BRIDGE: &str = "Linux bridge, guest";
 const KERNEL_OVS: &str = "Open vSwitch, kernel datapath";
 const USER_OVS: &str = "Open vSwitch, userspace datapath";
+const DPDK_OVS: &str = "Open vSwitch, DPDK datapath";
 
 /// Returns the goal of TCP data between hosts that are at least this ratio of those of another side.
 const fn streams(
@@ -422,6 +423,7 @@ pub(crate) const GOALS: &[Goal] = &[
     streams("veth, TCP to the left: throughput", TCP_LEFT, VETH_PORT, KERNEL_BRIDGE, 0.5),
     streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, KERNEL_OVS, 0.8),
     streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, USER_OVS, 1.0),
+    streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, DPDK_OVS, 1.0),
     round_trip("tap, UDP: median round trip", UDP_ECHO, TAP),
     round_trip("tap, TCP: median round trip", TCP_ECHO, TAP),
     round_trip("veth, UDP: median round trip", UDP_ECHO, VETH_PORT),

@@ -24,6 +24,28 @@ const BURST: u32 = 32;
 pub(crate) const MAC_TABLE: u32 = 1_000_000;
 const FLOW_LIMIT: &str = "4000000";
 
+/// Datapath of Open vSwitch between interfaces of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Datapath {
+    /// The kernel's.
+    Kernel,
+    /// That of the daemon, without DPDK.
+    Userspace,
+    /// The same, with DPDK. Interfaces are the daemon's own ports: with DPDK's drivers for them, checksums that hosts leave to the
+    /// network card would stay incomplete.
+    Dpdk,
+}
+
+impl Datapath {
+    /// Returns the type of a bridge with this datapath.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "system",
+            Self::Userspace | Self::Dpdk => "netdev",
+        }
+    }
+}
+
 /// Open vSwitch with one bridge, until the value is dropped.
 pub(crate) struct OpenVSwitch {
     // Terminated in this order.
@@ -76,23 +98,25 @@ impl OpenVSwitch {
         ovs
     }
 
-    /// Starts Open vSwitch without DPDK in a network namespace, with one bridge of its interfaces and a new directory. `datapath` is
-    /// `system`, the kernel's, or `netdev`, that of the daemon.
+    /// Starts Open vSwitch in a network namespace, with one bridge of its interfaces and a new directory.
     pub(crate) fn on_interfaces(
         directory: &Path,
         namespace: &str,
-        datapath: &str,
+        datapath: Datapath,
         interfaces: &[&str],
     ) -> Self {
         std::fs::create_dir(directory).expect("a new directory");
         let server = start_database(directory);
+        if datapath == Datapath::Dpdk {
+            configure(directory);
+        }
         // Otherwise its own datapath drops the hosts' large frames.
         let tso = "other_config:userspace-tso-enable=true";
         database(directory, &["set", "Open_vSwitch", ".", tso]);
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, VSWITCHD]);
         let ovs = Self::running(directory, server, command);
-        let datapath = format!("datapath_type={datapath}");
+        let datapath = format!("datapath_type={}", datapath.name());
         let bridge = ["add-br", "br0", "--", "set", "bridge", "br0", &datapath];
         database(directory, &bridge);
         for interface in interfaces {

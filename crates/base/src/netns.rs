@@ -117,8 +117,6 @@ fn enter<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     fn own() -> u64 {
