@@ -248,22 +248,26 @@ fn segments_at_both_ends_are_the_same() {
         ("cpp", ["af-packet:l0", "af-packet:r0"], "tx_tso_frames"),
         ("cpx", ["af-packet:l0", "af-xdp:r0"], "segmented"),
         ("cpg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
+        (
+            "cpm",
+            ["af-packet:l0", "tap:eth0?netns=NETNS"],
+            "tx_tso_frames",
+        ),
+        (
+            "cpq",
+            ["af-xdp:l0", "tap:eth0?netns=NETNS&gro=on"],
+            "merged",
+        ),
     ];
     for (case, uris, counter) in cases {
-        let has_cables = uris.iter().any(|uri| uri.starts_with("af-"));
-        let net = match has_cables {
-            true => Net::new(case, "1500"),
-            false => Net::without_cables(case),
-        };
+        let net = Net::for_ports(case, "1500", uris);
         let directory = TempDir::new().unwrap();
         let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
             .map(|(uri, host)| uri.replace("NETNS", host.name()));
         let ports = [("left", left), ("right", right)];
         let bridge = ["--bridge", "lan=left,right"];
         let switch = Switch::start(&net.middle, directory.path(), &ports, &bridge);
-        if !has_cables {
-            net.add_addresses();
-        }
+        net.add_addresses();
         let exchanges = [(IPV4[1], 5000), (IPV6[1], 5001)];
         let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));
         for (to, port) in exchanges {

@@ -32,20 +32,14 @@ impl Hosts {
 
     /// The same with another MTU of the cables.
     fn start_at(mtu: &str, kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
-        let has_cables = uris.iter().any(|uri| uri.starts_with("af-"));
-        let net = match has_cables {
-            true => Net::new(kind, mtu),
-            false => Net::without_cables(kind),
-        };
+        let net = Net::for_ports(kind, mtu, uris);
         let directory = TempDir::new().unwrap();
         let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
             .map(|(uri, host)| uri.replace("NETNS", host.name()));
         let ports = [("left", left), ("right", right)];
         let arguments = [&["--bridge", "lan=left,right"], arguments].concat();
         let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
-        if !has_cables {
-            net.add_addresses();
-        }
+        net.add_addresses();
         Self {
             net,
             switch,

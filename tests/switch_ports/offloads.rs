@@ -36,8 +36,19 @@ impl Net {
 
     /// Creates the namespaces and the cables.
     pub(crate) fn new(kind: &str, mtu: &str) -> Self {
+        let net = Self::for_ports(kind, mtu, ["af-packet:l0", "af-packet:r0"]);
+        net.add_addresses();
+        net
+    }
+
+    /// Creates the namespaces, and cables for ports on existing interfaces: `l0` to the left host, and `r0` to the right one. The hosts have
+    /// no addresses yet.
+    pub(crate) fn for_ports(kind: &str, mtu: &str, uris: [&str; 2]) -> Self {
         let net = Self::without_cables(kind);
         for (number, port) in ["l0", "r0"].into_iter().enumerate() {
+            if !uris[number].starts_with("af-") {
+                continue;
+            }
             let host = [&net.left, &net.right][number];
             let name = host.name();
             net.middle.ip(&[
@@ -57,7 +68,6 @@ impl Net {
             ]);
             host.ip(&["link", "set", "eth0", "mtu", mtu, "up"]);
         }
-        net.add_addresses();
         net
     }
 
@@ -329,10 +339,26 @@ fn data_of_af_packet_are_cut_for_af_xdp() {
 #[test]
 fn segments_are_merged_for_hosts_behind_ports_with_gro() {
     let net = Net::new("offg", "1500");
-    let directory = TempDir::new().unwrap();
     let before = net.state();
-    let uris = ["af-xdp:l0", "af-packet:r0?gro=on"];
-    let switch = start(&net, directory.path(), uris, &[]);
+    segments_are_merged(&net, ["af-xdp:l0", "af-packet:r0?gro=on"]);
+    assert_eq!(net.state(), before);
+}
+
+#[test]
+fn segments_are_merged_for_a_host_behind_a_tap_with_gro() {
+    let tap = "tap:eth0?netns=NETNS&gro=on";
+    let net = Net::for_ports("offgt", "1500", ["af-xdp:l0", tap]);
+    let tap = tap.replace("NETNS", net.right.name());
+    segments_are_merged(&net, ["af-xdp:l0", &tap]);
+}
+
+/// Checks data from the left host, which arrive in segments, to the right one.
+fn segments_are_merged(net: &Net, uris: [&str; 2]) {
+    let directory = TempDir::new().unwrap();
+    let switch = start(net, directory.path(), uris, &[]);
+    if uris[1].starts_with("tap:") {
+        net.add_addresses();
+    }
     net.carries();
     let port = switch.port("r");
     assert!(port["merged"].as_u64() > Some(500), "{port}");
@@ -345,7 +371,6 @@ fn segments_are_merged_for_hosts_behind_ports_with_gro() {
     assert_eq!(port["drops"]["not_segmented"], 0, "{port}");
     assert_eq!(switch.port("l")["merged"], 0);
     assert_eq!(switch.end(), Some(0));
-    assert_eq!(net.state(), before);
 }
 
 /// The near ends of the cables are members of bridges of the kernel, one of which connects the port of the right host: the port has the end
