@@ -134,7 +134,7 @@ bench: setup ## Run the benchmarks, beside those peers that are there; ends with
 	cargo bench -p quietwire --locked --bench page -- goals $$runs; \
 	if [ -n "$$failed" ]; then printf 'failed:%s\n' "$$failed" >&2; exit 1; fi
 
-performance-page: ## Make docs/performance.md and its figures from the runs in docs/performance/runs, and those in RUNS
+performance-page: ## Make docs/performance.md, its figures and the table of docs/ports.md from the runs in docs/performance/runs, and those in RUNS
 	cargo bench -p quietwire --locked --bench page -- $(if $(RUNS),take $(abspath $(RUNS)),write)
 
 repeat-measurements: build ## Run the measuring commands of docs/tester.md ROUNDS times, and report how often each answered

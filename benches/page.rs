@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p quietwire --bench page -- goals DIR` prints the goals of all runs in a directory (an absolute path: cargo
 //! starts benchmarks in crates/cli). `-- write` judges the stored runs by the current goals, and writes the parts of the
-//! page between markers, and its figures; `make performance-page` runs it. `-- take DIR` stores the runs of a directory first,
+//! page and of docs/ports.md between markers, and its figures; `make performance-page` runs it. `-- take DIR` stores the runs of a directory first,
 //! over those of the same benchmarks. `tests/performance_page.rs` checks that the page matches the stored runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -78,10 +78,13 @@ fn write() -> Result<(), String> {
         run.write(&path).map_err(|error| at(&path, &error))?;
         plot::draw_run(&root.join(tables::IMAGES), run);
     }
-    let path = root.join(tables::PAGE);
-    let text = std::fs::read_to_string(&path).map_err(|error| at(&path, &error))?;
-    let made = tables::page(&text, &runs)?;
-    std::fs::write(&path, made).map_err(|error| at(&path, &error))
+    for page in tables::PAGES {
+        let path = root.join(page);
+        let text = std::fs::read_to_string(&path).map_err(|error| at(&path, &error))?;
+        let made = tables::page(&text, &runs).map_err(|what| format!("{page}: {what}"))?;
+        std::fs::write(&path, made).map_err(|error| at(&path, &error))?;
+    }
+    Ok(())
 }
 
 fn at(path: &Path, error: &std::io::Error) -> String {

@@ -45,14 +45,57 @@ fn stored() -> Vec<(String, Run)> {
 }
 
 #[test]
-fn page_is_what_the_stored_runs_give() {
-    let page = std::fs::read_to_string(Path::new(ROOT).join(tables::PAGE)).unwrap();
-    let made = tables::page(&page, &stored()).unwrap();
-    let differing = page.lines().zip(made.lines()).find(|(old, new)| old != new);
+fn pages_are_what_the_stored_runs_give() {
+    for name in tables::PAGES {
+        let page = std::fs::read_to_string(Path::new(ROOT).join(name)).unwrap();
+        assert!(
+            page.contains("<!-- made by make performance-page: "),
+            "{name}"
+        );
+        let made = tables::page(&page, &stored()).unwrap();
+        let differing = page.lines().zip(made.lines()).find(|(old, new)| old != new);
+        assert!(
+            page == made,
+            "`make performance-page` changes {name}: {differing:?}"
+        );
+    }
+}
+
+#[test]
+fn main_figures_of_ports_are_one_row_for_each_side() {
+    let mut run = run([&[1.0; 5], &[]]);
+    for (case, side, figure, values) in [
+        (goals::TCP_RIGHT, "tap", Figure::ThroughputBps, [2e10, 1e10]),
+        (goals::SMALL, "tap", Figure::ForwardedPps, [5e5, 5e5]),
+        (goals::UDP_ECHO, "bridge", Figure::P50Us, [20.0, 22.0]),
+    ] {
+        let point = Point {
+            group: String::new(),
+            case: case.to_owned(),
+            size: None,
+            side: side.to_owned(),
+        };
+        for value in values {
+            run.add(&point, figure, Some(value));
+        }
+    }
+    let runs = [("kernel_ports.json".to_owned(), run)];
+    let text = "<!-- made by make performance-page: kernel_ports.json by side -->\n<!-- end -->";
+    let made = tables::page(text, &runs).unwrap();
+    let rows: Vec<&str> = made
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.contains("connection"))
+        .collect();
+    let expected = [
+        "| tap | 15.00 (10.00 to 20.00) | 0.50 |  |  |",
+        "| bridge |  |  | 21 (20 to 22) |  |",
+    ];
+    assert_eq!(rows, expected, "{made}");
+    // Without a run, the page states the command that measures one.
+    let made = tables::page(text, &[]).unwrap();
     assert!(
-        page == made,
-        "`make performance-page` changes {}: {differing:?}",
-        tables::PAGE
+        made.contains("--bench kernel_ports` measures one"),
+        "{made}"
     );
 }
 

@@ -152,12 +152,12 @@ const fn generated(name: &'static str, case: &'static str, peer: &'static str) -
 }
 
 /// Case of one benchmark.
-const TCP_RIGHT: &str = "iperf3, TCP to the right host";
+pub(crate) const TCP_RIGHT: &str = "iperf3, TCP to the right host";
 const TCP_LEFT: &str = "iperf3, TCP to the left host";
-const UDP_ECHO: &str = "request and response, UDP";
+pub(crate) const UDP_ECHO: &str = "request and response, UDP";
 const TCP_ECHO: &str = "request and response, TCP";
-const SMALL: &str = "iperf3, frames of 64 octets";
-const SILENCE: &str = "request after a silence of 50 ms";
+pub(crate) const SMALL: &str = "iperf3, frames of 64 octets";
+pub(crate) const SILENCE: &str = "request after a silence of 50 ms";
 const TAP: &str = "quietwire, tap";
 const VETH_PORT: &str = "quietwire, veth";
 const PACKET: &str = "quietwire, af-packet";

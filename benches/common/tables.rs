@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::goals::{SILENCE, SMALL, TCP_RIGHT, UDP_ECHO};
 use super::record::{Figure, Judged, Run, Series, Verdict};
 use super::spread::{Spread, deviation_ratio};
 
@@ -115,6 +116,45 @@ fn goal_row(judged: &Judged) -> String {
     )
 }
 
+/// Returns the main figures of ports on interfaces of the kernel, one row for each side.
+fn by_side(run: &Run) -> String {
+    let columns = [
+        (TCP_RIGHT, Figure::ThroughputBps, "TCP, Gbit/s"),
+        (SMALL, Figure::ForwardedPps, "frames of 64 octets, Mpps"),
+        (UDP_ECHO, Figure::P50Us, "round trip, µs"),
+        (
+            SILENCE,
+            Figure::BeyondBridgeUs,
+            "first round trip after a silence, µs more than with the Linux bridge",
+        ),
+    ];
+    let mut sides: Vec<&str> = Vec::new();
+    for series in &run.series {
+        let is_shown = columns
+            .iter()
+            .any(|(case, figure, _)| series.point.case == *case && series.figure == *figure);
+        let side = series.point.side.as_str();
+        if is_shown && !series.values().is_empty() && !sides.contains(&side) {
+            sides.push(side);
+        }
+    }
+    let titles = columns.map(|(_, _, title)| title).join(" | ");
+    let mut text = format!(
+        "{} rounds of {}, on {} CPUs with {}: median and range ([all figures]({COMPARISON})).\n\n| connection | {titles} |\n",
+        run.rounds, run.date, run.machine.cpus, run.machine.system,
+    );
+    text.push_str(&"|---".repeat(columns.len() + 1));
+    text.push_str("|\n");
+    for side in sides {
+        let cells = columns.map(|(case, figure, _)| {
+            let series = run.find(case, side, figure);
+            series.map_or_else(String::new, cell)
+        });
+        let _ = writeln!(text, "| {side} | {} |", cells.join(" | "));
+    }
+    text
+}
+
 /// Returns the configuration of the sides.
 pub(crate) fn sides(run: &Run) -> String {
     let mut text =
@@ -170,6 +210,10 @@ pub(crate) fn all(run: &Run) -> String {
 const BEGIN: &str = "<!-- made by make performance-page: ";
 const END: &str = "<!-- end -->";
 const GOALS: &str = "goals";
+/// Follows the file of a run in a marker: the main figures only.
+const BY_SIDE: &str = " by side";
+/// Section of the page with all figures of ports on interfaces of the kernel.
+const COMPARISON: &str = "performance.md#ports-on-kernel-interfaces-compared-with-the-linux-bridge";
 
 /// Returns the page with the text between its markers regenerated from stored runs, by the names of their files.
 pub(crate) fn page(text: &str, runs: &[(String, Run)]) -> Result<String, String> {
@@ -198,8 +242,12 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
         let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
         return Ok(goals(&all));
     }
-    let Some((_, run)) = runs.iter().find(|(file, _)| file == name) else {
-        let bench = name.strip_suffix(".json").unwrap_or(name);
+    let (stored, is_by_side) = match name.strip_suffix(BY_SIDE) {
+        Some(stored) => (stored, true),
+        None => (name, false),
+    };
+    let Some((_, run)) = runs.iter().find(|(file, _)| file == stored) else {
+        let bench = stored.strip_suffix(".json").unwrap_or(stored);
         return match super::goals::GOALS.iter().any(|goal| goal.bench == bench) {
             true => Ok(format!(
                 "No run is stored yet. `cargo bench -p quietwire --bench {bench}` measures one.\n"
@@ -207,6 +255,9 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
             false => Err(format!("marker '{name}': no such stored run or benchmark")),
         };
     };
+    if is_by_side {
+        return Ok(by_side(run));
+    }
     let parts = [
         format!("    {}\n", run.command),
         circumstances(run),
@@ -218,6 +269,8 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
 
 /// The page, its runs and its figures, relative to the root of the repository.
 pub(crate) const PAGE: &str = "docs/performance.md";
+/// All pages with text between markers.
+pub(crate) const PAGES: [&str; 2] = [PAGE, "docs/ports.md"];
 pub(crate) const RUNS: &str = "docs/performance/runs";
 pub(crate) const IMAGES: &str = "docs/images";
 
