@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Goals of stored runs in one table, and docs/performance.md from the runs in docs/performance/runs.
+//! Goals of stored runs in one table, and docs/performance.md and a part of docs/ports.md from the runs in docs/performance/runs.
 //!
 //! `cargo bench -p quietwire --bench page -- goals DIR` prints the goals of all runs in a directory (an absolute path: cargo
-//! starts benchmarks in crates/cli). `-- write` judges the stored runs by the current goals, and writes the parts of the
-//! page and of docs/ports.md between markers, and its figures; `make performance-page` runs it. `-- take DIR` stores the runs of a directory first,
-//! over those of the same benchmarks. `tests/performance_page.rs` checks that the page matches the stored runs.
+//! starts benchmarks in crates/cli). `-- write` judges the stored runs by the current goals, and writes the parts of both
+//! pages between markers, and the figures; `make performance-page` runs it. `-- take DIR` stores the runs of a directory
+//! first, over those of the same benchmarks. `tests/performance_page.rs` checks that the pages match the stored runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -77,7 +77,7 @@ impl Capabilities {
     /// - `NET_RAW`: AF_PACKET, AF_XDP
     /// - `IPC_LOCK`: memory of AF_XDP and of network cards, beyond `RLIMIT_MEMLOCK`
     /// - `SYS_ADMIN`: libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`);
-    ///   taps and ends of veth pairs in other network namespaces (setns(2))
+    ///   taps and ends of veth pairs in other network namespaces, also those of the pairs of AF_XDP (setns(2))
     pub const PORTS: Self = Self(
         CapabilitySet::NET_ADMIN
             .union(CapabilitySet::NET_RAW)

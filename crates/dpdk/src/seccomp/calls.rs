@@ -164,7 +164,7 @@ pub(super) fn allowed(task: Task) -> Result<Rules, Error> {
         rules.insert(libc::SYS_sched_setscheduler, Vec::new());
         rules.insert(libc::SYS_rt_sigaction, Vec::new());
         rules.insert(libc::SYS_socket, one_of(0, &DOMAINS.map(bits))?);
-        // A tap and the far end of a pair may be in another network namespace.
+        // A tap and the far end of a pair, also of one that `af-xdp` uses, may be in another network namespace.
         let network = bits(libc::CLONE_NEWNET);
         rules.insert(libc::SYS_setns, one_of(1, &[network])?);
         rules.insert(libc::SYS_socketpair, one_of(0, &[bits(libc::AF_UNIX)])?);
