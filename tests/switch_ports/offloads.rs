@@ -446,6 +446,14 @@ fn data_of_hosts_pass_the_router() {
                 "{address} {direction:?}: {received} octets"
             );
         }
+        // Datagrams of several fragments.
+        let datagrams = ["--udp", "--bitrate", "50M", "--length", "8000"];
+        let arguments = [&datagrams[..], &["--bytes", "2M"]].concat();
+        let received = server.receive(&net.left, &arguments);
+        assert!(
+            received > 500_000.0,
+            "{address}: {received} octets of fragments"
+        );
     }
     net.has_no_wrong_checksum();
     for port in switch.ports() {

@@ -206,7 +206,7 @@ fn taps_carry_streams_with_tags() {
     exchange(hosts, &["left", "right", "trunk0", "trunk1"]);
 }
 
-/// Rules on addresses and on the states of connections decide about large frames as about others.
+/// Rules on ports and on the states of connections decide about large frames as about others.
 #[test]
 fn taps_carry_streams_through_the_filter() {
     const RULES: &str = r#"
