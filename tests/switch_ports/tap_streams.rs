@@ -240,7 +240,7 @@ ct-state = "new"
         for direction in [&[][..], &["--reverse"]] {
             let report = hosts.stream(&address, &[&["--bytes", "16M"][..], direction].concat());
             let received = report["end"]["sum_received"]["bytes"].as_u64();
-            assert!(received > Some(8_000_000), "{address}: {report}");
+            assert!(received > Some(2_000_000), "{address}: {report}");
         }
         // Datagrams of several fragments.
         let datagrams = ["--udp", "--bitrate", "50M", "--length", "20000"];
