@@ -41,15 +41,21 @@ enum Device {
     OpenVSwitch(Datapath),
     /// URIs of the ports; NETNS is the namespace of the host. Ports on existing interfaces use one end of a veth pair.
     Quietwire([&'static str; 2]),
+    /// The same, with `idle = sleep`: only the first frame after a silence is measured.
+    Sleeping([&'static str; 2]),
 }
 
 const BRIDGE: &str = "Linux bridge";
 
-const DEVICES: [(&str, Device); 10] = [
+const DEVICES: [(&str, Device); 11] = [
     (BRIDGE, Device::LinuxBridge),
     (
         "quietwire, tap",
         Device::Quietwire(["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"]),
+    ),
+    (
+        "quietwire, tap, idle = sleep",
+        Device::Sleeping(["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"]),
     ),
     (
         "quietwire, veth",
@@ -192,7 +198,7 @@ impl Net {
         let hosts = ["left", "right"].map(Namespace::new);
         let middle = Namespace::new("middle");
         let uris = match device {
-            Device::Quietwire(uris) => uris,
+            Device::Quietwire(uris) | Device::Sleeping(uris) => uris,
             Device::LinuxBridge | Device::OpenVSwitch(_) => CABLES,
         };
         for ((host, cable), uri) in hosts.iter().zip(CABLES).zip(uris) {
@@ -208,11 +214,15 @@ impl Net {
                 let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &CABLES);
                 ovs = Some(started);
             }
-            Device::Quietwire(uris) => {
+            Device::Quietwire(uris) | Device::Sleeping(uris) => {
+                let idle = match device {
+                    Device::Sleeping(_) => "sleep",
+                    _ => "interrupt",
+                };
                 let [left, right] = &hosts;
                 let uris = [(uris[0], left), (uris[1], right)]
                     .map(|(uri, host)| uri.replace("NETNS", &host.0));
-                switch = Some(start_switch(directory, &middle, &uris));
+                switch = Some(start_switch(directory, &middle, &uris, idle));
             }
         }
         for (host, address) in hosts.iter().zip(ADDRESSES) {
@@ -370,7 +380,7 @@ impl GuestNet {
                     format!("tap:eth0?netns={}", left.0),
                     format!("vhost:{}?tso=on", socket.display()),
                 ];
-                Some(start_switch(directory, &middle, &uris))
+                Some(start_switch(directory, &middle, &uris, "interrupt"))
             }
         };
         let card = match device {
@@ -500,12 +510,12 @@ fn document(output: &Output) -> Value {
     })
 }
 
-fn start_switch(directory: &Path, middle: &Namespace, uris: &[String; 2]) -> Running {
+fn start_switch(directory: &Path, middle: &Namespace, uris: &[String; 2], idle: &str) -> Running {
     std::fs::create_dir(directory).expect("a new directory");
     let control = directory.join("control.sock");
     let mut command = middle.command(QUIETWIRE);
     command.args(["switch", "run", "--memory-mib", "256", "--pinning", "none"]);
-    command.args(["--idle", "interrupt", "--bridge", "lan=left,right"]);
+    command.args(["--idle", idle, "--bridge", "lan=left,right"]);
     for (port, uri) in ["left", "right"].iter().zip(uris) {
         command.args(["--port", &format!("{port}={uri}")]);
     }
@@ -540,6 +550,11 @@ fn point(case: &str, side: &str) -> Point {
     }
 }
 
+/// Returns true if a case is measured with a device.
+fn is_measured(device: Device, case: Case) -> bool {
+    matches!(case, Case::Silence) || !matches!(device, Device::Sleeping(_))
+}
+
 fn figures(case: Case) -> &'static [Figure] {
     match case {
         Case::Stream(_) => &[Figure::ThroughputBps],
@@ -550,9 +565,12 @@ fn figures(case: Case) -> &'static [Figure] {
 }
 
 /// Measures one side in one turn. Returns the median of the first round trip after a silence, µs.
-fn measure(run: &mut Run, net: &Net, side: &str, seconds: f64) -> Option<f64> {
+fn measure(run: &mut Run, net: &Net, (side, device): (&str, Device), seconds: f64) -> Option<f64> {
     let mut after_silence = None;
     for (name, case) in CASES {
+        if !is_measured(device, case) {
+            continue;
+        }
         let point = point(name, side);
         match case {
             Case::Stream(direction) => {
@@ -619,7 +637,10 @@ fn main() {
     let devices = available(&mut run, &options);
     add_sides(&mut run, &devices);
     for (name, case) in CASES {
-        for (side, _) in &devices {
+        for (side, device) in &devices {
+            if !is_measured(*device, case) {
+                continue;
+            }
             let figures = figures(case).iter().copied();
             // The bridge is not compared with itself.
             let figures: Vec<Figure> = figures
@@ -641,7 +662,7 @@ fn main() {
             let net = Net::start(&own, device);
             // Announcements of new interfaces have passed.
             std::thread::sleep(Duration::from_millis(500));
-            after_silence.push((side, measure(&mut run, &net, side, seconds)));
+            after_silence.push((side, measure(&mut run, &net, devices[index], seconds)));
         }
         let of_bridge = after_silence.iter().find(|(side, _)| *side == BRIDGE);
         let of_bridge = of_bridge.and_then(|(_, p50)| *p50);
@@ -688,11 +709,15 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                     }
                 ),
             ),
-            Device::Quietwire(_) => {
+            Device::Quietwire(_) | Device::Sleeping(_) => {
+                let idle = match device {
+                    Device::Sleeping(_) => "sleep",
+                    _ => "interrupt",
+                };
                 let mut side = switch::side(name);
-                side.notes =
-                    "a bridge; idle = interrupt; rings of 1024 descriptors; offloads as the kernel has them"
-                        .to_owned();
+                side.notes = format!(
+                    "a bridge; idle = {idle}; rings of 1024 descriptors; offloads as the kernel has them"
+                );
                 side
             }
         });

@@ -159,6 +159,7 @@ const TCP_ECHO: &str = "request and response, TCP";
 pub(crate) const SMALL: &str = "iperf3, frames of 64 octets";
 pub(crate) const SILENCE: &str = "request after a silence of 50 ms";
 const TAP: &str = "quietwire, tap";
+const SLEEPING_TAP: &str = "quietwire, tap, idle = sleep";
 const VETH_PORT: &str = "quietwire, veth";
 const PACKET: &str = "quietwire, af-packet";
 const XDP: &str = "quietwire, af-xdp";
@@ -433,6 +434,7 @@ pub(crate) const GOALS: &[Goal] = &[
     round_trip("af-xdp, UDP: median round trip", UDP_ECHO, XDP),
     round_trip("af-xdp, TCP: median round trip", TCP_ECHO, XDP),
     first_frame("tap: first frame after a silence, µs", TAP),
+    first_frame("tap, idle = sleep: first frame after a silence, µs", SLEEPING_TAP),
     first_frame("veth: first frame after a silence, µs", VETH_PORT),
     first_frame("af-packet: first frame after a silence, µs", PACKET),
     first_frame("af-xdp: first frame after a silence, µs", XDP),
