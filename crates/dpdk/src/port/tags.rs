@@ -237,7 +237,13 @@ fn give_back(directory: &Path, record: &Record) -> bool {
         Some(located) => {
             located.within(|socket, name| Features::switch(socket, name, &features, true))
         }
-        None => Ok(()),
+        None => {
+            let InterfaceId { network, index } = record.interface;
+            tracing::info!(
+                "network namespace {network} was not found: the features for VLAN tags of its interface {index} stay as they are"
+            );
+            Ok(())
+        }
     };
     match restored {
         // The interface may be gone.
