@@ -290,6 +290,8 @@ fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
     guest.port_becomes("b", "up");
     let before = queues(&mut guest, "a");
     assert_eq!(before.len(), 4, "{before:?}");
+    let cpus: Vec<u64> = before.values().map(|(_, cpu)| *cpu).collect();
+    assert!(cpus.contains(&1) && cpus.contains(&2), "{cpus:?}");
     flows_arrive_in_order(&mut guest, FLOWS, 1, false);
     let frames = received_since(&mut guest, "a", &before);
     assert!(is_even(&frames), "{frames:?}");
@@ -339,6 +341,51 @@ fn no_emulated_card_counts_as_obeying_a_flow_rule() {
     assert_ne!(code, Some(0), "{output}");
     assert!(output.contains("no such receive queue: 9"), "{output}");
     guest.stop_switch();
+}
+
+/// Octets of the file that a kernel sends through cards. Segments have at most 1,460 octets of data.
+const FILE: u64 = 8 << 20;
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
+    let _alone = alone();
+    // A cable connects the two cards. Behind each is a kernel: that of the namespace `far` sends a file.
+    let mut guest = CardGuest::boot_connected(&[Igb, Igb], &[(0, 1)]);
+    guest.bind_all();
+    guest.run(&format!(
+        "modprobe tun && mkdir -p /tmp/www && { [ -e /var/run ] || ln -s /run /var/run; } && /usr/sbin/ip netns add far && \
+         head -c {FILE} /dev/urandom >/tmp/www/file"
+    ));
+    for tso in ["on", "off"] {
+        let [near, far] = [0, 1].map(|card| format!("pci:{}?tso={tso}", guest.addresses[card]));
+        guest.switch(
+            &[
+                ("near", "tap:near0".to_owned()),
+                ("a", near),
+                ("b", far),
+                ("far", "tap:far0?netns=far".to_owned()),
+            ],
+            "--cross-connect near,a --cross-connect b,far",
+        );
+        guest.port_becomes("a", "up");
+        guest.port_becomes("b", "up");
+        guest.run(
+            "/usr/sbin/ip address add 192.0.2.1/24 dev near0 && \
+             /usr/sbin/ip -n far address add 192.0.2.2/24 dev far0 && \
+             (/usr/sbin/ip netns exec far busybox httpd -f -p 192.0.2.2:80 -h /tmp/www \
+             </dev/null >/dev/null 2>&1 & echo $! >/tmp/httpd.pid)",
+        );
+        guest.until("busybox wget -q -T 30 -O /tmp/copy http://192.0.2.2/file");
+        guest.run("cmp /tmp/www/file /tmp/copy && kill $(cat /tmp/httpd.pid)");
+        let (sender, receiver) = (guest.port("b"), guest.port("a"));
+        let cut_by_card = sender["tx_tso_frames"].as_u64().unwrap();
+        assert_eq!(cut_by_card > 0, tso == "on", "{sender}");
+        // The other card has received segments.
+        let received = receiver["rx_frames"].as_u64().unwrap();
+        assert!(received > FILE / 1460, "{receiver}");
+        guest.stop_switch();
+    }
 }
 
 /// Returns the report of the steering rule of a port, if it has one.
@@ -402,9 +449,13 @@ const FUNCTION_MAC: &str = "02:00:00:00:00:0a";
 
 /// Returns frames to the virtual function of the tests.
 fn frames_to_function() -> Vec<Vec<u8>> {
+    frames_to([2, 0, 0, 0, 0, 0x0a])
+}
+
+fn frames_to(destination: [u8; 6]) -> Vec<Vec<u8>> {
     let frame = |sequence| {
         Frame {
-            destination: [2, 0, 0, 0, 0, 0x0a],
+            destination,
             ..Frame::of(1, sequence)
         }
         .octets()
@@ -430,6 +481,61 @@ fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
     let (interface, function) = create_functions(guest, card);
     guest.bind(std::slice::from_ref(&function));
     (interface, function)
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn each_kind_of_card_can_be_unplugged() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Vmxnet3, E1000e, Virtio, Igb, Igb, Igb]);
+    guest.bind_all();
+    guest.switch(
+        &ports(&guest, ""),
+        "--cross-connect a,d --cross-connect b,c --cross-connect e,f",
+    );
+    for (card, name) in ["a", "b", "c"].into_iter().enumerate() {
+        guest.port_becomes(name, "up");
+        guest.monitor.unplug(card);
+        guest.port_becomes(name, "removed");
+        let address = guest.addresses[card].clone();
+        guest.until(&format!("[ ! -e /sys/bus/pci/devices/{address} ]"));
+        guest.wires[4].carries(&guest.wires[5], &frames(20, 1514));
+    }
+    guest.stop_switch();
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn functions_of_two_cards_forward_to_each_other_until_they_are_deleted() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, Igb, Igb, Igb]);
+    let others = guest.addresses[2..].to_vec();
+    guest.bind(&others);
+    let (_, first) = with_function(&mut guest, 0);
+    let (_, second) = with_function(&mut guest, 1);
+    // A function receives frames to its own address only.
+    let uri = |function: &String, mac: &str| format!("pci:{function}?mac={mac}&spoof-check=off");
+    guest.switch(
+        &[
+            ("a", uri(&first, FUNCTION_MAC)),
+            ("b", uri(&second, "02:00:00:00:00:0b")),
+            ("c", format!("pci:{}", others[0])),
+            ("d", format!("pci:{}", others[1])),
+        ],
+        "--cross-connect a,b --cross-connect c,d",
+    );
+    for name in ["a", "b", "c", "d"] {
+        guest.port_becomes(name, "up");
+    }
+    guest.wires[0].carries(&guest.wires[1], &frames_to_function());
+    guest.wires[1].carries(&guest.wires[0], &frames_to([2, 0, 0, 0, 0, 0x0b]));
+    // The kernel waits here until the switch has given up the function.
+    let device = format!("/sys/bus/pci/devices/{}", guest.addresses[0]);
+    guest.run(&format!("echo 0 >{device}/sriov_numvfs"));
+    guest.port_becomes("a", "removed");
+    guest.wires[2].carries(&guest.wires[3], &frames(20, 1514));
+    assert_eq!(guest.port("b")["state"], "up");
+    guest.stop_switch();
 }
 
 #[test]

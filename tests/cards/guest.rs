@@ -21,7 +21,7 @@ use crate::wire::Wire;
 /// Device number of the first card's root port on the guest's root bus.
 const FIRST_SLOT: usize = 4;
 /// Modules besides those of the labs' guests.
-const MODULES: [&str; 3] = ["vfio_pci", "vfio_iommu_type1", "igb"];
+const MODULES: [&str; 4] = ["vfio_pci", "vfio_iommu_type1", "igb", "tun"];
 /// DPDK's drivers of the cards besides virtio's.
 const DRIVERS: [&str; 2] = ["librte_net_e1000.so", "librte_net_vmxnet3.so"];
 /// Programs besides those of the labs' guests: neighbours of a study.

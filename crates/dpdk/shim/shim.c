@@ -49,6 +49,12 @@ qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 	return rte_eth_tx_burst(port, queue, mbufs, n);
 }
 
+uint16_t
+qw_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
+{
+	return rte_eth_tx_prepare(port, queue, mbufs, n);
+}
+
 int
 qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 {

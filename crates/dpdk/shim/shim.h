@@ -43,6 +43,12 @@ uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uin
 uint16_t qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 
 /*
+ * Prepares n frames, of which the device does work, for one queue (rte_eth_tx_prepare). Returns how many from the first on the device
+ * accepts. It may change checksum fields.
+ */
+uint16_t qw_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+
+/*
  * Takes n mbufs from a pool, all or none. Returns 0 or a negative errno. Each has one segment, one reference and no successor;
  * other fields have the values of the last user.
  */

@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use quietwire_base::net_device;
 
-use crate::burst::Burst;
+use crate::burst::{Burst, Mbuf};
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;
@@ -310,7 +310,27 @@ impl TxQueue {
             Sender::Vhost(end) => kind.is_tcp && !kind.has_cwr && end.accepts_tso(kind.is_ipv4),
             Sender::Tap(end) => end.accepts_whole(kind),
             Sender::AfPacket(end) => end.accepts_whole(kind, length),
+            Sender::Device(end) => end.accepts_whole(kind),
             _ => false,
+        }
+    }
+
+    /// Returns true if a network card cuts the frames of [`Self::accepts_whole`] into the segments that it sends. The peer of any other port
+    /// receives them whole.
+    #[must_use]
+    pub fn cuts_frames(&self) -> bool {
+        matches!(&self.end, Sender::Device(end) if end.cuts_frames())
+    }
+
+    /// Prepares a frame with a request ([`crate::Mbuf::request_segments`]) for this queue, which may find that its card cannot cut the
+    /// frame.
+    ///
+    /// # Errors
+    /// The frame without the request.
+    pub fn prepare<'eal>(&self, frame: Mbuf<'eal>) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
+        match &self.end {
+            Sender::Device(end) => end.prepare(frame),
+            _ => Ok(frame),
         }
     }
 }

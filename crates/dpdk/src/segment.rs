@@ -210,6 +210,12 @@ impl Mbuf<'_> {
         Ok(self)
     }
 
+    /// Returns true if the frame has a request of [`Self::request_segments`].
+    pub(crate) fn has_segment_request(&self) -> bool {
+        // SAFETY: owned by this value; plain integers.
+        unsafe { *field::ol_flags(self.mbuf) & sys::TO_CUT != 0 }
+    }
+
     /// Records the sender's request to cut TCP or UDP data into segments of `size` octets.
     pub(crate) fn set_segment_size(&mut self, size: u16) {
         // SAFETY: owned by this value.

@@ -52,3 +52,8 @@ pub(crate) mod field {
 pub(crate) const TSO: u64 = 1 << 16;
 /// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG and RTE_MBUF_F_TX_UDP_SEG: the transmitting port or its peer cuts the frame. Also macros.
 pub(crate) const TO_CUT: u64 = 1 << 50 | 1 << 42;
+/// rte_mbuf_core.h, RTE_MBUF_F_TX_IP_CKSUM, RTE_MBUF_F_TX_IPV4 and RTE_MBUF_F_TX_IPV6: the device computes the checksum of the IPv4 header;
+/// the frame has such a header, or one of IPv6.
+pub(crate) const IPV4_CHECKSUM: u64 = 1 << 54;
+pub(crate) const IS_IPV4: u64 = 1 << 55;
+pub(crate) const IS_IPV6: u64 = 1 << 56;

@@ -157,6 +157,8 @@ pub enum PortUri {
         queues: u16,
         /// True for a hash key (RSS) that gives both directions of a flow the same queue.
         symmetric_rss: bool,
+        /// True to let the card cut frames with up to 64 KiB of TCP data, if its driver can.
+        tso: bool,
         /// Arguments of the DPDK driver (`name=value`, separated by commas).
         devargs: Option<String>,
         /// Settings of a virtual function.
@@ -463,11 +465,13 @@ impl PortUri {
             }
             Self::Pci {
                 symmetric_rss,
+                tso,
                 devargs,
                 function,
                 ..
             } => {
                 when(*symmetric_rss, "rss=symmetric".to_owned());
+                when(!*tso, "tso=off".to_owned());
                 if let Some(devargs) = devargs {
                     when(true, format!("devargs={devargs}"));
                 }

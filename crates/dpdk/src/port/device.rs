@@ -3,6 +3,7 @@
 
 mod flow_rules;
 mod properties;
+mod segmentation;
 
 use std::ffi::CString;
 use std::io;
@@ -23,16 +24,18 @@ use super::stats::PortStats;
 use super::tags::TagsInFrames;
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
-use crate::burst::Burst;
+use crate::burst::{Burst, Mbuf};
 use crate::eal::Eal;
 use crate::error::{self, Error};
 use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
+use crate::segment::LargeKind;
 use crate::steer::offload::OffloadedRules;
 use crate::steer::{Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
 use crate::sys;
 use crate::uri::PortUri;
+use segmentation::{CardSegmentation, TX_OFFLOAD_MULTI_SEGS};
 
 /// A device and the resources that it needs.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub(crate) struct Device {
     _promiscuity: Option<Promiscuity>,
     /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
+    /// TCP segmentation of the card, if the port uses it.
+    segmentation: Option<CardSegmentation>,
     /// When it began to be opened, for errors.
     mark: Mark,
     /// Counters of frames that are too long, and that never reached the driver, one for each queue.
@@ -129,6 +134,8 @@ pub(crate) struct Sender {
     port: u16,
     queue: u16,
     takes_chains: bool,
+    /// TCP segmentation of the card, if the port uses it.
+    segmentation: Option<CardSegmentation>,
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
@@ -189,13 +196,34 @@ impl Sender {
     #[inline(always)]
     pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
         let (takes_chains, length_max) = (self.takes_chains, self.length_max);
-        let (dropped, octets) = burst
-            .retain(|frame| frame.length() <= length_max && (takes_chains || frame.is_whole()));
+        let cuts_frames = self.cuts_frames();
+        let (dropped, octets) = burst.retain(|frame| {
+            let fits = frame.length() <= length_max && (takes_chains || frame.is_whole());
+            fits || cuts_frames && frame.has_segment_request()
+        });
         if dropped > 0 {
             self.counters.refused.add(dropped as u64);
             burst.note_refused(octets);
         }
         burst.hand_to(self.port, self.queue)
+    }
+
+    /// Returns true if the card cuts frames with TCP data.
+    pub(crate) const fn cuts_frames(&self) -> bool {
+        self.segmentation.is_some()
+    }
+
+    /// Returns true if the card cuts frames of this kind. Cards differ in the segments that have CWR.
+    pub(crate) const fn accepts_whole(&self, kind: LargeKind) -> bool {
+        self.cuts_frames() && kind.is_tcp && !kind.has_cwr
+    }
+
+    /// Prepares a frame that [`Self::accepts_whole`]. The error returns it without its request.
+    pub(crate) fn prepare<'eal>(&self, frame: Mbuf<'eal>) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
+        match self.segmentation {
+            Some(card) => card.prepare((self.port, self.queue), frame),
+            None => Ok(frame),
+        }
     }
 }
 
@@ -209,8 +237,7 @@ const XDP_BUFFER_MAX: u16 = 3776;
 /// Frames that are dropped at once.
 const BURST_OF_DROPS: u16 = 32;
 
-/// rte_ethdev.h, RTE_ETH_TX_OFFLOAD_MULTI_SEGS and RTE_ETH_RX_OFFLOAD_SCATTER: macros that bindgen cannot read.
-const TX_OFFLOAD_MULTI_SEGS: u64 = 1 << 15;
+/// rte_ethdev.h, RTE_ETH_RX_OFFLOAD_SCATTER: a macro that bindgen cannot read.
 const RX_OFFLOAD_SCATTER: u64 = 1 << 13;
 
 impl Device {
@@ -479,6 +506,7 @@ impl Device {
             port: self.id,
             queue,
             takes_chains: self.takes_chains,
+            segmentation: self.segmentation,
             length_max: length_max(options),
             counters: self
                 .tx
@@ -611,7 +639,9 @@ impl Device {
             let mut conf: sys::rte_eth_conf = mem::zeroed();
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
-            conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
+            let segmentation = CardSegmentation::of(&self.uri, &info);
+            conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS
+                | segmentation.map_or(0, CardSegmentation::offloads);
             if options.rx_interrupts && !self.uri.is_signalled_by_kernel() {
                 sys::qw_interrupt_receivers(&raw mut conf);
             }
@@ -641,6 +671,7 @@ impl Device {
             let code =
                 sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
             self.check(code, "choosing the ring sizes")?;
+            self.segmentation = segmentation.map(|card| card.in_ring(tx_size));
             let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
             for queue in 0..options.rx_queues {
                 let setup = || {
@@ -822,6 +853,7 @@ fn probe(
             _promiscuity: None,
             mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
+            segmentation: None,
             rx: Vec::new(),
             tx: Vec::new(),
         })

@@ -35,6 +35,7 @@ fn every_form_survives_printing_and_reading() {
         "null:",
         "pci:0000:17:00.0",
         "pci:0000:17:00.0?queues=8",
+        "pci:0000:17:00.0?rss=symmetric&tso=off",
         "pci:0000:17:00.0?queues=8&rss=symmetric&devargs=mprq_en=1,rxqs_min_mprq=4&trust=on",
         "pci:0000:17:02.0?queues=2&mac=02:00:00:00:00:0a&vlan=4094&trust=on&spoof-check=off&max-tx-rate=1000",
         "pci:0000:17:02.0?vlan=0&trust=off&spoof-check=on&max-tx-rate=0",
@@ -45,7 +46,7 @@ fn every_form_survives_printing_and_reading() {
     }
     for (text, whole) in [
         ("pci:17:00.1", "pci:0000:17:00.1"),
-        ("pci:17:00.1?rss=default", "pci:0000:17:00.1"),
+        ("pci:17:00.1?rss=default&tso=on", "pci:0000:17:00.1"),
         ("veth:v0?peer=v0-peer&persist=off&gro=off", "veth:v0"),
         ("veth:eth0?peer=eth0&netns=b", "veth:eth0?netns=b"),
         ("vhost:/v?checksum=on&queues=1", "vhost:/v?role=server"),
@@ -139,6 +140,7 @@ fn wrong_uris_say_what_is_wrong() {
         ("pci:0000:17:00.9", "PCI address"),
         ("pci:0000:17:02.0?vlan=4095", "0 to 4094, not '4095'"),
         ("pci:0000:17:00.0?rss=on", "'symmetric', not 'on'"),
+        ("pci:0000:17:00.0?tso=auto", "'on' or 'off', not 'auto'"),
         ("tap:a?rss=symmetric", "tap does not support rss"),
         ("pci:0000:17:00.0?devargs=", "NAME=VALUE"),
         ("pci:0000:17:00.0?devargs=a", "not 'a'"),

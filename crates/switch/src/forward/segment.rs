@@ -4,7 +4,7 @@
 //! Only switches with a port that receives such frames run this code (`PortUri::has_segmentation`).
 
 use quietwire_dpdk::{Burst, Eal, HeaderLengths, LargeKind, Mbuf, Mempool, TxQueue};
-use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
+use quietwire_packet::{IPV6_HEADER_LENGTH, LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
 use super::merge::{MergedKinds, Merger};
@@ -112,6 +112,9 @@ impl Segmenter {
         if !tx.accepts_whole(kind, frame.length()) {
             return Err(frame);
         }
+        if tx.cuts_frames() && !self.is_for_card(&headers, &frame) {
+            return Err(frame);
+        }
         let Some(sum) = headers.partial_checksum() else {
             return Err(frame);
         };
@@ -120,7 +123,22 @@ impl Segmenter {
             network: headers.network_length(),
             transport: headers.transport_length(),
         };
-        frame.request_segments(lengths, kind, sum)
+        let frame = frame.request_segments(lengths, kind, sum)?;
+        tx.prepare(frame)
+    }
+
+    /// Returns true if a card may cut a frame because it makes the same segments of it as [`Self::segment_into`]: at least two, with as much
+    /// data as the sender requested, and no octets follow the data. Cards skip no extension headers of IPv6.
+    fn is_for_card(&self, headers: &LargeFrame, frame: &Mbuf<'_>) -> bool {
+        let Some(size) = self.data_in_each(headers, frame) else {
+            return false;
+        };
+        let (begin, data) = (headers.headers_length(), headers.data_length());
+        frame.segment_size() == u16::try_from(size).ok()
+            && data > size
+            && data.div_ceil(size) <= SEGMENTS_MAX
+            && begin + data == frame.length() as usize
+            && (headers.is_ipv4() || headers.network_length() == IPV6_HEADER_LENGTH)
     }
 
     /// Returns the data per segment: as the sender requested. That of TCP is limited by the maximum frame length; datagrams keep their
@@ -257,4 +275,69 @@ fn send(tx: &mut TxQueue, burst: &mut Burst, counters: &PortCounters) -> usize {
     }
     counters.tx_octets.add(octets);
     sent
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_dpdk::MergedFrame;
+
+    use super::*;
+    use crate::testing::eal;
+
+    /// Returns a frame with TCP data, the network header given, and octets behind the data.
+    fn frame(network: &[u8], data: usize, behind: usize) -> Vec<u8> {
+        let mut frame = vec![0_u8; 12];
+        frame.extend(if network[0] >> 4 == 4 {
+            [0x08, 0x00]
+        } else {
+            [0x86, 0xdd]
+        });
+        frame.extend(network);
+        // 20 octets with ACK.
+        frame.extend([0; 12]);
+        frame.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        frame.resize(frame.len() + data + behind, 0);
+        let (at, length) = if network[0] >> 4 == 4 {
+            (16, network.len() + 20 + data)
+        } else {
+            (18, network.len() - IPV6_HEADER_LENGTH + 20 + data)
+        };
+        frame[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn a_card_gets_frames_that_it_cuts_as_the_switch_does() {
+        let mut ipv4 = [0_u8; 20];
+        (ipv4[0], ipv4[9]) = (0x45, 6);
+        let mut ipv6 = [0_u8; IPV6_HEADER_LENGTH];
+        (ipv6[0], ipv6[6]) = (0x60, 6);
+        // Destination options (RFC 8200, section 4.6) with one PadN.
+        let mut with_options = ipv6;
+        with_options[6] = 60;
+        let with_options = [&with_options[..], &[6, 0, 1, 4, 0, 0, 0, 0]].concat();
+        let eal = eal();
+        let pool = Mempool::new(&eal, "for-card", 511, 8192).unwrap();
+        let segmenter = Segmenter::new(pool.clone(), 1514);
+        for (network, data, behind, size, is_for_card) in [
+            (&ipv4[..], 3000, 0, 1460, true),
+            (&ipv4[..], 3000, 0, 1461, false),
+            (&ipv4[..], 3000, 2, 1460, false),
+            (&ipv4[..], 1001, 0, 1000, true),
+            (&ipv4[..], 1000, 0, 1000, false),
+            (&ipv4[..], 3000, 0, 12, true),
+            (&ipv4[..], 3000, 0, 11, false),
+            (&ipv6[..], 3000, 0, 1440, true),
+            (&ipv6[..], 3000, 0, 1441, false),
+            (&with_options[..], 3000, 0, 1000, false),
+        ] {
+            let octets = frame(network, data, behind);
+            let frame = Mbuf::new(&eal, &pool, &octets).unwrap();
+            let frame = MergedFrame::new(frame.into_exclusive().unwrap()).finish(size);
+            let headers = headers(&frame).unwrap();
+            assert_eq!(headers.data_length(), data);
+            let is_so = segmenter.is_for_card(&headers, &frame);
+            assert_eq!(is_so, is_for_card, "{data} + {behind} in {size}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! Tests of devices.
 
 use super::*;
+use crate::segment::{HeaderLengths, MergedFrame};
 
 #[test]
 fn flows_are_hashed_by_addresses_and_ports_as_far_as_the_device_can() {
@@ -138,5 +139,97 @@ fn a_driver_without_interrupts_is_refused_by_the_name_of_the_port() {
         "idle = \"sleep\"",
     ] {
         assert!(error.contains(part), "{error}");
+    }
+}
+
+/// Returns the properties of a device with these transmit offloads.
+fn with_offloads(capabilities: u64) -> sys::rte_eth_dev_info {
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut info: sys::rte_eth_dev_info = unsafe { mem::zeroed() };
+    info.tx_offload_capa = capabilities;
+    info
+}
+
+#[test]
+fn a_card_cuts_data_if_its_driver_can_and_the_uri_allows_it() {
+    // rte_ethdev.h, RTE_ETH_TX_OFFLOAD_*: checksums of IPv4 and TCP, TSO, frames in several buffers.
+    const IPV4: u64 = 1 << 1;
+    const TCP: u64 = 1 << 3;
+    const TSO: u64 = 1 << 5;
+    const CHAINS: u64 = 1 << 15;
+    let offloads = |uri: &str, capabilities| {
+        let card = CardSegmentation::of(&uri.parse().unwrap(), &with_offloads(capabilities));
+        card.map(CardSegmentation::offloads)
+    };
+    let card = "pci:0000:17:00.0";
+    assert_eq!(offloads(card, u64::MAX), Some(IPV4 | TCP | TSO));
+    assert_eq!(offloads(card, TCP | TSO | CHAINS), Some(TCP | TSO));
+    for capabilities in [IPV4 | TCP | TSO, IPV4 | TCP | CHAINS, TSO | CHAINS, 0] {
+        assert_eq!(offloads(card, capabilities), None, "{capabilities:x}");
+    }
+    assert_eq!(offloads("pci:0000:17:00.0?tso=off", u64::MAX), None);
+    assert_eq!(offloads("null:", u64::MAX), None);
+}
+
+/// Returns a frame with 2,000 octets of TCP data in two buffers, to be cut into segments of half of them.
+fn large<'eal>(eal: &'eal Eal, pool: &Mempool) -> Mbuf<'eal> {
+    let segment = || {
+        let frame = Mbuf::new(eal, pool, &[0; 1054]).unwrap();
+        frame.into_exclusive().unwrap()
+    };
+    let mut merged = MergedFrame::new(segment());
+    merged.append(segment(), 54);
+    let lengths = HeaderLengths {
+        ethernet: 14,
+        network: 20,
+        transport: 20,
+    };
+    let frame = merged.finish(1000);
+    frame.request_segments(lengths, TCP_OVER_IPV4, 0).unwrap()
+}
+
+const TCP_OVER_IPV4: LargeKind = LargeKind {
+    is_ipv4: true,
+    is_tcp: true,
+    has_cwr: false,
+};
+
+#[test]
+fn long_frames_leave_if_the_card_can_cut_them() {
+    let eal = crate::testing::eal();
+    let options = PortOptions::new("cutting", 1518);
+    let pool = Mempool::new(&eal, "cutting", 4095, options.data_room()).unwrap();
+    let mut device = Device::open(&eal, &"null:".parse().unwrap(), &options, &pool).unwrap();
+    device.start(&options).unwrap();
+    let mut sender = device.sender(0, &options);
+    assert!(!sender.accepts_whole(TCP_OVER_IPV4));
+    let card = "pci:0000:17:00.0".parse().unwrap();
+    let card = CardSegmentation::of(&card, &with_offloads(u64::MAX)).unwrap();
+    let mut burst = Burst::new(&eal);
+    // A frame may use a quarter of the ring.
+    for (descriptors, is_cut) in [(8, true), (7, false)] {
+        sender.segmentation = Some(card.in_ring(descriptors));
+        assert!(sender.accepts_whole(TCP_OVER_IPV4));
+        let prepared = sender.prepare(large(&eal, &pool));
+        assert_eq!(prepared.is_ok(), is_cut, "{descriptors}");
+        let frame = prepared.unwrap_or_else(|frame| frame);
+        assert_eq!(frame.has_segment_request(), is_cut);
+        assert_eq!(frame.segment_size(), Some(1000));
+        burst.push(frame).unwrap();
+        assert_eq!(sender.send(&mut burst), usize::from(is_cut));
+        assert!(burst.is_empty());
+        assert_eq!(burst.take_refused(), if is_cut { 0 } else { 2054 });
+    }
+    for kind in [
+        LargeKind {
+            is_tcp: false,
+            ..TCP_OVER_IPV4
+        },
+        LargeKind {
+            has_cwr: true,
+            ..TCP_OVER_IPV4
+        },
+    ] {
+        assert!(!sender.accepts_whole(kind), "{kind:?}");
     }
 }
