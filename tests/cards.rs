@@ -388,6 +388,41 @@ fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
     }
 }
 
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn rules_drop_their_frames_whether_or_not_the_card_obeys() {
+    const BURSTS: usize = 5;
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, Igb]);
+    guest.bind_all();
+    guest.switch(&ports(&guest, "?hw-offload=on"), "--cross-connect a,b");
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    guest.run("quietwire switch add rule flood --action drop --port a --protocol udp --destination-port 7777");
+    let flood: Vec<Vec<u8>> = (0..4_000)
+        .map(|sequence| Frame::of(1, sequence).octets())
+        .collect();
+    // The switch compares the frames of two seconds.
+    let is_decided = (0..BURSTS).any(|_| {
+        let carried = guest.wires[0].carry(&guest.wires[1], &flood, flood.len());
+        assert_eq!(carried.frames.len(), 0);
+        let log = guest.log();
+        log.contains("rule 'flood' stays with the switch: ")
+            || log.contains("port 'a': its card drops frames of rule 'flood'")
+    });
+    assert!(is_decided, "{}", guest.log());
+    let report = guest.run("quietwire switch show rules --json");
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let frames_of_rule = report["rules"][0]["frames"].as_u64().unwrap();
+    let sent = (BURSTS * flood.len()) as u64;
+    assert!((1000..=sent).contains(&frames_of_rule), "{report}");
+    guest.wires[1].carries(&guest.wires[0], &frames(20, 1514));
+    // The former rule is neither in the switch nor on the card.
+    guest.run("quietwire switch del rule flood");
+    guest.wires[0].carries(&guest.wires[1], &frames(20, 1514));
+    guest.stop_switch();
+}
+
 /// Returns the report of the steering rule of a port, if it has one.
 fn rule_of(guest: &mut CardGuest, port: &str) -> Option<Value> {
     let ports = guest.show("steer");

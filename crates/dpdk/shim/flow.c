@@ -151,7 +151,9 @@ make(struct rule *rule, const struct qw_flow *flow)
 		rule->actions[actions].type = RTE_FLOW_ACTION_TYPE_COUNT;
 		rule->actions[actions++].conf = &rule->counter;
 	}
-	if (flow->is_to_function) {
+	if (flow->is_dropped) {
+		rule->actions[actions++].type = RTE_FLOW_ACTION_TYPE_DROP;
+	} else if (flow->is_to_function) {
 		rule->function.id = flow->function;
 		rule->actions[actions].type = RTE_FLOW_ACTION_TYPE_VF;
 		rule->actions[actions++].conf = &rule->function;

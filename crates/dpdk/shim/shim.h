@@ -150,6 +150,8 @@ struct qw_flow {
 	uint8_t is_counted;
 	/* Whether the destination is a virtual function instead of a queue. */
 	uint8_t is_to_function;
+	/* Whether there is no destination: the card drops the frames. */
+	uint8_t is_dropped;
 	uint16_t queue;
 	uint32_t function;
 };

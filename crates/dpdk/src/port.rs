@@ -46,7 +46,7 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::precheck;
 use crate::segment::LargeKind;
-use crate::steer::{SteerHits, SteerRule};
+use crate::steer::{SteerHits, SteerMatch, SteerRule};
 use crate::uri::PortUri;
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
@@ -444,6 +444,33 @@ impl PortHandle {
     pub fn offloaded(&self) -> Vec<Option<u64>> {
         match &self.inner.backend {
             Backend::Device(device) => device.offloaded(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Replaces the matches of which the card of a `pci` port drops and counts the frames, by flow rules of its driver.
+    ///
+    /// # Errors
+    /// [`Error::Steering`]: another kind of port, or a match that the card refuses or does not count. The former ones stay.
+    pub fn drop_on_card(&self, matches: &[SteerMatch]) -> Result<(), Error> {
+        match &self.inner.backend {
+            Backend::Device(device) if matches!(self.inner.uri, PortUri::Pci { .. }) => {
+                device.drop_on_card(matches)
+            }
+            _ if matches.is_empty() => Ok(()),
+            _ => Err(Error::Steering {
+                port: self.inner.name.clone(),
+                uri: self.inner.uri.to_string(),
+                cause: "only the cards of pci ports drop frames".to_owned(),
+            }),
+        }
+    }
+
+    /// Returns the frames that the card has dropped by each match of [`Self::drop_on_card`]; none if its driver does not report them.
+    #[must_use]
+    pub fn dropped_by_card(&self) -> Vec<Option<u64>> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.dropped_by_card(),
             _ => Vec::new(),
         }
     }

@@ -159,6 +159,8 @@ pub enum PortUri {
         symmetric_rss: bool,
         /// True to let the card cut frames with up to 64 KiB of TCP data, if its driver can.
         tso: bool,
+        /// True to let the card drop the frames of filter rules that drop many.
+        hw_offload: bool,
         /// Arguments of the DPDK driver (`name=value`, separated by commas).
         devargs: Option<String>,
         /// Settings of a virtual function.
@@ -290,6 +292,18 @@ impl PortUri {
                 | Self::AfPacket { .. }
                 | Self::Veth { .. }
                 | Self::Tap { .. }
+        )
+    }
+
+    /// Returns true if the card of the port drops the frames of filter rules that drop many.
+    #[must_use]
+    pub fn offloads_rules(&self) -> bool {
+        matches!(
+            self,
+            Self::Pci {
+                hw_offload: true,
+                ..
+            }
         )
     }
 
@@ -466,12 +480,14 @@ impl PortUri {
             Self::Pci {
                 symmetric_rss,
                 tso,
+                hw_offload,
                 devargs,
                 function,
                 ..
             } => {
                 when(*symmetric_rss, "rss=symmetric".to_owned());
                 when(!*tso, "tso=off".to_owned());
+                when(*hw_offload, "hw-offload=on".to_owned());
                 if let Some(devargs) = devargs {
                     when(true, format!("devargs={devargs}"));
                 }

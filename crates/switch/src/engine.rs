@@ -12,6 +12,7 @@ mod counted;
 mod driver_drops;
 #[cfg(test)]
 mod faults;
+mod filter_offload;
 mod inspection;
 mod kernel_filter;
 mod links;
@@ -20,6 +21,7 @@ mod loose;
 mod maker;
 mod moves;
 mod nat;
+mod offloaded;
 mod orders;
 mod pages;
 mod port_counts;
@@ -60,6 +62,7 @@ use balance::Loads;
 use counted::{CountedFilter, CountedRules, CountedSteering};
 use loose::Loose;
 use maker::{Maker, System};
+use offloaded::OffloadedFilter;
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Key, Selection};
 use quietwire_tables::filter::SourceGuard;
@@ -99,6 +102,7 @@ pub(crate) struct Engine {
     kernel_filters: Vec<CountedFilter>,
     steering: CountedSteering,
     rules: CountedRules,
+    offloaded: OffloadedFilter,
     domain: Arc<Domain>,
     /// Former stages of ports, which a forwarding thread may still use.
     former_stages: Vec<Arc<Stage>>,
@@ -160,6 +164,7 @@ impl Engine {
             kernel_filters: Vec::new(),
             steering: CountedSteering::default(),
             rules: CountedRules::default(),
+            offloaded: OffloadedFilter::default(),
             domain,
             former_stages: Vec::new(),
             injects: None,

@@ -713,6 +713,9 @@ pub struct RuleReport {
     pub inspect_fail: Option<InspectFail>,
     /// Frames that it has decided on since it was created.
     pub frames: u64,
+    /// Those of them that network cards have dropped, by the names of the ports on cards that have the rule.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub offloaded: BTreeMap<String, u64>,
 }
 
 /// A page of the sets of filter rules and their elements.

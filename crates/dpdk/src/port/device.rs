@@ -49,6 +49,8 @@ pub(crate) struct Device {
     _function: Option<ConfiguredFunction>,
     /// Flow rules of a card with a DPDK driver, once it was started. Removed before its stop.
     offloaded: Mutex<OffloadedRules<PortDriver>>,
+    /// Those whose frames the card drops.
+    dropping: Mutex<OffloadedRules<PortDriver>>,
     /// Flow rules of the card of an interface. Removed before the program ends. Locked after it.
     flow_rules: Mutex<FlowRules>,
     /// The program of this port that decides on frames, once it had rules. Ended before the driver.
@@ -84,8 +86,8 @@ impl Drop for Device {
         let device = self.device_name();
         *self.flow_rules() = FlowRules::default();
         match self.is_removed() {
-            true => self.offloaded_rules().forget(),
-            false => self.offloaded_rules().clear(),
+            true => self.forget_offloaded(),
+            false => self.clear_offloaded(),
         }
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
@@ -844,6 +846,7 @@ fn probe(
             uri: uri.clone(),
             _function: None,
             offloaded: Mutex::new(OffloadedRules::new(PortDriver::new(id))),
+            dropping: Mutex::new(OffloadedRules::counted(PortDriver::new(id))),
             flow_rules: Mutex::default(),
             steering: Mutex::default(),
             xdp_program: None,

@@ -54,9 +54,10 @@ fn request(flow: &Flow) -> sys::qw_flow {
     let (source_port, source_port_mask) = pair(fields.source_port);
     let (destination_port, destination_port_mask) = pair(fields.destination_port);
     let ([protocol], [protocol_mask]) = fields.protocol;
-    let (is_to_function, queue, function) = match flow.spec.target() {
-        CardTarget::Queue(queue) => (0, queue, 0),
-        CardTarget::Function(number) => (1, 0, u32::from(number)),
+    let (is_to_function, is_dropped, queue, function) = match flow.spec.target() {
+        CardTarget::Queue(queue) => (0, 0, queue, 0),
+        CardTarget::Function(number) => (1, 0, 0, u32::from(number)),
+        CardTarget::Drop => (0, 1, 0, 0),
     };
     sys::qw_flow {
         source_mac: fields.source_mac.0,
@@ -80,6 +81,7 @@ fn request(flow: &Flow) -> sys::qw_flow {
         version: fields.version,
         is_counted: u8::from(flow.is_counted),
         is_to_function,
+        is_dropped,
         queue,
         function,
     }

@@ -29,6 +29,8 @@ const FLOW_MAC_EXT: u32 = 0x4000_0000;
 const ETH_RX_NFC_IP4: u8 = 1;
 /// Distance of the function in `ring_cookie` (ETHTOOL_RX_FLOW_SPEC_RING_VF_OFF). Drivers count functions from 1; 0 is the interface itself.
 const FUNCTION_SHIFT: u32 = 32;
+/// Value of `ring_cookie` of a rule whose frames are dropped (RX_CLS_FLOW_DISC).
+const DISCARD: u64 = u64::MAX;
 
 /// Octets of the structure on machines of 64 bits.
 pub(crate) const LENGTH: usize = 168;
@@ -154,6 +156,7 @@ impl FlowSpec {
         let cookie = match target {
             CardTarget::Queue(queue) => u64::from(queue),
             CardTarget::Function(number) => (u64::from(number) + 1) << FUNCTION_SHIFT,
+            CardTarget::Drop => DISCARD,
         };
         spec.put(COOKIE, &cookie.to_ne_bytes());
         spec
@@ -354,11 +357,14 @@ impl FlowSpec {
         }
     }
 
-    /// Returns the queue or the function.
+    /// Returns the queue, the function, or neither.
     pub(crate) fn target(&self) -> CardTarget {
         let octets = self.0.get(COOKIE..).and_then(<[u8]>::first_chunk);
         let cookie = octets.map_or(0, |octets| u64::from_ne_bytes(*octets));
         let number = |number: u64| u16::try_from(number & 0xffff).unwrap_or_default();
+        if cookie == DISCARD {
+            return CardTarget::Drop;
+        }
         match (cookie >> FUNCTION_SHIFT).checked_sub(1) {
             None => CardTarget::Queue(number(cookie)),
             Some(function) => CardTarget::Function(number(function)),

@@ -49,6 +49,8 @@ struct Installed<R> {
 #[derive(Debug)]
 pub(crate) struct OffloadedRules<D: FlowDriver> {
     driver: D,
+    /// True to refuse rules that the card does not count.
+    requires_counters: bool,
     /// Length of the list.
     count: usize,
     installed: Vec<Installed<D::Rule>>,
@@ -78,6 +80,14 @@ fn wanted(rules: &[SteerRule]) -> Result<Vec<RequestedRule>, String> {
         wanted.extend(specs.into_iter().map(|spec| RequestedRule { place, spec }));
     }
     Ok(wanted)
+}
+
+impl SteerMatch {
+    /// Returns true if no frame can match both.
+    #[must_use]
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        are_disjoint(self, other)
+    }
 }
 
 /// Returns true if no frame can match both.
@@ -128,6 +138,17 @@ impl<D: FlowDriver> OffloadedRules<D> {
     pub(crate) const fn new(driver: D) -> Self {
         Self {
             driver,
+            requires_counters: false,
+            count: 0,
+            installed: Vec::new(),
+        }
+    }
+
+    /// Returns no rules yet, of which the card counts each.
+    pub(crate) const fn counted(driver: D) -> Self {
+        Self {
+            driver,
+            requires_counters: true,
             count: 0,
             installed: Vec::new(),
         }
@@ -232,16 +253,15 @@ impl<D: FlowDriver> OffloadedRules<D> {
             spec: one.spec.clone(),
             is_counted,
         };
-        match self.driver.validate(&flow(true)) {
-            Ok(()) => Ok(true),
-            Err(_) => match self.driver.validate(&flow(false)) {
-                Ok(()) => Ok(false),
-                Err(why) => Err(format!(
-                    "rule {}: the card refuses it: {why}",
-                    one.place + 1
-                )),
-            },
-        }
+        let refused = match self.driver.validate(&flow(true)) {
+            Ok(()) => return Ok(true),
+            Err(why) if self.requires_counters => Err(why),
+            Err(_) => self.driver.validate(&flow(false)),
+        };
+        let place = one.place + 1;
+        refused
+            .map(|()| false)
+            .map_err(|why| format!("rule {place}: the card refuses it: {why}"))
     }
 
     fn create(

@@ -426,8 +426,10 @@ impl Program {
         let elsewhere = slots::misplaced(slot);
         match rule.card {
             None => self.decide(slot, rule.target),
-            // The card should have delivered the frame to the function.
-            Some(CardTarget::Function(_)) => self.decide(elsewhere, rule.target),
+            // The card should have delivered the frame to the function, or dropped it.
+            Some(CardTarget::Function(_) | CardTarget::Drop) => {
+                self.decide(elsewhere, rule.target);
+            }
             Some(CardTarget::Queue(queue)) => {
                 let counted = self.code.label();
                 self.decide(slot, rule.target);

@@ -45,6 +45,8 @@ pub enum CardTarget {
     Queue(u16),
     /// A virtual function of the interface. Frames that the card does not deliver there have the target of the rule.
     Function(u16),
+    /// None: the card drops the frames. Those that it does not drop have the target of the rule.
+    Drop,
 }
 
 /// A steering rule.

@@ -242,6 +242,7 @@ fn rule() -> impl Strategy<Value = SteerRule> {
         3 => Just(None),
         2 => (0_u16..2).prop_map(|queue| Some(CardTarget::Queue(queue))),
         1 => Just(Some(CardTarget::Function(0))),
+        1 => Just(Some(CardTarget::Drop)),
     ];
     (frames, target, card).prop_map(|((link, packet), target, card)| SteerRule {
         frames: SteerMatch {

@@ -78,20 +78,12 @@ impl SteerSetting {
     /// Returns the rule for the port.
     #[must_use]
     pub fn rule(&self) -> SteerRule {
-        let prefix = |prefix: Option<IpNet>| prefix.map(|one| (one.addr(), one.prefix_len()));
-        let range = |ports: Option<Ports>| ports.map(|ports| (ports.first, ports.last));
-        let packet = &self.packet;
         SteerRule {
             frames: SteerMatch {
                 source_mac: self.source_mac.map(|mac| mac.0),
                 destination_mac: self.destination_mac.map(|mac| mac.0),
                 vlan: self.vlan.map(VlanId::get),
-                ethertype: packet.ethertype.map(|ethertype| ethertype.0),
-                protocol: packet.protocol.map(|protocol| protocol.0),
-                source: prefix(packet.source),
-                destination: prefix(packet.destination),
-                source_ports: range(packet.source_port),
-                destination_ports: range(packet.destination_port),
+                ..frames_of(&self.packet)
             },
             target: match self.to {
                 SteerTo::Switch => SteerTarget::Switch,
@@ -109,6 +101,21 @@ impl SteerSetting {
             (None, Some(number)) => Some(CardTarget::Function(number)),
             (None, None) => None,
         }
+    }
+}
+
+/// Returns the frames of a match in the form of a port.
+pub(crate) fn frames_of(packet: &PacketMatch) -> SteerMatch {
+    let prefix = |prefix: Option<IpNet>| prefix.map(|one| (one.addr(), one.prefix_len()));
+    let range = |ports: Option<Ports>| ports.map(|ports| (ports.first, ports.last));
+    SteerMatch {
+        ethertype: packet.ethertype.map(|ethertype| ethertype.0),
+        protocol: packet.protocol.map(|protocol| protocol.0),
+        source: prefix(packet.source),
+        destination: prefix(packet.destination),
+        source_ports: range(packet.source_port),
+        destination_ports: range(packet.destination_port),
+        ..SteerMatch::default()
     }
 }
 

@@ -151,6 +151,7 @@ impl Controller {
         if self.links_observed.elapsed() >= LINKS {
             self.links_observed = Instant::now();
             self.engine.watch_links();
+            self.engine.offload_rules();
         }
         self.return_rules();
         self.end_elements();

@@ -116,6 +116,7 @@ impl Engine {
     /// The running plan stays in force.
     pub(crate) fn apply(&mut self, next: Plan) -> Result<(), SwitchError> {
         self.plan.check_changeable(&next)?;
+        self.withdraw_offloaded();
         self.settle()?;
         let made = self.make(&next).inspect_err(|_| self.drop_preparations())?;
         let former = self.snapshot();

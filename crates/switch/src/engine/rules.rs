@@ -205,7 +205,7 @@ impl Engine {
     }
 
     /// Returns the name of the bridge of a port.
-    fn bridge_of(&self, port: &str) -> Option<&String> {
+    pub(super) fn bridge_of(&self, port: &str) -> Option<&String> {
         match self.group_of(port) {
             Some(Group::Bridge(bridge)) => Some(&bridge.name),
             _ => None,
@@ -350,38 +350,41 @@ impl Engine {
 
     /// Returns a page of the report of filter rules: at most `limit` rules, and at most [`PAGE_MAX`].
     pub(crate) fn rules_report(&self, from: usize, limit: usize) -> RulesReport {
-        let report = |(rule, frames): &(RuleSetting, Arc<AtomicU64>)| RuleReport {
-            name: rule.name.clone(),
-            action: rule.action,
-            direction: rule.direction,
-            from: rule.from.clone(),
-            ports: rule.ports.clone(),
-            port: rule.port.clone(),
-            bridge: rule.bridge.clone(),
-            vlan: rule.vlan,
-            packet: rule.packet.clone(),
-            ct_state: rule.ct_state,
-            tls_name: rule.names.tls_name.clone(),
-            http_host: rule.names.http_host.clone(),
-            dns_name: rule.names.dns_name.clone(),
-            name_fail: rule.names.name_fail,
-            log: rule.statements.log,
-            log_prefix: rule.statements.log_prefix.clone(),
-            dup: rule.statements.dup.clone(),
-            set_dscp: rule.statements.set_dscp,
-            set_mss: rule.statements.set_mss,
-            inspect: rule.statements.inspect.clone(),
-            inspect_packets: rule.statements.inspect_packets,
-            inspect_timeout_ms: rule.statements.inspect_timeout_ms,
-            inspect_fail: rule.statements.inspect_fail,
-            frames: frames.load(Ordering::Relaxed),
-        };
+        let report =
+            |(place, (rule, frames)): (usize, &(RuleSetting, Arc<AtomicU64>))| RuleReport {
+                name: rule.name.clone(),
+                action: rule.action,
+                direction: rule.direction,
+                from: rule.from.clone(),
+                ports: rule.ports.clone(),
+                port: rule.port.clone(),
+                bridge: rule.bridge.clone(),
+                vlan: rule.vlan,
+                packet: rule.packet.clone(),
+                ct_state: rule.ct_state,
+                tls_name: rule.names.tls_name.clone(),
+                http_host: rule.names.http_host.clone(),
+                dns_name: rule.names.dns_name.clone(),
+                name_fail: rule.names.name_fail,
+                log: rule.statements.log,
+                log_prefix: rule.statements.log_prefix.clone(),
+                dup: rule.statements.dup.clone(),
+                set_dscp: rule.statements.set_dscp,
+                set_mss: rule.statements.set_mss,
+                inspect: rule.statements.inspect.clone(),
+                inspect_packets: rule.statements.inspect_packets,
+                inspect_timeout_ms: rule.statements.inspect_timeout_ms,
+                inspect_fail: rule.statements.inspect_fail,
+                frames: frames.load(Ordering::Relaxed),
+                offloaded: self.offloaded_rule(place),
+            };
         let fallback = &self.rules.fallback;
         let compiled = self.rules.compiled.as_ref();
         let shape = compiled.map(|compiled| compiled.table.shape());
         let shape = shape.unwrap_or_default();
         let total = self.rules.rules.len();
-        let page = self.rules.rules.iter().skip(from).take(limit.min(PAGE_MAX));
+        let page = self.rules.rules.iter().enumerate();
+        let page = page.skip(from).take(limit.min(PAGE_MAX));
         let rules: Vec<RuleReport> = page.map(report).collect();
         let end = from.saturating_add(rules.len());
         RulesReport {
@@ -432,7 +435,7 @@ fn elements(sets: &[SetSetting]) -> Vec<Vec<Element>> {
 }
 
 /// Returns true if a rule can match frames of a port, which is in this bridge.
-fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) -> bool {
+pub(super) fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) -> bool {
     rule.is_for_port(port) && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
 }
 

@@ -539,7 +539,11 @@ fn rules(report: RulesReport) -> TerminalTable {
             },
         };
         let conditions = conditions(&rule);
-        let action = action_text(&rule);
+        let mut action = action_text(&rule);
+        if !report.offloaded.is_empty() {
+            let ports: Vec<String> = report.offloaded.into_keys().collect();
+            action += &format!(" (card of {})", ports.join(", "));
+        }
         table.add_row([rule.name, conditions, action, report.frames.to_string()]);
     }
     table.add_row([

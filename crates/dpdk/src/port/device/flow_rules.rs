@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::port::flow_driver::PortDriver;
 use crate::port::flow_rules::FlowRules;
 use crate::steer::offload::OffloadedRules;
-use crate::steer::{CardTarget, SteerRule};
+use crate::steer::{CardTarget, SteerMatch, SteerRule, SteerTarget};
 
 impl Device {
     pub(super) fn flow_rules(&self) -> MutexGuard<'_, FlowRules> {
@@ -17,10 +17,43 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn offloaded_rules(&self) -> MutexGuard<'_, OffloadedRules<PortDriver>> {
+    fn offloaded_rules(&self) -> MutexGuard<'_, OffloadedRules<PortDriver>> {
         self.offloaded
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dropping_rules(&self) -> MutexGuard<'_, OffloadedRules<PortDriver>> {
+        self.dropping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes all rules from the card.
+    pub(super) fn clear_offloaded(&self) {
+        self.offloaded_rules().clear();
+        self.dropping_rules().clear();
+    }
+
+    /// Forgets all rules of a card that was removed.
+    pub(super) fn forget_offloaded(&self) {
+        self.offloaded_rules().forget();
+        self.dropping_rules().forget();
+    }
+
+    /// Replaces the matches of which the card drops the frames.
+    pub(crate) fn drop_on_card(&self, matches: &[SteerMatch]) -> Result<(), Error> {
+        let rule = |frames: &SteerMatch| SteerRule {
+            frames: frames.clone(),
+            target: SteerTarget::Switch,
+            card: Some(CardTarget::Drop),
+        };
+        let rules: Vec<SteerRule> = matches.iter().map(rule).collect();
+        let replaced = self.dropping_rules().replace(&rules);
+        replaced.map_err(|cause| self.steering_error(cause))
+    }
+
+    /// Returns the frames that the card has dropped by each match; none if the driver does not report them.
+    pub(crate) fn dropped_by_card(&self) -> Vec<Option<u64>> {
+        self.dropping_rules().hits()
     }
 
     /// Gives the rules to the card of a started device. Before that, most drivers accept none.

@@ -198,6 +198,32 @@ fn a_rule_works_once_the_card_has_counted_a_frame() {
 }
 
 #[test]
+fn a_card_drops_frames_only_if_it_counts_them() {
+    let mut card = OffloadedRules::counted(Scripted {
+        has_counters: true,
+        ..Scripted::default()
+    });
+    let dropped = |vlan| SteerRule {
+        card: Some(CardTarget::Drop),
+        ..rule(vlan, 0)
+    };
+    card.replace(&[dropped(1), dropped(3)]).unwrap();
+    let on_card = card.driver.on_card();
+    let rules = card.driver.rules.borrow().clone();
+    assert!(
+        rules
+            .values()
+            .all(|(flow, _)| flow.is_counted && flow.spec.target() == CardTarget::Drop)
+    );
+    card.driver.has_counters = false;
+    let why = card.replace(&[dropped(1), dropped(2)]).unwrap_err();
+    assert_eq!(why, "rule 2: the card refuses it: Unsupported action");
+    assert_eq!(card.driver.on_card(), on_card);
+    card.replace(&[]).unwrap();
+    assert_eq!(card.driver.on_card(), Vec::<String>::new());
+}
+
+#[test]
 fn lists_that_a_card_cannot_have_are_refused_before_it_is_asked() {
     let mut card = OffloadedRules::new(Scripted::default());
     let plain = SteerRule {

@@ -159,6 +159,8 @@ proptest! {
                 let expected = match target {
                     CardTarget::Queue(queue) => u64::from(queue),
                     CardTarget::Function(number) => (u64::from(number) + 1) << 32,
+                    // RX_CLS_FLOW_DISC.
+                    CardTarget::Drop => u64::MAX,
                 };
                 prop_assert_eq!(cookie, expected);
                 prop_assert_eq!(spec.to_string().parse::<FlowSpec>(), Ok(spec.clone()));
