@@ -41,7 +41,7 @@ use quietwire_switch::config::{
     PortSetting, Seccomp, Settings,
 };
 use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::{RoutesReport, RulesReport};
+use quietwire_switch::report::{MoveReport, RoutesReport, RulesReport};
 use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
@@ -443,6 +443,7 @@ fn show(args: &ShowArgs) -> Result<()> {
             return stats::watch(&args.control_socket, length, args.watch, args.json);
         }
         SubjectArg::Stats => Subject::Stats,
+        SubjectArg::Queues if !args.json => return show_queues(args),
         SubjectArg::Queues => Subject::Queues,
         SubjectArg::Moves => Subject::Moves,
         SubjectArg::Cycles => return show_cycles(args),
@@ -478,6 +479,21 @@ fn show(args: &ShowArgs) -> Result<()> {
         tables::render(subject, answer).context(OTHER_VERSION)?
     };
     print(text)
+}
+
+/// Prints the receive queues, and the moves that would balance the load of their threads.
+fn show_queues(args: &ShowArgs) -> Result<()> {
+    let socket = &args.control_socket;
+    let queues = ask(socket, &Request::Show(Subject::Queues))?;
+    let moves: Vec<MoveReport> = ask(
+        socket,
+        &Request::Rebalance {
+            dry_run: true,
+            rules: None,
+        },
+    )?;
+    let table = tables::render(Subject::Queues, queues).context(OTHER_VERSION)?;
+    print(table + &tables::suggestions(&moves))
 }
 
 fn show_cycles(args: &ShowArgs) -> Result<()> {

@@ -373,6 +373,27 @@ fn queues(queues: &[QueueReport]) -> TerminalTable {
     table
 }
 
+/// Formats the moves of queues that would balance the load, as commands with their reasons. Begins with an empty line, if there are any.
+pub(super) fn suggestions(moves: &[MoveReport]) -> String {
+    if moves.is_empty() {
+        return String::new();
+    }
+    let command = |one: &MoveReport| {
+        let MoveReport {
+            port,
+            queue,
+            to,
+            reason,
+            ..
+        } = one;
+        format!("\n  quietwire switch set queue {port} {queue} --cpu {to}    # {reason}")
+    };
+    let commands: String = moves.iter().map(command).collect();
+    format!(
+        "\n\nto balance the load, run `quietwire switch rebalance`, set [rebalance] in the configuration, or run:{commands}"
+    )
+}
+
 pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
     let mut table = table(["at s", "port", "queue", "from cpu", "to cpu", "reason"], 6);
     for one in moves {
@@ -386,4 +407,26 @@ pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_that_balance_the_load_are_suggested_as_commands() {
+        assert_eq!(suggestions(&[]), "");
+        let moves = [MoveReport {
+            uptime_s: 3.0,
+            port: "wan".to_owned(),
+            queue: 2,
+            from: 1,
+            to: 4,
+            reason: "queue load 40 %".to_owned(),
+        }];
+        let text = suggestions(&moves);
+        assert!(text.starts_with("\n\nto balance the load"), "{text}");
+        let command = "\n  quietwire switch set queue wan 2 --cpu 4    # queue load 40 %";
+        assert!(text.ends_with(command), "{text}");
+    }
 }
