@@ -110,9 +110,9 @@ fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
     for (a, b) in PAIRS {
         guest.wires[a].carries(&guest.wires[b], &frames(20, 1514));
     }
-    // Larger frames pass once the configuration has them, and threads can wait for interrupts of the card.
+    // Larger frames pass once the configuration has them, threads can wait for interrupts of the card, and flow control can be set.
     guest.switch(
-        &ports(&guest, "")[..2],
+        &ports(&guest, "?flow-control=off")[..2],
         "--cross-connect a,b --frame-size-max 4000 --idle interrupt",
     );
     guest.port_becomes("a", "up");

@@ -55,6 +55,7 @@ const TYPES: &[&str] = &[
     "qw_mbuf_offset",
     "rte_eth_dev_info",
     "rte_eth_conf",
+    "rte_eth_fc_mode",
     "rte_eth_stats",
     "rte_eth_xstat",
     "rte_eth_xstat_name",

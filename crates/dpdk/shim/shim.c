@@ -115,6 +115,21 @@ qw_link(uint16_t port, uint32_t *speed_mbps)
 }
 
 int
+qw_set_flow_control(uint16_t port, int mode, int *former)
+{
+	struct rte_eth_fc_conf conf = { 0 };
+	const int code = rte_eth_dev_flow_ctrl_get(port, &conf);
+
+	if (code != 0)
+		return code;
+	*former = (int)conf.mode;
+	if (*former == mode)
+		return 0;
+	conf.mode = (enum rte_eth_fc_mode)mode;
+	return rte_eth_dev_flow_ctrl_set(port, &conf);
+}
+
+int
 qw_errno(void)
 {
 	return rte_errno;

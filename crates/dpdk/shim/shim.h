@@ -78,6 +78,12 @@ int qw_log_to(void (*sink)(const char *text, size_t length));
 /* The same for libbpf and libxdp, if a driver has loaded them. Call qw_log_to before. */
 void qw_log_libraries(void);
 
+/*
+ * Sets the mode of flow control of a started port (enum rte_eth_fc_mode), and writes the former one. Thresholds and autonegotiation stay.
+ * Returns 0 or a negative errno, which is -ENOTSUP for a driver without flow control.
+ */
+int qw_set_flow_control(uint16_t port, int mode, int *former);
+
 /* Value of rte_errno of the calling thread. */
 int qw_errno(void);
 

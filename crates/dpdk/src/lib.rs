@@ -49,7 +49,7 @@ pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
 pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
 pub use steer::{CardTarget, STEER_RULES_MAX, SteerHits, SteerMatch, SteerRule, SteerTarget};
-pub use uri::{FunctionSettings, PortUri, Role, UriError};
+pub use uri::{FlowControl, FunctionSettings, PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).
 #[must_use]

@@ -25,6 +25,35 @@ pub enum Role {
     Client,
 }
 
+/// Flow control of a card by PAUSE frames (IEEE 802.3, annex 31B), in the words of `ethtool -A`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowControl {
+    /// The card neither obeys nor sends PAUSE frames.
+    Off,
+    /// The card obeys received ones.
+    Rx,
+    /// The card sends them when its receive queues fill.
+    Tx,
+    /// Both.
+    On,
+}
+
+impl FlowControl {
+    /// All values.
+    pub(crate) const ALL: [Self; 4] = [Self::Off, Self::Rx, Self::Tx, Self::On];
+
+    /// Returns its name in URIs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Rx => "rx",
+            Self::Tx => "tx",
+            Self::On => "on",
+        }
+    }
+}
+
 /// Place and driver of a port.
 ///
 /// `queues` is the number of receive queues, and the largest number of transmit queues, of the port in this
@@ -161,6 +190,8 @@ pub enum PortUri {
         tso: bool,
         /// True to let the card drop the frames of filter rules that drop many.
         hw_offload: bool,
+        /// Flow control of the card. Default: unchanged.
+        flow_control: Option<FlowControl>,
         /// Arguments of the DPDK driver (`name=value`, separated by commas).
         devargs: Option<String>,
         /// Settings of a virtual function.
@@ -481,6 +512,7 @@ impl PortUri {
                 symmetric_rss,
                 tso,
                 hw_offload,
+                flow_control,
                 devargs,
                 function,
                 ..
@@ -488,6 +520,9 @@ impl PortUri {
                 when(*symmetric_rss, "rss=symmetric".to_owned());
                 when(!*tso, "tso=off".to_owned());
                 when(*hw_offload, "hw-offload=on".to_owned());
+                if let Some(mode) = flow_control {
+                    when(true, format!("flow-control={}", mode.name()));
+                }
                 if let Some(devargs) = devargs {
                     when(true, format!("devargs={devargs}"));
                 }

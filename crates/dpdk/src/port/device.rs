@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports with a DPDK driver: network cards, AF_XDP, capture files, null.
 
+mod flow_control;
 mod flow_rules;
 mod properties;
 mod segmentation;
@@ -68,6 +69,8 @@ pub(crate) struct Device {
     takes_chains: bool,
     /// TCP segmentation of the card, if the port uses it.
     segmentation: Option<CardSegmentation>,
+    /// Former mode of flow control (`enum rte_eth_fc_mode`), if the port has changed it.
+    former_flow_control: Option<i32>,
     /// When it began to be opened, for errors.
     mark: Mark,
     /// Counters of frames that are too long, and that never reached the driver, one for each queue.
@@ -91,6 +94,7 @@ impl Drop for Device {
         }
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
+        self.restore_flow_control();
         // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
         unsafe {
             if self.is_started {
@@ -417,6 +421,7 @@ impl Device {
             self.check(code, "spreading flows over the receive queues")?;
         }
         self.receive_all()?;
+        self.set_flow_control()?;
         match self.uri {
             PortUri::Pci { .. } => self.steer(&options.steer),
             _ => Ok(()),
@@ -857,6 +862,7 @@ fn probe(
             mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             segmentation: None,
+            former_flow_control: None,
             rx: Vec::new(),
             tx: Vec::new(),
         })

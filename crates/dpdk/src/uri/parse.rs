@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use quietwire_packet::MacAddress;
 
-use super::{FunctionSettings, PortUri, Role, UriError, default_peer};
+use super::{FlowControl, FunctionSettings, PortUri, Role, UriError, default_peer};
 
 /// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating NUL.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
@@ -64,6 +64,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("mac", &["tap", "veth", "pci"]),
     ("rss", &["pci"]),
     ("hw-offload", &["pci"]),
+    ("flow-control", &["pci"]),
     ("devargs", &["pci"]),
     ("vlan", &["pci"]),
     ("trust", &["pci"]),
@@ -208,6 +209,19 @@ impl<'uri> Options<'uri> {
             Some("symmetric") => Ok(true),
             Some(other) => Err(format!(
                 "rss must be 'default' or 'symmetric', not '{other}'"
+            )),
+        }
+    }
+
+    fn flow_control(&self) -> Result<Option<FlowControl>, String> {
+        let Some(text) = self.get("flow-control") else {
+            return Ok(None);
+        };
+        let mut all = FlowControl::ALL.into_iter();
+        match all.find(|mode| mode.name() == text) {
+            Some(mode) => Ok(Some(mode)),
+            None => Err(format!(
+                "flow-control must be 'on', 'off', 'rx' or 'tx', not '{text}'"
             )),
         }
     }
@@ -490,6 +504,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             symmetric_rss: options.symmetric_rss()?,
             tso: options.switch("tso", true)?,
             hw_offload: options.switch("hw-offload", false)?,
+            flow_control: options.flow_control()?,
             devargs: options.devargs()?,
             function: options.function()?,
         }),
