@@ -43,11 +43,13 @@ enum Device {
     Quietwire([&'static str; 2]),
     /// The same, with `idle = sleep`: only the first frame after a silence is measured.
     Sleeping([&'static str; 2]),
+    /// The same with `af-xdp` ports, whose steering rules leave SSH to the kernel.
+    Steered,
 }
 
 const BRIDGE: &str = "Linux bridge";
 
-const DEVICES: [(&str, Device); 11] = [
+const DEVICES: [(&str, Device); 12] = [
     (BRIDGE, Device::LinuxBridge),
     (
         "quietwire, tap",
@@ -69,6 +71,7 @@ const DEVICES: [(&str, Device); 11] = [
         "quietwire, af-xdp",
         Device::Quietwire(["af-xdp:left0", "af-xdp:right0"]),
     ),
+    ("quietwire, af-xdp with steering rules", Device::Steered),
     // Data arrive in segments, which are merged or not.
     (
         "quietwire, af-xdp to tap",
@@ -94,6 +97,29 @@ const DEVICES: [(&str, Device); 11] = [
 
 /// Ends of the cables in the namespace of the device.
 const CABLES: [&str; 2] = ["left0", "right0"];
+
+/// Ports of [`Device::Steered`], and the steering rules of each.
+const STEERED: [&str; 2] = ["af-xdp:left0", "af-xdp:right0"];
+const STEERING_RULES: &str = r#"
+[[steer]]
+name = "PORT, SSH"
+port = "PORT"
+to = "kernel"
+protocol = "tcp"
+destination-port = "22"
+
+[[steer]]
+name = "PORT, SSH answers"
+port = "PORT"
+to = "kernel"
+protocol = "tcp"
+source-port = "22"
+
+[[steer]]
+name = "PORT"
+port = "PORT"
+to = "switch"
+"#;
 
 /// Measurement between two hosts.
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +225,7 @@ impl Net {
         let middle = Namespace::new("middle");
         let uris = match device {
             Device::Quietwire(uris) | Device::Sleeping(uris) => uris,
+            Device::Steered => STEERED,
             Device::LinuxBridge | Device::OpenVSwitch(_) => CABLES,
         };
         for ((host, cable), uri) in hosts.iter().zip(CABLES).zip(uris) {
@@ -222,7 +249,13 @@ impl Net {
                 let [left, right] = &hosts;
                 let uris = [(uris[0], left), (uris[1], right)]
                     .map(|(uri, host)| uri.replace("NETNS", &host.0));
-                switch = Some(start_switch(directory, &middle, &uris, idle));
+                switch = Some(start_switch(directory, &middle, &uris, idle, ""));
+            }
+            Device::Steered => {
+                let rules = ["left", "right"].map(|port| STEERING_RULES.replace("PORT", port));
+                let uris = STEERED.map(str::to_owned);
+                let rules = rules.concat();
+                switch = Some(start_switch(directory, &middle, &uris, "interrupt", &rules));
             }
         }
         for (host, address) in hosts.iter().zip(ADDRESSES) {
@@ -380,7 +413,7 @@ impl GuestNet {
                     format!("tap:eth0?netns={}", left.0),
                     format!("vhost:{}?tso=on", socket.display()),
                 ];
-                Some(start_switch(directory, &middle, &uris, "interrupt"))
+                Some(start_switch(directory, &middle, &uris, "interrupt", ""))
             }
         };
         let card = match device {
@@ -510,12 +543,24 @@ fn document(output: &Output) -> Value {
     })
 }
 
-fn start_switch(directory: &Path, middle: &Namespace, uris: &[String; 2], idle: &str) -> Running {
+/// Starts a switch with two ports in a bridge, and with a configuration file if there is text for it.
+fn start_switch(
+    directory: &Path,
+    middle: &Namespace,
+    uris: &[String; 2],
+    idle: &str,
+    configuration: &str,
+) -> Running {
     std::fs::create_dir(directory).expect("a new directory");
     let control = directory.join("control.sock");
     let mut command = middle.command(QUIETWIRE);
     command.args(["switch", "run", "--memory-mib", "256", "--pinning", "none"]);
     command.args(["--idle", idle, "--bridge", "lan=left,right"]);
+    if !configuration.is_empty() {
+        let file = directory.join("switch.toml");
+        std::fs::write(&file, configuration).expect("the new directory");
+        command.arg("--config").arg(&file);
+    }
     for (port, uri) in ["left", "right"].iter().zip(uris) {
         command.args(["--port", &format!("{port}={uri}")]);
     }
@@ -709,7 +754,7 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                     }
                 ),
             ),
-            Device::Quietwire(_) | Device::Sleeping(_) => {
+            Device::Quietwire(_) | Device::Sleeping(_) | Device::Steered => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
                     _ => "interrupt",
@@ -718,6 +763,9 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                 side.notes = format!(
                     "a bridge; idle = {idle}; rings of 1024 descriptors; offloads as the kernel has them"
                 );
+                if *device == Device::Steered {
+                    side.notes += "; three steering rules for each port";
+                }
                 side
             }
         });
