@@ -134,3 +134,6 @@ impl FlowDriver for PortDriver {
         (code == 0).then_some(hits)
     }
 }
+
+#[cfg(test)]
+mod tests;
