@@ -400,7 +400,7 @@ fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
              (/usr/sbin/ip netns exec far busybox httpd -f -p 192.0.2.2:80 -h /tmp/www \
              </dev/null >/dev/null 2>&1 & echo $! >/tmp/httpd.pid)",
         );
-        guest.until("busybox wget -q -T 30 -O /tmp/copy http://192.0.2.2/file");
+        guest.until("timeout 30 busybox wget -q -O /tmp/copy http://192.0.2.2/file");
         guest.run("cmp /tmp/www/file /tmp/copy && kill $(cat /tmp/httpd.pid)");
         let (sender, receiver) = (guest.port("b"), guest.port("a"));
         let cut_by_card = sender["tx_tso_frames"].as_u64().unwrap();
