@@ -41,6 +41,16 @@ fn names_in(path: &Path) -> Vec<String> {
     names
 }
 
+/// Returns the domain of a device, and its number there: bus, device and function.
+fn routing_id(address: &str) -> Option<(u32, u32)> {
+    let (domain, rest) = address.split_once(':')?;
+    let (bus, rest) = rest.split_once(':')?;
+    let (device, function) = rest.split_once('.')?;
+    let number = |text: &str| u32::from_str_radix(text, 16).ok();
+    let own = number(bus)? << 8 | number(device)? << 3 | number(function)?;
+    Some((number(domain)?, own))
+}
+
 fn bind(address: &str) -> String {
     format!("`modprobe vfio-pci; dpdk-devbind.py --bind={VFIO} {address}`")
 }
@@ -171,9 +181,7 @@ impl<'root> Device<'root> {
 
     fn is_network_card(&self) -> Result<(), Problem> {
         if !self.path.exists() {
-            return Err(Problem::Wrong(
-                "does not exist (list network cards with `dpdk-devbind.py --status-dev net`, create virtual functions with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`)".to_owned(),
-            ));
+            return Err(Problem::Wrong(self.how_to_create()));
         }
         let class = fs::read_to_string(self.path.join("class")).unwrap_or_default();
         if class.starts_with(CLASS_NETWORK) {
@@ -183,6 +191,47 @@ impl<'root> Device<'root> {
             "is not a network card: its class is {}, but classes of network cards begin with {CLASS_NETWORK}",
             class.trim()
         )))
+    }
+
+    /// Describes how to get a device that does not exist.
+    fn how_to_create(&self) -> String {
+        let Some((physical, number, present)) = self.possible_function() else {
+            return "does not exist (list network cards with `dpdk-devbind.py --status-dev net`, create virtual functions with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`)".to_owned();
+        };
+        let file = format!("/sys/bus/pci/devices/{physical}/sriov_numvfs");
+        // The kernel changes the number only to or from 0.
+        let delete = match present {
+            0 => String::new(),
+            _ => format!("echo 0 > {file}; "),
+        };
+        format!(
+            "does not exist: virtual function {number} of {physical} has this address, and that has {present} functions (create it with `{delete}echo {} > {file}`, then bind it with {})",
+            number + 1,
+            bind(self.address)
+        )
+    }
+
+    /// Returns the physical function that has a virtual function of this address if it has enough of them: its address, the number of the
+    /// function, and its present number of functions (PCI Express Base Specification 5.0, section 9.2.1.2).
+    fn possible_function(&self) -> Option<(String, u32, u32)> {
+        let devices = self.root.join("sys/bus/pci/devices");
+        let (domain, own) = routing_id(self.address)?;
+        names_in(&devices).into_iter().find_map(|physical| {
+            let number = |file: &str| -> Option<u32> {
+                let text = fs::read_to_string(devices.join(&physical).join(file)).ok()?;
+                text.trim().parse().ok()
+            };
+            let (domain_of_card, card) = routing_id(&physical)?;
+            let total = number("sriov_totalvfs")?;
+            let offset = number("sriov_offset")?;
+            // It has no meaning for a single function.
+            let stride = number("sriov_stride")?.max(1);
+            let distance = own.checked_sub(card)?.checked_sub(offset)?;
+            let place = distance / stride;
+            let is_there = domain_of_card == domain && distance % stride == 0 && place < total;
+            let present = number("sriov_numvfs").unwrap_or(0);
+            is_there.then(|| (physical.clone(), place, present))
+        })
     }
 
     fn of_the_kernel(&self, driver: &str) -> Problem {
@@ -317,6 +366,44 @@ mod tests {
             &machine.message("0000:00:1f.2"),
             &["wrong: is not a network card", "0x010601"],
         );
+    }
+
+    #[test]
+    fn a_virtual_function_that_is_missing_has_the_command_that_creates_it() {
+        let machine = Machine::new().with(CARD, "0x020000", Some("ice"));
+        let set = |file: &str, number: u32| {
+            fs::write(machine.device(CARD).join(file), format!("{number}\n")).unwrap();
+        };
+        // The first function has device 2 of the bus.
+        for (file, number) in [
+            ("sriov_totalvfs", 8),
+            ("sriov_offset", 16),
+            ("sriov_stride", 1),
+            ("sriov_numvfs", 0),
+        ] {
+            set(file, number);
+        }
+        let create = "`echo 4 > /sys/bus/pci/devices/0000:17:00.0/sriov_numvfs`";
+        assert_says(
+            &machine.message(FUNCTION),
+            &[
+                "wrong: does not exist: virtual function 3 of 0000:17:00.0",
+                "has 0 functions",
+                create,
+                "--bind=vfio-pci 0000:17:02.3",
+            ],
+        );
+        set("sriov_numvfs", 2);
+        assert_says(
+            &machine.message(FUNCTION),
+            &["has 2 functions", "`echo 0 > ", "; echo 4 > "],
+        );
+        // There is no ninth function, nor one on another bus or between two functions.
+        for address in ["0000:17:03.0", "0000:18:02.3", "0001:17:02.3"] {
+            assert_says(&machine.message(address), &["does not exist (list"]);
+        }
+        set("sriov_stride", 2);
+        assert_says(&machine.message(FUNCTION), &["does not exist (list"]);
     }
 
     #[test]
