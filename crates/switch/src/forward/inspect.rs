@@ -745,7 +745,10 @@ mod tests {
         world.release();
         assert_eq!(world.pool.available(), 2047, "a buffer is lost");
         let budget = (0..=HELD_MAX).filter(|_| world.budget.take()).count();
-        assert_eq!(budget, HELD_MAX, "a packet that does not wait has its place");
+        assert_eq!(
+            budget, HELD_MAX,
+            "a packet that does not wait has its place"
+        );
     }
 
     #[test]
