@@ -123,6 +123,14 @@ fn run(guest: &mut CardGuest, text: &str) -> Vec<String> {
     let cleaned = guest.run("quietwire lab clean --state-directory /tmp/lab");
     assert_eq!(cleaned, "nothing was left behind\n");
     let cases = summary["sizes"][0]["cases"].as_array().unwrap();
+    for case in cases {
+        let warnings = case["warnings"].as_array().unwrap().iter();
+        let mut warnings = warnings.filter_map(Value::as_str);
+        assert!(
+            warnings.any(|warning| warning.contains("it runs in software emulation")),
+            "{case}"
+        );
+    }
     let name = |case: &Value| case["name"].as_str().unwrap().to_owned();
     cases.iter().map(name).collect()
 }

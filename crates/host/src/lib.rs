@@ -9,6 +9,7 @@ pub mod cpu;
 pub mod cpuset;
 pub mod doctor;
 pub mod drawing;
+pub mod emulation;
 pub mod files;
 #[cfg(test)]
 mod fuzz;

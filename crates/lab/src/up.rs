@@ -28,6 +28,7 @@ use quietwire_base::Deadline;
 use quietwire_base::storage::Disk;
 use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
+use quietwire_host::emulation;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 
 use crate::counts::TIMEOUT;
@@ -307,6 +308,7 @@ fn build(
         elements.push(running.state()?);
     }
     let mut warnings = cpus.warnings();
+    warnings.extend(emulation::warning(Path::new("/")));
     warnings.extend(hypervisor.iter().flat_map(|all| all.warnings(graph)));
     let state = LabState {
         name: options.name.clone(),
