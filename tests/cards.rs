@@ -367,6 +367,43 @@ fn no_emulated_card_counts_as_obeying_a_flow_rule() {
     guest.stop_switch();
 }
 
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn frames_go_from_a_card_through_vhost_user_ports_to_another_card() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[Igb, E1000e]);
+    guest.bind_all();
+    let [first, second] = [0, 1].map(|card| format!("pci:{}", guest.addresses[card]));
+    guest.switch(
+        &[
+            ("a", first),
+            ("g", "vhost:/tmp/g.sock".to_owned()),
+            ("h", "vhost:/tmp/h.sock".to_owned()),
+            ("b", second),
+        ],
+        "--cross-connect a,g --cross-connect h,b",
+    );
+    // Another process has the driver's side, as the guest of a guest would boot for minutes.
+    guest.run(
+        "quietwire switch run --huge-pages never --memory-mib 128 --idle sleep --forwarding-cpus 0 \
+         --control-socket /tmp/peer.sock --port x=virtio-user:/tmp/g.sock --port y=virtio-user:/tmp/h.sock \
+         --cross-connect x,y >/tmp/peer.log 2>&1 </dev/null & echo $! >/tmp/peer.pid",
+    );
+    for (name, state) in [
+        ("a", "up"),
+        ("g", "connected"),
+        ("h", "connected"),
+        ("b", "up"),
+    ] {
+        guest.port_becomes(name, state);
+    }
+    guest.wires[0].carries(&guest.wires[1], &frames(100, 1514));
+    guest.wires[1].carries(&guest.wires[0], &frames(100, 1514));
+    guest.run("kill $(cat /tmp/peer.pid)");
+    guest.port_becomes("g", "waiting");
+    guest.stop_switch();
+}
+
 /// Octets of the file that a kernel sends through cards. Segments have at most 1,460 octets of data.
 const FILE: u64 = 8 << 20;
 
