@@ -38,7 +38,8 @@ SUITES ?=
 
 # Scripts of `make lint`, those that take longest first: they read the tree, and run at the same time.
 CHECKS := check-words check-modules test-replay-renames test-check-sources check-sources test-check-words test-check-modules \
-    test-check-fuzz test-check-proofs check-fuzz check-proofs check-directions test-run-tests test-oci-image
+    test-check-fuzz test-check-proofs check-fuzz check-proofs check-directions test-run-tests test-oci-image \
+    test-check-kubelet-messages
 
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 study_name := $(basename $(notdir $(STUDY)))
