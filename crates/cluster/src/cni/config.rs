@@ -76,8 +76,21 @@ pub struct NetworkConfig {
     /// Result of the plugin before, or of ADD.
     pub prev_result: Option<CniResult>,
     /// The valid attachments, for GC.
-    #[serde(rename = "cni.dev/valid-attachments")]
+    #[serde(
+        rename = "cni.dev/valid-attachments",
+        default,
+        deserialize_with = "attachments"
+    )]
     pub valid_attachments: Option<Vec<Attachment>>,
+    /// Not used: libcni 1.3 gives the valid attachments by this name, too.
+    #[serde(rename = "cni.dev/attachments")]
+    attachments: Option<Value>,
+    /// Not used: Multus names a device of the pod, if the definition of the network names a resource.
+    #[serde(rename = "deviceID")]
+    device_id: Option<Value>,
+    /// Not used: Multus repeats the device by this name.
+    #[serde(rename = "pciBusID")]
+    pci_bus_id: Option<Value>,
     /// Not used: what the runtime may ask for.
     capabilities: Option<Map<String, Value>>,
     /// Not used: arguments for any plugin.
@@ -162,6 +175,14 @@ fn ipam<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ipam>, D::E
         ))),
         None => Err(D::Error::custom("ipam.type: required but absent")),
     }
+}
+
+/// Reads the valid attachments. libcni writes an empty list as `null`.
+fn attachments<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Attachment>>, D::Error> {
+    let listed = Option::<Vec<Attachment>>::deserialize(deserializer)?;
+    Ok(Some(listed.unwrap_or_default()))
 }
 
 fn of_agent(section: Map<String, Value>) -> Result<OfAgent, String> {

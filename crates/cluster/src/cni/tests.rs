@@ -266,6 +266,34 @@ fn gc_removes_what_is_not_valid_of_its_network_only() {
 }
 
 #[test]
+fn gc_understands_the_lists_of_libcni() {
+    let rig = Rig::new("");
+    let switch = FakeSwitch::default();
+    rig.call("ADD", &json!({ "ipam": {} }), &switch).unwrap();
+    // It gives each list by two names, and an empty one as null.
+    let gc = |list: Value| {
+        let more = json!({
+            "ipam": {}, "cni.dev/valid-attachments": list.clone(), "cni.dev/attachments": list,
+        });
+        rig.call("GC", &more, &switch).unwrap();
+        switch.ports.borrow().len()
+    };
+    let own = json!([{ "containerID": "pod-1", "ifname": "net1" }]);
+    assert_eq!(gc(own), 1);
+    assert_eq!(gc(Value::Null), 0);
+}
+
+#[test]
+fn a_device_of_the_pod_that_multus_names_changes_nothing() {
+    let rig = Rig::new("");
+    let without = NetworkConfig::parse(&rig.config(&json!({}))).unwrap();
+    let with = json!({ "deviceID": "memif-0", "pciBusID": "memif-0" });
+    let with = NetworkConfig::parse(&rig.config(&with)).unwrap();
+    assert_eq!(with.bridge, without.bridge);
+    assert_eq!(with.ipam, without.ipam);
+}
+
+#[test]
 fn status_asks_for_the_bridge_and_for_addresses() {
     let rig = Rig::new("");
     let switch = FakeSwitch::default();
