@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, quietwire, run};
+use crate::rig::{Namespace, Switch, quietwire, run, until};
 
 /// An IPAM plugin: the address is in a file with the name of the container. DEL removes the file.
 const ADDRESSES: &str = r#"#!/bin/sh
@@ -153,6 +153,47 @@ fn containers_that_the_plugin_attaches_reach_one_another_until_they_are_removed(
     assert!(runtime.switch.ports().is_empty());
     assert!(!pods[1].ip(&["-brief", "link"]).contains("eth0"));
     runtime.done("DEL", &pods[1], &none);
+    assert_eq!(runtime.switch.end(), Some(0));
+}
+
+/// The application of each pod is a switch that joins the pod's socket with an interface of its kernel.
+#[test]
+fn pods_with_memif_sockets_reach_one_another() {
+    let runtime = Runtime::new("cni-memif");
+    let pods = ["cni-m1", "cni-m2"].map(Namespace::new);
+    let sockets = runtime.directory.path().join("sockets");
+    let memif = json!({ "port": "memif", "mtu": null, "socketDirectory": sockets });
+    let applications = [0, 1].map(|index| {
+        let pod = &pods[index];
+        runtime.give(pod.name(), &format!("10.66.0.{}", index + 2));
+        let result = runtime.done("ADD", pod, &memif);
+        let socket = result["interfaces"][0]["socketPath"].as_str().unwrap();
+        let directory = TempDir::new().unwrap();
+        let ports = [
+            ("net", format!("memif:{socket}?role=client")),
+            ("own", "tap:net0".to_owned()),
+        ];
+        let crossed = ["--cross-connect", "net,own"];
+        let switch = Switch::start(pod, directory.path(), &ports, &crossed);
+        let address = result["ips"][0]["address"].as_str().unwrap();
+        pod.ip(&["address", "add", address, "dev", "net0"]);
+        pod.ip(&["link", "set", "net0", "up"]);
+        (switch, directory)
+    });
+    for (switch, _) in &applications {
+        until("the socket has a peer", || {
+            (switch.port("net")["state"] == "connected").then_some(())
+        });
+    }
+    ping(&pods[0], "10.66.0.3");
+    for (switch, _directory) in applications {
+        assert_eq!(switch.end(), Some(0));
+    }
+    for pod in &pods {
+        runtime.done("DEL", pod, &memif);
+    }
+    assert!(runtime.switch.ports().is_empty());
+    assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0);
     assert_eq!(runtime.switch.end(), Some(0));
 }
 
