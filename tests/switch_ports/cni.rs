@@ -197,6 +197,81 @@ fn pods_with_memif_sockets_reach_one_another() {
     assert_eq!(runtime.switch.end(), Some(0));
 }
 
+/// Calls the plugin in the namespace of a node, for an interface of the node.
+fn call_on_node(node: &Namespace, pod: &Namespace, command: &str, more: &Value) -> (bool, Value) {
+    let mut config = json!({
+        "cniVersion": "1.1.0", "name": "uplinks", "type": "quietwire", "port": "host-device", "device": "v0",
+        "runtimeConfig": { "ips": ["10.66.0.9/24"] },
+    });
+    let fields = config.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let mut child = node
+        .command(quietwire())
+        .env("CNI_COMMAND", command)
+        .env("CNI_CONTAINERID", pod.name())
+        .env("CNI_NETNS", format!("/run/netns/{}", pod.name()))
+        .env("CNI_IFNAME", "net1")
+        .env("CNI_PATH", "/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(config.to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let printed = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.success(), printed)
+}
+
+#[test]
+fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
+    let node = Namespace::with_pairs("cni-node");
+    let pod = Namespace::new("cni-dev");
+    let none = json!({});
+    let call = |command: &str, more: &Value| call_on_node(&node, &pod, command, more);
+    let done = |command: &str, more: &Value| {
+        let (is_done, printed) = call(command, more);
+        assert!(is_done, "{command}: {printed}");
+        printed
+    };
+    let is_on_node = || node.ip(&["-brief", "link"]).contains("v0@");
+    done("STATUS", &none);
+    let result = done("ADD", &none);
+    assert_eq!(result["interfaces"][0]["name"], "net1");
+    assert!(!is_on_node());
+    let addresses = pod.ip(&["address", "show", "dev", "net1"]);
+    assert!(addresses.contains("inet 10.66.0.9/24 "), "{addresses}");
+    done("CHECK", &json!({ "prevResult": result }));
+    // Neither a second interface of this name nor another container's device changes what is there.
+    for more in [none.clone(), json!({ "device": "v2" })] {
+        let (is_done, refusal) = call("ADD", &more);
+        assert!(!is_done && refusal["code"] == 7, "{refusal}");
+    }
+    assert!(pod.ip(&["address"]).contains("10.66.0.9/24"));
+
+    done("DEL", &none);
+    assert!(is_on_node());
+    assert!(!pod.ip(&["-brief", "link"]).contains("net1"));
+    done("DEL", &none);
+    // An address that the kernel refuses, after the interface was moved.
+    let refused = json!({ "runtimeConfig": { "ips": ["224.0.0.1/24"] } });
+    assert!(!call("ADD", &refused).0);
+    assert!(is_on_node());
+
+    // What the kernel does when the namespace of an interface of a card ends.
+    done("ADD", &none);
+    pod.ip(&["link", "set", "net1", "netns", node.name()]);
+    assert!(node.ip(&["-brief", "link"]).contains("net1@"));
+    let own = json!([{ "containerID": pod.name(), "ifname": "net1" }]);
+    done("GC", &json!({ "cni.dev/valid-attachments": own }));
+    assert!(!is_on_node());
+    done("GC", &json!({ "cni.dev/valid-attachments": [] }));
+    assert!(is_on_node());
+    let shown = node.ip(&["link", "show", "v0"]);
+    assert!(!shown.contains("alias"), "{shown}");
+}
+
 #[test]
 fn what_the_plugin_cannot_attach_leaves_nothing() {
     let runtime = Runtime::new("cni-none");

@@ -35,6 +35,8 @@ pub enum PortKind {
     Memif,
     /// Shared memory by vhost-user. The application in the container is the client of a socket.
     VhostUser,
+    /// No port of the switch: an interface of the node, which is in the container for its lifetime.
+    HostDevice,
 }
 
 /// A network configuration.
@@ -48,7 +50,8 @@ pub struct NetworkConfig {
     /// File name of the plugin.
     #[serde(rename = "type")]
     pub plugin: String,
-    /// Bridge of the switch.
+    /// Bridge of the switch. Empty for [`PortKind::HostDevice`] only.
+    #[serde(default)]
     pub bridge: String,
     /// Kind of the port.
     #[serde(default)]
@@ -59,6 +62,8 @@ pub struct NetworkConfig {
     pub mtu: Option<u16>,
     /// Receive queues of the port, and the largest number of its transmit queues.
     pub queues: Option<u16>,
+    /// Interface of the node for [`PortKind::HostDevice`]: its name, or the PCI address of its device.
+    pub device: Option<String>,
     /// Control socket of the switch.
     #[serde(default = "control_socket")]
     pub control_socket: PathBuf,
@@ -85,9 +90,10 @@ pub struct NetworkConfig {
     /// Not used: libcni 1.3 gives the valid attachments by this name, too.
     #[serde(rename = "cni.dev/attachments")]
     attachments: Option<Value>,
-    /// Not used: Multus names a device of the pod, if the definition of the network names a resource.
+    /// Device of the pod that Multus names, if the definition of the network names a resource. [`PortKind::HostDevice`] uses it without
+    /// `device`.
     #[serde(rename = "deviceID")]
-    device_id: Option<Value>,
+    device_id: Option<String>,
     /// Not used: Multus repeats the device by this name.
     #[serde(rename = "pciBusID")]
     pci_bus_id: Option<Value>,
@@ -256,7 +262,46 @@ impl NetworkConfig {
                 "mtu: only ports of the kind veth have one (the application sets that of others)",
             ));
         }
-        Ok(())
+        self.check_kind()
+    }
+
+    /// Checks the keys that ports of the switch have, and those of interfaces of the node.
+    fn check_kind(&self) -> Result<(), CniError> {
+        if self.port != PortKind::HostDevice {
+            return match (self.bridge.is_empty(), &self.device) {
+                (true, _) => Err(invalid("bridge: required but absent or empty")),
+                (false, Some(_)) => Err(invalid("device: a key of the port host-device")),
+                (false, None) => Ok(()),
+            };
+        }
+        if !self.bridge.is_empty() || self.vlan.is_some() || self.queues.is_some() {
+            return Err(invalid(
+                "bridge, vlan and queues: keys of ports of the switch, which host-device is not",
+            ));
+        }
+        let is_sound = |device: &String| is_file_name(device) && !device.contains(' ');
+        match self
+            .device
+            .iter()
+            .chain(&self.device_id)
+            .find(|it| !is_sound(it))
+        {
+            Some(device) => Err(invalid(format!(
+                "device: '{device}' is neither the name of an interface nor a PCI address"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the device of an attachment of the kind [`PortKind::HostDevice`].
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidConfig`].
+    pub(super) fn host_device(&self) -> Result<&str, CniError> {
+        let device = self.device.as_deref().or(self.device_id.as_deref());
+        device.ok_or_else(|| {
+            invalid("device: required by the port host-device but absent (or a resource in the definition of the network)")
+        })
     }
 
     /// Returns the MAC address that the runtime asks for: of `runtimeConfig`, or of `CNI_ARGS`.

@@ -16,7 +16,7 @@ const MODE: u32 = 0o644;
 pub(super) fn describe(kind: PortKind, socket: &Path) -> Option<Value> {
     let path = socket.display().to_string();
     match kind {
-        PortKind::Veth => None,
+        PortKind::Veth | PortKind::HostDevice => None,
         PortKind::Memif => Some(json!({
             "type": "memif",
             "version": "1.1.0",

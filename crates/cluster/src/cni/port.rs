@@ -29,13 +29,14 @@ pub(super) fn name(network: &str, container_id: &str, interface: &str) -> String
 
 /// Returns the directory of a port's socket, if its kind has one.
 pub(super) fn socket_directory(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
-    (config.port != PortKind::Veth).then(|| config.socket_directory.join(name))
+    let has_socket = matches!(config.port, PortKind::Memif | PortKind::VhostUser);
+    has_socket.then(|| config.socket_directory.join(name))
 }
 
 /// Returns the socket of a port, if its kind has one.
 pub(super) fn socket(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
     let file = match config.port {
-        PortKind::Veth => return None,
+        PortKind::Veth | PortKind::HostDevice => return None,
         PortKind::Memif => "memif.sock",
         PortKind::VhostUser => "vhost.sock",
     };
@@ -76,7 +77,8 @@ fn uri(
     let socket = socket(config, name).unwrap_or_default();
     let socket = socket.display();
     let mut uri = match config.port {
-        PortKind::Veth => {
+        // An interface of the node becomes no port.
+        PortKind::Veth | PortKind::HostDevice => {
             let netns = environment.netns.as_deref().unwrap_or_default();
             format!("veth:{name}?netns={netns}&peer={}", environment.interface)
         }

@@ -284,6 +284,24 @@ fn gc_understands_the_lists_of_libcni() {
 }
 
 #[test]
+fn the_device_of_an_attachment_is_that_of_the_network_or_of_the_pod() {
+    let rig = Rig::new("");
+    let device = |more: &Value| {
+        let mut all = json!({ "port": "host-device", "bridge": "" });
+        let fields = all.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        let config = NetworkConfig::parse(&rig.config(&all)).unwrap();
+        config.host_device().map(str::to_owned)
+    };
+    let of_network = json!({ "device": "eth1", "deviceID": "0000:17:02.1" });
+    assert_eq!(device(&of_network).unwrap(), "eth1");
+    let of_pod = json!({ "deviceID": "0000:17:02.1" });
+    assert_eq!(device(&of_pod).unwrap(), "0000:17:02.1");
+    let error = device(&json!({})).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidConfig as u64);
+}
+
+#[test]
 fn a_device_of_the_pod_that_multus_names_changes_nothing() {
     let rig = Rig::new("");
     let without = NetworkConfig::parse(&rig.config(&json!({}))).unwrap();
@@ -356,6 +374,22 @@ fn faults_of_a_configuration_are_named() {
             "brigde",
         ),
         (json!({ "mtu": 1400 }), ErrorCode::InvalidConfig, "mtu"),
+        (json!({ "bridge": "" }), ErrorCode::InvalidConfig, "bridge:"),
+        (
+            json!({ "device": "eth1" }),
+            ErrorCode::InvalidConfig,
+            "port host-device",
+        ),
+        (
+            json!({ "port": "host-device", "device": "eth1" }),
+            ErrorCode::InvalidConfig,
+            "ports of the switch",
+        ),
+        (
+            json!({ "port": "host-device", "bridge": "", "device": "../net" }),
+            ErrorCode::InvalidConfig,
+            "'../net'",
+        ),
         (
             json!({ "controlSocket": "a.sock" }),
             ErrorCode::InvalidConfig,

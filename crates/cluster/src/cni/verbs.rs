@@ -13,7 +13,7 @@ use super::config::{Ipam, NetworkConfig, PortKind};
 use super::environment::{Command, Environment};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
 use super::running::Switch;
-use super::{delegate, device_info, interface, of_agent, port};
+use super::{delegate, device_info, host_device, interface, of_agent, port};
 
 /// Mode of the directory of a port's socket. The socket itself is accessible to its owner only.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -107,7 +107,14 @@ impl Call<'_> {
         }
     }
 
+    fn is_host_device(&self) -> bool {
+        self.config.port == PortKind::HostDevice
+    }
+
     fn add(&self, switch: &impl Switch) -> Result<CniResult, CniError> {
+        if self.is_host_device() {
+            return self.add_device();
+        }
         let name = self.port_name();
         if switch.ports()?.iter().any(|port| port.name == name) {
             let what = format!(
@@ -164,11 +171,80 @@ impl Call<'_> {
         })
     }
 
+    /// Moves an interface of the node into the container, and configures it. A failure leaves nothing.
+    fn add_device(&self) -> Result<CniResult, CniError> {
+        let (environment, attachment) = (self.environment, self.port_name());
+        let namespace = environment.netns.as_deref().unwrap_or_default();
+        let device = self.config.host_device()?;
+        let requested = self.config.mac(environment)?;
+        host_device::check_free(namespace, &environment.interface)?;
+        let (given, reserved) = self.given()?;
+        let taken = host_device::take(namespace, device, &environment.interface, &attachment);
+        let done = taken
+            .and_then(|()| self.configure(&given))
+            .and_then(|own| self.check_mac(requested.or(reserved), own));
+        let own = done.map_err(|error| {
+            let moved = host_device::give_back(Some(namespace), |it| it == attachment);
+            let error = match moved {
+                Ok(()) => error,
+                Err(left) => {
+                    let both = format!("{error}; the interface is not moved back: {left}");
+                    error.with_details(both)
+                }
+            };
+            self.release(error)
+        })?;
+        let pci_id = host_device::is_pci(device).then(|| device.to_owned());
+        let own = Interface {
+            pci_id: pci_id.filter(|_| self.config.is_1_1()),
+            ..own
+        };
+        Ok(self.complete(self.begin(), own, given))
+    }
+
+    /// Checks that a moved interface, which keeps its MAC address, has the requested one.
+    fn check_mac(
+        &self,
+        requested: Option<MacAddress>,
+        own: Interface,
+    ) -> Result<Interface, CniError> {
+        let requested = requested.map(|mac| mac.to_string());
+        if requested.is_none() || requested == own.mac {
+            return Ok(own);
+        }
+        let what = format!(
+            "interface {} keeps its MAC address {}, another one is requested",
+            own.name,
+            own.mac.unwrap_or_default()
+        );
+        Err(CniError::new(ErrorCode::UnsupportedField, what))
+    }
+
+    /// Returns the result of the plugins before this one.
+    fn begin(&self) -> CniResult {
+        let mut result = self.config.prev_result.clone().unwrap_or_default();
+        result.cni_version.clone_from(&self.config.cni_version);
+        result
+    }
+
+    /// Adds the interface in the container, its addresses and routes to a result.
+    fn complete(&self, mut result: CniResult, own: Interface, given: CniResult) -> CniResult {
+        let index = result.interfaces.len();
+        result.interfaces.push(own);
+        let ips = given.ips.into_iter().map(|ip| Ip {
+            interface: Some(index),
+            ..ip
+        });
+        result.ips.extend(ips);
+        result.routes.extend(given.routes);
+        result.dns = self.config.dns.clone().or(given.dns).or(result.dns);
+        result
+    }
+
     /// Configures the interface of a port that was added, and returns the result.
     fn finish(&self, name: &str, given: CniResult) -> Result<CniResult, CniError> {
         let config = self.config;
-        let mut result = config.prev_result.clone().unwrap_or_default();
-        result.cni_version.clone_from(&config.cni_version);
+        let mut result = self.begin();
         let own = match port::socket(config, name) {
             None => {
                 result.interfaces.push(Interface {
@@ -188,16 +264,7 @@ impl Call<'_> {
                 }
             }
         };
-        let index = result.interfaces.len();
-        result.interfaces.push(own);
-        let ips = given.ips.into_iter().map(|ip| Ip {
-            interface: Some(index),
-            ..ip
-        });
-        result.ips.extend(ips);
-        result.routes.extend(given.routes);
-        result.dns = config.dns.clone().or(given.dns).or(result.dns);
-        Ok(result)
+        Ok(self.complete(result, own, given))
     }
 
     /// Configures the interface in the container.
@@ -262,6 +329,11 @@ impl Call<'_> {
 
     fn del(&self, switch: &impl Switch) -> Result<(), CniError> {
         let name = self.port_name();
+        if self.is_host_device() {
+            let namespace = self.environment.netns.as_deref();
+            host_device::give_back(namespace, |attachment| attachment == name)?;
+            return self.ipam(Command::Del);
+        }
         switch.delete_port(&name)?;
         self.remove_directory(&name)?;
         self.ipam(Command::Del)
@@ -273,6 +345,10 @@ impl Call<'_> {
             let what = "prevResult: required by CHECK but absent";
             return Err(CniError::new(ErrorCode::InvalidConfig, what));
         };
+        if self.is_host_device() {
+            self.check_interface(made)?;
+            return self.ipam(Command::Check);
+        }
         let name = self.port_name();
         let ports = switch.ports()?;
         let Some(port) = ports.iter().find(|port| port.name == name) else {
@@ -332,6 +408,11 @@ impl Call<'_> {
             .collect();
         let prefix = port::prefix(network);
         let is_left = |name: &str| name.starts_with(&prefix) && !valid.contains(name);
+        if self.is_host_device() {
+            // Those of living containers are not on the node.
+            host_device::give_back(None, is_left)?;
+            return self.ipam(Command::Gc);
+        }
         let mut failed = Vec::new();
         for port in switch.ports()?.iter().filter(|port| is_left(&port.name)) {
             let removed = switch
@@ -349,6 +430,9 @@ impl Call<'_> {
     }
 
     fn status(&self, switch: &impl Switch) -> Result<(), CniError> {
+        if self.is_host_device() {
+            return self.ipam(Command::Status);
+        }
         let unavailable = |what: String| CniError::new(ErrorCode::NotAvailable, what);
         let bridges = switch.bridges();
         let bridges = bridges.map_err(|error| unavailable(error.to_string()))?;

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Interfaces of the node that are in a container for its lifetime (rtnetlink(7)). The alias of such an interface has the name of its
+//! attachment and its former name, so that it is found wherever it is: when a namespace ends without DEL, the kernel moves the interfaces of
+//! cards to the node, with the name that they had in the container or another one (network_namespaces(7)).
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::{if_nameindex, if_nametoindex};
+use quietwire_base::netns::{self, Failure};
+use quietwire_base::rtnetlink::{self, attribute, link, parse_link, push};
+
+use super::reply::{CniError, ErrorCode};
+
+// linux/if_link.h.
+const IFLA_IFNAME: u16 = 3;
+const IFLA_IFALIAS: u16 = 20;
+const IFLA_NET_NS_FD: u16 = 28;
+/// PCI devices in sysfs.
+const DEVICES: &str = "/sys/bus/pci/devices";
+/// Network namespace of the plugin, which is that of the node.
+const OWN: &str = "/proc/thread-self/ns/net";
+/// First word of the alias of an interface that this plugin moved.
+const WORD: &str = "quietwire-cni";
+
+/// Returns the alias of an interface.
+fn alias(attachment: &str, former: &str) -> String {
+    format!("{WORD} {attachment} {former}")
+}
+
+/// Returns the attachment and the former name in an alias of this plugin.
+fn parse_alias(alias: &str) -> Option<(&str, &str)> {
+    let mut words = alias.split(' ');
+    let first = words.next()?;
+    let found = (words.next()?, words.next()?);
+    (first == WORD && words.next().is_none()).then_some(found)
+}
+
+/// Returns true if a device is named by its PCI address. Names of interfaces have no colon.
+pub(super) fn is_pci(device: &str) -> bool {
+    device.contains(':')
+}
+
+/// Returns the interface of a device, which is a name or a PCI address.
+fn resolve(device: &str, devices: &Path) -> Result<String, CniError> {
+    if !is_pci(device) {
+        return Ok(device.to_owned());
+    }
+    let unavailable =
+        |what: String| CniError::new(ErrorCode::Io, format!("device {device}: {what}"));
+    let directory = devices.join(device).join("net");
+    let listed = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        listed => listed
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(|error| unavailable(format!("{}: {error}", directory.display())))?,
+    };
+    match listed.as_slice() {
+        [one] => Ok(one.file_name().to_string_lossy().into_owned()),
+        [] => Err(unavailable(
+            "no interface on this node (bind it to the kernel's driver, or wait for another container)"
+                .to_owned(),
+        )),
+        _ => Err(unavailable(
+            "several interfaces (name one of them)".to_owned(),
+        )),
+    }
+}
+
+/// Checks that a container has no interface of a name.
+///
+/// # Errors
+/// [`ErrorCode::InvalidConfig`] if it has one, [`ErrorCode::UnknownContainer`] if the namespace does not exist.
+pub(super) fn check_free(namespace: &str, name: &str) -> Result<(), CniError> {
+    let container = open(namespace)?;
+    let is_free = || -> Result<bool, Failure> {
+        match if_nametoindex(name) {
+            Err(Errno::ENODEV) => Ok(true),
+            Err(error) => Err(("if_nametoindex", error)),
+            Ok(_) => Ok(false),
+        }
+    };
+    match netns::within(Some(&container), is_free).map_err(|failure| refused(name, failure))? {
+        true => Ok(()),
+        false => {
+            let what = format!("the container has interface {name} already");
+            Err(CniError::new(ErrorCode::InvalidConfig, what))
+        }
+    }
+}
+
+/// Moves a device of the node into a container, as the interface `name`, which [`check_free`] has found free.
+///
+/// # Errors
+/// [`ErrorCode::UnknownContainer`] if the namespace does not exist, [`ErrorCode::Io`] if the node has no such device, or with the step that
+/// the kernel refused. [`give_back`] undoes the steps before.
+pub(super) fn take(
+    namespace: &str,
+    device: &str,
+    name: &str,
+    attachment: &str,
+) -> Result<(), CniError> {
+    let container = open(namespace)?;
+    let former = resolve(device, Path::new(DEVICES))?;
+    let moved = || -> Result<(), Failure> {
+        let links = Links::open()?;
+        let index = if_nametoindex(former.as_str()).map_err(|error| ("finding it", error))?;
+        let mark = text(IFLA_IFALIAS, &alias(attachment, &former));
+        links.set(index, "setting the alias", mark)?;
+        links.set(index, "moving it", to_namespace(&container, name))
+    };
+    moved().map_err(|failure| refused(&former, failure))
+}
+
+/// Moves the interfaces of attachments back to the node, with their former names: from a container, and those that the kernel has moved
+/// already.
+///
+/// # Errors
+/// [`ErrorCode::Io`] with the step that the kernel refused. The call can be repeated.
+pub(super) fn give_back(
+    namespace: Option<&str>,
+    is_of: impl Fn(&str) -> bool + Sync,
+) -> Result<(), CniError> {
+    let node = File::open(OWN).map_err(|error| {
+        let what = format!("{OWN}: {error}");
+        CniError::new(ErrorCode::Io, what)
+    })?;
+    // A namespace that does not exist has no interfaces.
+    let container = namespace.and_then(|namespace| netns::open(namespace).ok());
+    if let Some(container) = &container {
+        let leave = || -> Result<(), Failure> {
+            let links = Links::open()?;
+            for interface in links.marked(&is_of)? {
+                let back = to_namespace(&node, &interface.former);
+                links.set(interface.index, "moving it back", back)?;
+            }
+            Ok(())
+        };
+        netns::within(Some(container), leave)
+            .map_err(|failure| refused("of the container", failure))?;
+    }
+    restore(&is_of).map_err(|failure| refused("of the node", failure))
+}
+
+/// Gives interfaces on the node their former names, and removes the aliases.
+fn restore(is_of: &impl Fn(&str) -> bool) -> Result<(), Failure> {
+    let links = Links::open()?;
+    for interface in links.marked(is_of)? {
+        // Kernels before 6.2 rename interfaces only that are down.
+        let down = link(interface.index, 0, libc::IFF_UP.cast_unsigned(), &[]);
+        links.ask(libc::RTM_SETLINK, "setting it down", Ok(down))?;
+        links.set(
+            interface.index,
+            "renaming it",
+            text(IFLA_IFNAME, &interface.former),
+        )?;
+        // An empty one is none.
+        let mut empty = Vec::new();
+        let none = push(&mut empty, IFLA_IFALIAS, &[]).map(|()| empty);
+        links.set(interface.index, "removing the alias", none)?;
+    }
+    Ok(())
+}
+
+fn open(namespace: &str) -> Result<File, CniError> {
+    netns::open(namespace).map_err(|what| {
+        let message = "the network namespace cannot be opened";
+        CniError::new(ErrorCode::UnknownContainer, message).with_details(what)
+    })
+}
+
+fn refused(interface: &str, (step, error): Failure) -> CniError {
+    let what = format!("interface {interface}: {step}: {error}");
+    CniError::new(ErrorCode::Io, what)
+}
+
+/// Returns an attribute with a text that ends with a zero.
+fn text(kind: u16, value: &str) -> io::Result<Vec<u8>> {
+    let mut attributes = Vec::new();
+    let ended = [value.as_bytes(), &[0]].concat();
+    push(&mut attributes, kind, &ended)?;
+    Ok(attributes)
+}
+
+/// Returns the attributes that move an interface into a namespace and give it a name there.
+fn to_namespace(namespace: &File, name: &str) -> io::Result<Vec<u8>> {
+    let mut attributes = text(IFLA_IFNAME, name)?;
+    let descriptor = namespace.as_raw_fd().to_ne_bytes();
+    push(&mut attributes, IFLA_NET_NS_FD, &descriptor)?;
+    Ok(attributes)
+}
+
+/// An interface that this plugin moved.
+struct Marked {
+    index: u32,
+    former: String,
+}
+
+/// A socket in the network namespace of the thread.
+struct Links(OwnedFd);
+
+impl Links {
+    fn open() -> Result<Self, Failure> {
+        let socket = rtnetlink::open();
+        socket.map(Self).map_err(|error| ("socket", error))
+    }
+
+    fn ask(
+        &self,
+        kind: u16,
+        step: &'static str,
+        message: io::Result<Vec<u8>>,
+    ) -> Result<Vec<u8>, Failure> {
+        let flags = match kind {
+            libc::RTM_GETLINK => 0,
+            _ => libc::NLM_F_ACK,
+        };
+        let reply = message.and_then(|message| rtnetlink::ask(&self.0, kind, flags, &message));
+        reply.map_err(|error| {
+            let error = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            (step, error)
+        })
+    }
+
+    /// Changes attributes of an interface.
+    fn set(
+        &self,
+        index: u32,
+        step: &'static str,
+        attributes: io::Result<Vec<u8>>,
+    ) -> Result<(), Failure> {
+        let message = attributes.map(|attributes| link(index, 0, 0, &attributes));
+        self.ask(libc::RTM_SETLINK, step, message).map(drop)
+    }
+
+    /// Returns the interfaces that this plugin moved for attachments.
+    fn marked(&self, is_of: &impl Fn(&str) -> bool) -> Result<Vec<Marked>, Failure> {
+        let all = if_nameindex().map_err(|error| ("if_nameindex", error))?;
+        let mut found = Vec::new();
+        for interface in &all {
+            let index = interface.index();
+            let asked = self.ask(libc::RTM_GETLINK, "RTM_GETLINK", Ok(link(index, 0, 0, &[])));
+            let reply = match asked {
+                // It has ended meanwhile.
+                Err((_, Errno::ENODEV)) => continue,
+                reply => reply?,
+            };
+            if let Some(former) = former(&reply, is_of) {
+                found.push(Marked { index, former });
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the former name of the interface in a message, if this plugin moved it for such an attachment.
+fn former(message: &[u8], is_of: &impl Fn(&str) -> bool) -> Option<String> {
+    let (_, attributes) = parse_link(message)?;
+    let alias = attribute(attributes, IFLA_IFALIAS)?;
+    let alias = std::str::from_utf8(alias).ok()?.trim_end_matches('\0');
+    let (attachment, former) = parse_alias(alias)?;
+    is_of(attachment).then(|| former.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_has_the_attachment_and_the_former_name() {
+        let own = alias("c0123456789abcd", "eth1");
+        assert_eq!(parse_alias(&own), Some(("c0123456789abcd", "eth1")));
+        for foreign in [
+            "",
+            "uplink",
+            "quietwire-cni",
+            "quietwire-cni c01",
+            "quietwire-cni c01 eth1 more",
+            "other c01 eth1",
+        ] {
+            assert_eq!(parse_alias(foreign), None, "{foreign}");
+        }
+        let mut attributes = text(IFLA_IFALIAS, &own).unwrap();
+        let message = |attributes: &[u8]| {
+            let header = [&[0; 4][..], &libc::RTM_NEWLINK.to_ne_bytes(), &[0; 10]].concat();
+            [header, link(3, 0, 0, attributes)].concat()
+        };
+        let is_own = |attachment: &str| attachment == "c0123456789abcd";
+        let found = former(&message(&attributes), &is_own);
+        assert_eq!(found.as_deref(), Some("eth1"));
+        assert_eq!(former(&message(&attributes), &|_: &str| false), None);
+        attributes.clear();
+        assert_eq!(former(&message(&attributes), &is_own), None);
+    }
+
+    #[test]
+    fn a_pci_device_has_one_interface() {
+        let devices = tempfile::tempdir().unwrap();
+        let resolved = |device: &str| resolve(device, devices.path()).map_err(|it| it.to_string());
+        assert_eq!(resolved("eth1").unwrap(), "eth1");
+        let address = "0000:17:02.1";
+        assert!(resolved(address).unwrap_err().contains("no interface"));
+        let net = devices.path().join(address).join("net");
+        fs::create_dir_all(net.join("ens1v1")).unwrap();
+        assert_eq!(resolved(address).unwrap(), "ens1v1");
+        fs::create_dir(net.join("ens1v2")).unwrap();
+        assert!(resolved(address).unwrap_err().contains("several"));
+    }
+}
