@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interfaces of the node that are in a container for its lifetime (rtnetlink(7)). The alias of such an interface has the name of its
-//! attachment and its former name, so that it is found wherever it is: when a namespace ends without DEL, the kernel moves the interfaces of
+//! attachment and its former name, so that it is found in every namespace: when a namespace ends without DEL, the kernel moves the interfaces of
 //! cards to the node, with the name that they had in the container or another one (network_namespaces(7)).
 
 use std::fs::{self, File};
