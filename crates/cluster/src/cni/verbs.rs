@@ -182,7 +182,7 @@ impl Call<'_> {
         let taken = host_device::take(namespace, device, &environment.interface, &attachment);
         let done = taken
             .and_then(|()| self.configure(&given))
-            .and_then(|own| self.check_mac(requested.or(reserved), own));
+            .and_then(|own| with_mac(own, requested.or(reserved)));
         let own = done.map_err(|error| {
             let moved = host_device::give_back(Some(namespace), |it| it == attachment);
             let error = match moved {
@@ -200,24 +200,6 @@ impl Call<'_> {
             ..own
         };
         Ok(self.complete(self.begin(), own, given))
-    }
-
-    /// Checks that a moved interface, which keeps its MAC address, has the requested one.
-    fn check_mac(
-        &self,
-        requested: Option<MacAddress>,
-        own: Interface,
-    ) -> Result<Interface, CniError> {
-        let requested = requested.map(|mac| mac.to_string());
-        if requested.is_none() || requested == own.mac {
-            return Ok(own);
-        }
-        let what = format!(
-            "interface {} keeps its MAC address {}, another one is requested",
-            own.name,
-            own.mac.unwrap_or_default()
-        );
-        Err(CniError::new(ErrorCode::UnsupportedField, what))
     }
 
     /// Returns the result of the plugins before this one.
@@ -445,4 +427,18 @@ impl Call<'_> {
         }
         self.ipam(Command::Status)
     }
+}
+
+/// Returns a moved interface, which keeps its MAC address, if that is the requested one.
+fn with_mac(own: Interface, requested: Option<MacAddress>) -> Result<Interface, CniError> {
+    let requested = requested.map(|mac| mac.to_string());
+    if requested.is_none() || requested == own.mac {
+        return Ok(own);
+    }
+    let what = format!(
+        "interface {} keeps its MAC address {}, but another one is requested",
+        own.name,
+        own.mac.unwrap_or_default()
+    );
+    Err(CniError::new(ErrorCode::UnsupportedField, what))
 }
