@@ -50,7 +50,7 @@ pub struct NetworkConfig {
     /// File name of the plugin.
     #[serde(rename = "type")]
     pub plugin: String,
-    /// Bridge of the switch. Empty for [`PortKind::HostDevice`] only.
+    /// Bridge of the switch. Empty for interfaces of the node only.
     #[serde(default)]
     pub bridge: String,
     /// Kind of the port.
@@ -62,7 +62,7 @@ pub struct NetworkConfig {
     pub mtu: Option<u16>,
     /// Receive queues of the port, and the largest number of its transmit queues.
     pub queues: Option<u16>,
-    /// Interface of the node for [`PortKind::HostDevice`]: its name, or the PCI address of its device.
+    /// Interface of the node that moves into the container: its name, or the PCI address of its device.
     pub device: Option<String>,
     /// Control socket of the switch.
     #[serde(default = "control_socket")]
@@ -90,8 +90,7 @@ pub struct NetworkConfig {
     /// Not used: libcni 1.3 gives the valid attachments by this name, too.
     #[serde(rename = "cni.dev/attachments")]
     attachments: Option<Value>,
-    /// Device of the pod that Multus names, if the definition of the network names a resource. [`PortKind::HostDevice`] uses it without
-    /// `device`.
+    /// Device of the pod that Multus names, if the definition of the network names a resource. It takes the place of an absent `device`.
     #[serde(rename = "deviceID")]
     device_id: Option<String>,
     /// Not used: Multus repeats the device by this name.
