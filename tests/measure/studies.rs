@@ -202,6 +202,15 @@ fn two_stores_are_compared_and_a_regression_ends_with_code_1() {
     assert_eq!(same["quantities"][0]["finding"], "same");
     let with_margin = ["compare", "fast.sqlite", "slow.sqlite", "--margin", "60"];
     assert_eq!(workspace.ended(&with_margin).status.code(), Some(0));
+    let cases = ["compare", "fast.sqlite", "slow.sqlite", "--case", "c=c"];
+    assert_eq!(workspace.ended(&cases).status.code(), Some(FAILED));
+    let (same, _) = workspace.json(&["compare", "fast.sqlite", "--case", "c=c"]);
+    assert_eq!(same["quantities"][0]["finding"], "same");
+    refused_beside_files(
+        &workspace,
+        &["compare", "fast.sqlite", "--case", "c=d"],
+        &["--case", "no case 'd' (available: c)"],
+    );
     refused_beside_files(
         &workspace,
         &["compare", "fast.sqlite", "none.sqlite"],

@@ -57,6 +57,9 @@ impl Finding {
 pub struct ComparedQuantity {
     /// Case.
     pub case: String,
+    /// Case of the second store; none if it has the same name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_case: Option<String>,
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
     /// Name of the quantity: `p99 latency`.
@@ -94,8 +97,19 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
 }
 
+impl ComparedQuantity {
+    /// Returns the name of the case, or both names if they differ: `quiet → noisy`.
+    #[must_use]
+    pub fn cases(&self) -> String {
+        match &self.other_case {
+            Some(other) => format!("{} → {other}", self.case),
+            None => self.case.clone(),
+        }
+    }
+}
+
 impl Comparison {
-    /// Compares the results of two stores.
+    /// Compares the results of two stores: cases with the same name.
     ///
     /// # Errors
     /// [`ReportError::Histogram`] if a stored histogram is damaged.
@@ -106,22 +120,8 @@ impl Comparison {
     ) -> Result<Self, ReportError> {
         let mut quantities = Vec::new();
         for case in measured(first) {
-            let Some(other) = measured(second).find(|other| other.name == case.name) else {
-                continue;
-            };
-            let sizes = first.file.traffic.frame_sizes.iter();
-            let both = sizes.filter(|size| second.file.traffic.frame_sizes.contains(size));
-            for size in both {
-                for measure in measures(&first.file, &second.file) {
-                    let own = samples(first, *size, case, &measure)?;
-                    let theirs = samples(second, *size, other, &measure)?;
-                    let is_empty = |all: &[Sample]| all.iter().all(|one| one.missing.is_some());
-                    if is_empty(&own) && is_empty(&theirs) {
-                        continue;
-                    }
-                    let place = [case.name.clone(), size.to_string()];
-                    quantities.push(compared(place, &measure, [&own, &theirs], config));
-                }
+            if let Some(other) = measured(second).find(|other| other.name == case.name) {
+                quantities.extend(of_pair([first, second], [case, other], config)?);
             }
         }
         Ok(Self {
@@ -134,10 +134,66 @@ impl Comparison {
         })
     }
 
+    /// Compares a case of the first store with a case of the second one, by name. Both may be the same store. Without a measured case of a
+    /// name, the comparison has no quantities.
+    ///
+    /// # Errors
+    /// [`ReportError::Histogram`] if a stored histogram is damaged.
+    pub fn of_cases(
+        results: [&StudyResults; 2],
+        names: [&str; 2],
+        config: ComparisonConfig,
+    ) -> Result<Self, ReportError> {
+        let [first, second] = results;
+        let case = measured(first).find(|case| case.name == names[0]);
+        let other = measured(second).find(|case| case.name == names[1]);
+        let (quantities, differences) = match (case, other) {
+            (Some(case), Some(other)) => (
+                of_pair(results, [case, other], config)?,
+                conditions::differences_of_cases(results, [case, other]),
+            ),
+            _ => (Vec::new(), Vec::new()),
+        };
+        Ok(Self {
+            studies: [first.file.name.clone(), second.file.name.clone()],
+            confidence: config.confidence,
+            margin: config.margin,
+            quantities,
+            unmatched_cases: [Vec::new(), Vec::new()],
+            differences,
+        })
+    }
+
     /// Returns the quantities that are worse than the margin.
     pub fn regressions(&self) -> impl Iterator<Item = &ComparedQuantity> {
         self.quantities.iter().filter(|one| one.is_regression)
     }
+}
+
+/// Compares all quantities of a case of each store, at the frame sizes that both have.
+fn of_pair(
+    [first, second]: [&StudyResults; 2],
+    [case, other]: [&Case; 2],
+    config: ComparisonConfig,
+) -> Result<Vec<ComparedQuantity>, ReportError> {
+    let mut quantities = Vec::new();
+    let sizes = first.file.traffic.frame_sizes.iter();
+    let both = sizes.filter(|size| second.file.traffic.frame_sizes.contains(size));
+    for size in both {
+        for measure in measures(&first.file, &second.file) {
+            let own = samples(first, *size, case, &measure)?;
+            let theirs = samples(second, *size, other, &measure)?;
+            let is_empty = |all: &[Sample]| all.iter().all(|one| one.missing.is_some());
+            if is_empty(&own) && is_empty(&theirs) {
+                continue;
+            }
+            let place = [case.name.clone(), size.to_string()];
+            let mut quantity = compared(place, &measure, [&own, &theirs], config);
+            quantity.other_case = (other.name != case.name).then(|| other.name.clone());
+            quantities.push(quantity);
+        }
+    }
+    Ok(quantities)
 }
 
 /// Returns the cases that were run.
@@ -243,6 +299,7 @@ fn compared(
     };
     ComparedQuantity {
         case,
+        other_case: None,
         frame_size,
         quantity: measure.to_string(),
         unit,

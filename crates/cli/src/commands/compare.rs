@@ -15,16 +15,19 @@ use bisection::BisectArgs;
 use crate::exit::{CheckFailed, Usage};
 use crate::text::{print, print_folded};
 
-/// Compare two stores: effect on each quantity, and settings that differ. Exits with code 1 on a regression. With --bisect, find
-/// the commit of a regression instead.
+/// Compare two stores, or two cases: effect on each quantity, and settings that differ. Exits with code 1 on a regression. With
+/// --bisect, find the commit of a regression instead.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// Store of the first study: the reference.
     #[arg(required_unless_present = "bisect")]
     first: Option<PathBuf>,
-    /// Store of the second study.
-    #[arg(required_unless_present = "bisect")]
+    /// Store of the second study. With --case, default: the first store.
+    #[arg(required_unless_present_any = ["bisect", "case"])]
     second: Option<PathBuf>,
+    /// Compare a case of the first store with a case of the second one.
+    #[arg(long, value_name = "FIRST=SECOND", conflicts_with = "bisect")]
+    case: Option<String>,
     /// Confidence of each interval, above 0.5 and below 1.
     #[arg(long, value_name = "CONFIDENCE", default_value_t = 0.95)]
     confidence: f64,
@@ -52,16 +55,20 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         confidence: args.confidence,
         margin: args.margin / 100.0,
     };
-    let (first, second) = match (&args.first, &args.second) {
-        _ if args.bisection.is_requested() => {
-            return args.bisection.run(config, args.json);
+    if args.bisection.is_requested() {
+        return args.bisection.run(config, args.json);
+    }
+    let comparison = match (&args.first, &args.second, &args.case) {
+        (Some(first), second, Some(pair)) => {
+            of_cases([first, second.as_ref().unwrap_or(first)], pair, config)?
         }
-        (Some(first), Some(second)) => (first, second),
+        (Some(first), Some(second), None) => {
+            let (own, theirs) = (read(first)?, read(second)?);
+            Comparison::of(&own, &theirs, config)
+                .with_context(|| format!("stores {} and {}", first.display(), second.display()))?
+        }
         _ => bail!(Usage("two stores are required".to_owned())),
     };
-    let (own, theirs) = (read(first)?, read(second)?);
-    let comparison = Comparison::of(&own, &theirs, config)
-        .with_context(|| format!("stores {} and {}", first.display(), second.display()))?;
     if args.json {
         print(serde_json::to_string_pretty(&comparison)?)?;
     } else {
@@ -75,7 +82,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     }
     let regressions: Vec<String> = comparison
         .regressions()
-        .map(|one| format!("{} of {}", one.quantity, one.case))
+        .map(|one| format!("{} of {}", one.quantity, one.cases()))
         .collect();
     if regressions.is_empty() {
         return Ok(());
@@ -85,6 +92,40 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         args.margin,
         regressions.join("; ")
     )))
+}
+
+/// Compares a case of each store, given as `FIRST=SECOND`.
+fn of_cases(
+    [first, second]: [&PathBuf; 2],
+    pair: &str,
+    config: ComparisonConfig,
+) -> Result<Comparison> {
+    let Some((case, other)) = pair.split_once('=') else {
+        bail!(Usage(format!(
+            "--case: '{pair}' is not a pair of cases (use FIRST=SECOND)"
+        )));
+    };
+    let own = read(first)?;
+    // Two cases of one store.
+    let theirs = if second == first {
+        None
+    } else {
+        Some(read(second)?)
+    };
+    let results = [&own, theirs.as_ref().unwrap_or(&own)];
+    for ((path, results), name) in [first, second].into_iter().zip(results).zip([case, other]) {
+        let mut cases = results.file.cases.iter();
+        if !cases.any(|known| known.name == name) {
+            let names = results.file.cases.iter().map(|known| known.name.as_str());
+            bail!(Usage(format!(
+                "--case: {} has no case '{name}' (available: {})",
+                path.display(),
+                names.collect::<Vec<_>>().join(", ")
+            )));
+        }
+    }
+    Comparison::of_cases(results, [case, other], config)
+        .with_context(|| format!("stores {} and {}", first.display(), second.display()))
 }
 
 fn read(path: &Path) -> Result<StudyResults> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_study::StudyResults;
+use quietwire_study::{Case, StudyResults};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,6 +24,26 @@ const WITHOUT_EFFECT: [&str; 5] = ["name", "title", "rounds", "objective", "publ
 /// Returns the settings of the last runs that differ, in the order of their names.
 pub(super) fn differences(first: &StudyResults, second: &StudyResults) -> Vec<Difference> {
     differing(&settings(first), &settings(second))
+}
+
+/// Key of the cases of a study file.
+const CASES: &str = "study.case[";
+
+/// Returns the settings of two cases and of the last runs that differ, in the order of their names. Other cases are left out.
+pub(super) fn differences_of_cases(
+    results: [&StudyResults; 2],
+    cases: [&Case; 2],
+) -> Vec<Difference> {
+    let of = |index: usize| {
+        let mut all = settings(results[index]);
+        all.retain(|name, _| !name.starts_with(CASES));
+        if let Ok(Value::Object(mut case)) = serde_json::to_value(cases[index]) {
+            case.remove("name");
+            flatten("case", &Value::Object(case), &mut all);
+        }
+        all
+    };
+    differing(&of(0), &of(1))
 }
 
 /// Returns the settings that differ, in the order of their names.

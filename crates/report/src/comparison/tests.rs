@@ -113,6 +113,36 @@ fn cases_of_one_store_alone_are_listed() {
     assert!(found.text(None).contains("only in the second: b"));
 }
 
+#[test]
+fn two_cases_of_a_store_are_compared_with_the_settings_that_differ() {
+    let two = NOISY.replace("name = \"a\"", "name = \"b\"");
+    let (stressors, noisy) = two.split_once("[[case]]").unwrap();
+    let both = format!("{stressors}{QUIET}[[case]]{noisy}");
+    let results = run(7, &both, 3);
+    let of = |names| Comparison::of_cases([&results, &results], names, CONFIG).unwrap();
+    let worse = of(["a", "b"]);
+    let pdr = worse.regressions().find(|one| one.quantity == "PDR");
+    let pdr = pdr.unwrap();
+    assert_eq!(
+        (pdr.case.as_str(), pdr.other_case.as_deref()),
+        ("a", Some("b"))
+    );
+    let names: Vec<&str> = worse
+        .differences
+        .iter()
+        .map(|one| one.setting.as_str())
+        .collect();
+    assert_eq!(names, ["case.neighbours"]);
+    assert!(worse.text(None).contains("a → b"));
+    assert_eq!(of(["b", "a"]).regressions().count(), 0);
+    assert_eq!(of(["a", "a"]), {
+        let mut same = compare(&results, &results);
+        same.quantities.retain(|one| one.case == "a");
+        same
+    });
+    assert!(of(["a", "c"]).quantities.is_empty());
+}
+
 /// Returns values of a simulated device that collapses in some rounds, or has two values, or varies evenly. Their median is `median`.
 fn values(kind: u64, seed: u64, rounds: u32, median: f64) -> Vec<Sample> {
     let factor = |quantile: f64| match kind {

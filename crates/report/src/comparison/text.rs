@@ -36,7 +36,9 @@ impl Comparison {
             if let Some(reason) = &quantity.reason {
                 text.push_str(&format!(
                     "unknown: {} of {} ({}): {reason}\n",
-                    quantity.quantity, quantity.case, quantity.frame_size
+                    quantity.quantity,
+                    quantity.cases(),
+                    quantity.frame_size
                 ));
             }
         }
@@ -89,7 +91,7 @@ fn row(quantity: &ComparedQuantity) -> [String; 7] {
         false => quantity.finding.name(),
     };
     [
-        quantity.case.clone(),
+        quantity.cases(),
         quantity.frame_size.clone(),
         quantity.quantity.clone(),
         value(quantity.medians[0]),
