@@ -3,6 +3,7 @@
 //! case has its own colour, marker and dash pattern: no chart relies on colour alone.
 
 mod bars;
+mod categories;
 mod course;
 mod distribution;
 mod history;
@@ -18,6 +19,7 @@ mod timeline;
 use maud::{Markup, html};
 
 pub(crate) use bars::{Bar, BarGroup, bars};
+pub(crate) use categories::{Categories, CategoryPoint, CategoryScale, CategorySeries, categories};
 pub(crate) use course::course;
 pub(crate) use distribution::distribution;
 pub(crate) use history::{History, history};

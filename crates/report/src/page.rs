@@ -2,12 +2,14 @@
 //! The page: one self-contained HTML file without network access. Its one script adds hover and zoom; the page is complete without it.
 
 pub(crate) mod application;
+mod by_size;
 mod courses;
 mod cpu;
 mod findings;
 mod glance;
 mod latency;
 mod load;
+mod load_variation;
 mod losses;
 mod method_tables;
 pub(crate) mod published;
@@ -82,6 +84,7 @@ pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
                     (lead(summary))
                     (verdicts::verdicts(summary))
                     (findings::findings(summary))
+                    (by_size::by_size(summary))
                     @for size in &summary.sizes {
                         (of_size(results, summary, size))
                     }
@@ -178,6 +181,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (load::load(size))
         (latency::percentiles(size))
         (latency::variation(size))
+        (load_variation::by_load(size))
         (method_tables::method_tables(size))
         (cpu::heat_map(results, size))
         (cpu::neighbours(size))

@@ -94,6 +94,53 @@ impl Log {
     }
 }
 
+/// Most decades on each side of zero: all times in nanoseconds.
+const DECADES_MAX: i32 = 20;
+
+/// A scale for values of both signs: linear around zero, logarithmic from 10 on. It contains zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SignedLog {
+    /// Decades below and above zero.
+    low: i32,
+    high: i32,
+    from_px: f64,
+    to_px: f64,
+}
+
+/// Returns the distance from zero in decades, with the sign of the value.
+fn signed_decades(value: f64) -> f64 {
+    value.signum() * (1.0 + value.abs()).log10()
+}
+
+impl SignedLog {
+    /// Returns the decades that contain `min`, zero and `max`; `min` is on the side of `from_px`.
+    pub(super) fn new(min: f64, max: f64, from_px: f64, to_px: f64) -> Self {
+        let low = signed_decades(min.min(0.0)).floor() as i32;
+        let high = signed_decades(max.max(0.0)).ceil() as i32;
+        Self {
+            low: low.max(-DECADES_MAX),
+            high: high.clamp(1, DECADES_MAX),
+            from_px,
+            to_px,
+        }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let part = (signed_decades(value) - f64::from(self.low)) / f64::from(self.high - self.low);
+        self.from_px + part.clamp(0.0, 1.0) * (self.to_px - self.from_px)
+    }
+
+    /// Returns the ticks: zero, and powers of ten with both signs.
+    pub(super) fn ticks(&self) -> Vec<f64> {
+        let decades = self.low..=self.high;
+        let tick = |decade: i32| match decade {
+            0 => 0.0,
+            _ => f64::from(decade.signum()) * 10f64.powi(decade.abs()),
+        };
+        decades.map(tick).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,7 +177,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_scale_of_both_signs_has_zero_between_them() {
+        let scale = SignedLog::new(-50.0, 900.0, 0.0, 100.0);
+        assert_eq!(scale.ticks(), [-100.0, -10.0, 0.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(scale.at(0.0), 40.0);
+        assert_eq!(SignedLog::new(0.0, 0.0, 0.0, 1.0).ticks(), [0.0, 10.0]);
+        for (min, max) in [(f64::MIN, f64::MAX), (f64::NAN, f64::NAN)] {
+            let scale = SignedLog::new(min, max, 0.0, 1.0);
+            assert!((2..=41).contains(&scale.ticks().len()));
+        }
+    }
+
     proptest! {
+        #[test]
+        fn values_of_both_signs_keep_their_order(one in -1e15f64..1e15, other in -1e15f64..1e15) {
+            let (low, high) = (one.min(other), one.max(other));
+            let scale = SignedLog::new(low, high, 0.0, 1.0);
+            prop_assert!(scale.at(low) <= scale.at(high));
+            prop_assert!(low >= -1.0 || scale.at(low) < scale.at(0.0));
+            prop_assert!(high <= 1.0 || scale.at(high) > scale.at(0.0));
+        }
+
         #[test]
         fn what_a_scale_holds_is_on_it(max in 1e-9f64..1e12, part in 0.0f64..1.0) {
             let scale = Linear::new(max, 10.0, 90.0);

@@ -41,6 +41,9 @@ fn row(load: &LatencyAtLoad) -> Vec<String> {
     cells
 }
 
+/// Figures of delay variation in a row.
+const FIGURES: usize = 6;
+
 pub(super) const VARIATION: MethodTable = MethodTable {
     title: "Delay variation at the rates found",
     lead: "Of the same round trips (RFC 5481): IPDV is the difference to the frame sent before in the same flow, PDV that to the minimum of the trial. A percentile is missing if there are too few frames for it.",
@@ -50,31 +53,41 @@ pub(super) const VARIATION: MethodTable = MethodTable {
     ],
     rows: |case| {
         by_round(case, |figures| match figures {
-            MethodFigures::LatencyPlan { loads } => {
-                loads.iter().filter_map(variation_row).collect()
+            // A version without this measurement has no such rows.
+            MethodFigures::LatencyPlan { loads }
+                if loads.iter().any(|load| load.variation().is_ok()) =>
+            {
+                loads.iter().map(variation_row).collect()
             }
             _ => Vec::new(),
         })
     },
 };
 
-/// Returns the cells of a load; none if its trial has no delay variation.
-fn variation_row(load: &LatencyAtLoad) -> Option<Vec<String>> {
-    let variation = &load.round_trip.as_ref()?.variation;
+/// Returns the cells of a load, or the reason why its trial has no delay variation.
+fn variation_row(load: &LatencyAtLoad) -> Vec<String> {
+    let place = [load.stands_for.join(", "), format::mpps(load.rate_pps)];
+    let variation = match load.variation() {
+        Ok(variation) => variation,
+        Err(reason) => {
+            let others = std::iter::repeat_n(NONE.to_owned(), FIGURES - 1);
+            return place
+                .into_iter()
+                .chain([reason.to_owned()])
+                .chain(others)
+                .collect();
+        }
+    };
     let (ipdv, pdv) = (&variation.ipdv, &variation.pdv);
-    if pdv.samples == 0 {
-        return None;
-    }
     let signed = |ns: Option<i64>| ns.map_or_else(|| NONE.to_owned(), format::signed_time_ns);
     let plain = |ns: Option<u64>| or_none(ns.map(|ns| ns as f64), format::time_ns);
-    Some(vec![
-        load.stands_for.join(", "),
-        format::mpps(load.rate_pps),
+    let figures: [String; FIGURES] = [
         signed(ipdv.p50_ns),
         signed(ipdv.p90_ns),
         signed((ipdv.samples > 0).then_some(ipdv.max_ns)),
         plain(pdv.p50_ns),
         plain(pdv.p90_ns),
         plain(Some(pdv.max_ns)),
-    ])
+    ];
+    place.into_iter().chain(figures).collect()
 }

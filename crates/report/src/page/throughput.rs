@@ -110,6 +110,7 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
                 bars,
             });
         }
+        groups.extend(best_group(size, index));
     }
     let top: Vec<Bar> = size
         .cases
@@ -133,6 +134,30 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
         });
     }
     groups
+}
+
+/// Returns the rates of the best side for the goal at an index; none unless a search had both sides.
+fn best_group(size: &SizeSummary, index: usize) -> Option<BarGroup> {
+    let goal = size.cases.first()?.goals.get(index)?;
+    let bar = |(case, summary): (usize, &CaseSummary)| {
+        let rate = summary.goals.get(index)?.best_pps.as_ref()?;
+        Some(Bar {
+            case,
+            name: summary.name.clone(),
+            value: rate.median,
+            values: rate.values.clone(),
+            label: with_unit(&format::mpps(rate.median)),
+        })
+    };
+    let bars: Vec<Bar> = size.cases.iter().enumerate().filter_map(bar).collect();
+    (!bars.is_empty()).then(|| BarGroup {
+        title: format!(
+            "{}, best of N: {}",
+            goal.name,
+            format::allows(goal.loss_ratio)
+        ),
+        bars,
+    })
 }
 
 fn goal_bar(case: usize, summary: &CaseSummary, goal: &GoalSummary) -> Option<Bar> {

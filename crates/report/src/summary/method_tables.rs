@@ -7,6 +7,7 @@ use quietwire_search::{
     RateLosses, RepeatFindings, Sides, SoakEnd, SoakFindings, Statistics, ThroughputSearch,
 };
 use quietwire_study::{StepKind, StepRecord};
+use quietwire_tester::DelayVariation;
 use serde::Serialize;
 
 use super::latency::{RoundTrip, of_trials};
@@ -99,6 +100,18 @@ pub struct LatencyAtLoad {
     /// Round trips of its valid trial; none if no frame came back.
     #[serde(serialize_with = "super::latency::without_withheld")]
     pub round_trip: Option<RoundTrip>,
+}
+
+impl LatencyAtLoad {
+    /// Returns the delay variation of its trial, or the reason why there is none, as a clause.
+    pub(crate) fn variation(&self) -> Result<&DelayVariation, &'static str> {
+        match &self.round_trip {
+            Some(trip) if trip.variation.pdv.samples > 0 => Ok(&trip.variation),
+            Some(_) => Err("not measured"),
+            None if self.loss_ratio.is_none() => Err("the tester failed"),
+            None => Err("no frame came back"),
+        }
+    }
 }
 
 /// Returns all results of one case, by step and round.

@@ -5,7 +5,9 @@ mod rates;
 
 use std::ops::Range;
 
-use quietwire_search::{Attempt, Findings, MlrEnd, MlrIrregularity, Readings, SearchEnd};
+use quietwire_search::{
+    Attempt, Findings, MlrEnd, MlrIrregularity, Readings, SearchEnd, SideFindings,
+};
 use quietwire_study::{Goal, StepKind, StepRecord, TrialRecord};
 use quietwire_tester::TrialResult;
 
@@ -36,6 +38,7 @@ pub(super) fn of_goals<'a>(
             if stricter.loss_ratio < goal.loss_ratio {
                 lift(&mut own.outcomes, &theirs.outcomes);
                 lift_readings(&mut own.readings, &theirs.readings);
+                lift_best(&mut own.best_pps, &theirs.best_pps);
             }
         }
         summary(goal, own)
@@ -48,6 +51,15 @@ pub(super) fn of_goals<'a>(
 struct Searched {
     outcomes: Vec<SearchOutcome>,
     readings: Vec<Option<Readings>>,
+    /// Rates of the best side, frames per second, if both sides were searched.
+    best_pps: Vec<f64>,
+}
+
+/// Raises rates of the best side to those of a stricter goal in the same round.
+fn lift_best(own_pps: &mut [f64], stricter_pps: &[f64]) {
+    for (own_pps, stricter_pps) in own_pps.iter_mut().zip(stricter_pps) {
+        *own_pps = own_pps.max(*stricter_pps);
+    }
 }
 
 /// Raises readings to those of a stricter goal in the same round.
@@ -112,6 +124,12 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
                 };
                 let trials = step.trials.get(run.trials.clone()).unwrap_or_default();
                 all.outcomes.push(outcome.achieved(trials, goal.loss_ratio));
+                let best = run
+                    .findings
+                    .and_then(|findings| best_of_both(step, findings));
+                let best = best.map(|best| best.achieved(trials, goal.loss_ratio));
+                all.best_pps
+                    .extend(best.and_then(SearchOutcome::counted_rate));
                 all.readings.push(readings);
             }
         }
@@ -142,7 +160,11 @@ impl SearchOutcome {
 }
 
 fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
-    let Searched { outcomes, readings } = searched;
+    let Searched {
+        outcomes,
+        readings,
+        best_pps,
+    } = searched;
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
     let is_limit = |outcome: &SearchOutcome, rate: &Spread| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if rate.depends_on(*rate_pps));
@@ -155,6 +177,7 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
         outcomes,
         readings,
         rate_pps,
+        best_pps: Spread::of(best_pps),
         is_lower_limit_only,
         percent_of_baseline: None,
     }
@@ -197,16 +220,29 @@ fn outcome(step: &StepRecord, findings: &Findings) -> SearchOutcome {
             step,
         ),
         Findings::BestWorst(found) => match found.worst.as_ref().or(found.best.as_ref()) {
-            Some(side) => of_rate(
-                &side.end,
-                side.highest_held_pps,
-                side.lost_at_or_under_highest_held,
-                step,
-            ),
+            Some(side) => of_side(step, side),
             None => SearchOutcome::Unfinished,
         },
         _ => SearchOutcome::Unfinished,
     }
+}
+
+fn of_side(step: &StepRecord, side: &SideFindings) -> SearchOutcome {
+    of_rate(
+        &side.end,
+        side.highest_held_pps,
+        side.lost_at_or_under_highest_held,
+        step,
+    )
+}
+
+/// Returns the outcome of the best side of a search of both sides.
+fn best_of_both(step: &StepRecord, findings: &Findings) -> Option<SearchOutcome> {
+    let Findings::BestWorst(found) = findings else {
+        return None;
+    };
+    let (best, _) = found.best.as_ref().zip(found.worst.as_ref())?;
+    Some(of_side(step, best))
 }
 
 /// Returns the outcome of the goal at `index` in a search for all goals.

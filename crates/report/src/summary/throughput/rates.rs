@@ -20,6 +20,10 @@ pub struct GoalSummary {
     /// Rates found, frames per second, as achieved. A round in which no rate held counts as zero. A round in which the tester failed, or
     /// that is unfinished, does not count. None without rounds that count.
     pub rate_pps: Option<Spread>,
+    /// Rates of the best side, frames per second, if the search had both sides (`best-and-worst-of-n`). All other figures are then those of
+    /// the worst side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_pps: Option<Spread>,
     /// True if the highest rate of the search held in a round of the median or one below it, so the median may be
     /// too low: "at least".
     pub is_lower_limit_only: bool,
