@@ -235,6 +235,11 @@ fn a_study_ends_with_a_page_and_can_be_reported_again() {
     assert_eq!(json["schema"], 1);
     let page = fs::read_to_string(place.path("s.html")).unwrap();
     assert!(page.contains("noisy-isolated") && page.contains("</html>"));
+    // What ran where.
+    for drawn in ["Topology of noisy-isolated", "CPUs of noisy-isolated"] {
+        assert!(page.contains(&format!("aria-label=\"{drawn}\"")), "{drawn}");
+    }
+    assert!(page.contains("device qw-fwd-"), "no forwarding thread");
     place.assert_nothing_left();
 
     let again = place

@@ -12,6 +12,7 @@ mod load;
 mod load_variation;
 mod losses;
 mod method_tables;
+mod places;
 pub(crate) mod published;
 pub(crate) mod ranking;
 mod record;
@@ -184,6 +185,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (load_variation::by_load(size))
         (method_tables::method_tables(size))
         (cpu::heat_map(results, size))
+        (places::places(results, size))
         (cpu::neighbours(size))
         (published::published(results, size))
         (losses::losses(size))

@@ -162,6 +162,7 @@ fn a_whole_study_has_every_section_and_fits() {
         "CPU usage",
         "CPU usage over time",
         "aria-label=\"Use of CPUs over time\"",
+        "aria-label=\"CPUs of quiet-partitioned\"",
         "Comparison with published figures",
         "Losses and delays of the tester",
         "Every trial",

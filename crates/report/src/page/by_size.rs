@@ -107,10 +107,8 @@ fn chart(summary: &Summary, goal: usize, side: Side, unit: RateUnit, name: &str)
 
 /// Returns the rates of each case of the first size, by size.
 fn series(summary: &Summary, goal: usize, side: Side, unit: RateUnit) -> Vec<CategorySeries> {
-    let cases = summary
-        .sizes
-        .first()
-        .map_or(&[][..], |size| &size.cases[..]);
+    let cases = summary.sizes.first().map(|size| &size.cases[..]);
+    let cases = cases.unwrap_or_default();
     let of_case = |name: &String| {
         let at = |size: &SizeSummary| {
             let case = size.cases.iter().find(|case| case.name == *name);

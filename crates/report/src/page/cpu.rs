@@ -184,7 +184,8 @@ fn cell(state: &str, share: f64) -> Markup {
     html! { td class={ "h" (depth) } title={ (state) ": " (text) (THIN) "%" } { (text) } }
 }
 
-fn roles(file: &StudyFile, cpu: u32) -> String {
+/// Returns the roles of a CPU in the study file.
+pub(super) fn roles(file: &StudyFile, cpu: u32) -> String {
     let has = |cpus: &CpuList| cpus.contains(CpuId(cpu));
     let roles = [
         (has(&file.device.forwarding_cpus), "forwarding"),
