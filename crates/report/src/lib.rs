@@ -46,8 +46,8 @@ pub use page::script_source;
 pub use page::words::mix_text;
 pub use summary::{
     Applications, Baselines, CaseSummary, CpuRate, CpuShare, CycleSource, CyclesPerFrame,
-    FunctionCost, GoalSummary, Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter,
-    LossPlaces, LossPoint, LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures,
+    Efficiency, FunctionCost, GoalSummary, Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit,
+    Limiter, LossPlaces, LossPoint, LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures,
     MethodResult, NeighbourShare, ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow,
     RankedCase, Ranking, RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State,
     Summary, SweepPoint, TenantsAt, TenantsFound, TenantsSummary, ThreadShare, TrialLimit,

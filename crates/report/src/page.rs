@@ -5,6 +5,7 @@ pub(crate) mod application;
 mod by_size;
 mod courses;
 mod cpu;
+mod efficiency;
 mod findings;
 mod glance;
 mod latency;

@@ -6,6 +6,7 @@ mod alike;
 mod application;
 mod case;
 mod cycles;
+mod efficiency;
 mod findings;
 mod functions;
 mod latency;
@@ -40,6 +41,7 @@ pub use alike::LikeForLike;
 pub use application::Applications;
 pub use case::{CaseSummary, Health};
 pub use cycles::{CpuRate, CycleSource, CyclesPerFrame};
+pub use efficiency::Efficiency;
 pub use findings::MachineFinding;
 pub use functions::FunctionCost;
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
@@ -367,6 +369,7 @@ fn of_case(
     let limits = limits.collect();
     let sweep = throughput::sweep(&steps);
     let trials: Vec<&TrialRecord> = steps.iter().flat_map(|step| &step.trials).collect();
+    let places = results.runs.last().map(|run| &run.facts.cpus[..]);
     Ok(CaseSummary {
         name: case.name.clone(),
         description: description(&results.file, case),
@@ -383,6 +386,7 @@ fn of_case(
         cpu_cycles: cycles::by_one_measure(&trials),
         cpu_rate: cycles::by_full_share(&trials),
         functions: functions::of_chain(&trials),
+        efficiency: efficiency::of_trials(&trials, places.unwrap_or_default()),
         warnings: warnings(results, case),
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),

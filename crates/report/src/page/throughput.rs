@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use quietwire_study::StudyResults;
 use quietwire_tester::Directions;
 
+use super::efficiency::efficiency;
 use super::words;
 use crate::chart::{Bar, BarGroup, LossView, bars, legend, loss as loss_chart};
 use crate::format::{self, THIN};
@@ -71,6 +72,7 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
                 figure { (bars(&groups, "Throughput of each case")) }
             }
             div.scroll role="region" tabindex="0" aria-label="Throughput" { (table(size, results.file.sweep.is_some())) }
+            (efficiency(size))
             @let contradicted = contradictions(size);
             @if contradicted > 0 {
                 p.note {

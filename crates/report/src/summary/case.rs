@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::activity::{CpuShare, NeighbourShare, ThreadShare};
 use super::application::Applications;
 use super::cycles::{CpuRate, CyclesPerFrame};
+use super::efficiency::Efficiency;
 use super::functions::FunctionCost;
 use super::latency::RoundTrip;
 use super::limit::Limit;
@@ -48,6 +49,9 @@ pub struct CaseSummary {
     pub cpu_rate: Option<CpuRate>,
     /// Cost of a frame in the switch and in each network function of a chain; empty if no function counts its cycles.
     pub functions: Vec<FunctionCost>,
+    /// Physical cores of the device, and frames for each joule; none if neither is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub efficiency: Option<Efficiency>,
     /// Caveats of all figures: elements that share a CPU, elements in software emulation.
     pub warnings: Vec<String>,
     /// Activity of CPUs, over all valid trials.
