@@ -254,6 +254,10 @@ pub(crate) const OPEN_AT_ONCE: &str = "open connections";
 /// Case and side of the benchmark of reports.
 pub(crate) const TEN_THOUSAND: &str = "10,000 trials";
 pub(crate) const PAGE: &str = "study report";
+/// Case and sides of the benchmark of monitors.
+pub(crate) const MONITORED: &str = "cross-connect between memif ports";
+pub(crate) const WITH_MONITORS: &str = "all monitors";
+pub(crate) const WITHOUT_MONITORS: &str = "no monitors";
 const TESTPMD: &str = "testpmd io";
 const CROSS_CONNECT: &str = "quietwire, cross-connect";
 const BRIDGE: &str = "quietwire, bridge, 1 MAC address";
@@ -447,6 +451,8 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("kernel_ports", "guest, frames of 64 octets: rate", (SMALL_TO_GUEST, GUEST), (SMALL_TO_GUEST, GUEST_BRIDGE), 0.8),
 
     goal("reports", "page of 10,000 trials, s", (TEN_THOUSAND, PAGE), Figure::ReportS, Ratio::Itself, AtMost, 2.0),
+
+    cycles("monitors", "all monitors: cycles a frame", (MONITORED, WITH_MONITORS), (MONITORED, WITHOUT_MONITORS), 1.01),
 
     repeated("simulated, capacity within 2 %"),
     repeated("simulated, capacity within 2 %, a tenth less in every twentieth trial"),

@@ -109,6 +109,21 @@ fn a_thread_that_shares_its_cpu_with_sockets_is_found_preempted_and_its_cpu_in_s
     );
 }
 
+#[test]
+fn a_case_without_monitors_has_the_cycles_of_the_switch_and_no_activity() {
+    let place = Workplace::new();
+    let case = "[[case]]\nname = \"a\"\nneighbours = \"none\"\nisolation = \"pinned\"\nmonitors = \"none\"\n";
+    fs::write(place.path("study.toml"), study("", case)).unwrap();
+    let output = place.study(&["--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let case = &document["summary"]["sizes"][0]["cases"][0];
+    assert_eq!(case["cpus"].as_array().map(Vec::len), Some(0), "{case}");
+    assert_eq!(case["threads"].as_array().map(Vec::len), Some(0), "{case}");
+    assert_eq!(case["cycles"]["cycle_source"], "counted", "{case}");
+    place.assert_nothing_left();
+}
+
 /// Returns the parent in a line of `/proc/PID/stat`: the second field after the name.
 fn parent(process: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

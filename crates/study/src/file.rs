@@ -37,8 +37,8 @@ pub use quietwire_base::Idle;
 pub use study_file::{Case, Neighbours, StudyFile, TesterSettings, Traffic};
 pub use trials::Trials;
 pub use values::{
-    CardDriver, EarlierIsolation, FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent,
-    SearchMethod, Switch, Topology,
+    CardDriver, CaseMonitors, EarlierIsolation, FrameSize, Link, MaxRate, Mode, NeighboursIn,
+    Percent, SearchMethod, Switch, Topology,
 };
 
 impl StudyFile {

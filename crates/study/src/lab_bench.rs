@@ -219,11 +219,19 @@ impl LabBench {
         Ok((kept_rate(&mut run, trial, rate_pps, after_invalid)? * CALIBRATION_MARGIN).max(1.0))
     }
 
+    /// Returns a side of a trial, unless the case has no monitors.
+    fn watched(&self, edge: Edge) -> Option<Edge> {
+        let case = self.entered.as_ref().map(|spec| &spec.case);
+        case.is_none_or(|case| case.monitors.is_all())
+            .then_some(edge)
+    }
+
     fn do_action(
         &mut self,
         action: &Action,
         frames: &Trial,
     ) -> Result<ActionOutcome, LabBenchError> {
+        let [start, end] = [Edge::Start, Edge::End].map(|edge| self.watched(edge));
         let lab = &mut self.lab;
         let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
@@ -231,7 +239,7 @@ impl LabBench {
         lab.check()?;
         leave_cpu();
         let at_work = lab.neighbours_at_work()?;
-        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::Start)?;
+        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), start)?;
         let mut unmanaged = self.file.is_external().then(|| UnmanagedDevice {
             is_simulated: false,
             ageing_s: self.file.ageing_s(),
@@ -245,7 +253,7 @@ impl LabBench {
         };
         let observation = self.place.enter(done)??;
         // A restart changes the process.
-        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
+        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), end)?;
         lab.check()?;
         let meanwhile = TrialSamples::default();
         let activity = activity(lab, (&before, &after), at_work, meanwhile)?;
@@ -259,17 +267,19 @@ impl LabBench {
         self.lab.check()?;
         leave_cpu();
         let sampler_cpus = self.sampler_cpus();
+        let [start, end] = [Edge::Start, Edge::End].map(|edge| self.watched(edge));
         let lab = &self.lab;
         let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
         };
         let at_work = lab.neighbours_at_work()?;
         let frames = lab.device().map(UpLab::frames);
-        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::Start)?;
+        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), start)?;
         // The record of the machine has the reason for a missing sampler or counter.
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let counters = before.count_events().ok();
-        let reader = lab.device().and_then(UpLab::cycle_reader);
+        let watched = lab.device().filter(|_| start.is_some());
+        let reader = watched.and_then(UpLab::cycle_reader);
         let cycles = reader.and_then(|reader| CycleSampler::start(reader, &sampler_cpus, trial));
         let mut result = self.place.enter(|| tester.run(trial))??;
         if let Some(cycles) = cycles {
@@ -279,7 +289,7 @@ impl LabBench {
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
             system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
         };
-        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
+        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), end)?;
         if let Some((device, frames)) = lab.device().zip(frames) {
             result.account_for(&device.layout(), &frames, &device.frames());
         }

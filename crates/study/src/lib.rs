@@ -52,10 +52,10 @@ pub use case_settings::{
     ObservedMachine, TesterRecord, Versions,
 };
 pub use file::{
-    CardDriver, Case, Device, EarlierIsolation, FileError, FrameSize, Idle, Link, MaxRate, Measure,
-    Mode, Neighbours, NeighboursIn, Objective, Percent, Point, Published, PublishedFigure,
-    Quantity, Ratio, SearchMethod, StudyFile, Switch, TesterSettings, Topology, Traffic, Trials,
-    Unit,
+    CardDriver, Case, CaseMonitors, Device, EarlierIsolation, FileError, FrameSize, Idle, Link,
+    MaxRate, Measure, Mode, Neighbours, NeighboursIn, Objective, Percent, Point, Published,
+    PublishedFigure, Quantity, Ratio, SearchMethod, StudyFile, Switch, TesterSettings, Topology,
+    Traffic, Trials, Unit,
 };
 pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;

@@ -15,7 +15,9 @@ use super::device::Device;
 use super::objective::Objective;
 use super::published::Published;
 use super::trials::Trials;
-use super::values::{EarlierIsolation, FrameSize, Link, Mode, NeighboursIn, Topology};
+use super::values::{
+    CaseMonitors, EarlierIsolation, FrameSize, Link, Mode, NeighboursIn, Topology,
+};
 use crate::methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,
     ConcurrentConnectionsPlan, ConnectionThroughputPlan, ConnectionsPerSecondPlan,
@@ -260,6 +262,9 @@ pub struct Case {
     /// IP destinations for each sending port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_destinations: Option<u32>,
+    /// Monitors that run in its trials.
+    #[serde(default, skip_serializing_if = "CaseMonitors::is_all")]
+    pub monitors: CaseMonitors,
     /// Number of tenants, for a case generated from `[tenants]`.
     #[serde(skip)]
     pub tenants: Option<u32>,

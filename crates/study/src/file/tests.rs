@@ -814,3 +814,20 @@ fn the_tester_polls_unless_it_is_to_sleep_between_bursts() {
     let error = parse(&with("nap")).unwrap_err().to_string();
     assert!(error.contains("nap") && error.contains("sleep"), "{error}");
 }
+
+#[test]
+fn a_case_has_all_monitors_or_none() {
+    let with = |value: &str| {
+        let line = format!("neighbours = \"none\"\nmonitors = \"{value}\"\n");
+        parse(&SMALL.replacen("neighbours = \"none\"\n", &line, 1))
+    };
+    let [all, none] = [with("all").unwrap(), with("none").unwrap()];
+    assert!(all.cases.iter().all(|case| case.monitors.is_all()));
+    let without = none.cases.iter().filter(|case| !case.monitors.is_all());
+    assert_eq!(without.count(), 1);
+    // The shortened study is written and read again.
+    let quick = parse(&none.quick().unwrap()).unwrap();
+    assert_eq!(quick.cases, none.cases);
+    let error = with("some").unwrap_err().to_string();
+    assert!(error.contains("some") && error.contains("none"), "{error}");
+}

@@ -167,6 +167,25 @@ pub enum NeighboursIn {
     OtherNode,
 }
 
+/// Monitors that run in the trials of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaseMonitors {
+    /// All that the machine offers.
+    #[default]
+    All,
+    /// None: only the cycles that the device counts itself are read, before and after each trial.
+    None,
+}
+
+impl CaseMonitors {
+    /// Returns true for all monitors.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+}
+
 /// Isolation of a case in a store of an earlier version, by the keys `pinning` and `partition`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlierIsolation {

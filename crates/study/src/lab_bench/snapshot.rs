@@ -20,7 +20,8 @@ use crate::executor::Device;
 
 /// A sample of the machine and the device.
 pub(super) struct DeviceSnapshot {
-    machine: Snapshot,
+    /// None in a case without monitors.
+    machine: Option<Snapshot>,
     cycles: BTreeMap<String, CycleCount>,
     views: OwnViews,
 }
@@ -29,12 +30,20 @@ pub(super) struct DeviceSnapshot {
 const NEIGHBOUR_THREADS_MAX: usize = 32;
 
 impl DeviceSnapshot {
-    /// Takes a sample of the device, unless another program has started it, the tester and the neighbours, at a side of a trial.
+    /// Takes a sample of the device, unless another program has started it, the tester and the neighbours, at a side of a trial. Without
+    /// monitors, `edge` is none, and only the cycles of the device are read.
     pub(super) fn take(
         device: Option<&UpLab>,
         at_work: Option<&NeighbourSample>,
-        edge: Edge,
+        edge: Option<Edge>,
     ) -> Result<Self, LabBenchError> {
+        let Some(edge) = edge else {
+            return Ok(Self {
+                machine: None,
+                cycles: device.map(UpLab::cycles).unwrap_or_default(),
+                views: OwnViews::new(),
+            });
+        };
         // Some programs are queried by another program, whose time does not belong to the trial.
         let views = || device.map(UpLab::own_views).unwrap_or_default();
         let at_start = (edge == Edge::Start).then(views);
@@ -48,21 +57,26 @@ impl DeviceSnapshot {
         let neighbours = neighbours.iter();
         watched.extend(neighbours.map(|pid| Watched::of(*pid, Owner::Neighbour)));
         Ok(Self {
-            machine: Snapshot::take_all(Path::new("/"), &watched, edge)?,
+            machine: Some(Snapshot::take_all(Path::new("/"), &watched, edge)?),
             cycles,
             views: at_start.unwrap_or_else(views),
         })
     }
 
+    fn machine(&self) -> Result<&Snapshot, Unavailable> {
+        let machine = self.machine.as_ref();
+        machine.ok_or_else(|| Unavailable("the case has no monitors".to_owned()))
+    }
+
     /// Starts to sample the system calls of the forwarding threads, on these CPUs.
     pub(super) fn sample_calls(&self, cpus: &CpuList) -> Result<SystemCallSampler, Unavailable> {
-        let threads = self.machine.forwarding_threads();
+        let threads = self.machine()?.forwarding_threads();
         SystemCallSampler::start(Path::new("/"), &threads, cpus)
     }
 
     /// Starts to count events of the forwarding CPUs.
     pub(super) fn count_events(&self) -> Result<EventCounters, Unavailable> {
-        EventCounters::start(&self.machine.forwarding_cpus())
+        EventCounters::start(&self.machine()?.forwarding_cpus())
     }
 }
 
@@ -94,16 +108,22 @@ pub(super) fn activity(
     at_work: Option<NeighbourSample>,
     meanwhile: TrialSamples,
 ) -> Result<TrialActivity, LabBenchError> {
-    let mut activity = Activity::between(&before.machine, &after.machine);
-    activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);
-    activity.system_calls = meanwhile.system_calls;
-    activity.perf_events = meanwhile.perf_events;
+    let machine = before.machine.as_ref().zip(after.machine.as_ref());
+    let machine = machine.map(|(before, after)| {
+        let mut activity = Activity::between(before, after);
+        activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);
+        activity.system_calls = meanwhile.system_calls;
+        activity.perf_events = meanwhile.perf_events;
+        activity
+    });
+    let unknown = Activity::default();
+    let known = machine.as_ref().unwrap_or(&unknown);
     let cycles = (&before.cycles, &after.cycles);
     let hz = quietwire_dpdk::cycles::hz();
     let device = lab.device();
     let elements = device.map(|device| topology::elements(device.state()));
     let elements = elements.unwrap_or_default();
-    let mut elements = elements::activity_of(&elements, cycles, &activity, hz);
+    let mut elements = elements::activity_of(&elements, cycles, known, hz);
     for element in &mut elements {
         element.set_own_view(&before.views, &after.views);
     }
@@ -111,7 +131,7 @@ pub(super) fn activity(
         .map(|at_work| lab.intensity_since(&at_work))
         .transpose()?;
     Ok(TrialActivity {
-        machine: Some(activity),
+        machine,
         elements,
         neighbours,
     })
