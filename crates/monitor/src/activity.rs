@@ -22,6 +22,7 @@ use crate::monitors::system_calls::SystemCallSamples;
 use crate::monitors::temperature::{Temperature, ZoneTemperature};
 use crate::monitors::threads::{ThreadActivity, ThreadCounters, Threads};
 use crate::monitors::throttling::{CpuThrottling, Throttling};
+use crate::monitors::uncore::UncoreEvents;
 
 /// Error of a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +95,9 @@ pub struct Activity {
     /// Events of the forwarding CPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub perf_events: Vec<CpuEvents>,
+    /// Events of memory controllers, links between packages and PCIe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncore: Vec<UncoreEvents>,
     /// Frequencies of CPUs at the second snapshot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frequencies: Vec<CpuFrequency>,
@@ -302,6 +306,7 @@ impl Activity {
             softirqs,
             system_calls: Vec::new(),
             perf_events: Vec::new(),
+            uncore: Vec::new(),
             frequencies,
             throttling,
             temperatures,

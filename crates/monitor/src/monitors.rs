@@ -16,3 +16,4 @@ pub(crate) mod system_calls;
 pub(crate) mod temperature;
 pub(crate) mod threads;
 pub(crate) mod throttling;
+pub(crate) mod uncore;

@@ -26,7 +26,7 @@ use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
 };
-use quietwire_monitor::{Edge, EventCounters, SystemCallSampler};
+use quietwire_monitor::{Edge, EventCounters, SystemCallSampler, UncoreCounters};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
@@ -278,6 +278,7 @@ impl LabBench {
         // The record of the machine has the reason for a missing sampler or counter.
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let counters = before.count_events().ok();
+        let uncore = before.count_uncore().ok();
         let watched = lab.device().filter(|_| start.is_some());
         let reader = watched.and_then(UpLab::cycle_reader);
         let cycles = reader.and_then(|reader| CycleSampler::start(reader, &sampler_cpus, trial));
@@ -287,6 +288,7 @@ impl LabBench {
         }
         let meanwhile = TrialSamples {
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
+            uncore: uncore.map(UncoreCounters::finish).unwrap_or_default(),
             system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
         };
         let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), end)?;

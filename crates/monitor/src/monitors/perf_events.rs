@@ -69,17 +69,17 @@ const EVENTS: [(&str, Source); 12] = [
 
 /// State of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reading {
-    count: u64,
+pub(crate) struct Reading {
+    pub(crate) count: u64,
     /// Time since the counter was started, nanoseconds.
-    enabled_ns: u64,
+    pub(crate) enabled_ns: u64,
     /// Part of it in which it counted, nanoseconds.
-    running_ns: u64,
+    pub(crate) running_ns: u64,
 }
 
 impl Reading {
     /// Returns the number of events in the whole time; `None` if the counter never ran.
-    fn estimate(self) -> Option<u64> {
+    pub(crate) fn estimate(self) -> Option<u64> {
         let whole = u128::from(self.count) * u128::from(self.enabled_ns);
         let estimate = whole.checked_div(u128::from(self.running_ns))?;
         u64::try_from(estimate).ok()
@@ -95,7 +95,7 @@ impl Reading {
 }
 
 /// A running counter, as a trait so that tests have others than those of this machine.
-trait Running: Send {
+pub(crate) trait Running: Send {
     fn read(&mut self) -> io::Result<Reading>;
 }
 
@@ -125,7 +125,7 @@ fn start(cpu: u32, source: &Source) -> io::Result<Box<dyn Running>> {
 }
 
 /// Explains why the kernel does not count an event.
-fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::PermissionDenied, _) => {
             "counting events of a CPU requires root or CAP_PERFMON".to_owned()

@@ -9,7 +9,7 @@ use quietwire_lab::up::UpLab;
 use quietwire_lab::{CycleCount, Lab, NeighbourSample};
 use quietwire_monitor::{
     Activity, CpuEvents, Edge, EventCounters, Owner, Snapshot, SystemCallSampler,
-    SystemCallSamples, Unavailable, Watched,
+    SystemCallSamples, Unavailable, UncoreCounters, UncoreEvents, Watched,
 };
 
 use super::LabBenchError;
@@ -74,6 +74,12 @@ impl DeviceSnapshot {
         SystemCallSampler::start(Path::new("/"), &threads, cpus)
     }
 
+    /// Starts to count events outside of the cores.
+    pub(super) fn count_uncore(&self) -> Result<UncoreCounters, Unavailable> {
+        self.machine()?;
+        UncoreCounters::start(Path::new("/"))
+    }
+
     /// Starts to count events of the forwarding CPUs.
     pub(super) fn count_events(&self) -> Result<EventCounters, Unavailable> {
         EventCounters::start(&self.machine()?.forwarding_cpus())
@@ -99,6 +105,7 @@ impl Device for LabDevice<'_> {
 pub(super) struct TrialSamples {
     pub(super) system_calls: Vec<SystemCallSamples>,
     pub(super) perf_events: Vec<CpuEvents>,
+    pub(super) uncore: Vec<UncoreEvents>,
 }
 
 /// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
@@ -114,6 +121,7 @@ pub(super) fn activity(
         activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);
         activity.system_calls = meanwhile.system_calls;
         activity.perf_events = meanwhile.perf_events;
+        activity.uncore = meanwhile.uncore;
         activity
     });
     let unknown = Activity::default();
