@@ -18,6 +18,7 @@ use crate::monitors::perf_events::CpuEvents;
 use crate::monitors::placement::{Placement, ProcessMemory};
 use crate::monitors::resctrl::{ClassActivity, Resctrl};
 use crate::monitors::softirqs::{SoftirqCount, Softirqs};
+use crate::monitors::system_call_counts::SystemCallCounts;
 use crate::monitors::system_calls::SystemCallSamples;
 use crate::monitors::temperature::{Temperature, ZoneTemperature};
 use crate::monitors::threads::{ThreadActivity, ThreadCounters, Threads};
@@ -89,9 +90,12 @@ pub struct Activity {
     /// Softirqs by CPU and kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub softirqs: Vec<SoftirqCount>,
-    /// System calls of forwarding threads.
+    /// System calls of forwarding threads, sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub system_calls: Vec<SystemCallSamples>,
+    /// System calls of forwarding threads, counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub system_call_counts: Vec<SystemCallCounts>,
     /// Events of the forwarding CPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub perf_events: Vec<CpuEvents>,
@@ -305,6 +309,7 @@ impl Activity {
             interrupt_lines: interrupts.lines,
             softirqs,
             system_calls: Vec::new(),
+            system_call_counts: Vec::new(),
             perf_events: Vec::new(),
             uncore: Vec::new(),
             frequencies,

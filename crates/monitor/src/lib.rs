@@ -29,6 +29,7 @@ pub use monitors::perf_events::{CpuEvents, EventCounters, event_offers};
 pub use monitors::placement::ProcessMemory;
 pub use monitors::resctrl::ClassActivity;
 pub use monitors::softirqs::SoftirqCount;
+pub use monitors::system_call_counts::{SystemCallCounters, SystemCallCounts, system_call_offer};
 pub use monitors::system_calls::{SystemCallSampler, SystemCallSamples};
 pub use monitors::temperature::ZoneTemperature;
 pub use monitors::threads::ThreadActivity;

@@ -12,6 +12,7 @@ pub(crate) mod perf_events;
 pub(crate) mod placement;
 pub(crate) mod resctrl;
 pub(crate) mod softirqs;
+pub(crate) mod system_call_counts;
 pub(crate) mod system_calls;
 pub(crate) mod temperature;
 pub(crate) mod threads;

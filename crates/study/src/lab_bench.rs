@@ -26,7 +26,9 @@ use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
 };
-use quietwire_monitor::{Edge, EventCounters, SystemCallSampler, UncoreCounters};
+use quietwire_monitor::{
+    Edge, EventCounters, SystemCallCounters, SystemCallSampler, UncoreCounters,
+};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
@@ -75,6 +77,8 @@ pub struct LabBench {
     place: NetNs,
     /// Frames that the tester offers in that case, at the first frame size.
     frames: Option<Trial>,
+    /// Counters of system calls, which stay open from trial to trial.
+    calls: Option<SystemCallCounters>,
     opened: u32,
 }
 
@@ -133,6 +137,7 @@ impl LabBench {
             entered: None,
             place: NetNs::Current,
             frames: None,
+            calls: None,
             opened: 0,
         })
     }
@@ -276,7 +281,9 @@ impl LabBench {
         let frames = lab.device().map(UpLab::frames);
         let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), start)?;
         // The record of the machine has the reason for a missing sampler or counter.
-        let sampler = before.sample_calls(&sampler_cpus).ok();
+        self.calls = before.count_calls(self.calls.take()).ok();
+        let sampled = || before.sample_calls(&sampler_cpus).ok();
+        let sampler = self.calls.is_none().then(sampled).flatten();
         let counters = before.count_events().ok();
         let uncore = before.count_uncore().ok();
         let watched = lab.device().filter(|_| start.is_some());
@@ -290,6 +297,11 @@ impl LabBench {
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
             uncore: uncore.map(UncoreCounters::finish).unwrap_or_default(),
             system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
+            system_call_counts: self
+                .calls
+                .as_mut()
+                .map(SystemCallCounters::since_last)
+                .unwrap_or_default(),
         };
         let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), end)?;
         if let Some((device, frames)) = lab.device().zip(frames) {
@@ -459,6 +471,7 @@ impl LabBench {
         // Ports first, so that the device's side sees an orderly disconnect.
         self.tester = None;
         self.frames = None;
+        self.calls = None;
         self.entered = None;
         self.place = NetNs::Current;
         Ok(self.lab.leave()?)

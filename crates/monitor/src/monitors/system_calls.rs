@@ -190,6 +190,12 @@ const OLDER_NAMES: [(libc::c_long, &str); 3] = [
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_NAMES: [(libc::c_long, &str); 0] = [];
 
+/// Returns the names of the calls in which forwarding threads of the supported data planes wait.
+pub(super) fn names_of_calls() -> impl Iterator<Item = &'static str> {
+    let known = NAMES.iter().chain(&OLDER_NAMES);
+    known.map(|(_, name)| *name)
+}
+
 /// Returns the name of a system call, or its number if the name is unknown.
 fn name_of(number: i64) -> String {
     if number < 0 {

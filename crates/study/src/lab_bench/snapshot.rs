@@ -8,8 +8,9 @@ use quietwire_host::CpuList;
 use quietwire_lab::up::UpLab;
 use quietwire_lab::{CycleCount, Lab, NeighbourSample};
 use quietwire_monitor::{
-    Activity, CpuEvents, Edge, EventCounters, Owner, Snapshot, SystemCallSampler,
-    SystemCallSamples, Unavailable, UncoreCounters, UncoreEvents, Watched,
+    Activity, CpuEvents, Edge, EventCounters, Owner, Snapshot, SystemCallCounters,
+    SystemCallCounts, SystemCallSampler, SystemCallSamples, Unavailable, UncoreCounters,
+    UncoreEvents, Watched,
 };
 
 use super::LabBenchError;
@@ -68,6 +69,22 @@ impl DeviceSnapshot {
         machine.ok_or_else(|| Unavailable("the case has no monitors".to_owned()))
     }
 
+    /// Returns the counters of the system calls of the forwarding threads, from now on: those of an earlier trial, if it had the same threads.
+    pub(super) fn count_calls(
+        &self,
+        earlier: Option<SystemCallCounters>,
+    ) -> Result<SystemCallCounters, Unavailable> {
+        let threads = self.machine()?.forwarding_threads();
+        match earlier.filter(|counters| counters.are_of(&threads)) {
+            Some(mut counters) => {
+                // What was called between the trials does not count.
+                counters.since_last();
+                Ok(counters)
+            }
+            None => SystemCallCounters::start(Path::new("/"), &threads),
+        }
+    }
+
     /// Starts to sample the system calls of the forwarding threads, on these CPUs.
     pub(super) fn sample_calls(&self, cpus: &CpuList) -> Result<SystemCallSampler, Unavailable> {
         let threads = self.machine()?.forwarding_threads();
@@ -104,6 +121,7 @@ impl Device for LabDevice<'_> {
 #[derive(Debug, Default)]
 pub(super) struct TrialSamples {
     pub(super) system_calls: Vec<SystemCallSamples>,
+    pub(super) system_call_counts: Vec<SystemCallCounts>,
     pub(super) perf_events: Vec<CpuEvents>,
     pub(super) uncore: Vec<UncoreEvents>,
 }
@@ -120,6 +138,7 @@ pub(super) fn activity(
         let mut activity = Activity::between(before, after);
         activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);
         activity.system_calls = meanwhile.system_calls;
+        activity.system_call_counts = meanwhile.system_call_counts;
         activity.perf_events = meanwhile.perf_events;
         activity.uncore = meanwhile.uncore;
         activity
