@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_switch::report::CyclesReport;
+use quietwire_switch::report::{CyclesReport, PortReport};
 use serde::{Deserialize, Serialize};
 
 /// Largest number of parts in a view.
@@ -24,7 +24,21 @@ const NAME_MAX: usize = 64;
 pub struct OwnView {
     /// Its parts, such as threads, by the names that the program gives them.
     pub parts: BTreeMap<String, PartView>,
+    /// Statistics of the drivers of its ports, such as network cards: by port, with the drivers' names. A statistic that fell is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drivers: BTreeMap<String, BTreeMap<String, u64>>,
 }
+
+/// Names of the burst sizes that quietwire's switch counts.
+const BURST_SIZES: [&str; 7] = [
+    "bursts of 1",
+    "bursts of 2",
+    "bursts of 3 to 4",
+    "bursts of 5 to 8",
+    "bursts of 9 to 16",
+    "bursts of 17 to 32",
+    "bursts of 33 to 64",
+];
 
 /// Counters of a part of a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,8 +89,19 @@ impl OwnView {
             part.counters.retain(|_, increase| *increase > 0);
             Some((name.clone(), part))
         });
+        let drivers = self.drivers.iter().filter_map(|(port, now)| {
+            let before = then.drivers.get(port);
+            let increases = now.iter().filter_map(|(name, now)| {
+                let before = before.and_then(|before| before.get(name));
+                let increase = now.checked_sub(before.copied().unwrap_or(0))?;
+                (increase > 0).then(|| (name.clone(), increase))
+            });
+            let increases: BTreeMap<String, u64> = increases.collect();
+            (!increases.is_empty()).then(|| (port.clone(), increases))
+        });
         Some(Self {
             parts: parts.collect::<Option<_>>()?,
+            drivers: drivers.collect(),
         })
     }
 
@@ -98,7 +123,24 @@ impl OwnView {
         Err(format!("it said '{first}'"))
     }
 
-    /// Returns the answer to `show cycles`: cycles, bursts and frames of each step of each forwarding thread.
+    /// Adds the statistics of the drivers of ports, as of `show ports`.
+    pub(crate) fn with_ports(mut self, ports: &[PortReport]) -> Self {
+        for port in ports.iter().take(PARTS_MAX) {
+            let statistics = port.driver.iter();
+            let known = statistics.filter(|(name, _)| name.len() <= NAME_MAX);
+            let known: BTreeMap<String, u64> = known
+                .take(COUNTERS_MAX)
+                .map(|(name, value)| (name.clone(), *value))
+                .collect();
+            if !known.is_empty() && port.counts.name.len() <= NAME_MAX {
+                self.drivers.insert(port.counts.name.clone(), known);
+            }
+        }
+        self
+    }
+
+    /// Returns the answer to `show cycles`: cycles, bursts and frames of each step of each forwarding thread, and frames and burst sizes of
+    /// each receive queue.
     pub(crate) fn of_quietwire(report: &CyclesReport) -> Self {
         let mut view = Self::default();
         for thread in &report.threads {
@@ -109,6 +151,15 @@ impl OwnView {
                 part.count(&format!("{} cycles", step.step), step.cycles);
                 part.count(&format!("{} bursts", step.step), step.bursts);
                 part.count(&format!("{} frames", step.step), step.frames);
+            }
+        }
+        for queue in &report.queues {
+            let Some(part) = view.part(&format!("queue {} of {}", queue.queue, queue.port)) else {
+                continue;
+            };
+            part.count("frames", queue.frames);
+            for (name, bursts) in BURST_SIZES.iter().zip(queue.burst_sizes) {
+                part.count(name, bursts);
             }
         }
         view
@@ -175,7 +226,7 @@ impl OwnView {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_switch::report::{StepCounts, ThreadCycles};
+    use quietwire_switch::report::{PortCounts, QueueCycles, StepCounts, ThreadCycles};
 
     use super::*;
 
@@ -301,6 +352,47 @@ mod tests {
         assert_eq!(before.since(&after), None);
         let stored = serde_json::to_value(&increase).unwrap();
         assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
+    }
+
+    #[test]
+    fn queues_have_their_burst_sizes_and_ports_the_statistics_of_their_drivers() {
+        let view = |frames: u64, fallen: u64| {
+            let report = CyclesReport {
+                queues: vec![QueueCycles {
+                    port: "p0".to_owned(),
+                    queue: 1,
+                    frames,
+                    burst_sizes: [frames, 0, 0, 0, 0, 2, 0],
+                    ..QueueCycles::default()
+                }],
+                ..CyclesReport::default()
+            };
+            let port = PortReport {
+                driver: BTreeMap::from([
+                    ("rx_good_packets".to_owned(), frames),
+                    ("rx_level".to_owned(), fallen),
+                ]),
+                counts: PortCounts {
+                    name: "p0".to_owned(),
+                    ..PortCounts::default()
+                },
+                ..PortReport::default()
+            };
+            OwnView::of_quietwire(&report).with_ports(&[port])
+        };
+        let increase = view(9, 1).since(&view(4, 3)).unwrap();
+        let queue = &increase.parts["queue 1 of p0"].counters;
+        let queue: Vec<(&str, u64)> = queue
+            .iter()
+            .map(|(name, number)| (name.as_str(), *number))
+            .collect();
+        assert_eq!(queue, [("bursts of 1", 5), ("frames", 5)]);
+        // A level that fell is no counter, and does not remove the others.
+        let driver = BTreeMap::from([("rx_good_packets".to_owned(), 5)]);
+        assert_eq!(increase.drivers["p0"], driver);
+        let stored = serde_json::to_value(&increase).unwrap();
+        assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
+        assert!(view(4, 3).since(&view(4, 3)).unwrap().drivers.is_empty());
     }
 
     #[test]

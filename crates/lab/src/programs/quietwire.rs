@@ -11,7 +11,7 @@ use quietwire_host::threads::{ThreadCpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_switch::config::Settings;
 use quietwire_switch::control::{Request, Subject};
-use quietwire_switch::report::{CyclesReport, ThreadReport};
+use quietwire_switch::report::{CyclesReport, PortReport, ThreadReport};
 use quietwire_tester::account::ElementCounts;
 use serde::de::IgnoredAny;
 
@@ -314,7 +314,8 @@ impl Forwarder for Quietwire {
     fn own_view(&self, plan: &Plan, _deadline: Deadline) -> Result<OwnView, String> {
         let request = Request::Show(Subject::Cycles);
         let reported: CyclesReport = ask(&control_socket(plan), &request)?;
-        Ok(OwnView::of_quietwire(&reported))
+        let ports: Vec<PortReport> = ask(&control_socket(plan), &Request::Show(Subject::Ports))?;
+        Ok(OwnView::of_quietwire(&reported).with_ports(&ports))
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

@@ -91,6 +91,11 @@ fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfil
         for (part, view) in parts.filter(|(_, view)| !view.counters.is_empty()) {
             counters.insert(format!("{} {part}", element.name), view.counters.clone());
         }
+        let drivers = element.own_view.iter().flat_map(|view| &view.drivers);
+        for (port, statistics) in drivers {
+            let name = format!("{} driver of {port}", element.name);
+            counters.insert(name, statistics.clone());
+        }
     }
     TrialProfile {
         trial: number,

@@ -180,6 +180,7 @@ mod tests {
             };
             OwnView {
                 parts: BTreeMap::from([("worker".to_owned(), part)]),
+                ..OwnView::default()
             }
         });
         let views = |view| BTreeMap::from([("S".to_owned(), view)]);
