@@ -8,6 +8,7 @@ mod bisection;
 mod serving;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -148,6 +149,71 @@ fn results_are_exported_and_bad_paths_are_refused_first() {
 }
 
 const FAILED: i32 = 1;
+const LACKS: i32 = 3;
+
+/// A program that answers like Chromium's debugging pipe. Each picture is the signature of a PNG.
+const CHROMIUM: &str = r#"#!/bin/bash
+while IFS= read -r -d '' message <&3; do
+    [[ $message =~ \"id\":([0-9]+) ]] || exit 1
+    id=${BASH_REMATCH[1]}
+    case $message in
+    *Target.createTarget*) result='{"targetId":"t"}' ;;
+    *Target.attachToTarget*) result='{"sessionId":"s"}' ;;
+    *Page.navigate*)
+        printf '{"method":"Page.loadEventFired","params":{}}\0' >&4
+        result='{"frameId":"f"}'
+        ;;
+    *Page.captureScreenshot*) result='{"data":"iVBORw0KGgo="}' ;;
+    *) result='{}' ;;
+    esac
+    printf '{"id":%s,"result":%s}\0' "$id" "$result" >&4
+done
+"#;
+
+#[test]
+fn charts_are_pictures_if_a_browser_is_there() {
+    let workspace = Workspace::new();
+    workspace.study("5M", "s.sqlite");
+    let programs = workspace.path("programs");
+    fs::create_dir(&programs).unwrap();
+    let report = |path: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command
+            .args([
+                "study", "report", "s.sqlite", "--svg", "svg", "--png", "png",
+            ])
+            .current_dir(workspace.path(""))
+            .env("PATH", path)
+            .stdin(Stdio::null());
+        command.output().unwrap()
+    };
+    let missing = report(programs.to_str().unwrap());
+    let printed = String::from_utf8(missing.stderr).unwrap();
+    assert_eq!(missing.status.code(), Some(LACKS), "{printed}");
+    assert!(printed.contains("apt install chromium"), "{printed}");
+    assert!(!workspace.path("svg").exists() && !workspace.path("png").exists());
+    let program = programs.join("chromium");
+    fs::write(&program, CHROMIUM).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+    let output = report(&path);
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    let names = |directory: &str, ending: &str| {
+        let entries = fs::read_dir(workspace.path(directory)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names
+            .map(|name| name.strip_suffix(ending).unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    let pictures = names("png", ".png");
+    assert!(!pictures.is_empty());
+    assert_eq!(pictures, names("svg", ".svg"));
+    let first = fs::read(workspace.path(&format!("png/{}.png", pictures[0]))).unwrap();
+    assert_eq!(first, b"\x89PNG\r\n\x1a\n");
+}
 
 #[test]
 fn a_regression_over_stores_ends_with_code_1_and_a_page() {

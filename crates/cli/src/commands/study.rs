@@ -5,6 +5,7 @@ mod check;
 mod chosen;
 mod exports;
 mod list;
+mod pictures;
 pub(super) mod progress;
 mod verdicts;
 

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use quietwire_report::{Report, markdown};
 
+use super::pictures::{Browser, browser};
 use crate::output::{check_place, make_directory, make_parent, write_file};
 use crate::text::say;
 
@@ -25,6 +26,9 @@ pub(super) struct ExportArgs {
     /// Write every chart of the page as SVG to this directory, which is created if missing.
     #[arg(long, value_name = "DIRECTORY")]
     svg: Option<PathBuf>,
+    /// Write every chart of the page as PNG to this directory, which is created if missing. Requires Chromium.
+    #[arg(long, value_name = "DIRECTORY")]
+    png: Option<PathBuf>,
     /// Write each search of NDR and PDR as a test of FD.io CSIT (JSON) to this directory, which is created if missing.
     #[arg(long, value_name = "DIRECTORY")]
     csit: Option<PathBuf>,
@@ -32,11 +36,13 @@ pub(super) struct ExportArgs {
 
 /// Name of a file that a directory of charts may contain.
 const A_CHART: &str = "01-chart.svg";
+/// Name of a file that a directory of pictures may contain.
+const A_PICTURE: &str = "01-chart.png";
 /// Name of a file that a directory of tests may contain.
 const A_TEST: &str = "64b-ndrpdr-1.json";
 
 impl ExportArgs {
-    /// Refuses paths that cannot be written.
+    /// Refuses paths that cannot be written, and pictures that cannot be rendered.
     pub(super) fn check(&self) -> Result<()> {
         for (option, path) in self.files() {
             check_place(option, path)?;
@@ -44,10 +50,14 @@ impl ExportArgs {
         if let Some(directory) = &self.svg {
             check_place("--svg", &directory.join(A_CHART))?;
         }
-        match &self.csit {
-            Some(directory) => check_place("--csit", &directory.join(A_TEST)),
-            None => Ok(()),
+        if let Some(directory) = &self.csit {
+            check_place("--csit", &directory.join(A_TEST))?;
         }
+        if let Some(directory) = &self.png {
+            check_place("--png", &directory.join(A_PICTURE))?;
+            browser()?;
+        }
+        Ok(())
     }
 
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
@@ -84,6 +94,18 @@ impl ExportArgs {
             }
             let count = figures.len();
             say(format!("charts: {count} in {}", directory.display()));
+        }
+        if let Some(directory) = &self.png {
+            make_directory("--png", directory)?;
+            let mut browser = Browser::start(&browser()?)?;
+            let figures = report.figures();
+            for figure in &figures {
+                let picture = browser.render(&figure.svg)?;
+                let name = Path::new(&figure.file_name).with_extension("png");
+                write_file("--png", &directory.join(name), picture)?;
+            }
+            let count = figures.len();
+            say(format!("pictures: {count} in {}", directory.display()));
         }
         if let Some(directory) = &self.csit {
             make_directory("--csit", directory)?;
