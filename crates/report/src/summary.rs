@@ -386,7 +386,11 @@ fn of_case(
         cpu_cycles: cycles::by_one_measure(&trials),
         cpu_rate: cycles::by_full_share(&trials),
         functions: functions::of_chain(&trials),
-        efficiency: efficiency::of_trials(&trials, places.unwrap_or_default()),
+        efficiency: efficiency::of_trials(
+            &trials,
+            places.unwrap_or_default(),
+            efficiency::line_rate_bps(results, case),
+        ),
         warnings: warnings(results, case),
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),

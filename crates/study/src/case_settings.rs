@@ -155,6 +155,9 @@ pub struct TesterRecord {
     pub realtime_priority: Option<u8>,
     /// True if its memory is in huge pages.
     pub huge_pages: bool,
+    /// Link speeds of its ports, Mbit/s; empty unless all are network cards with a known speed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub link_speeds_mbps: Vec<u32>,
 }
 
 /// Setup of a case without a lab.
@@ -311,9 +314,22 @@ mod tests {
             ports: vec!["p".to_owned()],
             realtime_priority: None,
             huge_pages: false,
+            link_speeds_mbps: Vec::new(),
         };
-        let expected =
+        let mut expected =
             json!({ "cpu": "1", "ports": ["p"], "realtime_priority": null, "huge_pages": false });
         assert_eq!(stored(&tester), expected);
+        let of_case = |tester: &Value| CaseFacts::of(&json!({ "tester": tester })).unwrap().tester;
+        assert_eq!(of_case(&expected).unwrap().link_speeds_mbps, [] as [u32; 0]);
+        let cards = TesterRecord {
+            link_speeds_mbps: vec![10_000, 25_000],
+            ..tester
+        };
+        expected["link_speeds_mbps"] = json!([10_000, 25_000]);
+        assert_eq!(stored(&cards), expected);
+        assert_eq!(
+            of_case(&expected).unwrap().link_speeds_mbps,
+            [10_000, 25_000]
+        );
     }
 }

@@ -447,6 +447,11 @@ impl LabBench {
             ports,
             realtime_priority: self.file.tester.realtime.then_some(TESTER_PRIORITY),
             huge_pages: self.eal.memory() == Memory::HugePages,
+            link_speeds_mbps: self
+                .tester
+                .as_ref()
+                .map(Tester::link_speeds_mbps)
+                .unwrap_or_default(),
         }
     }
 

@@ -119,6 +119,9 @@ pub struct CaseFacts {
     /// Record of the lab about a topology.
     #[serde(default)]
     pub lab: Option<LabFacts>,
+    /// The tester of a case in the lab.
+    #[serde(default)]
+    pub tester: Option<TesterFacts>,
     /// Isolation around a running device; none for a device that the lab starts.
     #[serde(skip)]
     pub isolation: Option<IsolationRecord>,
@@ -130,6 +133,14 @@ pub struct LabFacts {
     /// Caveats of all figures, one sentence each.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Record of the tester of a case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct TesterFacts {
+    /// Link speeds of its ports, Mbit/s; empty unless all are network cards with a known speed, and in stores of earlier versions.
+    #[serde(default)]
+    pub link_speeds_mbps: Vec<u32>,
 }
 
 /// Key that only the record of an isolation around a running device has.

@@ -105,6 +105,7 @@ impl Tester {
                 Ok(TesterPort {
                     port,
                     drops_when_full: uri.is_shared_memory(),
+                    is_card: matches!(uri, PortUri::Pci { .. }),
                 })
             })
             .collect::<Result<_, TesterError>>()?;
@@ -213,6 +214,14 @@ impl Tester {
         ports
             .filter_map(|port| port.port.handle.peer_process())
             .collect()
+    }
+
+    /// Returns the link speeds of the ports, Mbit/s; empty unless every port is a network card with a known speed.
+    #[must_use]
+    pub fn link_speeds_mbps(&self) -> Vec<u32> {
+        let ports = self.ports.iter();
+        let speeds = ports.map(|port| port.port.handle.speed_mbps().filter(|_| port.is_card));
+        speeds.collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Returns the number of ports.

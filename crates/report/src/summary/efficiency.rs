@@ -1,27 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Physical cores of the device, and frames for each joule.
+//! Physical cores of the device, frames for each joule, and the line rate.
 
 use std::collections::BTreeSet;
 
 use quietwire_host::inventory::CpuPlace;
 use quietwire_monitor::{Activity, Owner};
-use quietwire_study::TrialRecord;
+use quietwire_study::{Case, StudyResults, TrialRecord};
+use quietwire_tester::Directions;
 use serde::Serialize;
 
 use super::cycles::{highest_load, with_traffic_s};
 use super::spread::Spread;
 
-/// Cores and energy of a case, in the valid trials at the highest load offered.
+/// Cores and energy of a case, in the valid trials at the highest load offered, and the rate of its links.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Efficiency {
     /// Physical cores on which forwarding threads of the device ran, the most of any trial; none without such threads.
     pub physical_cores: Option<usize>,
     /// Frames forwarded for each joule that all processor packages used, by trial; none if the machine reports no energy.
     pub frames_per_joule: Option<Spread>,
+    /// Bits per second that the tester's sending ports can send together, preambles and gaps included; none unless they are network cards.
+    pub line_rate_bps: Option<f64>,
 }
 
-/// Returns cores and energy of the trials of a case; none if neither is known.
-pub(super) fn of_trials(trials: &[&TrialRecord], places: &[CpuPlace]) -> Option<Efficiency> {
+/// Returns the bits per second that the tester's sending ports can send in a case; none unless they are network cards.
+pub(super) fn line_rate_bps(results: &StudyResults, case: &Case) -> Option<f64> {
+    let entries = results.entries.iter().rev();
+    let mut own = entries.filter(|entry| entry.case_name == case.name);
+    let speeds = own.find_map(|entry| {
+        let speeds = &entry.facts.tester.as_ref()?.link_speeds_mbps;
+        (!speeds.is_empty()).then_some(speeds)
+    })?;
+    // With one direction, the first port of each pair sends.
+    let every = match results.file.traffic.directions {
+        Directions::Both => 1,
+        Directions::OneWay => 2,
+    };
+    let sending = speeds.iter().step_by(every);
+    Some(sending.map(|mbps| f64::from(*mbps) * 1e6).sum())
+}
+
+/// Returns cores and energy of the trials of a case, with its line rate; none if nothing is known.
+pub(super) fn of_trials(
+    trials: &[&TrialRecord],
+    places: &[CpuPlace],
+    line_rate_bps: Option<f64>,
+) -> Option<Efficiency> {
     let at_highest = highest_load(trials);
     let machines = at_highest
         .iter()
@@ -38,6 +62,7 @@ pub(super) fn of_trials(trials: &[&TrialRecord], places: &[CpuPlace]) -> Option<
     let found = Efficiency {
         physical_cores: cores.filter(|count| *count > 0),
         frames_per_joule: Spread::of(frames.collect()),
+        line_rate_bps,
     };
     (found != Efficiency::default()).then_some(found)
 }
@@ -123,10 +148,13 @@ mod tests {
         }
         let trials: Vec<&TrialRecord> = results.trials().map(|(_, trial)| trial).collect();
         let places = [place(2, 1), place(6, 1), place(3, 2)];
-        let found = of_trials(&trials, &places).unwrap();
+        let found = of_trials(&trials, &places, None).unwrap();
         assert_eq!(found.physical_cores, Some(2));
         // Without places, each CPU counts as a core.
-        assert_eq!(of_trials(&trials, &[]).unwrap().physical_cores, Some(3));
+        assert_eq!(
+            of_trials(&trials, &[], None).unwrap().physical_cores,
+            Some(3)
+        );
         let fastest = highest_load(&trials);
         let wanted: Vec<f64> = fastest
             .iter()
@@ -134,6 +162,24 @@ mod tests {
             .collect();
         assert_eq!(found.frames_per_joule.unwrap().values, wanted);
         assert!(!wanted.is_empty());
-        assert_eq!(of_trials(&[], &places), None);
+        assert_eq!(of_trials(&[], &places, None), None);
+        let known = of_trials(&[], &places, Some(1e10)).unwrap();
+        assert_eq!(known.line_rate_bps, Some(1e10));
+    }
+
+    #[test]
+    fn the_line_rate_is_that_of_the_sending_cards() {
+        let bench = quietwire_study::simulated::SimulatedBench::new(11, 0);
+        let mut results = results_of(STUDY, bench, usize::MAX);
+        let case = results.file.cases[0].clone();
+        assert_eq!(line_rate_bps(&results, &case), None);
+        let tester = serde_json::json!({ "link_speeds_mbps": [10_000, 25_000] });
+        for entry in &mut results.entries {
+            entry.facts.tester = Some(serde_json::from_value(tester.clone()).unwrap());
+        }
+        results.file.traffic.directions = Directions::Both;
+        assert_eq!(line_rate_bps(&results, &case), Some(35e9));
+        results.file.traffic.directions = Directions::OneWay;
+        assert_eq!(line_rate_bps(&results, &case), Some(10e9));
     }
 }

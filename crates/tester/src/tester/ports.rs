@@ -7,6 +7,8 @@ use quietwire_dpdk::StartedPort;
 pub(crate) struct TesterPort {
     pub(crate) port: StartedPort,
     pub(crate) drops_when_full: bool,
+    /// True for a network card.
+    pub(crate) is_card: bool,
 }
 
 /// Returns the other port of a pair: ports 0 and 1, 2 and 3, and so on. A single port is its own peer.
