@@ -51,7 +51,7 @@ struct Frame {
 }
 
 /// A CPU at its position.
-struct Placed<'a> {
+struct Located<'a> {
     left: f64,
     top: f64,
     cpu: &'a DrawnCpu,
@@ -60,7 +60,7 @@ struct Placed<'a> {
 /// Frames and CPUs of a picture, and its height.
 struct Layout<'a> {
     frames: Vec<Frame>,
-    cpus: Vec<Placed<'a>>,
+    cpus: Vec<Located<'a>>,
     height: f64,
 }
 
@@ -138,11 +138,15 @@ impl<'a> Layout<'a> {
             height: CPU_HEIGHT * cpus.len() as f64 + 2.0 * PAD,
             title: None,
         });
-        let placed = cpus.iter().copied().enumerate().map(|(index, cpu)| Placed {
-            left: left + PAD,
-            top: top + PAD + CPU_HEIGHT * index as f64,
-            cpu,
-        });
+        let placed = cpus
+            .iter()
+            .copied()
+            .enumerate()
+            .map(|(index, cpu)| Located {
+                left: left + PAD,
+                top: top + PAD + CPU_HEIGHT * index as f64,
+                cpu,
+            });
         self.cpus.extend(placed);
     }
 }
@@ -171,7 +175,7 @@ fn heading(cpu: &DrawnCpu) -> String {
     }
 }
 
-fn one(placed: &Placed<'_>) -> Markup {
+fn one(placed: &Located<'_>) -> Markup {
     let cpu = placed.cpu;
     let busy = cpu.busy.unwrap_or(0.0).clamp(0.0, 1.0);
     let use_text = cpu.busy.map_or_else(
