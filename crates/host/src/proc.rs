@@ -26,7 +26,7 @@ use nix::errno::Errno;
 use quietwire_base::proc::read;
 
 pub use interrupts::{Line, PerCpu};
-pub use machine::{Mount, cache_kib, counter, memory_by_node, memory_mib, mounts};
+pub use machine::{Mount, buffers_by_node, cache_kib, counter, memory_by_node, memory_mib, mounts};
 pub use thread::Thread;
 
 /// Returns whether an error means that the file's thread or process has ended: the file does not exist, or the thread ended

@@ -37,8 +37,26 @@ const PAGE_KIB: u64 = 4;
 /// Returns the memory of a process by NUMA node, KiB, from the text of `/proc/PID/numa_maps`. Ignores fields that are no counts.
 #[must_use]
 pub fn memory_by_node(numa_maps: &str) -> BTreeMap<u32, u64> {
+    pages_by_node(numa_maps.lines())
+}
+
+/// Files of mappings in which data planes keep buffers and queues, beside those in huge pages: memfd_create(2), POSIX shared memory.
+const SHARED_FILES: [&str; 3] = ["file=/memfd:", "file=/dev/shm/", "file=/dev/hugepages/"];
+
+/// Returns the part of [`memory_by_node`] in which data planes keep buffers and queues: huge pages, and files in memory.
+#[must_use]
+pub fn buffers_by_node(numa_maps: &str) -> BTreeMap<u32, u64> {
+    let is_buffer = |line: &&str| {
+        line.split_whitespace()
+            .any(|field| field == "huge" || SHARED_FILES.iter().any(|file| field.starts_with(file)))
+    };
+    pages_by_node(numa_maps.lines().filter(is_buffer))
+}
+
+/// Returns the memory of mappings by NUMA node, KiB.
+fn pages_by_node<'a>(mappings: impl Iterator<Item = &'a str>) -> BTreeMap<u32, u64> {
     let mut nodes = BTreeMap::new();
-    for line in numa_maps.lines() {
+    for line in mappings {
         let fields = || line.split_whitespace().skip(2);
         let stated =
             fields().find_map(|field| field.strip_prefix("kernelpagesize_kB=")?.parse().ok());
@@ -156,6 +174,13 @@ mod tests {
                     7f20 N5=9 mapped=1 N0=1\nshort\n\n";
         let nodes = memory_by_node(text);
         assert_eq!(nodes, BTreeMap::from([(0, 12), (1, 4 + 5 * 2048)]));
+        let text = "7f00 default file=/memfd:memif\\040(deleted) dirty=2 N1=2 kernelpagesize_kB=4\n\
+                    7f10 default file=/dev/hugepages/rtemap_0 huge dirty=1 N0=1 kernelpagesize_kB=2048\n\
+                    7f20 default heap anon=9 N0=9 kernelpagesize_kB=4\n\
+                    7f30 default anon_hugepage huge anon=1 N1=1 kernelpagesize_kB=2048\n";
+        let buffers = buffers_by_node(text);
+        assert_eq!(buffers, BTreeMap::from([(0, 2048), (1, 8 + 2048)]));
+        assert!(buffers_by_node("7f20 default heap anon=9 N0=9\n").is_empty());
         assert!(memory_by_node("").is_empty());
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of the device is on another NUMA node than its forwarding thread.
 
+use quietwire_monitor::ProcessMemory;
+
 use super::data::{CaseData, is_device_thread};
 use super::finding::MachineFinding;
 use crate::format;
@@ -26,16 +28,26 @@ pub(super) fn remote_memory(data: &CaseData<'_>) -> Option<MachineFinding> {
                     .iter()
                     .filter(move |one| one.pid == thread.pid)
             };
-            let whole_kib: u64 = of_process().map(|one| one.kib).sum();
+            // Frames are in buffers and queues. Stores of earlier versions do not distinguish them.
+            let has_buffers = of_process().any(|one| one.buffers_kib.is_some_and(|kib| kib > 0));
+            let kib = |one: &ProcessMemory| match has_buffers {
+                true => one.buffers_kib.unwrap_or(0),
+                false => one.kib,
+            };
+            let whole_kib: u64 = of_process().map(kib).sum();
             let remote = || of_process().filter(move |one| one.node != node);
-            let remote_kib: u64 = remote().map(|one| one.kib).sum();
-            let Some(largest) = remote().max_by_key(|one| one.kib) else {
+            let remote_kib: u64 = remote().map(kib).sum();
+            let Some(largest) = remote().max_by_key(|one| kib(one)) else {
                 continue;
             };
             let share = remote_kib as f64 / whole_kib.max(1) as f64;
             if share > REMOTE_MAX && worst.as_ref().is_none_or(|(most, ..)| share > *most) {
+                let what = match has_buffers {
+                    true => "memory for buffers and queues",
+                    false => "memory",
+                };
                 let text = format!(
-                    "{} of the memory of forwarding thread {} is on node {}, but the thread runs on CPU {} of node {node}.",
+                    "{} of the {what} of forwarding thread {} is on node {}, but the thread runs on CPU {} of node {node}.",
                     format::percent(share * 100.0),
                     thread.name,
                     largest.node,
@@ -54,8 +66,6 @@ pub(super) fn remote_memory(data: &CaseData<'_>) -> Option<MachineFinding> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_monitor::ProcessMemory;
-
     use super::super::tests::{activity, data, forwarding, machine};
     use super::*;
 
@@ -65,11 +75,15 @@ mod tests {
         for (remote_kib, is_found) in [(900, true), (50, false)] {
             let mut found = activity(10.0, vec![forwarding("qw-fwd-0", 0)]);
             let pid = found.threads[0].pid;
-            let on = |node, kib| ProcessMemory { pid, node, kib };
+            let on = |node, kib| ProcessMemory {
+                pid,
+                node,
+                kib,
+                buffers_kib: None,
+            };
             let other = ProcessMemory {
                 pid: pid + 1,
-                node: 1,
-                kib: 9_000,
+                ..on(1, 9_000)
             };
             found.placement = vec![on(0, 1_000 - remote_kib), on(1, remote_kib), other];
             let mut data = data(&[&found]);
@@ -81,6 +95,32 @@ mod tests {
                 let text = finding.text.replace(format::THIN, " ");
                 let wanted = "90 % of the memory of forwarding thread qw-fwd-0 is on node 1, but the thread runs on CPU 0 of node 0.";
                 assert_eq!(text, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_and_queues_count_if_they_are_known() {
+        let machine = machine(&[(0, "0", 0), (8, "8", 1)]);
+        for (remote_kib, is_found) in [(300, true), (0, false)] {
+            let mut found = activity(10.0, vec![forwarding("qw-fwd-0", 0)]);
+            let pid = found.threads[0].pid;
+            let on = |node, kib, buffers_kib| ProcessMemory {
+                pid,
+                node,
+                kib,
+                buffers_kib: Some(buffers_kib),
+            };
+            // Most of the other memory, such as libraries, is on node 1.
+            found.placement = vec![on(0, 1_000, 900), on(1, 5_000 + remote_kib, remote_kib)];
+            let mut data = data(&[&found]);
+            data.machine = Some(&machine);
+            let finding = remote_memory(&data);
+            assert_eq!(finding.is_some(), is_found, "{finding:?}");
+            if let Some(finding) = finding {
+                let text = finding.text.replace(format::THIN, " ");
+                let wanted = "25 % of the memory for buffers and queues of forwarding thread qw-fwd-0 is on node 1,";
+                assert!(text.starts_with(wanted), "{text}");
             }
         }
     }
