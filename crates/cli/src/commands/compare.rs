@@ -25,7 +25,7 @@ pub(crate) struct CompareArgs {
     /// Store of the second study. With --case, default: the first store.
     #[arg(required_unless_present_any = ["bisect", "case"])]
     second: Option<PathBuf>,
-    /// Compare a case of the first store with a case of the second one.
+    /// Compare these cases of the two stores.
     #[arg(long, value_name = "FIRST=SECOND", conflicts_with = "bisect")]
     case: Option<String>,
     /// Confidence of each interval, above 0.5 and below 1.
