@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! System calls of forwarding threads, counted by name with the tracepoints of the kernel (Documentation/trace/events.rst), if tracefs is
-//! mounted and readable. The kernel counts; nothing is read while frames are forwarded. The counters of a tracepoint take some milliseconds to
-//! close, so they stay open for several trials of the same threads.
+//! mounted and readable. The kernel counts; nothing is read while frames are forwarded. The counters of a tracepoint take some
+//! milliseconds to close, so they stay open for several trials of the same threads.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

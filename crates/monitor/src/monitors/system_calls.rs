@@ -192,8 +192,8 @@ const OLDER_NAMES: [(libc::c_long, &str); 0] = [];
 
 /// Returns the names of the calls in which forwarding threads of the supported data planes wait.
 pub(super) fn names_of_calls() -> impl Iterator<Item = &'static str> {
-    let known = NAMES.iter().chain(&OLDER_NAMES);
-    known.map(|(_, name)| *name)
+    let known = NAMES.into_iter().chain(OLDER_NAMES);
+    known.map(|(_, name)| name)
 }
 
 /// Returns the name of a system call, or its number if the name is unknown.

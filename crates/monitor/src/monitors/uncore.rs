@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events outside of the cores during a trial (perf_event_open(2)): memory controllers, links between packages and PCIe, if the kernel has drivers
-//! for their units. The kernel names the events, and states scale and unit (Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
-//! The counters run in the hardware; nothing is read while frames are forwarded.
+//! Events outside of the cores during a trial (perf_event_open(2)): memory controllers, links between packages and PCIe, if the kernel has
+//! drivers for their units. The kernel names the events, and states scale and unit
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-events). The counters run in the hardware; nothing is read while frames are
+//! forwarded.
 
 use std::collections::BTreeMap;
 use std::io;

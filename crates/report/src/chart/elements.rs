@@ -125,7 +125,8 @@ pub(crate) fn elements(
                 @let count = links.iter().filter(|other| joins(link, other)).count();
                 @if let Some([from, to]) = layout.line(link, before, count) {
                     line class={ "reach " (colour(link.chain)) } x1=(px(from.0)) y1=(px(from.1)) x2=(px(to.0)) y2=(px(to.1)) {}
-                    text.note x=(px(f64::midpoint(from.0, to.0) + 5.0)) y=(px(f64::midpoint(from.1, to.1) + 4.5 + 14.0 * (before % 2) as f64)) { (link.kind) }
+                    @let lower = 4.5 + 14.0 * (before % 2) as f64;
+                    text.note x=(px(f64::midpoint(from.0, to.0) + 5.0)) y=(px(f64::midpoint(from.1, to.1) + lower)) { (link.kind) }
                 }
             }
             @for (element, (x, y)) in elements.iter().zip(&layout.centres) { (one(element, *x, *y)) }

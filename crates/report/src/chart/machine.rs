@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs of the machine at their places, with the threads that ran on them: nodes as boxes, the CPUs of a core in a box of their own. A darker
-//! CPU was busier.
+//! CPUs of the machine at their places, with the threads that ran on them: nodes as boxes, the CPUs of a core in a box of their own. A
+//! darker CPU was busier.
 
 use maud::{Markup, html};
 

@@ -19,8 +19,9 @@ pub(super) fn efficiency(size: &SizeSummary) -> Markup {
     html! {
         h3 { "For each physical core, joule and line" }
         p.lead {
-            "Cores are those on which forwarding threads of the device ran. Energy is that of all processor packages, of trials at the highest load "
-            "offered: it includes tester and neighbours. The line rate is that of the tester's network cards, with preambles and gaps."
+            "Cores are those on which forwarding threads of the device ran. Energy is that of all processor packages, of trials at the "
+            "highest load offered: it includes tester and neighbours. The line rate is that of the tester's network cards, with preambles "
+            "and gaps."
         }
         div.scroll role="region" tabindex="0" aria-label="Rates for each physical core and joule" {
             table {

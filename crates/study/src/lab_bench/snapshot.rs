@@ -69,7 +69,8 @@ impl DeviceSnapshot {
         machine.ok_or_else(|| Unavailable("the case has no monitors".to_owned()))
     }
 
-    /// Returns the counters of the system calls of the forwarding threads, from now on: those of an earlier trial, if it had the same threads.
+    /// Returns the counters of the system calls of the forwarding threads, from now on: those of an earlier trial, if it had the same
+    /// threads.
     pub(super) fn count_calls(
         &self,
         earlier: Option<SystemCallCounters>,
