@@ -110,12 +110,17 @@ fn a_thread_that_shares_its_cpu_with_sockets_is_found_preempted_and_its_cpu_in_s
 }
 
 #[test]
-fn a_case_without_monitors_has_the_cycles_of_the_switch_and_no_activity() {
+fn a_case_without_monitors_has_the_cycles_of_the_switch_and_times_of_frames() {
     let place = Workplace::new();
     let case = "[[case]]\nname = \"a\"\nneighbours = \"none\"\nisolation = \"pinned\"\nmonitors = \"none\"\n";
     fs::write(place.path("study.toml"), study("", case)).unwrap();
-    let output = place.study(&["--json"]).output().unwrap();
+    let more = ["--json", "--timestamps", "times/of-all.pcapng"];
+    let output = place.study(&more).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
+    // A section header (block type 0x0a0d0d0a), and times of frames behind the interfaces.
+    let times = fs::read(place.path("times/of-all.pcapng")).unwrap();
+    assert_eq!(times.get(..4), Some(&[0x0a, 0x0d, 0x0d, 0x0a][..]));
+    assert!(times.len() > 500, "{}", times.len());
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let case = &document["summary"]["sizes"][0]["cases"][0];
     assert_eq!(case["cpus"].as_array().map(Vec::len), Some(0), "{case}");

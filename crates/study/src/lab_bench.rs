@@ -32,7 +32,7 @@ use quietwire_monitor::{
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
-    RECEIVE_RING_SIZE, Tester, TesterOptions, Trial, begin_clock, leave_cpu,
+    RECEIVE_RING_SIZE, Tester, TesterOptions, TimeStampFile, Trial, begin_clock, leave_cpu,
 };
 
 use crate::bench::{
@@ -79,6 +79,8 @@ pub struct LabBench {
     frames: Option<Trial>,
     /// Counters of system calls, which stay open from trial to trial.
     calls: Option<SystemCallCounters>,
+    /// File for the times of low-rate frames, while no tester has it.
+    time_stamps: Option<TimeStampFile>,
     opened: u32,
 }
 
@@ -138,8 +140,23 @@ impl LabBench {
             place: NetNs::Current,
             frames: None,
             calls: None,
+            time_stamps: None,
             opened: 0,
         })
+    }
+
+    /// Adds the transmit and receive times of the low-rate frames of all trials to a file.
+    pub fn record_time_stamps(&mut self, file: TimeStampFile) {
+        self.time_stamps = Some(file);
+    }
+
+    /// Closes the ports of the tester.
+    fn close_tester(&mut self) {
+        let tester = self.tester.take();
+        let file = tester.and_then(|mut tester| tester.take_time_stamps());
+        if file.is_some() {
+            self.time_stamps = file;
+        }
     }
 
     /// Checks whether a study can run on this machine: its CPUs, the programs that start its neighbours, and whether a partition or a lab
@@ -315,7 +332,7 @@ impl LabBench {
     /// Applications use the tester's ports meanwhile. In a pinned case they run on the forwarding CPUs, which its neighbours do not use;
     /// otherwise they run on any CPU.
     fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, LabBenchError> {
-        self.tester = None;
+        self.close_tester();
         let (Some(device), Some(spec)) = (self.lab.device_mut(), &self.entered) else {
             return Err(LabBenchError::NoCase);
         };
@@ -412,6 +429,9 @@ impl LabBench {
         let mut tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
         // A stop request ends a trial, which may be long.
         tester.abort_on(stop.flag());
+        if let Some(file) = self.time_stamps.take() {
+            tester.record_time_stamps(file);
+        }
         self.place = place;
         self.tester = Some(tester);
         Ok(())
@@ -474,7 +494,7 @@ impl LabBench {
 
     fn leave(&mut self) -> Result<(), LabBenchError> {
         // Ports first, so that the device's side sees an orderly disconnect.
-        self.tester = None;
+        self.close_tester();
         self.frames = None;
         self.calls = None;
         self.entered = None;

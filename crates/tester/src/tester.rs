@@ -207,6 +207,11 @@ impl Tester {
         self.time_stamps = Some(file);
     }
 
+    /// Returns the file of [`Self::record_time_stamps`], for another tester. This one adds no times from then on.
+    pub fn take_time_stamps(&mut self) -> Option<TimeStampFile> {
+        self.time_stamps.take()
+    }
+
     /// Returns the process ids of the peers of the ports, as far as they are known.
     #[must_use]
     pub fn peer_processes(&self) -> Vec<i32> {

@@ -20,10 +20,11 @@ use quietwire_study::{
     Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, RunError, Store, StudyEnd, StudyFile,
     StudyPreview, StudyResults, run_study,
 };
+use quietwire_tester::TimeStampFile;
 
 use super::chosen_tester::ChosenTester;
 use crate::exit::{CheckFailed, MissingPrerequisite, stop_on_signals};
-use crate::output::{check_place, make_directory, make_parent, write_file};
+use crate::output::{check_place, make_directory, make_parent, unwritable, write_file};
 use crate::text::{fold, print, say, terminal_columns};
 use check::RunRequest;
 use exports::ExportArgs;
@@ -84,6 +85,9 @@ struct RunArgs {
     /// Traffic generator instead of the lab: a simulated device, sim or sim:KEY=VALUE,…, or trex:HOST (docs/tester.md).
     #[arg(long, value_name = "TESTER")]
     tester: Option<ChosenTester>,
+    /// Write the transmit and receive time of each frame of the low-rate streams to this pcapng file.
+    #[arg(long, value_name = "FILE", conflicts_with = "tester")]
+    timestamps: Option<PathBuf>,
     #[command(flatten)]
     verdicts: VerdictArgs,
     /// State directory of labs.
@@ -178,6 +182,9 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         tester: args.tester.as_ref(),
     };
     let places = check::run(&wanted, &file, &text, &options)?;
+    if let Some(path) = &args.timestamps {
+        check_place(TIME_STAMPS, path)?;
+    }
     args.verdicts.check(&file)?;
     let baselines = args.verdicts.required_baselines(&file)?;
     if args.dry_run {
@@ -195,8 +202,19 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         .tester
         .is_none()
         .then(|| StudyPreview::of(&file, &options));
+    let time_stamps = args
+        .timestamps
+        .as_deref()
+        .map(time_stamp_file)
+        .transpose()?;
     let mut bench = match &args.tester {
-        None => Opened::Lab(Box::new(LabBench::open(&file, options, Stop::from(&stop))?)),
+        None => {
+            let mut bench = LabBench::open(&file, options, Stop::from(&stop))?;
+            if let Some(time_stamps) = time_stamps {
+                bench.record_time_stamps(time_stamps);
+            }
+            Opened::Lab(Box::new(bench))
+        }
         Some(tester) => Opened::Generator(Box::new(tester.bench(&file, made)?)),
     };
     let store = begun
@@ -242,6 +260,15 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         ))
         .into()),
     }
+}
+
+/// Option of the file of time stamps.
+const TIME_STAMPS: &str = "--timestamps";
+
+/// Creates the file of time stamps.
+fn time_stamp_file(path: &Path) -> Result<TimeStampFile> {
+    make_parent(TIME_STAMPS, path)?;
+    TimeStampFile::create(path).map_err(|error| unwritable(TIME_STAMPS, path, &error))
 }
 
 /// The bench that a study runs on.
