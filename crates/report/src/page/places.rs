@@ -39,8 +39,8 @@ pub(super) fn places(results: &StudyResults, size: &SizeSummary) -> Markup {
             details {
                 summary { "Topology and machine: what ran where" }
                 p.note {
-                    "The topology has layers by the distance from the tester T. A darker CPU was busier. In each trial, a thread is on the CPU "
-                    "on which it was at its end; the share is the part of the time of all valid trials in which it ran there."
+                    "The topology has layers by the distance from the tester T. A darker CPU was busier. In each trial, a thread is on the "
+                    "CPU on which it was at its end; the share is the part of the time of all valid trials in which it ran there."
                 }
                 @for (name, topology, cpus) in &drawn {
                     h3 { (name) }
