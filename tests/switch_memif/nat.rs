@@ -360,6 +360,40 @@ outside = \"203.0.113.7\"
     assert_eq!(nats[0].refused["no_ports"], 1);
 }
 
+#[test]
+fn an_added_address_has_ports_and_established_mappings_stay() {
+    const ADDED: &str = "203.0.113.1";
+    let keys = "ports = \"2000-2007\"\nblock-size = 8\n";
+    let (bench, mut a, mut b) = start(keys);
+    let from_host = || udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
+    let from_server = || udp(TO_A, (SERVER, 4000), (REMOTE, 53), 64);
+    let first = pass(&mut a, &mut b, from_host());
+    a.send(&[from_server()]);
+    until("the pool is exhausted", || {
+        let stats: StatsReport = bench.show("stats");
+        (stats.router.dropped["nat-no-ports"] == 1).then_some(())
+    });
+    change(&bench, &["add", "nat-address", "internet", ADDED]);
+    let second = pass(&mut a, &mut b, from_server());
+    let port = source_port(&second);
+    assert_eq!(second, udp(FROM_B, (ADDED, port), (REMOTE, 53), 63));
+    let answer = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 53), (ADDED, port), 64));
+    assert_eq!(answer, udp(FROM_A, (REMOTE, 53), (SERVER, 4000), 63));
+    // The mapping from before.
+    assert_eq!(pass(&mut a, &mut b, from_host()), first);
+    let to_first = udp(TO_B, (REMOTE, 53), (OWN, source_port(&first)), 64);
+    let answer = pass(&mut b, &mut a, to_first);
+    assert_eq!(answer, udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63));
+    let nats: Vec<NatReport> = bench.show("nat");
+    let expected = [OWN, ADDED].map(|one| one.parse::<std::net::IpAddr>().unwrap());
+    assert_eq!(
+        (&nats[0].addresses[..], nats[0].mappings),
+        (&expected[..], 2)
+    );
+    let twice = refused(&bench, &["add", "nat-address", "internet", ADDED]);
+    assert!(twice.contains("listed twice"), "{twice}");
+}
+
 /// A published server and a backend, and rules that accept nothing from outside but answers and segments to these.
 const SHARED: &str = r#"
 sources = ["10.0.0.0/24"]

@@ -21,7 +21,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 33] = [
+const PAGES: [(&str, &str); 34] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -39,6 +39,7 @@ const PAGES: [(&str, &str); 33] = [
     ("switch add load-balancer", "docs/load-balancing.md"),
     ("switch set backend", "docs/load-balancing.md"),
     ("switch add nat", "docs/nat.md"),
+    ("switch add nat-address", "docs/nat.md"),
     ("switch add publish", "docs/nat.md"),
     ("switch del publish", "docs/nat.md"),
     ("switch", "docs/switch.md"),

@@ -51,7 +51,7 @@ pub use mapping::MappingInfo;
 pub(crate) use names::CLIENT_NUMBERS;
 pub use names::is_client_number;
 pub use names::{NatDrop, NatProtocol};
-pub use pool::BlockEvent;
+pub use pool::{BlockEvent, PoolGrowth};
 pub use saved::{MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping};
 pub use settings::{
     EXTERNALS_MAX, FORWARDS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts,

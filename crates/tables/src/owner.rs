@@ -55,8 +55,8 @@ struct Flow {
 /// External addresses of an instance of NAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Externals {
-    /// In ascending order.
-    addresses: Vec<u32>,
+    /// Addresses and their positions in the settings, in ascending order.
+    addresses: Vec<(u32, usize)>,
     first_port: u16,
     block_size: u16,
     /// Blocks of an address.
@@ -108,7 +108,8 @@ impl Owners {
         sources: &[(u32, u32)],
     ) {
         let pool = &settings.pool;
-        let mut addresses: Vec<u32> = pool.addresses.iter().map(|one| one.to_bits()).collect();
+        let addresses = pool.addresses.iter().map(|one| one.to_bits());
+        let mut addresses: Vec<(u32, usize)> = addresses.zip(0..).collect();
         addresses.sort_unstable();
         let forward = |one: &Forward| {
             let place = place_of(one.external, one.protocol);
@@ -298,7 +299,10 @@ impl Owners {
                 owner_of_host(internal, self.count)
             });
         }
-        let external = nat.addresses.binary_search(&flow.destination).ok()?;
+        let at = nat
+            .addresses
+            .binary_search_by_key(&flow.destination, |one| one.0);
+        let (_, external) = *nat.addresses.get(at.ok()?)?;
         let (protocol, _, port) = flow.ports?;
         let place = (flow.destination, port, protocol as u8);
         if let Ok(at) = nat.forwards.binary_search_by_key(&place, |one| one.0) {

@@ -141,6 +141,13 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// Adds an external address of IPv4 to an instance of NAT, which keeps its mappings.
+    AddNatAddress {
+        /// Name of the NAT.
+        nat: String,
+        /// The address.
+        address: IpAddr,
+    },
     /// Publishes an inside endpoint at an external port.
     AddPublish {
         /// Name of the NAT.
@@ -322,6 +329,7 @@ impl Settings {
                 Ok(())
             }
             Change::DelNat { name } => self.del_nat(&name),
+            Change::AddNatAddress { nat, address } => self.add_nat_address(&nat, address),
             Change::AddPublish { nat, publish } => self.add_publish(&nat, publish),
             Change::DelPublish {
                 nat,

@@ -202,8 +202,11 @@ impl fmt::Display for PublishProtocol {
 
 /// Returns the first IPv4 address of an interface.
 fn address_of(interface: &InterfacePlan) -> Option<Ipv4Addr> {
-    let mut nets = interface.addresses.iter();
-    nets.find_map(|net| match net {
+    first_ipv4(&interface.addresses)
+}
+
+fn first_ipv4(nets: &[IpNet]) -> Option<Ipv4Addr> {
+    nets.iter().find_map(|net| match net {
         IpNet::V4(net) => Some(net.addr()),
         IpNet::V6(_) => None,
     })

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings};
+use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings, PoolGrowth};
 use quietwire_tables::nat64::Nat64;
 use quietwire_tables::nat66::Nat66;
 use quietwire_tables::share::Share;
@@ -80,6 +80,19 @@ fn nat66_place(setting: &NatSetting, (interface, vrf): (u16, u16), own: Vec<u128
         own,
         forwards: setting.ipv6_forwards(),
     }
+}
+
+/// Allocates the tables of the external addresses that an instance has and a former one does not have.
+fn growth_of(place: &NatBinding, former: &NatIdentity) -> Result<PoolGrowth, SwitchError> {
+    let NatIdentity {
+        name,
+        settings,
+        share,
+        ..
+    } = &*place.identity;
+    let known = former.settings.pool.addresses.len();
+    let share = share.unwrap_or(Share::WHOLE);
+    PoolGrowth::new(&settings.pool, known, share).map_err(|error| wrong(name, error.to_string()))
 }
 
 impl Engine {
@@ -236,7 +249,8 @@ impl Engine {
         addresses
     }
 
-    /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change.
+    /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change
+    /// or that gets further external addresses.
     pub(super) fn show_nat(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
         for cpu in self.cpus() {
             let share = self.share_of_thread(cpu);
@@ -270,15 +284,20 @@ impl Engine {
         stage.has_nat66 = wanted.iter().any(|place| place.nat66.is_some());
         for place in wanted {
             // A thread without share translates nothing, and drops what has to be translated.
-            let tables = if known.contains(&place.identity) || place.identity.share.is_none() {
-                None
+            let (mut tables, mut growth) = (None, None);
+            if known.contains(&place.identity) || place.identity.share.is_none() {
+                // Its tables stay.
+            } else if let Some(former) = known.iter().find(|one| place.identity.extends(one)) {
+                let made = step(&*maker, "tables of NAT", || growth_of(place, former))?;
+                growth = Some(Box::new(made));
             } else {
-                let tables = step(&*maker, "tables of NAT", || self.nat_tables(place))?;
-                Some(Box::new(tables))
-            };
+                let made = step(&*maker, "tables of NAT", || self.nat_tables(place))?;
+                tables = Some(Box::new(made));
+            }
             stage.instances.push(NatInstance {
                 place: place.clone(),
                 tables,
+                growth,
                 without_space: 0,
             });
         }

@@ -13,7 +13,7 @@ use quietwire_packet::{
 };
 use quietwire_tables::nat::{
     BlockEvent, Forward, MappingChange, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome,
-    NatProtocol, NatSettings, is_client_number,
+    NatProtocol, NatSettings, PoolGrowth, is_client_number,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings};
 use quietwire_tables::nat66::{Nat66, Nat66Settings};
@@ -57,6 +57,25 @@ pub(crate) struct NatIdentity {
     pub(crate) nat66: Option<Nat66Settings>,
     /// Share of the thread; `None` for one that is about to end.
     pub(crate) share: Option<Share>,
+}
+
+impl NatIdentity {
+    /// Returns true if this instance is the other one with further external IPv4 addresses behind its own, so that its tables can grow.
+    pub(crate) fn extends(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            settings,
+            nat64,
+            nat66,
+            share,
+        } = self;
+        settings.extends(&other.settings)
+            && *name == other.name
+            && *nat64 == other.nat64
+            && nat66.is_none()
+            && other.nat66.is_none()
+            && *share == other.share
+    }
 }
 
 /// Tables of an instance.
@@ -149,6 +168,8 @@ pub(crate) struct NatInstance {
     pub(crate) place: NatBinding,
     /// New tables, for a thread that has none of this identity.
     pub(crate) tables: Option<Box<NatTables>>,
+    /// Further external addresses, for a thread that has tables of an instance without them.
+    pub(crate) growth: Option<Box<PoolGrowth>>,
     /// Static forwards for which there was no space.
     pub(crate) without_space: usize,
 }
@@ -319,8 +340,17 @@ impl NatStage {
         for instance in &mut self.instances {
             let identity = &instance.place.identity;
             let mut others = former.instances.iter_mut();
-            if let Some(other) = others.find(|other| other.place.identity == *identity) {
+            let has_growth = instance.growth.is_some();
+            let is_former = |other: &&mut NatInstance| {
+                let other = &other.place.identity;
+                *other == *identity || has_growth && identity.extends(other)
+            };
+            if let Some(other) = others.find(is_former) {
                 std::mem::swap(&mut instance.tables, &mut other.tables);
+            }
+            if let (Some(growth), Some(tables)) = (&mut instance.growth, &mut instance.tables) {
+                // The control thread made it for these tables.
+                tables.nat.grow(growth);
             }
         }
         self.begin();

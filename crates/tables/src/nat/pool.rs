@@ -8,7 +8,7 @@ use quietwire_base::random::mix;
 
 use super::names::{NatDrop, NatProtocol};
 use super::packet::End;
-use super::settings::{HOST_BLOCKS_MAX, PortPool};
+use super::settings::{EXTERNALS_MAX, HOST_BLOCKS_MAX, PortPool};
 use crate::arena::{NoMemory, zeroed};
 use crate::hash_index::Index;
 use crate::share::Share;
@@ -46,25 +46,87 @@ struct Host {
     blocks: [u16; HOST_BLOCKS_MAX],
 }
 
-/// External addresses, their ports, and the hosts that have blocks of them.
+/// An external address and its ports.
 #[derive(Debug)]
-pub(super) struct Pool {
-    /// In ascending order.
-    externals: Vec<u32>,
-    first_port: u16,
-    block_size: u16,
-    blocks: usize,
-    blocks_per_host: usize,
-    /// Number of the mapping of each address, protocol and port, plus 1; 0 if there is none.
-    ports: Box<[u32]>,
+struct External {
+    address: u32,
+    /// Number of the table in [`Pool::ports`], and the position of the first port in it.
+    table: u16,
+    first_at: usize,
     /// Number of used ports of each block and protocol.
     used: Box<[[u16; PROTOCOLS]]>,
     /// Number of static forwards in each block.
     reserved: Box<[u16]>,
+    /// Free blocks that hosts here can have.
+    free: Vec<u16>,
+}
+
+impl External {
+    /// Creates the tables of the address at a position of the pool, without its ports.
+    fn new(pool: &PortPool, number: usize, share: Share) -> Result<Self, NoMemory> {
+        let blocks = pool.blocks();
+        let own = (0..blocks).filter(|block| share.has_block(number * blocks + block));
+        Ok(Self {
+            address: pool.addresses.get(number).map_or(0, |one| one.to_bits()),
+            table: 0,
+            first_at: 0,
+            used: zeroed(blocks)?,
+            reserved: zeroed(blocks)?,
+            // The list has space for its elements at least, and never gets others.
+            free: own.filter_map(|block| u16::try_from(block).ok()).collect(),
+        })
+    }
+
+    fn octets(&self) -> usize {
+        size_of_val(&self.used[..]) + size_of_val(&self.reserved[..])
+    }
+}
+
+/// External addresses to add to a pool, with their tables: [`Nat::grow`](super::Nat::grow).
+#[derive(Debug)]
+pub struct PoolGrowth {
+    /// Number of addresses that the pool has before.
+    known: usize,
+    externals: Vec<External>,
+    /// Ports of all these addresses.
+    ports: Box<[u32]>,
+}
+
+impl PoolGrowth {
+    /// Allocates the tables of the addresses of a pool behind the first `known` ones, for the share of a forwarding CPU.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(pool: &PortPool, known: usize, share: Share) -> Result<Self, NoMemory> {
+        let added = known..pool.addresses.len();
+        let mut ports = zeroed::<u32>(added.len() * PROTOCOLS * PORTS)?;
+        // Its memory is there before the first packet.
+        ports.fill(0);
+        let added = added.map(|number| External::new(pool, number, share));
+        Ok(Self {
+            known,
+            externals: added.collect::<Result<_, _>>()?,
+            ports,
+        })
+    }
+}
+
+/// External addresses, their ports, and the hosts that have blocks of them.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// In the order of the settings. Has space for all that a pool can have.
+    externals: Vec<External>,
+    /// Addresses and their positions, by address. Has space for all that a pool can have.
+    by_address: Vec<(u32, u16)>,
+    /// Number of the mapping of each address, protocol and port, plus 1; 0 if there is none. One table for the first addresses, and one for
+    /// those of each growth. Has space for one of each address.
+    ports: Vec<Box<[u32]>>,
+    first_port: u16,
+    block_size: u16,
+    blocks: usize,
+    blocks_per_host: usize,
     /// Blocks that hosts here can have.
     share: Share,
-    /// Free blocks of each address.
-    free: Vec<Vec<u16>>,
     hosts: Box<[Host]>,
     host_index: Index,
     free_hosts: Vec<u32>,
@@ -83,96 +145,114 @@ pub(super) struct Port {
 
 impl Pool {
     pub(super) fn new(pool: &PortPool, hosts_max: u32, share: Share) -> Result<Self, NoMemory> {
-        let mut externals: Vec<u32> = pool.addresses.iter().map(|one| one.to_bits()).collect();
-        externals.sort_unstable();
-        let (count, blocks) = (externals.len(), pool.blocks());
-        let mut ports = zeroed::<u32>(count * PROTOCOLS * PORTS)?;
-        ports.fill(0);
         let mut hosts = zeroed::<Host>(hosts_max as usize)?;
         hosts.fill(Host::default());
-        let own = |external: usize| -> Vec<u16> {
-            let own = (0..blocks).filter(|block| share.has_block(external * blocks + block));
-            own.filter_map(|block| u16::try_from(block).ok()).collect()
-        };
-        Ok(Self {
+        let mut made = Self {
+            externals: Vec::with_capacity(EXTERNALS_MAX),
+            by_address: Vec::with_capacity(EXTERNALS_MAX),
+            ports: Vec::with_capacity(EXTERNALS_MAX),
             first_port: pool.first_port,
             block_size: pool.block_size,
-            blocks,
+            blocks: pool.blocks(),
             blocks_per_host: usize::from(pool.blocks_per_host),
-            ports,
-            used: zeroed(count * blocks)?,
-            reserved: zeroed(count * blocks)?,
             share,
-            // A list has space for its elements at least, and never gets others.
-            free: (0..count).map(own).collect(),
-            externals,
             hosts,
             host_index: Index::new(hosts_max)?,
             free_hosts: (0..hosts_max).rev().collect(),
             random: RandomState::new(),
             drawn: 0,
-        })
+        };
+        made.grow(&mut PoolGrowth::new(pool, 0, share)?);
+        Ok(made)
+    }
+
+    /// Adds external addresses behind those that are there. Returns false, and adds none, if the growth is of another pool. Allocates nothing.
+    pub(super) fn grow(&mut self, growth: &mut PoolGrowth) -> bool {
+        let count = self.externals.len();
+        let is_new = |one: &External| self.external(one.address).is_none();
+        let added = growth.externals.len();
+        let is_new = growth.externals.iter().all(is_new);
+        if growth.known != count || added == 0 || count + added > EXTERNALS_MAX || !is_new {
+            return false;
+        }
+        let table = u16::try_from(self.ports.len()).unwrap_or(u16::MAX);
+        self.ports.push(std::mem::take(&mut growth.ports));
+        for (at, mut external) in growth.externals.drain(..).enumerate() {
+            external.table = table;
+            external.first_at = at * PROTOCOLS * PORTS;
+            let number = u16::try_from(count + at).unwrap_or(u16::MAX);
+            let address = external.address;
+            let place = self.by_address.partition_point(|one| one.0 < address);
+            self.by_address.insert(place, (address, number));
+            self.externals.push(external);
+        }
+        true
     }
 
     /// Returns the number of an external address.
     #[inline(always)]
     pub(super) fn external(&self, address: u32) -> Option<u16> {
-        let number = self.externals.binary_search(&address).ok()?;
-        u16::try_from(number).ok()
+        let known = &self.by_address;
+        let at = known.binary_search_by_key(&address, |one| one.0).ok()?;
+        known.get(at).map(|one| one.1)
     }
 
-    /// Returns the position of the block of a port; `None` for a port of no block.
-    fn block_at(&self, external: u16, port: u16) -> Option<(usize, u16)> {
+    /// Returns the block of a port; `None` for a port of no block.
+    fn block_at(&self, port: u16) -> Option<u16> {
         let block = port.checked_sub(self.first_port)? / self.block_size;
-        let is_block = usize::from(block) < self.blocks;
-        is_block.then_some((
-            usize::from(external) * self.blocks + usize::from(block),
-            block,
-        ))
+        (usize::from(block) < self.blocks).then_some(block)
+    }
+
+    /// Returns true if hosts here can have a block of an external address.
+    fn has_block(&self, external: u16, block: u16) -> bool {
+        let at = usize::from(external) * self.blocks + usize::from(block);
+        self.share.has_block(at)
     }
 
     /// Excludes the block of a port from those of hosts, for a static forward. A host that has the block keeps it.
     pub(super) fn reserve(&mut self, external: u16, port: u16) {
-        let Some((at, block)) = self.block_at(external, port) else {
+        let Some(block) = self.block_at(port) else {
             return;
         };
-        if let Some(count) = self.reserved.get_mut(at) {
+        let Some(external) = self.externals.get_mut(usize::from(external)) else {
+            return;
+        };
+        if let Some(count) = external.reserved.get_mut(usize::from(block)) {
             *count = count.saturating_add(1);
         }
-        if let Some(free) = self.free.get_mut(usize::from(external)) {
-            free.retain(|one| *one != block);
-        }
+        external.free.retain(|one| *one != block);
     }
 
     /// Ends the exclusion of the block of a port by one static forward.
     pub(super) fn unreserve(&mut self, external: u16, port: u16) {
-        let Some((at, block)) = self.block_at(external, port) else {
+        let Some(block) = self.block_at(port) else {
             return;
         };
-        let Some(count) = self.reserved.get_mut(at) else {
+        let is_of_share = self.has_block(external, block);
+        let Some(external) = self.externals.get_mut(usize::from(external)) else {
+            return;
+        };
+        let Some(count) = external.reserved.get_mut(usize::from(block)) else {
             return;
         };
         *count = count.saturating_sub(1);
         // A block of a host has a used port.
-        let is_of_host = self
+        let is_of_host = external
             .used
-            .get(at)
+            .get(usize::from(block))
             .is_some_and(|used| *used != [0; PROTOCOLS]);
-        if *count == 0
-            && !is_of_host
-            && self.share.has_block(at)
-            && let Some(free) = self.free.get_mut(usize::from(external))
-        {
+        if *count == 0 && !is_of_host && is_of_share {
             // Has space for all blocks of the share.
-            free.push(block);
+            external.free.push(block);
         }
     }
 
     /// Returns the memory of the tables, octets.
     pub(super) fn octets(&self) -> usize {
-        size_of_val(&self.ports[..])
-            + size_of_val(&self.used[..])
-            + size_of_val(&self.reserved[..])
+        let externals = self.externals.iter().map(External::octets);
+        let ports = self.ports.iter().map(|ports| size_of_val(&ports[..]));
+        externals.sum::<usize>()
+            + ports.sum::<usize>()
             + size_of_val(&self.hosts[..])
             + self.host_index.octets()
     }
@@ -190,16 +270,19 @@ impl Pool {
         ((u128::from(word) * limit as u128) >> 64) as usize
     }
 
+    /// Returns the table of an external port, and the port's position in it.
     #[inline(always)]
-    const fn port_at(external: u16, protocol: NatProtocol, port: u16) -> usize {
-        (external as usize * PROTOCOLS + protocol as usize) * PORTS + port as usize
+    fn port_at(&self, external: u16, protocol: NatProtocol, port: u16) -> Option<(usize, usize)> {
+        let external = self.externals.get(usize::from(external))?;
+        let at = external.first_at + protocol as usize * PORTS + usize::from(port);
+        Some((usize::from(external.table), at))
     }
 
     /// Returns the mapping of an external port.
     #[inline(always)]
     pub(super) fn mapping(&self, external: u16, protocol: NatProtocol, port: u16) -> Option<u32> {
-        let at = Self::port_at(external, protocol, port);
-        self.ports.get(at)?.checked_sub(1)
+        let (table, at) = self.port_at(external, protocol, port)?;
+        self.ports.get(table)?.get(at)?.checked_sub(1)
     }
 
     /// Notes the mapping of an external port.
@@ -210,7 +293,11 @@ impl Pool {
         port: u16,
         mapping: Option<u32>,
     ) {
-        if let Some(place) = self.ports.get_mut(Self::port_at(external, protocol, port)) {
+        let Some((table, at)) = self.port_at(external, protocol, port) else {
+            return;
+        };
+        let ports = self.ports.get_mut(table);
+        if let Some(place) = ports.and_then(|ports| ports.get_mut(at)) {
             *place = mapping.map_or(0, |number| number + 1);
         }
     }
@@ -262,9 +349,8 @@ impl Pool {
         let external = (0..count)
             .map(|step| (start + step) % count)
             .find(|external| {
-                self.free
-                    .get(*external)
-                    .is_some_and(|free| !free.is_empty())
+                let external = self.externals.get(*external);
+                external.is_some_and(|one| !one.free.is_empty())
             })
             .ok_or(NatDrop::NoPorts)?;
         let number = self.begin_host(address, u16::try_from(external).unwrap_or(0))?;
@@ -292,15 +378,14 @@ impl Pool {
     }
 
     /// Returns the first and the last port of the block of a port; `None` for a port of no block.
-    pub(super) fn block_of(&self, external: u16, port: u16) -> Option<(u16, u16)> {
-        let (_, block) = self.block_at(external, port)?;
-        Some(self.ports_of(block))
+    pub(super) fn block_of(&self, port: u16) -> Option<(u16, u16)> {
+        self.block_at(port).map(|block| self.ports_of(block))
     }
 
     /// Returns true if hosts here can have a port: it is of a block of this share.
     pub(super) fn has_port(&self, external: u16, port: u16) -> bool {
-        let place = self.block_at(external, port);
-        place.is_some_and(|(at, _)| self.share.has_block(at))
+        let block = self.block_at(port);
+        block.is_some_and(|block| self.has_block(external, block))
     }
 
     /// Returns the external address of a host, and the first and the last port of its first block. `None` for a host without blocks.
@@ -321,12 +406,11 @@ impl Pool {
         (external, port): (u16, u16),
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<u32, NatDrop> {
-        let place = self.block_at(external, port);
-        let (at, block) = place.ok_or(NatDrop::NoMapping)?;
+        let block = self.block_at(port).ok_or(NatDrop::NoMapping)?;
         let known = self.find_host(address);
         let host = known.and_then(|number| self.hosts.get(number as usize).copied());
         // RFC 4787, REQ-2: all blocks of a host are of one address.
-        if !self.share.has_block(at) || host.is_some_and(|host| host.external != external) {
+        if !self.has_block(external, block) || host.is_some_and(|host| host.external != external) {
             return Err(NatDrop::NoMapping);
         }
         let has_block = host.is_some_and(|host| {
@@ -336,8 +420,8 @@ impl Pool {
         let number = match known {
             Some(number) if has_block => number,
             _ => {
-                let free = self.free.get(usize::from(external));
-                let free_at = free.and_then(|free| free.iter().position(|one| *one == block));
+                let place = self.externals.get(usize::from(external));
+                let free_at = place.and_then(|one| one.free.iter().position(|one| *one == block));
                 let free_at = free_at.ok_or(NatDrop::NoPorts)?;
                 if host.is_some_and(|host| usize::from(host.count) >= self.blocks_per_host) {
                     return Err(NatDrop::HostLimit);
@@ -346,14 +430,15 @@ impl Pool {
                     Some(number) => number,
                     None => self.begin_host(address, external)?,
                 };
-                if let Some(free) = self.free.get_mut(usize::from(external)) {
-                    free.swap_remove(free_at);
+                if let Some(place) = self.externals.get_mut(usize::from(external)) {
+                    place.free.swap_remove(free_at);
                 }
                 self.give_block(number, block, note);
                 number
             }
         };
-        if let Some(used) = self.used.get_mut(at) {
+        let place = self.externals.get_mut(usize::from(external));
+        if let Some(used) = place.and_then(|one| one.used.get_mut(usize::from(block))) {
             used[protocol as usize] += 1;
         }
         Ok(number)
@@ -366,13 +451,13 @@ impl Pool {
             return Err(NatDrop::HostLimit);
         }
         let external = usize::from(host.external);
-        let left = self.free.get(external).map_or(0, Vec::len);
+        let left = self.externals.get(external).map_or(0, |one| one.free.len());
         if left == 0 {
             return Err(NatDrop::NoPorts);
         }
         let drawn = self.draw(left);
-        let free = self.free.get_mut(external).ok_or(NatDrop::NoPorts)?;
-        let block = free.swap_remove(drawn);
+        let place = self.externals.get_mut(external).ok_or(NatDrop::NoPorts)?;
+        let block = place.free.swap_remove(drawn);
         self.give_block(number, block, note);
         Ok(())
     }
@@ -396,7 +481,7 @@ impl Pool {
         BlockEvent {
             is_assigned,
             host: Ipv4Addr::from_bits(host.address),
-            external: Ipv4Addr::from_bits(external.copied().unwrap_or(0)),
+            external: Ipv4Addr::from_bits(external.map_or(0, |one| one.address)),
             first_port,
             last_port,
         }
@@ -415,10 +500,12 @@ impl Pool {
         let size = usize::from(self.block_size);
         let start = self.draw(size);
         let blocks = host.blocks.get(..usize::from(host.count))?;
+        let external = usize::from(host.external);
         for has_parity in [true, false] {
             for block in blocks {
-                let at = usize::from(host.external) * self.blocks + usize::from(*block);
-                if self.used.get(at)?[protocol as usize] >= self.block_size {
+                let at = usize::from(*block);
+                let place = self.externals.get(external)?;
+                if place.used.get(at)?[protocol as usize] >= self.block_size {
                     continue;
                 }
                 let (first, _) = self.ports_of(*block);
@@ -429,8 +516,9 @@ impl Pool {
                             && self.mapping(host.external, protocol, *port).is_none()
                     });
                 if let Some(port) = free {
-                    self.used.get_mut(at)?[protocol as usize] += 1;
-                    let address = *self.externals.get(usize::from(host.external))?;
+                    let place = self.externals.get_mut(external)?;
+                    place.used.get_mut(at)?[protocol as usize] += 1;
+                    let address = place.address;
                     return Some(Port {
                         external: host.external,
                         end: End { address, port },
@@ -454,21 +542,21 @@ impl Pool {
             return;
         };
         let block = port.wrapping_sub(self.first_port) / self.block_size;
-        let at = usize::from(host.external) * self.blocks + usize::from(block);
-        let Some(used) = self.used.get_mut(at) else {
+        let at = usize::from(block);
+        let Some(place) = self.externals.get_mut(usize::from(host.external)) else {
+            return;
+        };
+        let Some(used) = place.used.get_mut(at) else {
             return;
         };
         used[protocol as usize] = used[protocol as usize].saturating_sub(1);
         if *used != [0; PROTOCOLS] {
             return;
         }
-        self.remove_block(number, block);
-        let is_reserved = self.reserved.get(at).is_some_and(|count| *count > 0);
-        if let Some(free) = self.free.get_mut(usize::from(host.external))
-            && !is_reserved
-        {
-            free.push(block);
+        if place.reserved.get(at).is_none_or(|count| *count == 0) {
+            place.free.push(block);
         }
+        self.remove_block(number, block);
         note(self.event(false, &host, block));
         if host.count == 1 {
             self.host_index.remove(self.host_hash(host.address), number);

@@ -177,6 +177,22 @@ impl PortPool {
         ports / usize::from(self.block_size.max(1))
     }
 
+    /// Returns true if this pool is the other one with further addresses behind its own.
+    #[must_use]
+    pub fn extends(&self, other: &Self) -> bool {
+        let Self {
+            addresses,
+            first_port,
+            last_port,
+            block_size,
+            blocks_per_host,
+        } = self;
+        addresses.len() > other.addresses.len()
+            && addresses.starts_with(&other.addresses)
+            && (*first_port, *last_port) == (other.first_port, other.last_port)
+            && (*block_size, *blocks_per_host) == (other.block_size, other.blocks_per_host)
+    }
+
     fn check(&self) -> Result<(), NatSettingsError> {
         let count = self.addresses.len();
         if !(1..=EXTERNALS_MAX).contains(&count) {
@@ -240,6 +256,23 @@ impl NatSettings {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if these settings are the other ones with further external addresses behind theirs. Forwards are not compared.
+    #[must_use]
+    pub fn extends(&self, other: &Self) -> bool {
+        let Self {
+            pool,
+            forwards: _,
+            pairs,
+            mappings_max,
+            hosts_max,
+            timeouts,
+        } = self;
+        pool.extends(&other.pool)
+            && *pairs == other.pairs
+            && (*mappings_max, *hosts_max) == (other.mappings_max, other.hosts_max)
+            && *timeouts == other.timeouts
     }
 
     /// Checks that each of several forwarding CPUs gets a port block.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod fragments;
+mod growth;
 mod model;
 mod pairs;
 mod requirements;

@@ -14,7 +14,7 @@ use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol, is_client_number};
 use super::packet::{End, Kind, View, read, read_first};
 use super::pairs::{Pairs, translate_pair};
-use super::pool::{BlockEvent, ELSEWHERE, Pool, Port};
+use super::pool::{BlockEvent, ELSEWHERE, Pool, PoolGrowth, Port};
 use super::rewrite::{Which, translate, translate_address, translate_inner};
 use super::saved::MappingChange;
 use super::settings::{FORWARDS_MAX, Forward, NatSettings, NatSettingsError, NatTimeouts};
@@ -189,6 +189,12 @@ impl Nat {
             return Err(NoMemory(size_of::<Mapping>()).into());
         }
         Ok(nat)
+    }
+
+    /// Adds external addresses behind those of the pool. Mappings stay. Returns false, and adds none, if the growth is of another pool.
+    /// Allocates nothing.
+    pub fn grow(&mut self, growth: &mut PoolGrowth) -> bool {
+        self.pool.grow(growth)
     }
 
     /// Replaces the static forwards by these, in ascending order, of addresses of the pool. Forwards that stay keep their connections, and

@@ -146,6 +146,13 @@ enum Add {
     KernelFilter(KernelFilterArgs),
     /// NAT: external source addresses for packets that leave by an interface.
     Nat(NatArgs),
+    /// An external address of IPv4 of a NAT, which keeps its mappings.
+    NatAddress {
+        /// Name of the NAT.
+        nat: String,
+        /// The address.
+        address: IpAddr,
+    },
     /// A published port: an inside endpoint that the outside reaches at an external port of a NAT.
     Publish(PublishArgs),
     /// A load balancer: a virtual endpoint whose connections go to backends.
@@ -449,6 +456,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         }
         Add::KernelFilter(filter) => Change::AddKernelFilter(filter.setting()),
         Add::Nat(nat) => nat.change(),
+        Add::NatAddress { nat, address } => Change::AddNatAddress { nat, address },
         Add::Publish(publish) => publish.change(),
         Add::LoadBalancer(setting) => setting.change(),
         Add::Backend(backend) => backend.add(),

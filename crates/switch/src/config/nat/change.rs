@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Run-time changes of NAT.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::{NatSetting, PublishProtocol, PublishSetting};
+use super::{NatSetting, PublishProtocol, PublishSetting, first_ipv4};
 use crate::config::edit::{absent, from_request, remove, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
@@ -23,6 +23,35 @@ impl Settings {
         let nat = nats.find(|one| one.value.name == name);
         nat.map(|one| &mut one.value)
             .ok_or_else(|| absent("NAT", name))
+    }
+
+    /// Adds an external address of IPv4 behind those of a NAT, which keeps its mappings.
+    pub(in crate::config) fn add_nat_address(
+        &mut self,
+        name: &str,
+        address: IpAddr,
+    ) -> Result<(), SwitchError> {
+        let first = self.default_address(name)?;
+        let nat = self.nat(name)?;
+        if nat.is_ipv6() || address.is_ipv6() {
+            let what = format!(
+                "{address} cannot be added: a running NAT gets further addresses of IPv4 only (use `del nat` and `add nat`)"
+            );
+            return Err(wrong(&format!("nat '{name}'"), what));
+        }
+        if nat.addresses.is_empty() {
+            nat.addresses.extend(first.map(IpAddr::V4));
+        }
+        nat.addresses.push(address);
+        Ok(())
+    }
+
+    /// Returns the first IPv4 address of the outside interface of a NAT.
+    fn default_address(&mut self, name: &str) -> Result<Option<Ipv4Addr>, SwitchError> {
+        let outside = self.nat(name)?.interface.clone();
+        let mut interfaces = self.interfaces.iter().flatten();
+        let interface = interfaces.find(|one| one.value.name == outside);
+        Ok(interface.and_then(|one| first_ipv4(&one.value.addresses)))
     }
 
     pub(in crate::config) fn add_publish(

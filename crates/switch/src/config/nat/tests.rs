@@ -198,6 +198,35 @@ fn changes_add_and_remove_instances_and_published_ports() {
 }
 
 #[test]
+fn a_nat_gets_further_addresses_behind_its_own() {
+    let after = |settings: Settings, change: &str| {
+        let change: Change = serde_json::from_str(change).unwrap();
+        settings.after(change)
+    };
+    let add = r#"{"add-nat-address":{"nat":"internet","address":"203.0.113.1"}}"#;
+    let settings = settings(NAT);
+    let plan = |settings: &Settings| settings.clone().plan(&"0-3".parse().unwrap());
+    let tables = |plan: &Plan| plan.nats[0].tables(&plan.layer3.interfaces[1]);
+    let first = tables(&plan(&settings).unwrap());
+    let settings = after(settings, add).unwrap();
+    let second = tables(&plan(&settings).unwrap());
+    // The default address of the interface stays the first one.
+    let expected = ["198.51.100.1", "203.0.113.1"].map(|one| one.parse::<Ipv4Addr>().unwrap());
+    assert_eq!(second.pool.addresses, expected);
+    assert!(second.extends(&first));
+    let twice = after(settings.clone(), add).unwrap();
+    let error = plan(&twice).unwrap_err().to_string();
+    assert!(error.contains("203.0.113.1 is listed twice"), "{error}");
+    for (change, printed) in [
+        (add.replace("203.0.113.1", "2001:db8::9"), "of IPv4 only"),
+        (add.replace("internet", "other"), "no such NAT: 'other'"),
+    ] {
+        let error = after(settings.clone(), &change).unwrap_err().to_string();
+        assert!(error.contains(printed), "{error}");
+    }
+}
+
+#[test]
 fn a_collector_requires_a_log() {
     let collector = Some(([192, 0, 2, 9], 4739).into());
     assert!(check_collector(true, collector).is_ok());

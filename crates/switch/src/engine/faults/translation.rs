@@ -37,6 +37,7 @@ fn request_of_translation(random: &mut Random) -> Value {
     let change = match one_of(&[
         "add-nat",
         "del-nat",
+        "add-nat-address",
         "add-publish",
         "del-publish",
         "add-load-balancer",
@@ -50,6 +51,8 @@ fn request_of_translation(random: &mut Random) -> Value {
         "add-nat" => json!({"add-nat": {"name": "out", "interface": "up",
             "sources": [one_of(&["10.0.0.0/8", "10.0.0.0/16"])], "max-mappings": 64, "max-hosts": 8}}),
         "del-nat" => json!({"del-nat": {"name": "out"}}),
+        "add-nat-address" => json!({"add-nat-address": {"nat": "out",
+            "address": one_of(&["203.0.113.1", "203.0.113.2"])}}),
         "add-publish" => json!({"add-publish": {"nat": "out",
             "publish": {"protocol": "tcp", "port": 443, "to": "10.0.0.6:8443"}}}),
         "del-publish" => json!({"del-publish": {"nat": "out", "protocol": "tcp", "port": 443}}),

@@ -230,7 +230,7 @@ impl Nat {
     /// Removes the mappings of other hosts from the block of a port. They are those of an earlier time, because the active switch has given
     /// the block to this host.
     fn clear_block(&mut self, address: u32, external: u16, port: u16) {
-        if let Some(ports) = self.pool.block_of(external, port) {
+        if let Some(ports) = self.pool.block_of(port) {
             self.clear_ports(external, ports, |host| host != address);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::changes::Replicate;
-use crate::nat::{Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PortPool};
+use crate::nat::{Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PoolGrowth, PortPool};
 use crate::share::Share;
 
 const CPUS: u16 = 2;
@@ -311,6 +311,42 @@ fn a_host_does_not_get_a_port_that_another_cpu_forwards_out_of_its_block() {
     cpus.set_forwards(&[]);
     let octets = packet(inside(mine, 500), remote(1, 80), segment(SYN));
     assert_eq!(ends(&cpus.outbound(&octets, 0).unwrap()).0, wanted.external);
+}
+
+#[test]
+fn answers_to_a_pool_that_has_grown_have_the_owners_of_their_questions() {
+    let mut cpus = Cpus::new(CPUS, &[]);
+    let question = |host| packet(inside(host, 5), remote(1, 80), Content::Udp(1));
+    let mut known: Vec<(u8, SocketAddrV4)> = (1..9)
+        .map(|host| (host, ends(&cpus.outbound(&question(host), 0).unwrap()).0))
+        .collect();
+    // A lower address than those of the pool.
+    let added = Ipv4Addr::new(100, 64, 0, 1);
+    let former = settings();
+    let mut more = settings();
+    more.pool.addresses.push(added);
+    for (number, nat) in (0..).zip(&mut cpus.nats) {
+        let share = Share::new(number, CPUS).unwrap();
+        let known = former.pool.addresses.len();
+        let mut growth = PoolGrowth::new(&more.pool, known, share).unwrap();
+        assert!(nat.grow(&mut growth));
+    }
+    let mut owners = Owners::new(CPUS);
+    owners.add_nat(&more, &[], &SOURCES);
+    cpus.owners = owners;
+    for host in 9..100 {
+        if let Ok(translated) = cpus.outbound(&question(host), 0) {
+            known.push((host, ends(&translated).0));
+        }
+    }
+    assert!(known.iter().any(|(_, external)| *external.ip() == added));
+    assert_eq!(known.len(), 3 * 16);
+    for (host, external) in known {
+        let answer = packet(remote(1, 80), external, Content::Udp(1));
+        assert_eq!(cpus.owner(&answer), cpus.owner(&question(host)));
+        let answer = cpus.inbound(&answer, 0).unwrap();
+        assert_eq!(ends(&answer).1, inside(host, 5));
+    }
 }
 
 #[test]
