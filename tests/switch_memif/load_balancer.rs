@@ -96,8 +96,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with(CONFIG)
+    }
+
+    fn with(config: &str) -> Self {
         let bench = Bench::new(&["a", "b"], &[]);
-        let mut config = CONFIG.to_owned();
+        let mut config = config.to_owned();
         let servers = SERVERS.map(|server| ("inside", server, "02:00:00:00:00:01"));
         for (interface, address, mac) in
             servers
@@ -215,4 +219,33 @@ fn connections_are_distributed_and_stay_while_backends_come_and_go() {
     change(&rig.bench, &["del", "load-balancer", "web"]);
     let config: String = rig.bench.show("config");
     assert!(!config.contains("load-balancer"), "{config}");
+}
+
+#[test]
+fn backends_that_answer_directly_get_packets_to_the_virtual_endpoint() {
+    let config = CONFIG
+        .replace("[connections]\n", "")
+        .replace("port = 80\n", "port = 80\ndirect-return = true\n")
+        .replace(":8080", ":80");
+    let mut rig = Rig::with(&config);
+    for port in 1000..1040 {
+        for kind in [Kind::Syn, Kind::Ack] {
+            let sent = tcp((HOST_B, ROUTER_B), (CLIENT, port), VIRTUAL, 64, kind);
+            rig.b.send(&[sent]);
+            let received = rig.a.receive(1).remove(0);
+            let expected = tcp((ROUTER_A, HOST_A), (CLIENT, port), VIRTUAL, 63, kind);
+            assert_eq!(trimmed(&received), expected);
+        }
+    }
+    let report = rig.report();
+    assert_eq!((report.connections, report.created), (40, 40));
+    let packets: Vec<u64> = report.backends.iter().map(|one| one.packets_in).collect();
+    assert_eq!(packets.iter().sum::<u64>(), 80);
+    assert!(packets.iter().all(|one| *one > 0), "{packets:?}");
+    // An error of the router itself is about the packet as it was.
+    let expiring = tcp((HOST_B, ROUTER_B), (CLIENT, 1000), VIRTUAL, 1, Kind::Ack);
+    rig.b.send(std::slice::from_ref(&expiring));
+    let error = rig.b.receive(1).remove(0);
+    assert_eq!((error[23], error[34]), (1, 11));
+    assert_eq!(error[42..][12..28], expiring[14..][12..28]);
 }

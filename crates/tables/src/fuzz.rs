@@ -75,6 +75,7 @@ fn balancers() -> Balancers {
         protocol: NatProtocol::Tcp,
         endpoint: VIRTUAL.parse().unwrap(),
         connections_max: 16,
+        is_direct: false,
     };
     let backends = BackendSet::new(&[backend(1), backend(2)]);
     Balancers::new(vec![Balancer::new(&settings, backends).unwrap()])

@@ -43,6 +43,9 @@ pub struct LoadBalancerSetting {
     /// Maximum number of connections. Default: 65536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
+    /// Backends answer clients directly, with the virtual address, which they have too. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct_return: bool,
     /// Backends.
     #[serde(default, rename = "backend", skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendSetting>,
@@ -117,6 +120,7 @@ impl LoadBalancerSetting {
             },
             endpoint: SocketAddrV4::new(self.address, self.port),
             connections_max: self.max_connections.unwrap_or(MAX_CONNECTIONS),
+            is_direct: self.direct_return,
         }
     }
 
@@ -171,6 +175,12 @@ impl LoadBalancerSetting {
                     one.to
                 ));
             }
+            if self.direct_return && one.to.port() != self.port {
+                return Err(format!(
+                    "backend {}: with direct-return, packets keep their port (use port {})",
+                    one.to, self.port
+                ));
+            }
             if !known.insert(one.to) {
                 return Err(format!("backend {}: listed twice (use it once)", one.to));
             }
@@ -179,12 +189,13 @@ impl LoadBalancerSetting {
     }
 }
 
-/// Checks the load balancers. Returns them.
+/// Checks the load balancers. Returns them. `is_tracked` if there is connection tracking, which has to see both directions.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
 pub(super) fn check(
     settings: &[Located<LoadBalancerSetting>],
+    is_tracked: bool,
 ) -> Result<Vec<LoadBalancerSetting>, SwitchError> {
     let mut names = BTreeSet::new();
     let mut endpoints: BTreeMap<(Ipv4Addr, u16, bool), &str> = BTreeMap::new();
@@ -205,6 +216,12 @@ pub(super) fn check(
             ));
         }
         value.check().map_err(wrong)?;
+        if is_tracked && value.direct_return {
+            return Err(wrong(
+                "connection tracking does not see the answers of direct-return (remove one of them)"
+                    .to_owned(),
+            ));
+        }
         let is_tcp = value.protocol == PublishProtocol::Tcp;
         if let Some(other) = endpoints.insert((value.address, value.port, is_tcp), name) {
             return Err(wrong(format!(

@@ -327,7 +327,8 @@ impl Settings {
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         nat::check_tracking(&nats, &layer3, self.connections.as_ref())?;
-        let load_balancers = balance::check(self.load_balancers.as_deref().unwrap_or_default())?;
+        let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
+        let load_balancers = balance::check(load_balancers, self.connections.is_some())?;
         Ok(Plan {
             ports,
             groups,

@@ -82,10 +82,13 @@ impl BalanceStage {
         vrf == self.vrf && ipv4(frame).is_some_and(|packet| self.balancers.is_to_virtual(packet))
     }
 
-    /// Returns true if an untagged frame of a VRF is from the address of a backend.
+    /// Returns true if an untagged frame of a VRF is from the address of a backend, or to that of one that answers directly.
     #[inline(always)]
     pub(super) fn concerns_sent(&self, frame: &[u8], vrf: u16) -> bool {
-        vrf == self.vrf && ipv4(frame).is_some_and(|packet| self.balancers.is_from_backend(packet))
+        vrf == self.vrf
+            && ipv4(frame).is_some_and(|packet| {
+                self.balancers.is_from_backend(packet) || self.balancers.is_to_direct(packet)
+            })
     }
 
     /// Translates an untagged frame to a virtual address. `length` is that of the frame. Returns true if it is translated.
@@ -107,7 +110,8 @@ impl BalanceStage {
         }
     }
 
-    /// Translates an untagged frame from the address of a backend, if it answers a client. `length` is that of the frame.
+    /// Translates an untagged frame from the address of a backend, if it answers a client, and gives one to a backend that answers directly its
+    /// virtual endpoint. `length` is that of the frame.
     pub(super) fn send(&mut self, frame: &mut [u8], length: usize, now_s: u32) {
         let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);

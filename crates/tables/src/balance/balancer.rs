@@ -25,6 +25,8 @@ const REPLACE_STEPS: usize = 64;
 /// Timeouts, seconds. TCP: RFC 5382, REQ-5. UDP: RFC 4787, REQ-5.
 const EMBRYONIC_S: u32 = 60;
 const OPEN_S: u32 = 7440;
+/// The same if backends answer directly: the switch does not see when they close or reset a connection.
+const OPEN_DIRECT_S: u32 = 900;
 const CLOSING_S: u32 = 240;
 const UDP_S: u32 = 300;
 
@@ -64,6 +66,19 @@ pub struct BalanceSettings {
     pub endpoint: SocketAddrV4,
     /// Maximum number of connections.
     pub connections_max: u32,
+    /// Packets keep the virtual endpoint as their destination on the way to a backend, which answers clients directly.
+    pub is_direct: bool,
+}
+
+impl BalanceSettings {
+    /// Returns the timeout of an established TCP connection, seconds.
+    const fn tcp_open_s(&self) -> u32 {
+        if self.is_direct {
+            OPEN_DIRECT_S
+        } else {
+            OPEN_S
+        }
+    }
 }
 
 /// Error of creating a load balancer.
@@ -124,7 +139,7 @@ struct Entry {
     /// Set of backends that the connection was last checked with.
     generation: u32,
     state: u8,
-    /// 1 once the backend has answered.
+    /// 1 once the backend has answered, or if answers do not pass the switch.
     is_answered: u8,
     reserved: [u8; 2],
 }
@@ -361,12 +376,12 @@ impl Balancer {
                 one.connections += 1;
             }
         }
-        let (protocol, generation, now) = (self.settings.protocol, self.generation, self.now);
+        let (generation, now) = (self.generation, self.now);
         if let Some(entry) = self.entries.get_mut(number as usize) {
             entry.backend = backend.ip().to_bits();
             entry.backend_port = backend.port();
             entry.generation = generation;
-            note(entry, protocol, flags, now);
+            note(entry, &self.settings, flags, now);
             let is_changed = entry.state != former_state || backend != former_backend;
             if is_changed {
                 self.note_change(number);
@@ -399,7 +414,9 @@ impl Balancer {
             state: EMBRYONIC,
             ..Entry::default()
         };
-        note(&mut entry, self.settings.protocol, flags, self.now);
+        note(&mut entry, &self.settings, flags, self.now);
+        // The first packet does not complete a connection, whatever its flags.
+        entry.is_answered = u8::from(self.settings.is_direct);
         if let Some(place) = self.entries.get_mut(number as usize) {
             *place = entry;
         }
@@ -497,8 +514,8 @@ impl Balancer {
 
 /// Applies a packet of the client to the state of its connection, and begins its timeout again.
 #[inline]
-fn note(entry: &mut Entry, protocol: NatProtocol, flags: u8, now: u32) {
-    let flags = if protocol == NatProtocol::Tcp {
+fn note(entry: &mut Entry, settings: &BalanceSettings, flags: u8, now: u32) {
+    let flags = if settings.protocol == NatProtocol::Tcp {
         flags
     } else {
         0
@@ -510,10 +527,10 @@ fn note(entry: &mut Entry, protocol: NatProtocol, flags: u8, now: u32) {
     if entry.state == OPEN && flags & (FIN | RST) != 0 {
         entry.state = CLOSING;
     }
-    let timeout_s = match (entry.state, protocol) {
+    let timeout_s = match (entry.state, settings.protocol) {
         (EMBRYONIC, _) => EMBRYONIC_S,
         (CLOSING, _) => CLOSING_S,
-        (_, NatProtocol::Tcp) => OPEN_S,
+        (_, NatProtocol::Tcp) => settings.tcp_open_s(),
         _ => UDP_S,
     };
     entry.expires_at = now.saturating_add(timeout_s).saturating_add(1);

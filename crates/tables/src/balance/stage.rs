@@ -33,8 +33,10 @@ pub struct Balancers {
     balancers: Vec<Balancer>,
     /// Virtual endpoints, in ascending order.
     virtuals: Vec<NumberedEndpoint>,
-    /// Backends, in ascending order.
+    /// Backends whose answers pass the switch, in ascending order.
     backends: Vec<NumberedEndpoint>,
+    /// Backends that answer directly, in ascending order.
+    directs: Vec<NumberedEndpoint>,
 }
 
 fn numbered(endpoint: SocketAddrV4, protocol: NatProtocol, number: usize) -> NumberedEndpoint {
@@ -83,14 +85,18 @@ impl Balancers {
             let settings = balancer.settings();
             all.virtuals
                 .push(numbered(settings.endpoint, settings.protocol, number));
+            let backends = match settings.is_direct {
+                true => &mut all.directs,
+                false => &mut all.backends,
+            };
             for one in balancer.backends() {
                 let endpoint = one.backend.endpoint;
-                all.backends
-                    .push(numbered(endpoint, settings.protocol, number));
+                backends.push(numbered(endpoint, settings.protocol, number));
             }
         }
         all.virtuals.sort_unstable();
         all.backends.sort_unstable();
+        all.directs.sort_unstable();
         all
     }
 
@@ -145,6 +151,15 @@ impl Balancers {
         ipv4_address_at(packet, IPV4_SOURCE_AT).is_some_and(|one| has_address(&self.backends, one))
     }
 
+    /// Returns true if a packet is to the address of a backend that answers directly.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_to_direct(&self, packet: &[u8]) -> bool {
+        !self.directs.is_empty()
+            && ipv4_address_at(packet, IPV4_DESTINATION_AT)
+                .is_some_and(|one| has_address(&self.directs, one))
+    }
+
     /// Translates the destination of an IPv4 packet to a virtual endpoint, in place, from its IP header on. `length` is the number of octets in
     /// the frame; the packet may end in further buffers, except that of an ICMP error. Fragments are not translated.
     pub fn receive(&mut self, packet: &mut [u8], length: usize, now: u32) -> BalanceOutcome {
@@ -173,8 +188,8 @@ impl Balancers {
         }
     }
 
-    /// Translates the source of a packet of a backend that answers a client; parameters as in [`Balancers::receive`]. Returns false if the
-    /// packet stays as it is.
+    /// Translates the source of a packet of a backend that answers a client, and gives packets to a backend that answers directly their virtual
+    /// endpoint again, by which they were routed; parameters as in [`Balancers::receive`]. Returns false if the packet stays as it is.
     pub fn send(&mut self, packet: &mut [u8], length: usize, now: u32) -> bool {
         let Ok((view, kind)) = read(packet, length) else {
             return false;
@@ -184,7 +199,11 @@ impl Balancers {
             return false;
         };
         if let Kind::Error(inner) = kind {
-            return self.error_to_client(packet, &view, &inner);
+            return self.error_to_client(packet, &view, &inner)
+                || self.error_to_direct(packet, &view, &inner);
+        }
+        if self.to_direct(packet, &view) {
+            return true;
         }
         let (backend, client) = (socket(view.source), socket(view.destination));
         for (.., number) in those_with(&self.backends, view.source, view.protocol) {
@@ -246,9 +265,42 @@ impl Balancers {
         true
     }
 
+    /// Gives a packet to a backend that answers directly its virtual endpoint.
+    fn to_direct(&self, packet: &mut [u8], view: &View) -> bool {
+        let client = socket(view.source);
+        let endpoint = self.virtual_of(view.destination, view.protocol, client);
+        if let Some(end) = endpoint {
+            translate(packet, view, Which::Destination, end);
+        }
+        endpoint.is_some()
+    }
+
+    /// The same for an ICMP error about a packet from a virtual endpoint to a client.
+    fn error_to_direct(&self, packet: &mut [u8], view: &View, inner: &View) -> bool {
+        let client = socket(inner.destination);
+        let endpoint = self.virtual_of(inner.source, inner.protocol, client);
+        let endpoint = endpoint.filter(|_| view.destination.address == inner.source.address);
+        if let Some(end) = endpoint {
+            translate_inner(packet, view.transport, inner, Which::Source, end);
+            translate_address(packet, Which::Destination, end.address);
+        }
+        endpoint.is_some()
+    }
+
+    /// Returns the virtual endpoint by which a client has a connection to a backend that answers directly.
+    fn virtual_of(&self, backend: End, protocol: NatProtocol, client: SocketAddrV4) -> Option<End> {
+        let numbers = those_with(&self.directs, backend, protocol).iter();
+        let mut balancers =
+            numbers.filter_map(|(.., number)| self.balancers.get(usize::from(*number)));
+        let found = balancers.find(|one| one.backend_of(client).map(end_of) == Some(backend));
+        found.map(|one| end_of(one.settings().endpoint))
+    }
+
     /// Translates an ICMP error about a packet from a client to a backend, by the backend or by a router.
     fn error_to_client(&self, packet: &mut [u8], view: &View, inner: &View) -> bool {
-        for (.., number) in those_with(&self.backends, inner.destination, inner.protocol) {
+        let backends = those_with(&self.backends, inner.destination, inner.protocol);
+        let directs = those_with(&self.directs, inner.destination, inner.protocol);
+        for (.., number) in backends.iter().chain(directs) {
             let Some(balancer) = self.balancers.get(usize::from(*number)) else {
                 continue;
             };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod direct;
 mod standby;
 
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ fn settings(connections_max: u32) -> BalanceSettings {
         protocol: NatProtocol::Tcp,
         endpoint: socket(VIRTUAL),
         connections_max,
+        is_direct: false,
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) struct LoadBalancerArgs {
     /// Maximum number of connections. [default: 65536]
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
+    /// Backends answer clients directly, with the virtual address.
+    #[arg(long)]
+    direct_return: bool,
     /// Endpoint of a backend, like 10.0.0.5:8080; repeatable.
     #[arg(long = "backend", value_name = "ADDRESS:PORT")]
     backends: Vec<SocketAddrV4>,
@@ -42,6 +45,7 @@ impl LoadBalancerArgs {
             address: *self.endpoint.ip(),
             port: self.endpoint.port(),
             max_connections: self.max_connections,
+            direct_return: self.direct_return,
             backends: self.backends.into_iter().map(backend).collect(),
         })
     }

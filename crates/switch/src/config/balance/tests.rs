@@ -74,6 +74,19 @@ fn what_makes_no_sense_is_refused() {
         let error = settings(&text).and_then(planned).unwrap_err();
         assert!(error.contains(printed), "{error}");
     }
+    let direct = WEB.replace("port = 80\n", "port = 80\ndirect-return = true\n");
+    let error = settings(&direct).and_then(planned).unwrap_err();
+    assert!(
+        error.contains("packets keep their port (use port 80)"),
+        "{error}"
+    );
+    let direct = direct.replace(":8080", ":80");
+    let plan = settings(&direct).and_then(planned).unwrap();
+    assert!(plan.load_balancers[0].table().is_direct);
+    assert!(plan.to_toml().unwrap().contains("direct-return = true"));
+    let tracked = format!("{direct}[connections]\n");
+    let error = settings(&tracked).and_then(planned).unwrap_err();
+    assert!(error.contains("does not see the answers"), "{error}");
     let several = Settings {
         forwarding_cpus: Some("1-2".parse().unwrap()),
         ..settings(WEB).unwrap()

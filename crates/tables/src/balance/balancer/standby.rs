@@ -5,7 +5,7 @@
 use std::net::SocketAddrV4;
 
 use super::super::saved::{BalancedChange, SavedBalanced};
-use super::{Balancer, CLOSING, CLOSING_S, EMBRYONIC, Entry, OPEN, OPEN_S, UDP_S, UNUSED};
+use super::{Balancer, CLOSING, CLOSING_S, EMBRYONIC, Entry, OPEN, UDP_S, UNUSED};
 use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 use crate::nat::NatProtocol;
 
@@ -139,7 +139,7 @@ impl Balancer {
         self.free.pop();
         let (state, timeout_s) = match (saved.is_closing, self.settings.protocol) {
             (true, _) => (CLOSING, CLOSING_S),
-            (false, NatProtocol::Tcp) => (OPEN, OPEN_S),
+            (false, NatProtocol::Tcp) => (OPEN, self.settings.tcp_open_s()),
             (false, NatProtocol::Udp | NatProtocol::Icmp) => (OPEN, UDP_S),
         };
         if let Some(place) = self.entries.get_mut(number as usize) {

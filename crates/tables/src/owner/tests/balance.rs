@@ -26,6 +26,7 @@ fn balancers() -> Balancers {
         protocol: NatProtocol::Tcp,
         endpoint: socket("198.51.100.80:80"),
         connections_max: 1000,
+        is_direct: false,
     };
     let set = BackendSet::new(&backends());
     Balancers::new(vec![Balancer::new(&settings, set).unwrap()])
