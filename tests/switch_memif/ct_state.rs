@@ -132,6 +132,57 @@ fn answers_pass_and_other_packets_from_outside_do_not() {
     assert_eq!(rules.rules[1].frames, 33);
 }
 
+/// Returns a segment with this data.
+fn with_data(mut frame: Vec<u8>, data: &[u8]) -> Vec<u8> {
+    frame.truncate(54);
+    frame.extend(data);
+    let length = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_data_connection_of_ftp_begins_from_outside_with_the_helper_only() {
+    for helpers in ["", "helpers = [\"ftp\"]\n"] {
+        let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
+        let file = bench.path("switch.toml");
+        let entries = "max-entries = 8\n";
+        let config = CONFIG.replace(entries, &format!("{entries}{helpers}"));
+        fs::write(&file, config).unwrap();
+        let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+        bench.start_again();
+        let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+        let out = |numbers| segment((CLIENT, SERVER), (1000, 21), numbers);
+        let active = with_data(out((2, 501, ACK)), b"PORT 10,0,0,1,4,210\r\n");
+        let answer = segment((SERVER, CLIENT), (21, 1000), (500, 2, SYN | ACK));
+        for (is_out, frame) in [
+            (true, out((1, 0, SYN))),
+            (false, answer),
+            (true, out((2, 501, ACK))),
+            (true, active),
+        ] {
+            let (from, to) = match is_out {
+                true => (&mut inside, &mut outside),
+                false => (&mut outside, &mut inside),
+            };
+            from.send(std::slice::from_ref(&frame));
+            assert_eq!(to.receive(1), [frame]);
+        }
+        let data = |port| segment((SERVER, CLIENT), (20, port), (1, 0, SYN));
+        outside.send(&[data(1235), data(1234)]);
+        let denied = if helpers.is_empty() { 2 } else { 1 };
+        until("other segments are dropped", || {
+            let ports: Vec<PortReport> = bench.show("ports");
+            (ports[1].counts.drops[PortDrop::Denied] == denied).then_some(())
+        });
+        let expected = if helpers.is_empty() { 1 } else { 2 };
+        assert_eq!(connections(&bench).total, expected);
+        if !helpers.is_empty() {
+            assert_eq!(inside.receive(1), [data(1234)]);
+        }
+    }
+}
+
 #[test]
 fn connections_go_on_after_a_restart_with_their_file() {
     let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);

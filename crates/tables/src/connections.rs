@@ -15,10 +15,13 @@
 //! The tracker does not reassemble: [`Tracker::join`] remembers the connection of a first fragment for the later ones. A later fragment
 //! that arrives before the first one, or 15 s after it, is invalid.
 //!
+//! Helpers ([`Tracker::allow_helpers`]) read which connections FTP and TFTP announce; without them, the tracker reads no data.
+//!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 
 mod entry;
 mod handle;
+mod helpers;
 mod joined;
 mod key;
 mod list;
@@ -39,7 +42,7 @@ mod zones;
 
 pub use key::Endpoint;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
-pub use names::{CtState, Direction, Eviction, InvalidReason, Refusal, State};
+pub use names::{CtState, Direction, Eviction, Helper, InvalidReason, Refusal, State};
 pub use packet::{FlowKey, Packet};
 pub use saved::{ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use settings::{

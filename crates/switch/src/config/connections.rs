@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use quietwire_tables::connections::{ENTRIES_MAX, Settings, State, TIMEOUT_MAX_S, ZONES_MAX};
+use quietwire_tables::connections::{
+    ENTRIES_MAX, Helper, Settings, State, TIMEOUT_MAX_S, ZONES_MAX,
+};
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,9 @@ pub struct ConnectionsSetting {
     /// Maximum number of connections that a source address has begun, in each zone. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_source: Option<u32>,
+    /// Protocols whose data announces further connections. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub helpers: Vec<Helper>,
     /// Timeouts by the name of the state, in kebab case, seconds. Default: those of [`quietwire_tables::connections::Timeouts`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, u32>,
@@ -89,6 +94,7 @@ impl Default for ConnectionsSetting {
         Self {
             max_entries: MAX_ENTRIES,
             max_per_source: None,
+            helpers: Vec::new(),
             timeouts: BTreeMap::new(),
             zones: Vec::new(),
             replication: None,
@@ -310,6 +316,12 @@ mod tests {
         assert_eq!((of(State::TcpEstablished), of(State::UdpUnreplied)), (9, 2));
         assert_eq!(of(State::UdpReplied), 300);
         assert_eq!(parsed("").unwrap(), ConnectionsSetting::default());
+        let helping = parsed("helpers = [\"ftp\", \"tftp\"]\n").unwrap();
+        assert_eq!(helping.helpers, Helper::ALL);
+        let written = toml::to_string(&helping).unwrap();
+        assert_eq!(parsed(&written).unwrap(), helping);
+        let error = parsed("helpers = [\"sip\"]\n").unwrap_err();
+        assert!(error.contains("sip"), "{error}");
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub(super) fn connection_stage(
         let limited = tracker.limit_sources(limit);
         limited.map_err(|error| without(&error.to_string()))?;
     }
+    tracker.allow_helpers(&setting.helpers);
     if setting.replication.is_some() {
         tracker.allow_changes();
     }

@@ -121,9 +121,10 @@ impl ConnectionStage {
             Some(names) => rules.judge_named(received, &self.tracked, names, verdicts),
             None => rules.judge_tracked(received, &self.tracked, verdicts),
         };
-        for ((packet, tracked), verdict) in packets.iter().zip(&self.tracked).zip(verdicts) {
-            let is_first = tracked.state == CtState::New && tracked.connection.is_none();
-            if is_first && verdict.accepts() {
+        for ((packet, tracked), verdict) in
+            packets.iter().zip(&self.tracked).zip(verdicts.iter_mut())
+        {
+            if tracked.is_first() && verdict.accepts() {
                 let made: Result<Connection, _> = self.tracker.commit(packet, now_s);
                 if let Err(refusal) = made {
                     *verdict = Verdict::Refused(refusal);
@@ -131,13 +132,31 @@ impl ConnectionStage {
                 }
             }
         }
+        if self.tracker.has_helpers() {
+            self.help(burst, verdicts);
+        }
         dropped
+    }
+
+    /// Lets helpers read the accepted packets of a burst.
+    #[cold]
+    fn help(&mut self, burst: &Burst, verdicts: &Verdicts) {
+        let frames = burst.frames().zip(burst.lengths()).zip(verdicts);
+        let packets = self.packets.iter().zip(&self.tracked);
+        for (((octets, length), verdict), (packet, tracked)) in frames.zip(packets) {
+            if verdict.accepts() {
+                self.tracker
+                    .help(packet, tracked, (octets, length as usize));
+            }
+        }
     }
 
     /// Returns true if a SYN in the frame with this number of the last burst begins a connection.
     pub(super) fn begins(&self, number: usize) -> bool {
         let tracked = self.tracked.get(number);
-        tracked.is_some_and(|one| matches!(one.state, CtState::New | CtState::Untracked))
+        tracked.is_some_and(|one| {
+            matches!(one.state, CtState::New | CtState::Untracked) || one.is_first()
+        })
     }
 
     /// Executes a part of a request. Allocates nothing.

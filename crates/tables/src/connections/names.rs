@@ -14,8 +14,8 @@ named! {
         New = "new", "first packets of a connection";
         /// A packet of a connection whose two sides have both sent packets.
         Established = "established", "of a connection in both directions";
-        /// An ICMP error about a packet of a connection.
-        Related = "related", "ICMP error about a connection";
+        /// An ICMP error about a packet of a connection, or the first packet of a connection that a helper expects.
+        Related = "related", "ICMP error about a connection, or first packet of an expected one";
         /// Does not fit a connection ([`InvalidReason`]).
         Invalid = "invalid", "does not fit a connection";
         /// Not tracked: no IP packet, or a message between neighbours or multicast routers of IPv6.
@@ -32,6 +32,18 @@ impl FromStr for CtState {
             let names = Self::ALL.map(Self::name).join(", ");
             format!("'{text}' is not a state of connections (use {names})")
         })
+    }
+}
+
+named! {
+    /// Reader of the data of a protocol whose connections announce others.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Helper {
+        /// FTP (RFC 959, RFC 2428), TCP port 21.
+        Ftp = "ftp";
+        /// TFTP (RFC 1350), UDP port 69.
+        Tftp = "tftp";
     }
 }
 

@@ -27,6 +27,8 @@ const INNER_MIN: usize = 8;
 const PAYLOAD_LENGTH_AT: usize = 4;
 const NEXT_HEADER_AT: usize = 6;
 const ADDRESSES_AT: usize = 8;
+/// Offset of the header length in a TCP header.
+const TCP_LENGTH_AT: usize = 12;
 
 /// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +180,26 @@ impl Packet {
             _ => false,
         }
     }
+}
+
+/// Returns the data of the TCP segment or UDP datagram in a frame. `octets` are those of the first buffer; `length` is that of the frame. `None`
+/// for fragments, other packets, and packets that end in a further buffer.
+pub(super) fn data_of(octets: &[u8], length: usize) -> Option<&[u8]> {
+    let (ethertype, packet) = after_tags(octets)?.1.split_first_chunk::<2>()?;
+    let length = length.saturating_sub(octets.len() - packet.len());
+    let payload = match u16::from_be_bytes(*ethertype) {
+        IPV4 => read_ipv4(packet, length),
+        IPV6 => read_ipv6(packet, length),
+        _ => return None,
+    };
+    let payload = payload.ok().filter(|payload| !payload.is_first_fragment)?;
+    let header = match payload.protocol {
+        6 => usize::from(*payload.octets.get(TCP_LENGTH_AT)? >> 4) * 4,
+        17 => UDP_HEADER_LENGTH,
+        _ => return None,
+    };
+    let is_whole = payload.octets.len() == payload.length;
+    payload.octets.get(header..).filter(|_| is_whole)
 }
 
 #[inline]

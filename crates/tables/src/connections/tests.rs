@@ -3,6 +3,7 @@
 mod attacks;
 mod fragments;
 mod fuzz;
+mod helpers;
 mod packets;
 mod restore;
 mod sequences;

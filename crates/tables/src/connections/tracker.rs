@@ -14,9 +14,10 @@ use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
 use super::entry::{Entry, NONE};
+use super::helpers::Helpers;
 use super::joined::Joined;
 use super::key::{Endpoint, Key, Secret};
-use super::names::{CtState, Direction, InvalidReason, Refusal, State};
+use super::names::{CtState, Direction, Helper, InvalidReason, Refusal, State};
 use super::noted::Noted;
 use super::packet::{Kind, Packet};
 use super::settings::{ENTRIES_MAX, Seconds, Settings, SettingsError, Timeouts};
@@ -46,7 +47,7 @@ pub struct Tracked {
     pub reason: Option<InvalidReason>,
     /// Direction of the packet within its connection; of a related error, that of the packet that it is about.
     pub direction: Direction,
-    /// The connection. A new packet without one requires [`Tracker::commit`] once it is accepted.
+    /// The connection. A new or related packet without one requires [`Tracker::commit`] once it is accepted.
     pub connection: Option<Connection>,
     /// Mark of the connection.
     pub mark: u32,
@@ -56,6 +57,7 @@ impl Tracked {
     /// A packet that is not tracked.
     pub const UNTRACKED: Self = Self::without_connection(CtState::Untracked, None);
     const NEW: Self = Self::without_connection(CtState::New, None);
+    const EXPECTED: Self = Self::without_connection(CtState::Related, None);
 
     const fn without_connection(state: CtState, reason: Option<InvalidReason>) -> Self {
         Self {
@@ -69,6 +71,13 @@ impl Tracked {
 
     const fn invalid(reason: InvalidReason) -> Self {
         Self::without_connection(CtState::Invalid, Some(reason))
+    }
+
+    /// Returns true for the first packet of a connection, which requires [`Tracker::commit`] once it is accepted.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_first(&self) -> bool {
+        matches!(self.state, CtState::New | CtState::Related) && self.connection.is_none()
     }
 }
 
@@ -124,6 +133,8 @@ pub struct Tracker {
     joined: Joined,
     /// Sources of connections, if they are limited.
     sources: Option<Box<Sources>>,
+    /// Helpers, if there are any.
+    helpers: Option<Box<Helpers>>,
     /// Changes for a standby, if they are wanted.
     changes: Option<Box<ChangeRing<Noted>>>,
     now: Seconds,
@@ -150,6 +161,7 @@ impl Tracker {
             free: (0..settings.entries_max).rev().collect(),
             joined: Joined::new(),
             sources: None,
+            helpers: None,
             changes: None,
             now: 0,
             counters: Counters::default(),
@@ -182,6 +194,32 @@ impl Tracker {
             + self.free.capacity() * size_of::<u32>()
             + self.joined.octets()
             + self.sources.as_ref().map_or(0, |sources| sources.octets())
+            + self.helpers.as_ref().map_or(0, |helpers| helpers.octets())
+    }
+
+    /// Reads the data of these protocols, to expect the connections that it announces: [`Tracker::help`].
+    pub fn allow_helpers(&mut self, helpers: &[Helper]) {
+        self.helpers = (!helpers.is_empty()).then(|| Box::new(Helpers::new(helpers)));
+    }
+
+    /// Returns true if there are helpers, which require [`Tracker::help`].
+    #[inline(always)]
+    #[must_use]
+    pub fn has_helpers(&self) -> bool {
+        self.helpers.is_some()
+    }
+
+    /// Lets helpers read the data of an accepted packet that has been tracked. `octets` are those of the first buffer of its frame, `length` is
+    /// that of the frame.
+    pub fn help(&mut self, packet: &Packet, tracked: &Tracked, (octets, length): (&[u8], usize)) {
+        let has_data = matches!(tracked.state, CtState::New | CtState::Established);
+        if let Some(helpers) = &mut self.helpers
+            && has_data
+        {
+            let ends = endpoints(&packet.key, packet.is_from_higher);
+            let place = (ends, tracked.direction);
+            helpers.read(packet, place, (octets, length), self.now);
+        }
     }
 
     /// Limits the connections that each source address may have begun at a time, in each zone. The tracker must have no connections. It
@@ -259,10 +297,23 @@ impl Tracker {
             _ => match self.live(packet, hash) {
                 Some(index) => self.update(packet, index),
                 None => match opening_state(packet) {
-                    Ok(_) => Tracked::NEW,
+                    Ok(_) => self.first(packet),
                     Err(reason) => Tracked::invalid(reason),
                 },
             },
+        }
+    }
+
+    /// Classifies the first packet of a connection.
+    #[inline(always)]
+    fn first(&self, packet: &Packet) -> Tracked {
+        let expects = |helpers: &Helpers| {
+            let ends = endpoints(&packet.key, packet.is_from_higher);
+            helpers.expects(packet, ends, self.now)
+        };
+        match &self.helpers {
+            Some(helpers) if expects(helpers) => Tracked::EXPECTED,
+            _ => Tracked::NEW,
         }
     }
 
@@ -380,7 +431,7 @@ impl Tracker {
         }
     }
 
-    /// Creates the connection of a packet that [`Tracker::track`] classified as new and without connection, and that has been accepted. If
+    /// Creates the connection of a packet that [`Tracker::track`] classified as a first one ([`Tracked::is_first`]), and that has been accepted. If
     /// an earlier packet of the burst has created it, applies the packet to it.
     ///
     /// # Errors
@@ -464,6 +515,10 @@ impl Tracker {
         self.zones.count(zone);
         self.zones
             .add(&mut self.entries, zone, state.eviction(), index);
+        if let Some(helpers) = &mut self.helpers {
+            let ends = endpoints(&packet.key, packet.is_from_higher);
+            helpers.take(packet, ends, self.now);
+        }
         Ok(Connection { index, generation })
     }
 
