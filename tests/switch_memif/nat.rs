@@ -457,6 +457,12 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
         assert!(externals.insert(external), "two hosts have port {external}");
         let back = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 53), (OWN, external), 64));
         assert_eq!(back, udp(FROM_A, (REMOTE, 53), (host, 4000), 63));
+        let answer = udp(TO_B, (REMOTE, 53), (OWN, external), 64);
+        b.send(&fragments(&answer, external));
+        let expected = udp(FROM_A, (REMOTE, 53), (host, 4000), 63);
+        let received = a.receive(2);
+        let received: Vec<&[u8]> = received.iter().map(|one| trimmed(one)).collect();
+        assert_eq!(received, fragments(&expected, external));
         // Errors of a router outside, and of this one.
         let arrived = pass(&mut b, &mut a, error(TO_B, REMOTE, OWN, 64, &sent));
         let mine = udp(FROM_A, (host, 4000), (REMOTE, 53), 63);

@@ -160,7 +160,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         let has_own = match worker.share.as_deref_mut() {
             None => true,
             Some(share) => share.hand_over(
-                input.port,
+                (input.port, shared.now_s.load(Ordering::Relaxed)),
                 (&mut worker.received, &mut worker.kept),
                 &worker.counters.ports,
                 &mut worker.telemetry,

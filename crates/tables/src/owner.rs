@@ -14,14 +14,18 @@
 //! | ICMP error | that of an answer to the packet that it is about |
 //!
 //! [`Nat::with_share`](crate::nat::Nat::with_share) gives a host port blocks of its own CPU, so answers have the owner of the packets
-//! that they answer. Fragments have no ports and belong to their addresses. Frames to group addresses have no owner, nor have those
-//! without an IP packet: the CPU that receives them processes them.
+//! that they answer. Later fragments have no ports: [`Owners::of_received`] gives those to external ports the owner of the first one, and
+//! other fragments belong to their addresses. Frames to group addresses have no owner, nor have those without an IP packet: the CPU that
+//! receives them processes them.
 
 // Packets from outside: no index is unchecked.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod fragments;
 #[cfg(test)]
 mod tests;
+
+pub use fragments::FragmentOwners;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
@@ -65,6 +69,16 @@ struct Externals {
     forwards: Vec<(ProtocolEndpoint, u32)>,
     /// External and inside addresses of one-to-one translations, in ascending order.
     pairs: Vec<(u32, u32)>,
+}
+
+impl Externals {
+    /// Returns the position of an external address in the settings.
+    #[inline]
+    fn number_of(&self, address: u32) -> Option<usize> {
+        let addresses = &self.addresses;
+        let at = addresses.binary_search_by_key(&address, |one| one.0).ok()?;
+        addresses.get(at).map(|one| one.1)
+    }
 }
 
 /// Parameters that determine the owner of each packet. The same on all forwarding CPUs.
@@ -165,13 +179,8 @@ impl Owners {
     #[inline]
     #[must_use]
     pub fn of_frame(&self, octets: &[u8]) -> Option<u16> {
-        let is_group = octets.first()? & 1 != 0;
-        if is_group {
-            return None;
-        }
-        let (_, rest) = after_tags(octets)?;
-        let (ethertype, packet) = rest.split_first_chunk::<2>()?;
-        match *ethertype {
+        let (ethertype, packet) = packet_of(octets)?;
+        match ethertype {
             IPV4 => self.of_ipv4(packet),
             IPV6 => self.of_ipv6(packet),
             _ => None,
@@ -299,10 +308,7 @@ impl Owners {
                 owner_of_host(internal, self.count)
             });
         }
-        let at = nat
-            .addresses
-            .binary_search_by_key(&flow.destination, |one| one.0);
-        let (_, external) = *nat.addresses.get(at.ok()?)?;
+        let external = nat.number_of(flow.destination)?;
         let (protocol, _, port) = flow.ports?;
         let place = (flow.destination, port, protocol as u8);
         if let Ok(at) = nat.forwards.binary_search_by_key(&place, |one| one.0) {
@@ -340,6 +346,18 @@ impl Owners {
 
 fn place_of(endpoint: SocketAddrV4, protocol: NatProtocol) -> ProtocolEndpoint {
     (endpoint.ip().to_bits(), endpoint.port(), protocol as u8)
+}
+
+/// Returns the EtherType of a frame, and what is behind it. `None` for frames to group addresses.
+#[inline(always)]
+fn packet_of(octets: &[u8]) -> Option<([u8; 2], &[u8])> {
+    let is_group = octets.first()? & 1 != 0;
+    if is_group {
+        return None;
+    }
+    let (_, rest) = after_tags(octets)?;
+    let (ethertype, packet) = rest.split_first_chunk::<2>()?;
+    Some((*ethertype, packet))
 }
 
 #[inline]
@@ -382,20 +400,26 @@ fn plain_flow(packet: &[u8], at: usize) -> Option<(Flow, Option<u8>, usize)> {
     if header.is_fragment {
         return Some((flow, None, transport));
     }
-    let ports = match header.protocol {
+    let ports = ports_at(packet, header.protocol, transport);
+    let flow = Flow { ports, ..flow };
+    Some((flow, Some(header.protocol), transport))
+}
+
+/// Returns protocol and ports of a transport header, or the identifier of an echo as both ports.
+#[inline]
+fn ports_at(packet: &[u8], protocol: u8, transport: usize) -> Option<(NatProtocol, u16, u16)> {
+    match protocol {
         1 if packet
             .get(transport)
             .is_some_and(|kind| matches!(kind, 0 | 8)) =>
         {
-            let identifier = be16(packet, transport + 4);
-            identifier.map(|identifier| (NatProtocol::Icmp, identifier, identifier))
+            let identifier = be16(packet, transport + 4)?;
+            Some((NatProtocol::Icmp, identifier, identifier))
         }
         6 => both_ports(packet, transport).map(|(from, to)| (NatProtocol::Tcp, from, to)),
         17 => both_ports(packet, transport).map(|(from, to)| (NatProtocol::Udp, from, to)),
         _ => None,
-    };
-    let flow = Flow { ports, ..flow };
-    Some((flow, Some(header.protocol), transport))
+    }
 }
 
 #[inline]

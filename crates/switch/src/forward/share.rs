@@ -10,7 +10,7 @@ use std::sync::Arc;
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf};
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::owner::Owners;
+use quietwire_tables::owner::{FragmentOwners, Owners};
 
 use super::lengths::measure;
 use super::mark::Mark;
@@ -31,6 +31,8 @@ struct ToOwner {
 #[derive(Debug)]
 pub(crate) struct ShareStage {
     owners: Arc<Owners>,
+    /// Owners of received fragments.
+    fragments: Box<FragmentOwners>,
     /// Number of this thread among the owners; `None` for a thread that owns nothing, because it is about to end.
     number: Option<u16>,
     /// By number of the owner. `None` for this thread itself.
@@ -59,6 +61,7 @@ impl ShareStage {
         };
         Self {
             owners,
+            fragments: Box::default(),
             number,
             to_owners: senders.into_iter().map(to_owner).collect(),
             from_others: receivers,
@@ -68,7 +71,8 @@ impl ShareStage {
         }
     }
 
-    /// Continues to read the rings of the former set of threads. Allocates nothing.
+    /// Continues to read the rings of the former set of threads. Allocates nothing. The owners of fragments begin anew, because other
+    /// threads own them.
     pub(super) fn inherit(&mut self, former: &mut Self) {
         let [last, before] = &mut self.former;
         let [other_last, _] = &mut former.former;
@@ -96,6 +100,16 @@ impl ShareStage {
         (self.number != Some(owner) && has_ring()).then_some(owner)
     }
 
+    /// The same for a frame that this thread has received from a port.
+    #[inline(always)]
+    fn owner_of_received(&mut self, octets: &[u8], now_s: u32) -> Option<u16> {
+        let owner = self
+            .owners
+            .of_received(octets, &mut self.fragments, now_s)?;
+        let has_ring = || matches!(self.to_owners.get(usize::from(owner)), Some(Some(_)));
+        (self.number != Some(owner) && has_ring()).then_some(owner)
+    }
+
     /// Adds a frame to those for another thread, of which there are at most a burst.
     #[inline(always)]
     pub(super) fn put(&mut self, owner: u16, frame: Mbuf<'_>) {
@@ -109,7 +123,7 @@ impl ShareStage {
     #[inline(never)]
     pub(super) fn hand_over(
         &mut self,
-        port: u16,
+        (port, now_s): (u16, u32),
         (burst, kept): (&mut Burst, &mut Burst),
         counters: &[PortCounters],
         telemetry: &mut Telemetry,
@@ -118,7 +132,7 @@ impl ShareStage {
         let mut owners = [None; BURST_MAX];
         let mut others = 0;
         for (octets, owner) in burst.frames().zip(&mut owners) {
-            *owner = self.other_owner(octets);
+            *owner = self.owner_of_received(octets, now_s);
             others += usize::from(owner.is_some());
         }
         if others == 0 {
@@ -259,7 +273,7 @@ mod tests {
         fill(&mut burst, &eal, &pool, &sent);
         let counters = Arc::clone(&pair.counters);
         let bursts = (&mut burst, &mut kept);
-        assert!(pair.shares[0].hand_over(3, bursts, &counters.ports, &mut pair.telemetry));
+        assert!(pair.shares[0].hand_over((3, 0), bursts, &counters.ports, &mut pair.telemetry));
         let owners = Owners::new(2);
         let of = |owner| -> Vec<Vec<u8>> {
             let frames = sent
@@ -279,7 +293,7 @@ mod tests {
         assert_eq!(octets(&burst), of(1));
         // Its own frames stay.
         let bursts = (&mut burst, &mut kept);
-        assert!(pair.shares[1].hand_over(3, bursts, &counters.ports, &mut pair.telemetry));
+        assert!(pair.shares[1].hand_over((3, 0), bursts, &counters.ports, &mut pair.telemetry));
         assert_eq!(octets(&burst), of(1));
         burst.free();
         assert_eq!(counters.ports[3].dropped(PortDrop::OwnerBusy).get(), 0);
@@ -299,7 +313,8 @@ mod tests {
         fill(&mut burst, &eal, &pool, &sent);
         let counters = Arc::clone(&pair.counters);
         let bursts = (&mut burst, &mut kept);
-        let has_own = pair.shares[0].hand_over(3, bursts, &counters.ports, &mut pair.telemetry);
+        let has_own =
+            pair.shares[0].hand_over((3, 0), bursts, &counters.ports, &mut pair.telemetry);
         assert!(!has_own && burst.is_empty());
         let of_port = &counters.ports[3];
         assert_eq!(of_port.dropped(PortDrop::OwnerBusy).get(), 6);
@@ -321,7 +336,7 @@ mod tests {
         fill(&mut burst, &eal, &pool, &sent);
         let counters = Arc::clone(&former.counters);
         let bursts = (&mut burst, &mut kept);
-        former.shares[0].hand_over(3, bursts, &counters.ports, &mut former.telemetry);
+        former.shares[0].hand_over((3, 0), bursts, &counters.ports, &mut former.telemetry);
         next.shares[1].inherit(&mut former.shares[1]);
         drop(former);
         let second = &mut next.shares[1];

@@ -349,6 +349,58 @@ fn answers_to_a_pool_that_has_grown_have_the_owners_of_their_questions() {
     }
 }
 
+/// Returns a packet in two fragments, the second one from octet 32 of the payload on.
+fn fragments(packet: &[u8], identification: u16) -> [Vec<u8>; 2] {
+    let (header, payload) = packet.split_at(20);
+    let fragment = |part: &[u8], field: u16| {
+        let mut fragment = [header, part].concat();
+        put(&mut fragment, 2, part.len() as u16 + 20);
+        put(&mut fragment, 4, identification);
+        put(&mut fragment, 6, field);
+        fragment
+    };
+    let (first, later) = payload.split_at(32);
+    // More fragments; in units of eight octets.
+    [fragment(first, 0x2000), fragment(later, 4)]
+}
+
+fn in_frame(packet: &[u8]) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], packet].concat()
+}
+
+#[test]
+fn all_fragments_to_an_external_port_have_the_owner_of_the_whole_packet() {
+    let mut cpus = Cpus::new(CPUS, &[]);
+    let mut table = FragmentOwners::new();
+    let mut counts = [0; CPUS as usize];
+    for (host, number) in (1..30u8).zip(0u16..) {
+        let question = packet(inside(host, 5), remote(1, 80), Content::Udp(60));
+        let (external, _) = ends(&cpus.outbound(&question, 0).unwrap());
+        let owner = cpus.owner(&question);
+        counts[usize::from(owner)] += 1;
+        let answer = packet(remote(1, 80), external, Content::Udp(60));
+        let [first, later] = fragments(&answer, number);
+        let owners = cpus.owners.clone();
+        let mut of = |packet: &[u8], now| owners.of_received(&in_frame(packet), &mut table, now);
+        // Before the first fragment, only the addresses are known.
+        let by_addresses = owners.of_frame(&in_frame(&later));
+        assert_eq!(of(&later, 0), by_addresses);
+        assert_eq!([of(&first, 0), of(&later, 14)], [Some(owner); 2]);
+        assert_eq!(of(&later, 15), by_addresses);
+        for (whole, from) in [(&answer, 0), (&question, 0), (&question, 9)] {
+            assert_eq!(of(whole, from), owners.of_frame(&in_frame(whole)));
+        }
+        for mut fragment in [first, later] {
+            let length = fragment.len();
+            let nat = &mut cpus.nats[usize::from(owner)];
+            let outcome = nat.inbound(&mut fragment, length, 0);
+            assert_eq!(outcome, NatOutcome::Translated);
+            assert_eq!(fragment[16..20], inside(host, 5).ip().octets());
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
 #[test]
 fn each_cpu_needs_a_block() {
     let settings = settings();

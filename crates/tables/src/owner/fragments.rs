@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Owners of fragments to external addresses of NAT: the first one has the port that determines the owner, and the later ones follow it.
+
+// Packets from outside: no index is unchecked.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use super::{Flow, IPV4, IPV6, Owners, flow_of, packet_of, ports_at};
+use crate::fragments::{Datagrams, FragmentPart};
+
+/// Owners of the datagrams whose first fragment a forwarding thread has received. Half a MiB.
+#[derive(Debug)]
+pub struct FragmentOwners {
+    datagrams: Datagrams<u16>,
+}
+
+impl FragmentOwners {
+    /// Creates the table, without datagrams and with all of its memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            datagrams: Datagrams::new(),
+        }
+    }
+}
+
+impl Default for FragmentOwners {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Owners {
+    /// As [`Owners::of_frame`], for a frame that a thread receives from a port in the second `now`. Later fragments to an external address of
+    /// NAT have the owner of the first one, if the thread has received it before.
+    #[inline]
+    #[must_use]
+    pub fn of_received(
+        &self,
+        octets: &[u8],
+        fragments: &mut FragmentOwners,
+        now: u32,
+    ) -> Option<u16> {
+        let (ethertype, packet) = packet_of(octets)?;
+        match ethertype {
+            IPV4 => {
+                let flow = flow_of(packet)?;
+                let joined = match flow.ports {
+                    Some(_) => None,
+                    None => self.of_fragment(packet, &flow, fragments, now),
+                };
+                Some(joined.unwrap_or_else(|| self.of_flow(&flow)))
+            }
+            IPV6 => self.of_ipv6(packet),
+            _ => None,
+        }
+    }
+
+    /// Returns the owner of a fragment to an external address. `None` for other packets, and for later fragments of unknown datagrams.
+    #[cold]
+    fn of_fragment(
+        &self,
+        packet: &[u8],
+        flow: &Flow,
+        fragments: &mut FragmentOwners,
+        now: u32,
+    ) -> Option<u16> {
+        let mut nats = self.nats.iter();
+        let nat = nats.find(|nat| nat.number_of(flow.destination).is_some())?;
+        let part = FragmentPart::of_ipv4(packet, 0)?;
+        if part.offset > 0 {
+            return fragments.datagrams.find(&part.id, now);
+        }
+        let ports = ports_at(packet, part.id.protocol, part.at);
+        let owner = self.of_external(nat, &Flow { ports, ..*flow })?;
+        fragments.datagrams.note(part.id, owner, now);
+        Some(owner)
+    }
+}
