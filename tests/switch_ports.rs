@@ -33,6 +33,8 @@ mod nat;
 mod offloads;
 #[path = "switch_ports/privileges.rs"]
 mod privileges;
+#[path = "switch_ports/programs.rs"]
+mod programs;
 #[cfg(target_arch = "x86_64")]
 #[path = "switch_ports/puppet.rs"]
 mod puppet;

@@ -71,7 +71,7 @@ impl ShareStage {
         }
     }
 
-    /// Continues to read the rings of the former set of threads. Allocates nothing. The owners of fragments begin anew, because other
+    /// Continues to read the rings of the former set of threads. Allocates nothing. The table of fragments starts empty, because other
     /// threads own them.
     pub(super) fn inherit(&mut self, former: &mut Self) {
         let [last, before] = &mut self.former;
