@@ -102,7 +102,7 @@ const ROUTES: [(&str, &[&str]); 16] = [
 ];
 
 #[derive(Deserialize)]
-struct Document {
+pub(crate) struct Document {
     cases: Vec<Case>,
     /// Frames that the router may send again at any time: requests for its neighbours.
     background: BTreeSet<String>,
@@ -130,16 +130,24 @@ struct Step {
     before: Vec<String>,
 }
 
-fn document() -> Document {
+/// Returns the cases of a script, which cover all requirements that the code names.
+pub(crate) fn document_of(script: &str) -> Document {
     let python = std::env::var("QUIETWIRE_PYTHON")
         .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = output(
         Command::new(python)
-            .arg(root.join("tests/switch_memif/requirements.py"))
+            .arg(root.join("tests/switch_memif").join(script))
             .arg(root.join("crates")),
     );
-    serde_json::from_str(&text).unwrap()
+    let document: Document = serde_json::from_str(&text).unwrap();
+    assert!(document.named > 0 && !document.cases.is_empty());
+    assert!(
+        document.uncovered.is_empty(),
+        "named in the code, but covered by no case of {script}: RFC {}",
+        document.uncovered.join(", RFC ")
+    );
+    document
 }
 
 fn octets(hex: &str) -> Vec<u8> {
@@ -271,17 +279,15 @@ impl Player<'_> {
 
 #[test]
 fn the_router_does_what_the_rfcs_ask() {
-    let document = document();
-    assert!(document.named > 0 && !document.cases.is_empty());
-    assert!(
-        document.uncovered.is_empty(),
-        "named in the code, but covered by no case of requirements.py: RFC {}",
-        document.uncovered.join(", RFC ")
-    );
-    let bench = start();
+    let document = document_of("requirements.py");
+    play_all(&start(), document);
+}
+
+/// Sends all frames of the cases, and checks that all expected frames leave and no others.
+pub(crate) fn play_all(bench: &Bench, document: Document) {
     let peers = ["a", "b"].map(|name| (name, bench.peer(name)));
     let mut player = Player {
-        bench: &bench,
+        bench,
         peers: peers.into(),
         background: document.background,
     };

@@ -124,6 +124,22 @@ fn outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not() {
     );
 }
 
+/// RFC 5508, REQ-2: the timeout of echoes.
+#[test]
+fn mappings_of_echoes_end_after_a_minute() {
+    let mut nat = Nat::new(&settings()).unwrap();
+    let request = packet(
+        socket("10.0.0.1:9"),
+        socket("192.0.2.1:9"),
+        Content::EchoRequest,
+    );
+    let external = ends(&outbound(&mut nat, &request, 0).unwrap()).0;
+    let remote = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), external.port());
+    let reply = packet(remote, external, Content::EchoReply);
+    assert!(inbound(&mut nat, &reply, 60).is_ok());
+    assert_eq!(inbound(&mut nat, &reply, 61), Err(NatDrop::NoMapping));
+}
+
 /// RFC 4787, REQ-8; RFC 5382, REQ-3: endpoint-independent filtering.
 #[test]
 fn any_remote_host_reaches_a_mapping_and_none_reaches_other_ports() {

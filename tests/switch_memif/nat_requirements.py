@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requirements of RFC 4787 (UDP), RFC 5382 (TCP) and RFC 5508 (ICMP) on NAT, as frames: those sent, and every frame that has to leave, octet
+by octet.
+
+scapy makes all frames, independently of the code. `nat_requirements.py DIRECTORY` prints a document like that of requirements.py. The NAT has
+two external ports (nat_requirements.rs), and a mapping has that of the parity of the inside port: so all external ports are known.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+sys.dont_write_bytecode = True
+from requirements import HOST_A, HOST_B, ROUTER_A, ROUTER_B, case, cases, step, tests_there  # noqa: E402
+from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment  # noqa: E402
+from scapy.layers.l2 import Ether  # noqa: E402
+from scapy.packet import Raw  # noqa: E402
+
+# Inside hosts, the external address, and remote hosts.
+HOST, SERVER, OWN, REMOTE, OTHER = "10.0.0.5", "10.0.0.6", "198.51.100.1", "198.51.100.9", "198.51.100.10"
+# External ports of even and of odd inside ports.
+EVEN, ODD = 4000, 4001
+MACS = {"a": (HOST_A, ROUTER_A), "b": (HOST_B, ROUTER_B)}
+
+
+def udp(source, destination, ttl=64, size=20):
+    (from_, sport), (to, dport) = source, destination
+    return IP(src=from_, dst=to, ttl=ttl) / UDP(sport=sport, dport=dport) / Raw(b"\x5a" * size)
+
+
+def tcp(flags):
+    """Segments with these control bits."""
+
+    def segment(source, destination, ttl=64):
+        (from_, sport), (to, dport) = source, destination
+        return IP(src=from_, dst=to, ttl=ttl) / TCP(sport=sport, dport=dport, flags=flags, seq=7, ack=8)
+
+    return segment
+
+
+def echo(kind):
+    """Echo requests (8) or replies (0), whose port is the identifier of the inside or external endpoint."""
+
+    def message(source, destination, ttl=64):
+        (from_, from_port), (to, to_port) = source, destination
+        identifier = from_port if kind == 8 else to_port
+        return IP(src=from_, dst=to, ttl=ttl) / ICMP(type=kind, id=identifier, seq=1) / Raw(b"\x11" * 32)
+
+    return message
+
+
+def error(source, destination, about, kind=11, code=0, ttl=64):
+    return IP(src=source, dst=destination, ttl=ttl) / ICMP(type=kind, code=code) / Raw(bytes(about))
+
+
+def received(side, packet):
+    """The frame of a packet that a host sends to the router."""
+    host, router = MACS[side]
+    return Ether(src=host, dst=router) / packet
+
+
+def left(side, packet):
+    """The frame of a packet that the router sends to a host."""
+    host, router = MACS[side]
+    return Ether(src=router, dst=host) / packet
+
+
+def passes(sent_at, sent, left_at, leaves):
+    return step(sent_at, [received(sent_at, sent)], **{left_at: [left(left_at, leaves)]})
+
+
+def outward(make, inside, external, remote):
+    """A packet to the outside, with its external source."""
+    return passes("a", make(inside, remote), "b", make(external, remote, ttl=63))
+
+
+def inward(make, remote, external, inside):
+    """A packet to an external endpoint, with its inside destination."""
+    return passes("b", make(remote, external), "a", make(remote, inside, ttl=63))
+
+
+def hairpin(make, inside, external, target, server):
+    """A packet to the inside by an external endpoint, with the external source."""
+    return passes("a", make(inside, target), "a", make(external, server, ttl=63))
+
+
+KINDS = [("UDP", udp, "4787"), ("TCP", tcp("S"), "5382")]
+
+
+def mappings():
+    for name, make, rfc in KINDS:
+        steps = [outward(make, (HOST, 5000), (OWN, EVEN), remote) for remote in ((REMOTE, 53), (REMOTE, 54), (OTHER, 80))]
+        case(f"{name}: one external endpoint for all remote endpoints", [f"{rfc} REQ-1"], *steps)
+        parity = ["4787 REQ-4"] if make is udp else []
+        case(f"{name}: another inside port has another external port", parity, outward(make, (HOST, 5001), (OWN, ODD), (REMOTE, 53)))
+        filtering = "4787 REQ-8" if make is udp else "5382 REQ-3"
+        steps = [inward(make, remote, (OWN, EVEN), (HOST, 5000)) for remote in ((REMOTE, 53), (REMOTE, 9), (OTHER, 1000))]
+        case(f"{name}: every remote endpoint reaches the mapping", [filtering], *steps)
+        overloading = ["4787 REQ-3"] if make is udp else ["5382 REQ-7"]
+        third = received("a", make((HOST, 5002), (REMOTE, 53)))
+        steps = [outward(make, (HOST, port), (OWN, external), (REMOTE, 53)) for port, external in ((5000, EVEN), (5001, ODD))]
+        case(f"{name}: no two mappings share a port", overloading, step("a", [third], drops={"nat-host-limit": 1}), *steps)
+    steps = [outward(echo(8), (HOST, 8), (OWN, EVEN), (to, 8)) for to in (REMOTE, OTHER)]
+    steps += [inward(echo(0), (to, 8), (OWN, EVEN), (HOST, 8)) for to in (REMOTE, OTHER)]
+    case("ICMP: one external identifier, and replies return", ["5508 REQ-1"], *steps)
+
+
+def opening():
+    inside, external, remote = (HOST, 5000), (OWN, EVEN), (REMOTE, 80)
+    steps = [outward(tcp("S"), inside, external, remote), inward(tcp("S"), remote, external, inside)]
+    steps += [outward(tcp("SA"), inside, external, remote), inward(tcp("SA"), remote, external, inside)]
+    case("TCP: both sides open at once", ["5382 REQ-2"], *steps)
+    # Behind it, a packet that passes: an answer would have come first.
+    unsolicited = step("b", [received("b", tcp("S")((REMOTE, 80), (OWN, 4003)))])
+    case("TCP: no answer to an unsolicited SYN", ["5382 REQ-4"], unsolicited, inward(tcp("A"), remote, external, inside))
+
+
+def hairpinning():
+    for (name, make, _), published, port, covers in ((KINDS[0], 53, 5300, ["4787 REQ-9", "4787 REQ-9a"]), (KINDS[1], 443, 8443, ["5382 REQ-8"])):
+        there = hairpin(make, (HOST, 5000), (OWN, EVEN), (OWN, published), (SERVER, port))
+        back = hairpin(make, (SERVER, port), (OWN, published), (OWN, EVEN), (HOST, 5000))
+        case(f"{name}: inside hosts reach one another by external endpoints", covers, there, back)
+
+
+def errors():
+    for name, make, covers in (("UDP", udp, ["4787 REQ-12", "5508 REQ-4"]), ("TCP", tcp("S"), ["5382 REQ-9", "5382 REQ-10"])):
+        arrived = make((OWN, EVEN), (REMOTE, 53), ttl=63)
+        mine = make((HOST, 5000), (REMOTE, 53), ttl=63)
+        about = passes("b", error(OTHER, OWN, arrived), "a", error(OTHER, HOST, mine, ttl=63))
+        still = inward(make, (REMOTE, 53), (OWN, EVEN), (HOST, 5000))
+        case(f"{name}: an error from outside is about the packet of the host, and ends no mapping", [*covers, "5508 REQ-6"], about, still)
+        answer = make((REMOTE, 53), (HOST, 5000), ttl=63)
+        theirs = make((REMOTE, 53), (OWN, EVEN), ttl=63)
+        about = passes("a", error(HOST, REMOTE, answer, 3, 3), "b", error(OWN, REMOTE, theirs, 3, 3, ttl=63))
+        case(f"{name}: an error of the host is about the packet to the external endpoint", ["5508 REQ-5"], about, still)
+
+
+def fragments():
+    def parts(packet):
+        packet.id = 77
+        return [IP(bytes(one)) for one in fragment(packet, fragsize=24)]
+
+    sent = parts(udp((REMOTE, 53), (OWN, EVEN), size=60))
+    leave = parts(udp((REMOTE, 53), (HOST, 5000), ttl=63, size=60))
+    assert len(sent) > 2
+    in_order = step("b", [received("b", one) for one in sent], a=[left("a", one) for one in leave])
+    case("fragments of a datagram have one translation", ["4787 REQ-14"], in_order)
+
+
+# Requirements that single frames cannot show, and the tests that cover them.
+ELSEWHERE = {
+    "4787 REQ-2": "a_host_has_one_external_address",
+    "4787 REQ-5": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
+    "4787 REQ-6": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
+    "5382 REQ-5": "an_answered_connection_stays_for_two_hours_and_a_closed_one_for_minutes",
+    "5508 REQ-2": "mappings_of_echoes_end_after_a_minute",
+    "5508 REQ-3": "damaged_and_unrelated_errors_are_dropped",
+    "5508 REQ-7": "errors_about_hairpinned_packets_reach_the_sender",
+    "6888 REQ-14": "events_become_lines_and_rings_of_removed_instances_end",
+}
+# Requirements that the code names as not met.
+NOT_MET = {"4787 REQ-3a"}
+
+NUMBER = r"REQ-\d+[a-z]?"
+NAMED = re.compile(rf"RFC (\d+), ({NUMBER}(?:(?:, | and ){NUMBER})*)")
+
+
+def named(crates):
+    """Requirements that the code names, without tests."""
+    folder = pathlib.Path(crates, "tables/src/nat")
+    files = [folder.with_suffix(".rs"), *folder.rglob("*.rs")]
+    found = set()
+    for file in files:
+        if "tests" not in file.with_suffix("").parts:
+            text = re.sub(r"\n\s*//[/!]? ?", " ", file.read_text())
+            for match in NAMED.finditer(text):
+                found.update(f"{match[1]} {number}" for number in re.split(r", | and ", match[2]))
+    return found
+
+
+def main():
+    for group in (mappings, opening, hairpinning, errors, fragments):
+        group()
+    covered = {requirement for one in cases for requirement in one["covers"]}
+    there = tests_there(sys.argv[1], ELSEWHERE)
+    covered |= {requirement for requirement, test in ELSEWHERE.items() if test in there}
+    wanted = named(sys.argv[1]) - NOT_MET
+    json.dump({"cases": cases, "background": [], "named": len(wanted), "uncovered": sorted(wanted - covered)}, sys.stdout)
+
+
+main()

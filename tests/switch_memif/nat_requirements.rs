@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requirements of the RFCs on NAT, one by one: `nat_requirements.py` makes, with scapy, the frames to send and all expected ones, and
+//! reports requirements that the code names without a case.
+
+use std::fs;
+
+use crate::bench::Bench;
+use crate::requirements::{document_of, play_all};
+
+/// A NAT with one port for each parity, so that all external ports are known.
+const CONFIG: &str = r#"
+[[interface]]
+name = "inside"
+port = "a"
+mac = "02:00:00:00:00:0a"
+addresses = ["10.0.0.1/24"]
+
+[[interface]]
+name = "outside"
+port = "b"
+mac = "02:00:00:00:00:0b"
+addresses = ["198.51.100.1/24"]
+
+[[nat]]
+name = "internet"
+interface = "outside"
+ports = "4000-4001"
+block-size = 2
+blocks-per-host = 1
+
+[[nat.publish]]
+protocol = "udp"
+port = 53
+to = "10.0.0.6:5300"
+
+[[nat.publish]]
+protocol = "tcp"
+port = 443
+to = "10.0.0.6:8443"
+"#;
+
+/// Interface, address, MAC address.
+const NEIGHBOURS: [(&str, &str, &str); 4] = [
+    ("inside", "10.0.0.5", "02:00:00:00:00:01"),
+    ("inside", "10.0.0.6", "02:00:00:00:00:01"),
+    ("outside", "198.51.100.9", "02:00:00:00:00:02"),
+    ("outside", "198.51.100.10", "02:00:00:00:00:02"),
+];
+
+#[test]
+fn nat_does_what_the_rfcs_ask() {
+    let document = document_of("nat_requirements.py");
+    let mut config = CONFIG.to_owned();
+    for (interface, address, mac) in NEIGHBOURS {
+        config += &format!(
+            "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
+        );
+    }
+    let bench = Bench::new(&["a", "b"], &[]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, config).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    play_all(&bench, document);
+}
