@@ -373,7 +373,7 @@ fn all_fragments_to_an_external_port_have_the_owner_of_the_whole_packet() {
     let mut cpus = Cpus::new(CPUS, &[]);
     let mut table = FragmentOwners::new();
     let mut counts = [0; CPUS as usize];
-    for (host, number) in (1..30u8).zip(0u16..) {
+    for (host, number) in (1..16u8).zip(0u16..) {
         let question = packet(inside(host, 5), remote(1, 80), Content::Udp(60));
         let (external, _) = ends(&cpus.outbound(&question, 0).unwrap());
         let owner = cpus.owner(&question);
