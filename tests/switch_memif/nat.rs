@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use etherparse::{Icmpv4Type, Ipv4Header, PacketBuilder, icmpv4};
@@ -358,6 +359,44 @@ outside = \"203.0.113.7\"
     let (mappings, most) = (nats[0].mappings, nats[0].max_mappings);
     assert_eq!((mappings, most, nats[0].one_to_one), (24, 65_536, 1));
     assert_eq!(nats[0].refused["no_ports"], 1);
+}
+
+#[test]
+fn mappings_go_on_after_a_restart_with_their_file() {
+    let (mut bench, mut a, mut b) = start("");
+    let from_host = || udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
+    let first = pass(&mut a, &mut b, from_host());
+    let other = pass(&mut a, &mut b, udp(TO_A, (SERVER, 7), (REMOTE, 53), 64));
+    let saved = bench.path("mappings");
+    let save = ["mappings", "save", saved.to_str().unwrap()];
+    assert_eq!(output(&mut command(&bench, &save)).trim(), "2");
+    let mode = fs::metadata(&saved).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop((a, b));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    // A damaged file changes nothing.
+    let damaged = bench.path("damaged");
+    let mut octets = fs::read(&saved).unwrap();
+    octets[60] ^= 1;
+    fs::write(&damaged, octets).unwrap();
+    let refusal = refused(&bench, &["mappings", "restore", damaged.to_str().unwrap()]);
+    assert!(refusal.contains("damaged"), "{refusal}");
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!(nats[0].mappings, 0);
+    let restore = ["mappings", "restore", saved.to_str().unwrap()];
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.starts_with("restored: 2\n"), "{printed}");
+    // From outside first: the mapping is there before a packet of the host.
+    let answer = udp(TO_B, (REMOTE, 53), (OWN, source_port(&first)), 64);
+    let expected = udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63);
+    assert_eq!(pass(&mut b, &mut a, answer), expected);
+    assert_eq!(pass(&mut a, &mut b, from_host()), first);
+    let again = pass(&mut a, &mut b, udp(TO_A, (SERVER, 7), (REMOTE, 53), 64));
+    assert_eq!(again, other);
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.contains("already there: 2\n"), "{printed}");
 }
 
 #[test]

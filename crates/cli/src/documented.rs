@@ -21,7 +21,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 34] = [
+const PAGES: [(&str, &str); 35] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -42,6 +42,7 @@ const PAGES: [(&str, &str); 34] = [
     ("switch add nat-address", "docs/nat.md"),
     ("switch add publish", "docs/nat.md"),
     ("switch del publish", "docs/nat.md"),
+    ("switch mappings", "docs/nat.md"),
     ("switch", "docs/switch.md"),
     ("study list", "docs/studies.md"),
     ("study run", "docs/studies.md"),

@@ -29,6 +29,7 @@ use quietwire_base::crc32c;
 use quietwire_tables::connections::{ENTRIES_MAX, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 
 pub use transfer::{Restored, restore, save};
+pub(crate) use transfer::{replace, wrong};
 
 /// Maximum number of records of a block, and of a request to the switch.
 pub const RECORDS_MAX: usize = 256;

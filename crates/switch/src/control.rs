@@ -37,6 +37,7 @@ use crate::config::rules::{
 };
 use crate::config::{Change, Staged};
 use crate::observe::WatchRequest;
+use crate::report::TablePosition;
 
 use ipnet::IpNet;
 use quietwire_base::Fault;
@@ -235,6 +236,18 @@ pub enum Request {
         version: u16,
         /// Records, as base64: at most [`crate::connection_file::RECORDS_MAX`].
         records: String,
+    },
+    /// Reads a page of the mappings of NAT and the connections of load balancers. The reply is a [`crate::report::SavedMappingsReport`], which
+    /// may have no entries even if there are more.
+    SaveMappings {
+        /// Position to start from: `next` of the page before.
+        #[serde(default)]
+        position: TablePosition,
+    },
+    /// Adds mappings of NAT and connections of load balancers that a switch saved. The reply is a [`crate::report::RestoredMappingsReport`].
+    RestoreMappings {
+        /// Messages of a page.
+        messages: String,
     },
     /// Makes a standby the active switch. The reply is a [`crate::report::ReplicationReport`].
     TakeOver,

@@ -22,6 +22,7 @@ mod kernel;
 mod layer3;
 mod metrics;
 mod nat_log;
+pub mod mapping_file;
 pub mod observe;
 mod replication;
 pub mod report;

@@ -25,7 +25,8 @@ use quietwire_tables::route::rib::Source;
 pub use connections::{
     BackendReport, ConnectionCounters, ConnectionReport, ConnectionsReport, LoadBalancerReport,
     MappingReport, MappingsReport, NatReport, ReplicationPeerReport, ReplicationReport,
-    RestoredConnectionsReport, SavedConnectionsReport,
+    RestoredConnectionsReport, RestoredMappingsReport, SavedConnectionsReport, SavedMappingsReport,
+    TablePosition,
 };
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};

@@ -8,6 +8,7 @@ mod change;
 mod connections;
 mod cycles;
 mod load_balancer;
+mod mappings;
 mod nat;
 mod packet;
 mod replication;
@@ -65,6 +66,7 @@ enum SwitchCommand {
     Set(change::SetArgs),
     Flush(change::FlushArgs),
     Connections(connections::ConnectionsArgs),
+    Mappings(mappings::MappingsArgs),
     Rebalance(change::RebalanceArgs),
     Rules(ruleset::RulesetArgs),
     Steer(steer::SteerArgs),
@@ -282,6 +284,7 @@ pub(crate) fn run(args: SwitchArgs) -> Result<()> {
         SwitchCommand::Set(args) => change::set(args),
         SwitchCommand::Flush(args) => change::flush(args),
         SwitchCommand::Connections(args) => connections::run(&args),
+        SwitchCommand::Mappings(args) => mappings::run(&args),
         SwitchCommand::Rebalance(args) => change::rebalance(&args),
         SwitchCommand::Rules(args) => ruleset::run(args),
         SwitchCommand::Steer(args) => steer::run(args),

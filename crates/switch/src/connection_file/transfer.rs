@@ -27,7 +27,8 @@ pub struct Restored {
     pub expired: u64,
 }
 
-fn wrong(path: &Path, what: impl ToString) -> SwitchError {
+/// Returns the error of a file.
+pub(crate) fn wrong(path: &Path, what: impl ToString) -> SwitchError {
     SwitchError::Config {
         location: path.display().to_string(),
         what: what.to_string(),
@@ -49,6 +50,17 @@ fn temporary(path: &Path) -> PathBuf {
 /// Those of [`ask`]; [`SwitchError::Config`] if the file cannot be written.
 pub fn save(socket: &Path, path: &Path) -> Result<u64, SwitchError> {
     let first: SavedConnectionsReport = ask(socket, &Request::SaveConnections { from: 0 })?;
+    replace(path, |file| write(file, socket, first, path))
+}
+
+/// Creates a file that only its owner can read, and that replaces one of this name once it is complete.
+///
+/// # Errors
+/// Those of `write`; [`SwitchError::Config`] if the file cannot be created.
+pub(crate) fn replace<T>(
+    path: &Path,
+    write: impl FnOnce(File) -> Result<T, SwitchError>,
+) -> Result<T, SwitchError> {
     let cannot = |cause: std::io::Error| {
         let what = format!(
             "cannot write the file: {cause} (check that the directory exists and is writable)"
@@ -61,14 +73,14 @@ pub fn save(socket: &Path, path: &Path) -> Result<u64, SwitchError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let file = options.open(&new).map_err(cannot)?;
-    let total = write(file, socket, first, path).and_then(|total| {
+    let written = write(file).and_then(|written| {
         fs::rename(&new, path).map_err(cannot)?;
-        Ok(total)
+        Ok(written)
     });
-    match total {
-        Ok(total) => {
+    match written {
+        Ok(written) => {
             sync_directory(directory_of(path)).map_err(cannot)?;
-            Ok(total)
+            Ok(written)
         }
         Err(error) => {
             // If the file cannot be removed either, nothing else can be done.

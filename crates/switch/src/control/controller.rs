@@ -288,6 +288,10 @@ impl Controller {
             Request::RestoreConnections { version, records } => {
                 result(self.engine.restore_connections(version, &records))
             }
+            Request::SaveMappings { position } => result(self.engine.save_mappings(position)),
+            Request::RestoreMappings { messages } => {
+                result(self.engine.restore_mappings(&messages))
+            }
             Request::TakeOver => result(self.take_over()),
             Request::AddNeighbour(setting) => {
                 result(self.engine.layer3.lock().add_neighbour(&setting))

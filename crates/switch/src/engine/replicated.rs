@@ -18,7 +18,8 @@ use crate::forward::{
     ApplyCounts, BalanceQuery, NatQuery, Outgoing, Replicated, ReplicatedBalancer, Reply, Take,
     Transfer, WorkerCommand,
 };
-use crate::replication::{CHANGES_MAX, Digests, Message, Position, Tables};
+use crate::replication::{CHANGES_MAX, Digests, Message, Position, Tables, messages_of, text_of};
+use crate::report::{RestoredMappingsReport, SavedMappingsReport, TablePosition};
 
 /// Messages of one table in a turn, so that other tasks of the control thread do not wait.
 const MESSAGES_A_TURN: usize = 64;
@@ -313,6 +314,82 @@ impl Engine {
             }
         }
         Ok(sum)
+    }
+}
+
+impl Engine {
+    /// Returns the tables that mappings are saved from: those of NAT without IPv6, whose numbers of hosts end with the switch, and those of
+    /// load balancers.
+    fn saved_tables(&self) -> Vec<Table> {
+        let is_saved = |table: &Table| match table.kind {
+            Kind::Connections => false,
+            Kind::Nat(nat) => {
+                let setting = self.plan.nats.get(nat);
+                setting.is_some_and(|one| one.nat64.is_none() && !one.is_ipv6())
+            }
+            Kind::Balancer(_) => true,
+        };
+        let tables = self.replicated_tables().into_iter();
+        tables.filter(is_saved).collect()
+    }
+
+    /// Reads a page of mappings and balanced connections from a position on.
+    ///
+    /// # Errors
+    /// A thread does not reply.
+    pub(crate) fn save_mappings(
+        &mut self,
+        position: TablePosition,
+    ) -> Result<SavedMappingsReport, SwitchError> {
+        let tables = self.saved_tables();
+        let Some(table) = tables.get(position.table) else {
+            return Ok(SavedMappingsReport {
+                messages: text_of(&[]),
+                next: None,
+            });
+        };
+        let part = self.take_part(*table, Take::All, position.from)?;
+        let following = TablePosition {
+            table: position.table + 1,
+            from: 0,
+        };
+        let next = match part.next {
+            Some(from) => Some(TablePosition { from, ..position }),
+            None => (following.table < tables.len()).then_some(following),
+        };
+        let messages: Vec<Message> = part.message.into_iter().collect();
+        Ok(SavedMappingsReport {
+            messages: text_of(&messages),
+            next,
+        })
+    }
+
+    /// Adds saved mappings and balanced connections.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] for other messages, or those of another version; a thread does not reply.
+    pub(crate) fn restore_mappings(
+        &mut self,
+        messages: &str,
+    ) -> Result<RestoredMappingsReport, SwitchError> {
+        let wrong = |what: String| SwitchError::Config {
+            location: "mappings".to_owned(),
+            what,
+        };
+        let messages = messages_of(messages).map_err(|error| wrong(error.to_string()))?;
+        let mut sum = ApplyCounts::default();
+        for message in messages {
+            if !matches!(message, Message::Mappings { .. } | Message::Balanced { .. }) {
+                return Err(wrong("a message is not one of saved mappings".to_owned()));
+            }
+            sum.add(&Tables::apply(self, message)?);
+        }
+        Ok(RestoredMappingsReport {
+            restored: sum.added,
+            known: sum.updated,
+            full: sum.full,
+            invalid: sum.invalid,
+        })
     }
 }
 

@@ -34,6 +34,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use quietwire_base::crc32c;
 use quietwire_tables::balance::{
     BalancedChange, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION, SavedBalanced,
@@ -378,6 +380,11 @@ impl Reader {
         self.octets.extend_from_slice(octets);
     }
 
+    /// Returns true if there are octets of a message that is not complete.
+    pub(crate) const fn has_rest(&self) -> bool {
+        !self.octets.is_empty()
+    }
+
     /// Returns the number of messages read.
     pub(crate) const fn count(&self) -> u64 {
         self.next
@@ -427,6 +434,33 @@ impl Reader {
         self.octets.drain(..end + CRC);
         Ok(Some(read))
     }
+}
+
+/// Returns messages as text: a stream of a hello and the messages, as base64.
+pub(crate) fn text_of(messages: &[Message]) -> String {
+    let mut octets = Vec::new();
+    Message::Hello.put(0, &mut octets);
+    for (sequence, message) in (1..).zip(messages) {
+        message.put(sequence, &mut octets);
+    }
+    BASE64.encode(octets)
+}
+
+/// Reads messages from text.
+///
+/// # Errors
+/// [`WireError`]: of another version, or no messages.
+pub(crate) fn messages_of(text: &str) -> Result<Vec<Message>, WireError> {
+    let octets = BASE64.decode(text).map_err(|_| WireError::Contents)?;
+    let (mut reader, mut messages) = (Reader::default(), Vec::new());
+    reader.push(&octets);
+    while let Some(message) = reader.next()? {
+        messages.extend((message != Message::Hello).then_some(message));
+    }
+    if reader.count() == 0 || reader.has_rest() {
+        return Err(WireError::Contents);
+    }
+    Ok(messages)
 }
 
 #[cfg(test)]
@@ -491,6 +525,26 @@ pub(crate) mod tests {
         octets[4..8].copy_from_slice(&[10, 0, 0, 1]);
         octets[8..14].copy_from_slice(&[198, 51, 100, 1, 4, 0]);
         SavedMapping::from_octets(&octets).unwrap()
+    }
+
+    #[test]
+    fn messages_are_read_from_their_text() {
+        let mapping = Message::Mappings {
+            nat: "x".to_owned(),
+            changes: vec![MappingChange::Present(saved_mapping(7))],
+        };
+        for messages in [
+            vec![],
+            vec![mapping.clone()],
+            vec![mapping, Message::Complete],
+        ] {
+            assert_eq!(messages_of(&text_of(&messages)), Ok(messages));
+        }
+        assert_eq!(messages_of(""), Err(WireError::Contents));
+        assert_eq!(messages_of("?"), Err(WireError::Contents));
+        // The hello, and a part of the message behind it.
+        let text = text_of(&[Message::Complete]);
+        assert_eq!(messages_of(&text[..56]), Err(WireError::Contents));
     }
 
     fn connections() -> impl Strategy<Value = Vec<ConnectionChange>> {

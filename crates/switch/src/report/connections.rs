@@ -50,6 +50,38 @@ pub struct RestoredConnectionsReport {
     pub invalid: u64,
 }
 
+/// Position in the tables of NAT and of load balancers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TablePosition {
+    /// Number of the table.
+    pub table: usize,
+    /// Position in the table.
+    pub from: u32,
+}
+
+/// A page of mappings of NAT and of connections of load balancers, for another switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedMappingsReport {
+    /// Messages to a standby, with their versions, as base64 (RFC 4648, section 4).
+    pub messages: String,
+    /// Position to continue from; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TablePosition>,
+}
+
+/// Result of restoring mappings of NAT and connections of load balancers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredMappingsReport {
+    /// Restored entries.
+    pub restored: u64,
+    /// Entries that the switch has already. Their timeout begins again.
+    pub known: u64,
+    /// Entries for which there is no space.
+    pub full: u64,
+    /// Entries that this switch cannot have, such as those of an external address that its NAT does not have.
+    pub invalid: u64,
+}
+
 /// Replication of connections and mappings of NAT.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicationReport {
