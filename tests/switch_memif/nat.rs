@@ -397,6 +397,21 @@ fn mappings_go_on_after_a_restart_with_their_file() {
     assert_eq!(again, other);
     let printed = output(&mut command(&bench, &restore));
     assert!(printed.contains("already there: 2\n"), "{printed}");
+    // A host loses its mapping, and the other keeps its own.
+    let flush = [
+        "mappings",
+        "flush",
+        "--protocol",
+        "udp",
+        "--address",
+        "10.0.0.6/32",
+    ];
+    assert_eq!(output(&mut command(&bench, &flush)).trim(), "1");
+    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let inside: Vec<String> = mappings.iter().map(|one| one.inside.to_string()).collect();
+    assert_eq!(inside, ["10.0.0.5:4000"]);
+    let absent = refused(&bench, &["mappings", "flush", "--nat", "other"]);
+    assert!(absent.contains("no such NAT"), "{absent}");
 }
 
 #[test]

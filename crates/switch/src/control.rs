@@ -31,6 +31,7 @@ use std::net::IpAddr;
 
 use crate::config::connections::ConnectionSelection;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
+use crate::config::nat::MappingSelection;
 use crate::config::rebalance::Rules;
 use crate::config::rules::{
     Action, MalformedAction, ReceivedPacket, RuleSetting, SetName, SetSetting,
@@ -221,6 +222,8 @@ pub enum Request {
         #[serde(default)]
         from: u32,
     },
+    /// Removes mappings of NAT, without published ports. The reply is their number.
+    FlushMappings(MappingSelection),
     /// Removes connections. The reply is their number.
     FlushConnections(ConnectionSelection),
     /// Reads a page of connections as records. The reply is a [`crate::report::SavedConnectionsReport`], which may have no records even if

@@ -60,8 +60,8 @@ use inspect::RELEASES_MAX;
 pub(crate) use inspect::{Boards, HELD_MAX, HeldBudget, InspectStage};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
-    FamilyPass, Ipv6Ends, Nat64Place, Nat66Place, NatBinding, NatIdentity, NatInstance, NatQuery,
-    NatStage, NatTables, NatTotals, StampedEvent,
+    FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity,
+    NatInstance, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
 };
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};

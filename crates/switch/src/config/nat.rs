@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use quietwire_tables::filter::Protocol;
 use quietwire_tables::nat::{Forward, NatProtocol, NatSettings, NatTimeouts, Pair, PortPool};
 use quietwire_tables::nat66::external_number;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,20 @@ pub struct NatSetting {
     /// One-to-one translations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub one_to_one: Vec<PairSetting>,
+}
+
+/// Mappings to remove: those that match all given fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct MappingSelection {
+    /// Name of the instance.
+    pub nat: Option<String>,
+    /// IP protocol.
+    pub protocol: Option<Protocol>,
+    /// Prefix of the inside or the external address.
+    pub address: Option<IpNet>,
+    /// Inside or external port.
+    pub port: Option<u16>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -281,6 +281,7 @@ impl Controller {
             Request::ShowMappings { nat, limit, from } => {
                 result(self.engine.mappings(&nat, limit, from))
             }
+            Request::FlushMappings(selection) => result(self.engine.flush_mappings(&selection)),
             Request::FlushConnections(selection) => {
                 result(self.engine.flush_connections(&selection))
             }

@@ -18,11 +18,11 @@ use super::maker::step;
 use super::pages::{from_position, paged};
 use super::threads::Forwarder;
 use crate::config::layer3::InterfacePlan;
-use crate::config::nat::{NatSetting, inside_of};
+use crate::config::nat::{MappingSelection, NatSetting, inside_of};
 use crate::error::SwitchError;
 use crate::forward::{
-    FamilyPass, Ipv6Ends, Nat64Place, Nat66Place, NatBinding, NatIdentity, NatInstance, NatQuery,
-    NatStage, NatTables, NatTotals, Reply, WorkerCommand,
+    FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity,
+    NatInstance, NatQuery, NatStage, NatTables, NatTotals, Reply, WorkerCommand,
 };
 use crate::layer3::{Nat64Addresses, RoutedInterface};
 use crate::report::{MappingReport, MappingsReport, NatReport};
@@ -423,6 +423,8 @@ impl Engine {
                 ipv6: Vec::with_capacity(list.capacity()),
                 list,
                 replicated: None,
+                flush: None,
+                removed: 0,
                 totals: None,
             };
             let query = self.list_mappings(table.cpu, Box::new(query))?;
@@ -440,6 +442,51 @@ impl Engine {
             }
         }
         Ok(MappingsReport { mappings, next })
+    }
+
+    /// Removes mappings of NAT, without static forwards. Returns their number.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] if there is no such instance. [`SwitchError::Thread`] if the thread does not reply.
+    pub(crate) fn flush_mappings(
+        &mut self,
+        selection: &MappingSelection,
+    ) -> Result<u64, SwitchError> {
+        let is_selected =
+            |one: &NatSetting| selection.nat.as_ref().is_none_or(|nat| *nat == one.name);
+        let nats = self.plan.nats.iter().enumerate();
+        let selected = nats.filter(|(_, one)| is_selected(one));
+        let instances: Vec<usize> = selected.map(|(instance, _)| instance).collect();
+        if let (Some(nat), []) = (&selection.nat, &instances[..]) {
+            return Err(wrong(nat, "no such NAT (see `switch show nat`)"));
+        }
+        let filter = MappingFilter {
+            protocol: selection.protocol.map(|protocol| protocol.0),
+            address: selection.address,
+            port: selection.port,
+        };
+        let mut removed = 0;
+        for instance in instances {
+            for cpu in self.cpus() {
+                let mut query = Box::new(NatQuery {
+                    instance,
+                    from: Some(0),
+                    budget: ENTRIES_AN_ORDER,
+                    list: Vec::new(),
+                    ipv6: Vec::new(),
+                    replicated: None,
+                    flush: Some(filter),
+                    removed: 0,
+                    totals: None,
+                });
+                // At most as many rounds as the largest table requires.
+                while query.from.is_some() {
+                    query = self.query_nat(cpu, query)?;
+                }
+                removed += query.removed;
+            }
+        }
+        Ok(removed)
     }
 
     /// Sends parts of a list to a thread, until it is answered, its list is full, or the maximum of orders is reached.
@@ -468,6 +515,8 @@ impl Engine {
                 list: Vec::new(),
                 ipv6: Vec::new(),
                 replicated: None,
+                flush: None,
+                removed: 0,
                 totals: None,
             });
             let totals = self.query_nat(cpu, query)?.totals;

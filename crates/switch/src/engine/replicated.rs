@@ -152,6 +152,8 @@ impl Engine {
             list: Vec::new(),
             ipv6: Vec::new(),
             replicated: Some(replicated),
+            flush: None,
+            removed: 0,
             totals: None,
         });
         // The first order, and as many as a full message or a large part of the table takes.

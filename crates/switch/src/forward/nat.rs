@@ -7,6 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use quietwire_dpdk::{Burst, Eal, cycles};
 use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, IPV4_DESTINATION_AT, IPV4_SOURCE_AT, VLAN_TAG_LENGTH, ipv4_address_at,
@@ -199,8 +200,40 @@ pub(crate) struct NatQuery {
     pub(crate) ipv6: Vec<Ipv6Ends>,
     /// Mappings of an active switch and its standby, instead of the list.
     pub(crate) replicated: Option<Replicated<MappingChange>>,
+    /// Mappings to remove, instead.
+    pub(crate) flush: Option<MappingFilter>,
+    /// Removed mappings.
+    pub(crate) removed: u64,
     /// Numbers of the instance; `None` if the thread does not have it.
     pub(crate) totals: Option<NatTotals>,
+}
+
+/// Mappings that match all given fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MappingFilter {
+    /// Number of the IP protocol.
+    pub(crate) protocol: Option<u8>,
+    /// Prefix of the inside or the external address.
+    pub(crate) address: Option<IpNet>,
+    /// Inside or external port.
+    pub(crate) port: Option<u16>,
+}
+
+impl MappingFilter {
+    /// Returns true for a mapping with these IPv6 addresses, if it has some.
+    fn matches(&self, info: &MappingInfo, ends: Ipv6Ends) -> bool {
+        let (inside, outside) = (info.internal, info.external);
+        let host = ends.host.map_or(IpAddr::V4(*inside.ip()), IpAddr::V6);
+        let external = ends.external.map_or(IpAddr::V4(*outside.ip()), IpAddr::V6);
+        let mut protocol = self.protocol.iter();
+        protocol.all(|number| NatProtocol::of_number(*number) == Some(info.protocol))
+            && self
+                .address
+                .is_none_or(|net| net.contains(&host) || net.contains(&external))
+            && self
+                .port
+                .is_none_or(|port| port == inside.port() || port == outside.port())
+    }
 }
 
 /// Numbers of an instance.
@@ -265,6 +298,25 @@ impl NatInstance {
     }
 }
 
+/// Returns the IPv6 addresses that the addresses of a mapping stand for.
+fn ipv6_ends(
+    nat64: Option<&Nat64>,
+    nat66: Option<&Nat66>,
+    internal: Ipv4Addr,
+    external: Ipv4Addr,
+) -> Ipv6Ends {
+    if let Some(nat66) = nat66 {
+        return Ipv6Ends {
+            host: nat66.host(internal),
+            external: nat66.external(external),
+        };
+    }
+    Ipv6Ends {
+        host: nat64.and_then(|nat64| nat64.client(internal)),
+        external: None,
+    }
+}
+
 impl NatTables {
     /// Returns the memory of the tables, octets.
     fn octets(&self) -> usize {
@@ -275,17 +327,8 @@ impl NatTables {
 
     /// Returns the IPv6 addresses that the addresses of a mapping stand for.
     fn ipv6_ends(&self, internal: Ipv4Addr, external: Ipv4Addr) -> Ipv6Ends {
-        if let Some(nat66) = &self.nat66 {
-            return Ipv6Ends {
-                host: nat66.host(internal),
-                external: nat66.external(external),
-            };
-        }
-        let nat64 = self.nat64.as_ref();
-        Ipv6Ends {
-            host: nat64.and_then(|nat64| nat64.client(internal)),
-            external: None,
-        }
+        let (nat64, nat66) = (self.nat64.as_deref(), self.nat66.as_deref());
+        ipv6_ends(nat64, nat66, internal, external)
     }
 
     /// Notes a block event for NAT64 and NAT66. Returns the IPv6 addresses in it.
@@ -603,6 +646,19 @@ impl NatStage {
         };
         if let (Some(from), Some(replicated)) = (query.from, &mut query.replicated) {
             query.from = replicated.run(&mut tables.nat, (from, query.budget), now_s);
+            tables.pass_events();
+        } else if let (Some(from), Some(filter)) = (query.from, query.flush) {
+            let NatTables {
+                nat, nat64, nat66, ..
+            } = &mut **tables;
+            let ends = |info: &MappingInfo| {
+                let (internal, external) = (*info.internal.ip(), *info.external.ip());
+                ipv6_ends(nat64.as_deref(), nat66.as_deref(), internal, external)
+            };
+            let matches = |info: &MappingInfo| filter.matches(info, ends(info));
+            let (removed, next) = nat.flush(matches, from, query.budget);
+            query.removed += removed as u64;
+            query.from = next;
             tables.pass_events();
         } else if let Some(from) = query.from {
             let limits = (query.list.capacity(), query.budget);

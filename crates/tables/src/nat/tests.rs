@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod flush;
 mod fragments;
 mod growth;
 mod model;

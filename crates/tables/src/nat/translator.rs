@@ -2,6 +2,7 @@
 //! Translation of packets in both directions, new mappings, expiry.
 
 mod ends;
+mod flush;
 mod standby;
 
 use std::collections::VecDeque;
