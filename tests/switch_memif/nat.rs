@@ -397,6 +397,21 @@ fn mappings_go_on_after_a_restart_with_their_file() {
     assert_eq!(again, other);
     let printed = output(&mut command(&bench, &restore));
     assert!(printed.contains("already there: 2\n"), "{printed}");
+    let show = [
+        "show",
+        "mappings",
+        "--address",
+        "10.0.0.6/32",
+        "--protocol",
+        "udp",
+    ];
+    let shown = output(&mut command(&bench, &show));
+    assert!(
+        shown.contains("10.0.0.6:7") && !shown.contains("10.0.0.5"),
+        "{shown}"
+    );
+    let stated = refused(&bench, &["show", "mappings", "--state", "tcp_close"]);
+    assert!(stated.contains("no state"), "{stated}");
     // A host loses its mapping, and the other keeps its own.
     let flush = [
         "mappings",

@@ -456,7 +456,8 @@ fn show(args: &ShowArgs) -> Result<()> {
             return connections::show(&args.connections, args.limit, socket, args.json);
         }
         SubjectArg::Mappings => {
-            return nat::show_mappings(args.limit, &args.control_socket, args.json);
+            let socket = &args.control_socket;
+            return mappings::show(&args.connections, args.limit, socket, args.json);
         }
         SubjectArg::LoadBalancers => Subject::LoadBalancers,
         SubjectArg::Nat => Subject::Nat,

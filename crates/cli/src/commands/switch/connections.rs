@@ -4,38 +4,39 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_switch::config::Protocol;
 use quietwire_switch::config::connections::ConnectionSelection;
 use quietwire_switch::connection_file::{Restored, restore, save};
 use quietwire_switch::control::{Request, ask};
-use quietwire_switch::report::{ConnectionReport, ConnectionsReport};
+use quietwire_switch::report::{ConnectionReport, ConnectionsReport, MappingReport};
 
 use super::change::ControlArgs;
 use super::packet::parse_prefix;
 use super::replication;
 use super::table::table;
+use crate::exit::Usage;
 use crate::text::print;
 use crate::units::parse_path;
 
 /// Connections of a request.
 const PAGE: usize = 4096;
 
-/// Choice of connections.
+/// Choice of connections, or of mappings of NAT.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SelectionArgs {
-    /// Only connections of this IP protocol: tcp, udp, icmp and others, or a number.
+    /// Only connections or mappings of this IP protocol: tcp, udp, icmp and others, or a number.
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
     /// Only connections in this state, such as tcp_established.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only connections of an address in this prefix.
+    /// Only connections or mappings of an address in this prefix.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     address: Option<IpNet>,
-    /// Only connections of this port.
+    /// Only connections or mappings of this port.
     #[arg(long, value_name = "PORT")]
     l4_port: Option<u16>,
     /// Only connections of this zone.
@@ -52,6 +53,30 @@ impl SelectionArgs {
             port: self.l4_port,
             zone: self.zone.clone(),
         }
+    }
+
+    /// Returns true if a mapping of NAT matches.
+    pub(super) fn matches(&self, mapping: &MappingReport) -> bool {
+        let ends = [mapping.inside, mapping.outside];
+        let of_address = |net: &IpNet| ends.iter().any(|end| net.contains(&end.ip()));
+        let of_port = |port: u16| ends.iter().any(|end| end.port() == port);
+        let of_protocol = |protocol: Protocol| protocol.to_string() == mapping.protocol;
+        self.protocol.is_none_or(of_protocol)
+            && self.address.as_ref().is_none_or(of_address)
+            && self.l4_port.is_none_or(of_port)
+    }
+
+    /// Checks that no option is given that mappings of NAT do not have.
+    ///
+    /// # Errors
+    /// [`Usage`].
+    pub(super) fn check_mappings(&self) -> Result<()> {
+        if self.state.is_some() || self.zone.is_some() {
+            bail!(Usage(
+                "mappings have no state and no zone (leave --state and --zone out)".to_owned()
+            ));
+        }
+        Ok(())
     }
 }
 

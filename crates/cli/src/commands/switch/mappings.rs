@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch mappings flush|save|restore`.
+//! `quietwire switch show mappings` and `switch mappings flush|save|restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_switch::config::Protocol;
 use quietwire_switch::config::nat::MappingSelection;
-use quietwire_switch::control::{Request, ask};
+use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::mapping_file::{restore, save};
-use quietwire_switch::report::RestoredMappingsReport;
+use quietwire_switch::report::{MappingReport, MappingsReport, NatReport, RestoredMappingsReport};
 
 use super::change::ControlArgs;
+use super::connections;
 use super::packet::parse_prefix;
+use super::table::table;
 use crate::text::print;
 use crate::units::parse_path;
+
+/// Mappings of a request.
+const PAGE: usize = 4096;
 
 /// Remove mappings of NAT, or keep them over a restart.
 #[derive(Debug, Args)]
@@ -88,4 +93,63 @@ fn rendered(report: &RestoredMappingsReport) -> String {
         "restored: {}\nalready there: {}\nwithout space: {}\ninvalid: {}",
         report.restored, report.known, report.full, report.invalid
     )
+}
+
+/// Shows up to `limit` matching mappings of all instances.
+pub(super) fn show(
+    selection: &connections::SelectionArgs,
+    limit: usize,
+    socket: &Path,
+    is_json: bool,
+) -> Result<()> {
+    selection.check_mappings()?;
+    let nats: Vec<NatReport> = ask(socket, &Request::Show(Subject::Nat))?;
+    let (mut mappings, mut has_more) = (Vec::new(), false);
+    for nat in &nats {
+        let mut from = Some(0);
+        while let Some(position) = from
+            && mappings.len() < limit
+        {
+            let page: MappingsReport = ask(
+                socket,
+                &Request::ShowMappings {
+                    nat: nat.name.clone(),
+                    limit: PAGE,
+                    from: position,
+                },
+            )?;
+            let page_mappings = page.mappings.into_iter();
+            mappings.extend(page_mappings.filter(|one| selection.matches(one)));
+            from = page.next;
+        }
+        has_more |= from.is_some();
+    }
+    has_more |= mappings.len() > limit;
+    mappings.truncate(limit);
+    print(if is_json {
+        serde_json::to_string_pretty(&mappings)?
+    } else {
+        let more = if has_more {
+            "\n\nmore mappings: use --limit"
+        } else {
+            ""
+        };
+        format!("{}{more}", table_of(&mappings))
+    })
+}
+
+fn table_of(mappings: &[MappingReport]) -> String {
+    let header = ["nat", "protocol", "inside", "outside", "expires s"];
+    let mut table = table(header, 4);
+    for one in mappings {
+        let expires = one.expires_in_s.map(|seconds| seconds.to_string());
+        table.add_row([
+            one.nat.clone(),
+            one.protocol.clone(),
+            one.inside.to_string(),
+            one.outside.to_string(),
+            expires.unwrap_or_else(|| "never".to_owned()),
+        ]);
+    }
+    table.to_string()
 }

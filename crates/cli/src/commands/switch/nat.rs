@@ -2,23 +2,16 @@
 //! Options of `quietwire switch add|del|show` for NAT.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 
-use anyhow::Result;
 use clap::Args;
 use ipnet::{IpNet, Ipv6Net};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::nat::{
     Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
 };
-use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::{MappingReport, MappingsReport, NatReport};
+use quietwire_switch::report::NatReport;
 
 use super::table::table;
-use crate::text::print;
-
-/// Mappings of a request.
-const PAGE: usize = 4096;
 
 /// NAT at an interface.
 #[derive(Debug, Args)]
@@ -175,56 +168,6 @@ pub(super) fn render(nats: &[NatReport]) -> String {
             nat.inbound.to_string(),
             nat.hairpinned.to_string(),
             nat.refused.values().sum::<u64>().to_string(),
-        ]);
-    }
-    table.to_string()
-}
-
-/// Shows up to `limit` mappings of all instances.
-pub(super) fn show_mappings(limit: usize, socket: &Path, is_json: bool) -> Result<()> {
-    let nats: Vec<NatReport> = ask(socket, &Request::Show(Subject::Nat))?;
-    let (mut mappings, mut has_more) = (Vec::new(), false);
-    for nat in &nats {
-        let mut from = Some(0);
-        while let Some(position) = from
-            && mappings.len() < limit
-        {
-            let page: MappingsReport = ask(
-                socket,
-                &Request::ShowMappings {
-                    nat: nat.name.clone(),
-                    limit: PAGE.min(limit - mappings.len()),
-                    from: position,
-                },
-            )?;
-            mappings.extend(page.mappings);
-            from = page.next;
-        }
-        has_more |= from.is_some();
-    }
-    print(if is_json {
-        serde_json::to_string_pretty(&mappings)?
-    } else {
-        let more = if has_more {
-            "\n\nmore mappings: use --limit"
-        } else {
-            ""
-        };
-        format!("{}{more}", rendered(&mappings))
-    })
-}
-
-fn rendered(mappings: &[MappingReport]) -> String {
-    let header = ["nat", "protocol", "inside", "outside", "expires s"];
-    let mut table = table(header, 4);
-    for one in mappings {
-        let expires = one.expires_in_s.map(|seconds| seconds.to_string());
-        table.add_row([
-            one.nat.clone(),
-            one.protocol.clone(),
-            one.inside.to_string(),
-            one.outside.to_string(),
-            expires.unwrap_or_else(|| "never".to_owned()),
         ]);
     }
     table.to_string()
