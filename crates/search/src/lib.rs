@@ -5,36 +5,8 @@
 //! Input is the rate and duration of [`TrialRequest`] and the loss ratio of [`Outcome`]. Output is the [`SearchResult`] with all trials.
 //!
 //! The crate uses no clocks, files, sockets or threads, and knows nothing about packets. The caller decides whether a trial was valid; a
-//! method decides what an invalid trial means for the search.
-//!
-//! ```
-//! use quietwire_search::{LossRatio, Method, Outcome, SingleRun, SingleRunConfig, Step};
-//!
-//! let mut search = SingleRun::new(SingleRunConfig {
-//!     start_rate_pps: 1e6,
-//!     start_step_pps: 1e6,
-//!     resolution_pps: 1e4,
-//!     loss_tolerance: LossRatio::ZERO,
-//!     trial_duration_s: 1.0,
-//!     min_rate_pps: 1e4,
-//!     max_rate_pps: 20e6,
-//!     best_of: 1,
-//!     max_invalid_repeats: 3,
-//!     max_trials: 200,
-//! })?;
-//! let result = loop {
-//!     match search.step() {
-//!         Step::Run(request) => {
-//!             // This example uses a device that forwards 7.3 Mpps instead of a real trial.
-//!             let loss_ratio = (1.0 - 7.3e6 / request.rate_pps).max(0.0);
-//!             search.record(Outcome::lost(loss_ratio))?;
-//!         }
-//!         Step::Done(result) => break result,
-//!     }
-//! };
-//! assert!(result.history.len() < 20);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! method decides what an invalid trial means for the search. The caller's loop is [`Method::step`], the trial, [`Method::record`], until
+//! the step is [`Step::Done`].
 
 mod best_worst;
 #[cfg(test)]

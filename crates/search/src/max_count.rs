@@ -2,14 +2,6 @@
 //! Search for the largest number at which a condition holds, by doubling and bisection.
 
 /// Search for the largest number at which a condition holds. The condition is assumed to hold at all lower numbers.
-///
-/// ```
-/// let mut search = quietwire_search::MaxCount::up_to(32);
-/// while let Some(number) = search.next() {
-///     search.record(number, number <= 11);
-/// }
-/// assert_eq!((search.held(), search.failed_at()), (11, Some(12)));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxCount {
     most: u32,

@@ -4,16 +4,6 @@
 //! A message is a [`Header`] of 12 octets and a payload, in the machine's byte order (vhost-user protocol, section 'Message
 //! Specification'). To receive a message, read the header, then [`Header::size`] octets, then parse both. File descriptors
 //! are transferred outside the octets; the codec checks only their number.
-//!
-//! ```
-//! use quietwire_vhost::message::{FrontendRequest, Header};
-//! let octets = FrontendRequest::SetFeatures(1 << 32).encode(true);
-//! let (header, payload) = octets.split_first_chunk().unwrap();
-//! let header = Header::parse(header)?;
-//! assert_eq!((header.size(), header.need_reply()), (8, true));
-//! assert_eq!(FrontendRequest::parse(header, payload, 0)?, FrontendRequest::SetFeatures(1 << 32));
-//! # Ok::<(), quietwire_vhost::message::MessageError>(())
-//! ```
 
 mod backend;
 mod fields;
