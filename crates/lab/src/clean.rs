@@ -47,8 +47,8 @@ impl CleanReport {
 }
 
 /// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs, flow rules of cards and veth
-/// pairs, and restores settings of virtual functions and features for VLAN tags, that killed switches and testers have left in this network namespace. A running lab
-/// is left alone.
+/// pairs, and restores settings of virtual functions and features for VLAN tags, that killed switches and testers have left in this network
+/// namespace. A running lab is left alone.
 ///
 /// # Errors
 /// A journal or directory that cannot be read.

@@ -220,7 +220,10 @@ impl Browser {
         self.ask("Emulation.setDeviceMetricsOverride", &metrics)?;
         self.has_loaded = false;
         let url = format!("file://{}", source.display());
-        self.ask("Page.navigate", &json!({ "url": url }))?;
+        let answer = self.ask("Page.navigate", &json!({ "url": url }))?;
+        if let Some(error) = answer.get("errorText") {
+            bail!("Chromium does not show {}: {error}", source.display());
+        }
         let deadline = Deadline::after(ANSWER);
         while !self.has_loaded {
             self.message(deadline)?;
