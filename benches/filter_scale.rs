@@ -170,7 +170,7 @@ impl Filter {
 fn measure_peer(filter: Filter, directory: &Path, options: &Options, run: &mut Run) {
     let ovs = OpenVSwitch::start(directory, 2);
     let destinations = filter.traffic.destinations(filter.rules).to_string();
-    let more = [&SETTLE[..], &["--destinations", &destinations]].concat();
+    let more = [&SETTLE[..], &["--destinations", destinations.as_str()]].concat();
     let load = || {
         ovs.raise_flow_limit();
         ovs.clear_cycles();
