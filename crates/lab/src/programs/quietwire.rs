@@ -18,7 +18,7 @@ use serde::de::IgnoredAny;
 use super::forwarder::Forwarder;
 use super::installed::first_line;
 use super::router;
-use crate::control::ask;
+use crate::control::{ask, ask_within};
 use crate::counts::of_switch;
 use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
@@ -311,10 +311,12 @@ impl Forwarder for Quietwire {
         Some(CycleReader::new(control_socket(plan)))
     }
 
-    fn own_view(&self, plan: &Plan, _deadline: Deadline) -> Result<OwnView, String> {
-        let request = Request::Show(Subject::Cycles);
-        let reported: CyclesReport = ask(&control_socket(plan), &request)?;
-        let ports: Vec<PortReport> = ask(&control_socket(plan), &Request::Show(Subject::Ports))?;
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        let socket = control_socket(plan);
+        let cycles = Request::Show(Subject::Cycles);
+        let reported: CyclesReport = ask_within(&socket, &cycles, deadline.remaining())?;
+        let ports = Request::Show(Subject::Ports);
+        let ports: Vec<PortReport> = ask_within(&socket, &ports, deadline.remaining())?;
         Ok(OwnView::of_quietwire(&reported).with_ports(&ports))
     }
 
