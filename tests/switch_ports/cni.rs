@@ -254,8 +254,8 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
     assert!(is_on_node());
     assert!(!pod.ip(&["-brief", "link"]).contains("net1"));
     done("DEL", &none);
-    // An address that the kernel refuses, after the interface was moved.
-    let refused = json!({ "runtimeConfig": { "ips": ["224.0.0.1/24"] } });
+    // The kernel refuses the address the second time, after the interface was moved.
+    let refused = json!({ "runtimeConfig": { "ips": ["10.66.0.9/24", "10.66.0.9/24"] } });
     assert!(!call("ADD", &refused).0);
     assert!(is_on_node());
 
@@ -270,6 +270,13 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
     assert!(is_on_node());
     let shown = node.ip(&["link", "show", "v0"]);
     assert!(!shown.contains("alias"), "{shown}");
+
+    // A container that gets it before GC leaves it with its first name.
+    done("ADD", &none);
+    pod.ip(&["link", "set", "net1", "netns", node.name()]);
+    done("ADD", &json!({ "device": "net1" }));
+    done("DEL", &none);
+    assert!(is_on_node());
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! CNI plugin (CNI specification, versions 1.0.0 and 1.1.0): attaches containers to a bridge of a running switch.
 //!
 //! A container runtime starts the plugin with a command in `CNI_COMMAND` and a network configuration on standard input. An attachment is one
-//! port of the switch, whose name is computed from network, container and interface: the switch has all state. An interface of the node is an
-//! attachment without a switch: its alias has the state.
+//! port of the switch, whose name is computed from network, container and interface: the switch has all state. An interface of the node is
+//! an attachment without a switch: its alias has the state.
 
 // Input of a container runtime: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(

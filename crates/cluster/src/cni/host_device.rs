@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interfaces of the node that are in a container for its lifetime (rtnetlink(7)). The alias of such an interface has the name of its
-//! attachment and its former name, so that it is found in every namespace: when a namespace ends without DEL, the kernel moves the interfaces of
-//! cards to the node, with the name that they had in the container or another one (network_namespaces(7)).
+//! attachment and its former name, so that it is found in every namespace: when a namespace ends without DEL, the kernel moves the
+//! interfaces of cards to the node, with the name that they had in the container or another one (network_namespaces(7)).
 
 use std::fs::{self, File};
 use std::io;
@@ -105,15 +105,18 @@ pub(super) fn take(
     attachment: &str,
 ) -> Result<(), CniError> {
     let container = open(namespace)?;
-    let former = resolve(device, Path::new(DEVICES))?;
+    let interface = resolve(device, Path::new(DEVICES))?;
     let moved = || -> Result<(), Failure> {
         let links = Links::open()?;
-        let index = if_nametoindex(former.as_str()).map_err(|error| ("finding it", error))?;
-        let mark = text(IFLA_IFALIAS, &alias(attachment, &former));
+        let index = if_nametoindex(interface.as_str()).map_err(|error| ("finding it", error))?;
+        // After the end of an earlier container without DEL, the interface has another name than before.
+        let first = links.former(index, &|_: &str| true)?;
+        let former = first.as_deref().unwrap_or(&interface);
+        let mark = text(IFLA_IFALIAS, &alias(attachment, former));
         links.set(index, "setting the alias", mark)?;
         links.set(index, "moving it", to_namespace(&container, name))
     };
-    moved().map_err(|failure| refused(&former, failure))
+    moved().map_err(|failure| refused(&interface, failure))
 }
 
 /// Moves the interfaces of attachments back to the node, with their former names: from a container, and those that the kernel has moved
@@ -140,8 +143,11 @@ pub(super) fn give_back(
             }
             Ok(())
         };
-        netns::within(Some(container), leave)
-            .map_err(|failure| refused("of the container", failure))?;
+        match netns::within(Some(container), leave) {
+            // An ended namespace can leave a file that is none.
+            Ok(()) | Err(("setns", Errno::EINVAL)) => {}
+            Err(failure) => return Err(refused("of the container", failure)),
+        }
     }
     restore(&is_of).map_err(|failure| refused("of the node", failure))
 }
@@ -243,17 +249,23 @@ impl Links {
         let mut found = Vec::new();
         for interface in &all {
             let index = interface.index();
-            let asked = self.ask(libc::RTM_GETLINK, "RTM_GETLINK", Ok(link(index, 0, 0, &[])));
-            let reply = match asked {
+            let former = match self.former(index, is_of) {
                 // It has ended meanwhile.
                 Err((_, Errno::ENODEV)) => continue,
-                reply => reply?,
+                former => former?,
             };
-            if let Some(former) = former(&reply, is_of) {
+            if let Some(former) = former {
                 found.push(Marked { index, former });
             }
         }
         Ok(found)
+    }
+
+    /// Returns the former name of an interface, if this plugin moved it for such an attachment.
+    fn former(&self, index: u32, is_of: &impl Fn(&str) -> bool) -> Result<Option<String>, Failure> {
+        let message = Ok(link(index, 0, 0, &[]));
+        let reply = self.ask(libc::RTM_GETLINK, "RTM_GETLINK", message)?;
+        Ok(former(&reply, is_of))
     }
 }
 
@@ -295,6 +307,16 @@ mod tests {
         assert_eq!(former(&message(&attributes), &|_: &str| false), None);
         attributes.clear();
         assert_eq!(former(&message(&attributes), &is_own), None);
+    }
+
+    #[test]
+    fn a_namespace_that_has_ended_has_no_interfaces() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ended");
+        fs::write(&file, "").unwrap();
+        for namespace in [file.to_str(), Some("/absent"), None] {
+            give_back(namespace, |_: &str| false).unwrap();
+        }
     }
 
     #[test]
