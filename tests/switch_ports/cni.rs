@@ -277,6 +277,13 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
     done("ADD", &json!({ "device": "net1" }));
     done("DEL", &none);
     assert!(is_on_node());
+
+    // Another interface has its name meanwhile.
+    done("ADD", &none);
+    node.ip(&["link", "set", "v2", "down", "name", "v0"]);
+    done("DEL", &none);
+    let names = node.ip(&["-brief", "link"]);
+    assert!(names.contains("dev0@v1"), "{names}");
 }
 
 #[test]

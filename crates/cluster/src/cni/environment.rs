@@ -13,7 +13,7 @@ pub const COMMAND: &str = "CNI_COMMAND";
 pub type Variables<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Longest name of a kernel interface, octets (linux/if.h, `IFNAMSIZ` without the final zero).
-const INTERFACE_MAX: usize = 15;
+pub(super) const INTERFACE_MAX: usize = 15;
 /// Longest container ID, octets. The specification has no limit.
 const CONTAINER_MAX: usize = 256;
 

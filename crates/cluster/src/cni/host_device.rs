@@ -11,9 +11,11 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::{if_nameindex, if_nametoindex};
+use quietwire_base::is_file_name;
 use quietwire_base::netns::{self, Failure};
 use quietwire_base::rtnetlink::{self, attribute, link, parse_link, push};
 
+use super::environment::INTERFACE_MAX;
 use super::reply::{CniError, ErrorCode};
 
 // linux/if_link.h.
@@ -26,18 +28,26 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 const OWN: &str = "/proc/thread-self/ns/net";
 /// First word of the alias of an interface that this plugin moved.
 const WORD: &str = "quietwire-cni";
+/// Pattern of the name of an interface on the node before it has its former name. The kernel completes it.
+const PATTERN: &str = "dev%d";
 
 /// Returns the alias of an interface.
 fn alias(attachment: &str, former: &str) -> String {
     format!("{WORD} {attachment} {former}")
 }
 
-/// Returns the attachment and the former name in an alias of this plugin.
+/// Returns the attachment and the former name in an alias of this plugin. A container may write aliases, too.
 fn parse_alias(alias: &str) -> Option<(&str, &str)> {
     let mut words = alias.split(' ');
     let first = words.next()?;
-    let found = (words.next()?, words.next()?);
-    (first == WORD && words.next().is_none()).then_some(found)
+    let (attachment, former) = (words.next()?, words.next()?);
+    let is_own = first == WORD && words.next().is_none() && is_interface_name(former);
+    is_own.then_some((attachment, former))
+}
+
+/// Returns true if an interface can have this name, and the kernel takes it for no pattern.
+fn is_interface_name(name: &str) -> bool {
+    is_file_name(name) && name.len() <= INTERFACE_MAX && !name.contains([':', '%', ' '])
 }
 
 /// Returns true if a device is named by its PCI address. Names of interfaces have no colon.
@@ -119,8 +129,8 @@ pub(super) fn take(
     moved().map_err(|failure| refused(&interface, failure))
 }
 
-/// Moves the interfaces of attachments back to the node, with their former names: from a container, and those that the kernel has moved
-/// already.
+/// Moves the interface of an attachment from its container back to the node, and gives interfaces on the node their former names, also
+/// those that the kernel has moved already. One whose former name is in use keeps the name that it has.
 ///
 /// # Errors
 /// [`ErrorCode::Io`] with the step that the kernel refused. The call can be repeated.
@@ -137,11 +147,12 @@ pub(super) fn give_back(
     if let Some(container) = &container {
         let leave = || -> Result<(), Failure> {
             let links = Links::open()?;
-            for interface in links.marked(&is_of)? {
-                let back = to_namespace(&node, &interface.former);
-                links.set(interface.index, "moving it back", back)?;
-            }
-            Ok(())
+            // An attachment has one: further aliases are of the container.
+            let Some(interface) = links.marked(&is_of)?.into_iter().next() else {
+                return Ok(());
+            };
+            let back = to_namespace(&node, PATTERN);
+            links.set(interface.index, "moving it back", back)
         };
         match netns::within(Some(container), leave) {
             // An ended namespace can leave a file that is none.
@@ -159,11 +170,15 @@ fn restore(is_of: &impl Fn(&str) -> bool) -> Result<(), Failure> {
         // Kernels before 6.2 rename interfaces only that are down.
         let down = link(interface.index, 0, libc::IFF_UP.cast_unsigned(), &[]);
         links.ask(libc::RTM_SETLINK, "setting it down", Ok(down))?;
-        links.set(
-            interface.index,
-            "renaming it",
-            text(IFLA_IFNAME, &interface.former),
-        )?;
+        let name = text(IFLA_IFNAME, &interface.former);
+        match links.set(interface.index, "renaming it", name) {
+            // Another try would fail as well, and keep the container from ending.
+            Err((_, Errno::EEXIST)) => tracing::warn!(
+                "an interface of the node keeps another name, because '{}' is in use",
+                interface.former
+            ),
+            renamed => renamed?,
+        }
         // An empty one is none.
         let mut empty = Vec::new();
         let none = push(&mut empty, IFLA_IFALIAS, &[]).map(|()| empty);
@@ -293,6 +308,11 @@ mod tests {
             "quietwire-cni c01",
             "quietwire-cni c01 eth1 more",
             "other c01 eth1",
+            "quietwire-cni c01 ",
+            "quietwire-cni c01 ..",
+            "quietwire-cni c01 a/b",
+            "quietwire-cni c01 dev%d",
+            "quietwire-cni c01 sixteen-letters-",
         ] {
             assert_eq!(parse_alias(foreign), None, "{foreign}");
         }
