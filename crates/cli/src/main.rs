@@ -57,19 +57,11 @@ enum Command {
 
 fn main() -> ExitCode {
     if commands::cni::is_called() {
+        start_log();
         return commands::cni::run();
     }
     let cli: Cli = renamed::parse();
-    let filter =
-        EnvFilter::try_from_env("QUIETWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        // An internal error means that standard error cannot be written, so a message there would be lost as well.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    start_log();
     let outcome = match cli.command {
         Command::Generate(args) => commands::generate::run(&args),
         Command::Application(args) => commands::application::run(&args),
@@ -93,4 +85,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
     }
+}
+
+/// Starts the log on standard error.
+fn start_log() {
+    let filter =
+        EnvFilter::try_from_env("QUIETWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        // An internal error means that standard error cannot be written, so a message there would be lost as well.
+        .log_internal_errors(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }
