@@ -41,8 +41,8 @@ impl Net {
         net
     }
 
-    /// Creates the namespaces, and cables for ports on existing interfaces: `l0` to the left host, and `r0` to the right one. The hosts have
-    /// no addresses yet.
+    /// Creates the namespaces, and cables for ports on existing interfaces: `l0` to the left host, and `r0` to the right one. The hosts
+    /// have no addresses yet.
     pub(crate) fn for_ports(kind: &str, mtu: &str, uris: [&str; 2]) -> Self {
         let net = Self::without_cables(kind);
         for (number, port) in ["l0", "r0"].into_iter().enumerate() {

@@ -315,8 +315,8 @@ impl TxQueue {
         }
     }
 
-    /// Returns true if a network card cuts the frames of [`Self::accepts_whole`] into the segments that it sends. The peer of any other port
-    /// receives them whole.
+    /// Returns true if a network card cuts the frames of [`Self::accepts_whole`] into the segments that it sends. The peer of any other
+    /// port receives them whole.
     #[must_use]
     pub fn cuts_frames(&self) -> bool {
         matches!(&self.end, Sender::Device(end) if end.cuts_frames())

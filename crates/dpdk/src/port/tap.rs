@@ -291,7 +291,8 @@ fn make(request: &Request<'_>) -> Result<OpenedTap, Failure> {
 ///
 /// # Errors
 /// The kernel's error: the namespace does not exist, the interface exists and is no tap, or another process uses it, or the process lacks
-/// the privilege. [`Error::PortOptions`] if the MTU is larger than the largest frame allows. [`Error::Mempool`] if there is too little memory for large frames.
+/// the privilege. [`Error::PortOptions`] if the MTU is larger than the largest frame allows. [`Error::Mempool`] if there is too little
+/// memory for large frames.
 pub(crate) fn open(
     eal: &Eal,
     uri: &PortUri,

@@ -20,7 +20,8 @@ const RING_PART: u16 = 4;
 /// TCP segmentation of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CardSegmentation {
-    /// True if the driver must be requested to compute the checksums of the segments' IPv4 headers. Others do it unasked, or their host does.
+    /// True if the driver must be requested to compute the checksums of the segments' IPv4 headers. Others do it unasked, or their host
+    /// does.
     has_ipv4_checksums: bool,
     /// Maximum number of buffers of a frame.
     buffers_max: u16,
@@ -31,7 +32,10 @@ impl CardSegmentation {
     pub(super) fn of(uri: &PortUri, info: &sys::rte_eth_dev_info) -> Option<Self> {
         const REQUIRED: u64 = TX_OFFLOAD_TCP_TSO | TX_OFFLOAD_TCP_CKSUM | TX_OFFLOAD_MULTI_SEGS;
         let is_wanted = matches!(uri, PortUri::Pci { tso: true, .. });
-        (is_wanted && info.tx_offload_capa & REQUIRED == REQUIRED).then(|| Self {
+        if !is_wanted || info.tx_offload_capa & REQUIRED != REQUIRED {
+            return None;
+        }
+        Some(Self {
             has_ipv4_checksums: info.tx_offload_capa & TX_OFFLOAD_IPV4_CKSUM != 0,
             // A driver that states no limit has 0 or the largest number here.
             buffers_max: match info.tx_desc_lim.nb_seg_max {
