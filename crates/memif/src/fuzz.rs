@@ -409,7 +409,8 @@ fn unreachable_for(role: &str) {
 /// Runs all four ends of rings in memory that changes under them.
 pub fn fuzz_ring(octets: &[u8]) {
     let mut input = Input(octets);
-    let Some(mut ends) = Ends::new(input.u8() % 6, u32::from(input.u8() % 150) + 1) else {
+    // Up to 128 slots: several times those that an end reads ahead.
+    let Some(mut ends) = Ends::new(input.u8() % 8, u32::from(input.u8() % 150) + 1) else {
         return;
     };
     while !input.is_over() {

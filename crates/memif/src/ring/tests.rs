@@ -105,9 +105,9 @@ fn copied(received: Received<'_>) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-/// A sending end: the tested one or the reference.
+/// A sending end: the tested one or the reference. The former also fills rows of slots if the mark is set, and then reads further ahead.
 enum From {
-    Ours(Box<Sender>),
+    Ours(Box<Sender>, bool),
     Plain(Plain),
 }
 
@@ -115,13 +115,13 @@ impl From {
     fn send(&mut self, frame: &[u8], cuts: usize) -> bool {
         match self {
             Self::Plain(plain) => plain.send(frame),
-            Self::Ours(sender) => {
+            Self::Ours(sender, fills_rows) => {
                 // Frames in one piece are written in place if they fit into a buffer, with either method.
                 if cuts == 1 {
                     let copy =
                         |buffer: SlotBuffer<'_>| buffer.octets.copy_from(frame) == frame.len();
-                    if frame.len().is_multiple_of(2) && sender.fill_each(1, frame.len(), copy) == 1
-                    {
+                    let is_of_row = *fills_rows && frame.len().is_multiple_of(2);
+                    if is_of_row && sender.fill_each(1, frame.len(), copy) == 1 {
                         return true;
                     }
                     match sender.buffer(frame.len()) {
@@ -145,14 +145,15 @@ impl From {
     }
 
     fn publish(&mut self) {
-        if let Self::Ours(sender) = self {
+        if let Self::Ours(sender, _) = self {
             let _ = sender.publish();
         }
     }
 }
 
+/// A receiving end, likewise: with the mark, some frames are taken as by an end that handles them in place.
 enum To {
-    Ours(Box<Receiver>),
+    Ours(Box<Receiver>, bool),
     Plain(Plain),
 }
 
@@ -160,7 +161,7 @@ impl To {
     fn receive(&mut self, most: usize) -> Vec<Vec<u8>> {
         match self {
             Self::Plain(plain) => (0..most).map_while(|_| plain.receive()).collect(),
-            Self::Ours(receiver) => {
+            Self::Ours(receiver, is_in_place) => {
                 let count = receiver.ready(most);
                 let mut frames = Vec::new();
                 let copy = |span: Span<'_>| {
@@ -183,7 +184,7 @@ impl To {
                         frames.push(copy(span));
                         true
                     };
-                    if receiver.take_while(9, push) > 0 {
+                    if *is_in_place && receiver.take_while(9, push) > 0 {
                         continue;
                     }
                     let Some(received) = receiver.next() else {
@@ -260,6 +261,7 @@ proptest! {
         buffer_size in 40..200_u32,
         direction in proptest::sample::select(&DIRECTIONS[..]),
         ours in proptest::sample::select(&[(true, true), (true, false), (false, true)][..]),
+        is_in_place in any::<bool>(),
         start in any::<u16>(),
         steps in steps(130),
     ) {
@@ -267,12 +269,12 @@ proptest! {
         let (is_sender_ours, is_receiver_ours) = ours;
         let is_client_sender = direction == C2S;
         let mut from = if is_sender_ours {
-            From::Ours(Box::new(memory.sender(direction)))
+            From::Ours(Box::new(memory.sender(direction)), is_in_place)
         } else {
             From::Plain(memory.plain(direction, is_client_sender))
         };
         let mut to = if is_receiver_ours {
-            To::Ours(Box::new(memory.receiver(direction)))
+            To::Ours(Box::new(memory.receiver(direction)), is_in_place)
         } else {
             To::Plain(memory.plain(direction, !is_client_sender))
         };
@@ -283,10 +285,10 @@ proptest! {
             prop_assert_eq!(to.receive(32).len(), 1);
         }
         carry(&memory, &mut from, &mut to, &steps, 130);
-        if let From::Ours(sender) = &from {
+        if let From::Ours(sender, _) = &from {
             prop_assert_eq!(sender.errors(), 0);
         }
-        if let To::Ours(receiver) = &to {
+        if let To::Ours(receiver, _) = &to {
             prop_assert_eq!(receiver.errors(), 0);
         }
     }
