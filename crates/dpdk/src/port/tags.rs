@@ -206,7 +206,8 @@ fn other_index(reply: &[u8]) -> Option<(u32, Option<i32>)> {
     Some((index, word(IFLA_LINK_NETNSID).map(i32::from_ne_bytes)))
 }
 
-/// Returns the number that the namespace of a socket has for another namespace (linux/net_namespace.h).
+/// Returns the number that the namespace of a socket has for another namespace (linux/net_namespace.h). `None` if it has none yet:
+/// all such namespaces have the same negative number (`NETNSA_NSID_NOT_ASSIGNED`).
 fn number_of(socket: &OwnedFd, namespace: &File) -> Option<i32> {
     const RTM_NEWNSID: u16 = 88;
     const RTM_GETNSID: u16 = 90;
@@ -220,7 +221,7 @@ fn number_of(socket: &OwnedFd, namespace: &File) -> Option<i32> {
     let reply = rtnetlink::ask(socket, RTM_GETNSID, 0, &message).ok()?;
     let attributes = contents(&reply, RTM_NEWNSID)?.get(HEADER..)?;
     let number = attribute(attributes, NETNSA_NSID)?.first_chunk()?;
-    Some(i32::from_ne_bytes(*number))
+    Some(i32::from_ne_bytes(*number)).filter(|number| *number >= 0)
 }
 
 /// Switches the features of a record on, except those that another port needs off, and removes the record. Returns true for a record that
