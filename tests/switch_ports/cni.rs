@@ -254,13 +254,8 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
     assert!(is_on_node());
     assert!(!pod.ip(&["-brief", "link"]).contains("net1"));
     done("DEL", &none);
-<<<<<<< HEAD
-    // The kernel refuses the address the second time, after the interface was moved.
-    let refused = json!({ "runtimeConfig": { "ips": ["10.66.0.9/24", "10.66.0.9/24"] } });
-=======
     // The kernel refuses multicast addresses of IPv6, after the interface was moved.
     let refused = json!({ "runtimeConfig": { "ips": ["ff02::5/64"] } });
->>>>>>> 8d94318e (A test of host-device uses an address that the kernel refuses: it accepts IPv4 multicast addresses)
     assert!(!call("ADD", &refused).0);
     assert!(is_on_node());
 

@@ -646,7 +646,8 @@ impl Device {
             let mut conf: sys::rte_eth_conf = mem::zeroed();
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
-            let segmentation = CardSegmentation::of(&self.uri, &info);
+            let segmentation =
+                CardSegmentation::of(&self.uri, &info).filter(|_| options.cuts_frames);
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS
                 | segmentation.map_or(0, CardSegmentation::offloads);
             if options.rx_interrupts && !self.uri.is_signalled_by_kernel() {

@@ -24,13 +24,16 @@ pub struct PortOptions {
     pub frame_size_max: u16,
     /// Whether threads can wait for frames ([`crate::RxQueue::arm`]); a port without receive interrupts is refused then.
     pub rx_interrupts: bool,
+    /// Whether the card of a `pci` port cuts frames with TCP data ([`crate::TxQueue::cuts_frames`]), if its driver can and the URI allows
+    /// it. With this offload, a driver may take longer for every frame.
+    pub cuts_frames: bool,
     /// Rules about the frames that an `af-xdp` or `pci` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all
     /// frames.
     pub steer: Vec<SteerRule>,
 }
 
 impl PortOptions {
-    /// Returns options with one queue per direction and rings of 1024 descriptors.
+    /// Returns options with one queue per direction, rings of 1024 descriptors and no offload.
     #[must_use]
     pub fn new(name: &str, frame_size_max: u16) -> Self {
         Self {
@@ -42,6 +45,7 @@ impl PortOptions {
             tx_ring_size: 1024,
             frame_size_max,
             rx_interrupts: false,
+            cuts_frames: false,
             steer: Vec::new(),
         }
     }

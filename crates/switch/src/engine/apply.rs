@@ -454,6 +454,7 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
             Idle::Sleep => port.uri.is_signalled_by_kernel(),
             Idle::Interrupt => true,
         },
+        cuts_frames: true,
         steer: plan.device_rules(port),
     }
 }
