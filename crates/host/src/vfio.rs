@@ -190,15 +190,21 @@ impl Cards<'_> {
 
     /// An interface that is set up may be the one of the user's own connection.
     fn interface_problem(&self, path: &Path) -> io::Result<Option<String>> {
-        let net = path.join("net");
-        for interface in self.names(&net)? {
-            let flags = self.text(&net.join(&interface).join("flags"))?;
-            let flags = flags.unwrap_or_default();
-            let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
-            if flags & IFF_UP != 0 {
-                return Ok(Some(format!(
-                    "its interface {interface} is set up, and would disappear with its addresses (if nothing uses it, run `ip link set {interface} down`)"
-                )));
+        let mut directories = vec![path.join("net")];
+        // The interface of a virtio device is one directory deeper.
+        let mut buses = self.names(path)?;
+        buses.retain(|name| name.starts_with("virtio"));
+        directories.extend(buses.iter().map(|bus| path.join(bus).join("net")));
+        for net in directories {
+            for interface in self.names(&net)? {
+                let flags = self.text(&net.join(&interface).join("flags"))?;
+                let flags = flags.unwrap_or_default();
+                let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
+                if flags & IFF_UP != 0 {
+                    return Ok(Some(format!(
+                        "its interface {interface} is set up, and would disappear with its addresses (if nothing uses it, run `ip link set {interface} down`)"
+                    )));
+                }
             }
         }
         Ok(None)

@@ -277,6 +277,10 @@ fn what_must_not_be_bound_is_refused_before_anything_is_changed() {
     let why = kernel.refused(&[SECOND, CARD], Iommu::Required);
     assert!(why.contains("`ip link set ens1f0 down`"), "{why}");
     kernel.file(&flags, "0x1002\n");
+    let virtio = format!("sys/bus/pci/devices/{SECOND}/virtio0/net/eth0/flags");
+    kernel.file(&virtio, "0x1003\n");
+    let why = kernel.refused(&[CARD, SECOND], Iommu::Required);
+    assert!(why.contains("`ip link set eth0 down`"), "{why}");
     kernel.bind(&[CARD], Iommu::Required).unwrap();
     let kernel = two_cards();
     fs::remove_dir(kernel.root.path().join("sys/bus/pci/drivers/vfio-pci")).unwrap();
