@@ -25,7 +25,7 @@ const ALL: &str = "raw_syscalls/sys_enter";
 /// Most threads whose calls are counted. Each has a counter, and thereby a file, for each name.
 const THREADS_MAX: usize = 16;
 /// Name of calls that have no counter of their own.
-const OTHERS: &str = "others";
+const OTHERS: &str = SystemCallCounts::OTHERS;
 
 /// System calls of one forwarding thread during a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,11 @@ pub struct SystemCallCounts {
     pub tid: i32,
     /// Number of calls by name; `others` for all calls without a name here. Calls that were not made are left out.
     pub calls: BTreeMap<String, u64>,
+}
+
+impl SystemCallCounts {
+    /// Name of all calls without a name of their own.
+    pub const OTHERS: &'static str = "others";
 }
 
 /// Starts a counter of a tracepoint, given by its number, for a thread.
@@ -135,7 +140,8 @@ impl CountedThread {
     }
 
     fn read(&mut self) -> BTreeMap<&'static str, u64> {
-        let mut counts = BTreeMap::new();
+        // A counter that cannot be read has counted nothing since.
+        let mut counts = self.last.clone();
         let named = self
             .named
             .iter_mut()

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use quietwire_base::Idle;
+use quietwire_monitor::SystemCallCounts;
 
 use super::data::CaseData;
 use super::finding::MachineFinding;
@@ -54,7 +55,8 @@ pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
     Some(MachineFinding::new("system-calls", data.case, text, &cure))
 }
 
-/// Returns the system call that threads of this name made most often, by count, and its number per second.
+/// Returns the system call that threads of this name made most often, by count, and its number per second. Calls that the monitor does not
+/// count by name are left out.
 fn most_called(data: &CaseData<'_>, name: &str) -> Option<(String, f64)> {
     let mut elapsed_s = 0.0;
     let mut calls: BTreeMap<&str, u64> = BTreeMap::new();
@@ -73,6 +75,7 @@ fn most_called(data: &CaseData<'_>, name: &str) -> Option<(String, f64)> {
             *sum = sum.saturating_add(*count);
         }
     }
+    calls.remove(SystemCallCounts::OTHERS);
     let (call, count) = calls.into_iter().max_by_key(|(_, count)| *count)?;
     (elapsed_s > 0.0).then(|| (call.to_owned(), count as f64 / elapsed_s))
 }
@@ -99,7 +102,7 @@ fn most_observed(data: &CaseData<'_>, name: &str) -> Option<(String, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_monitor::{SystemCallCounts, SystemCallSamples};
+    use quietwire_monitor::SystemCallSamples;
 
     use super::super::tests::{activity, data, forwarding};
     use super::*;
@@ -130,7 +133,11 @@ mod tests {
         let counts = |tid, name: &str, count| SystemCallCounts {
             pid: thread.pid,
             tid,
-            calls: BTreeMap::from([(name.to_owned(), count), ("read".to_owned(), 5)]),
+            calls: BTreeMap::from([
+                (name.to_owned(), count),
+                ("read".to_owned(), 5),
+                (SystemCallCounts::OTHERS.to_owned(), 9_000),
+            ]),
         };
         let mut counted = found.clone();
         counted.system_call_counts = vec![
