@@ -51,14 +51,16 @@ pub(super) fn of_goals<'a>(
 struct Searched {
     outcomes: Vec<SearchOutcome>,
     readings: Vec<Option<Readings>>,
-    /// Rates of the best side, frames per second, if both sides were searched.
-    best_pps: Vec<f64>,
+    /// Rate of the best side of each outcome, frames per second; none unless both sides were searched, and if the tester failed.
+    best_pps: Vec<Option<f64>>,
 }
 
 /// Raises rates of the best side to those of a stricter goal in the same round.
-fn lift_best(own_pps: &mut [f64], stricter_pps: &[f64]) {
-    for (own_pps, stricter_pps) in own_pps.iter_mut().zip(stricter_pps) {
-        *own_pps = own_pps.max(*stricter_pps);
+fn lift_best(own: &mut [Option<f64>], stricter: &[Option<f64>]) {
+    for (own, stricter) in own.iter_mut().zip(stricter) {
+        if let (Some(own_pps), Some(stricter_pps)) = (own, stricter) {
+            *own_pps = own_pps.max(*stricter_pps);
+        }
     }
 }
 
@@ -129,7 +131,7 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
                     .and_then(|findings| best_of_both(step, findings));
                 let best = best.map(|best| best.achieved(trials, goal.loss_ratio));
                 all.best_pps
-                    .extend(best.and_then(SearchOutcome::counted_rate));
+                    .push(best.and_then(SearchOutcome::counted_rate));
                 all.readings.push(readings);
             }
         }
@@ -177,7 +179,7 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
         outcomes,
         readings,
         rate_pps,
-        best_pps: Spread::of(best_pps),
+        best_pps: Spread::of(best_pps.into_iter().flatten().collect()),
         is_lower_limit_only,
         percent_of_baseline: None,
     }
