@@ -14,6 +14,8 @@ use crate::files::{Files, named};
 /// Time of one operation on a file. The kernel releases a device of vfio only when no program has it open (drivers/vfio/vfio_main.c), and
 /// answers nothing about its driver until then.
 const STEP_MAX: Duration = Duration::from_secs(10);
+/// Timeout for a change of the number of virtual functions. A function that a program has open blocks it.
+pub(crate) const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
 /// Text of `driver_override` without a name.
 const NO_OVERRIDE: &str = "(null)";
 

@@ -3,16 +3,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::outcome::{Difference, Outcome, failed};
 use super::target::Target;
 use crate::files::{named, text};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
-
-/// Timeout for a change of the number of virtual functions. A function that a program has open blocks it.
-const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
+use crate::pci_driver::FUNCTIONS_MAX;
 
 /// Special rules of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::{Change, DriverState, TaskAffinity, TaskChange, TaskPlace, UndoOutcom
 use crate::CpuList;
 use crate::cpuset;
 use crate::files::{Disk, Files};
-use crate::pci_driver::PciDevice;
+use crate::pci_driver::{FUNCTIONS_MAX, PciDevice};
 use crate::tasks;
 use crate::threads;
 
@@ -57,8 +57,6 @@ fn is_of_file(change: &Change, file: &Path) -> bool {
 
 /// File with the number of virtual functions of a device.
 const FUNCTIONS: &str = "sriov_numvfs";
-/// Timeout for a change of this number. A function that a program has open blocks it.
-const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
 /// Timeout for a process to terminate after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
