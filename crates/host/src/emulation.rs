@@ -8,8 +8,8 @@ use std::path::Path;
 const QEMU: &str = "QEMU";
 /// Clock that a kernel has under KVM (arch/x86/kernel/kvmclock.c).
 const KVM_CLOCK: &str = "kvm-clock";
-/// Clocks of x86 machines, of which a kernel has one with and without KVM (arch/x86/kernel/tsc.c and hpet.c, drivers/clocksource/acpi_pm.c).
-/// Kernels of other architectures have no clock of KVM.
+/// Clocks of x86 machines (arch/x86/kernel/tsc.c and hpet.c, drivers/clocksource/acpi_pm.c). Kernels of other architectures have no clock
+/// of KVM, emulated or not.
 const X86_CLOCKS: [&str; 3] = ["tsc", "hpet", "acpi_pm"];
 
 /// Returns a warning for all rates and latencies that are measured on this machine, if it is an x86 guest of QEMU whose kernel has no
