@@ -404,6 +404,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_rate_of_the_best_side_is_raised_to_that_of_the_same_round() {
+        let mut own = [Some(1.0), None, Some(3.0)];
+        lift_best(&mut own, &[Some(2.0), Some(9.0), Some(2.0)]);
+        assert_eq!(own, [Some(2.0), None, Some(3.0)]);
+    }
+
+    #[test]
     fn the_highest_load_is_one_that_all_cases_had() {
         let sweep = |valid: &[(f64, f64)], invalid: &[f64]| {
             let mut points: Vec<SweepPoint> = valid
