@@ -32,7 +32,9 @@ use standby::{Standby, StandbyError};
 pub(crate) use tables::{Position, Tables};
 #[cfg(test)]
 pub(crate) use wire::tests as wire_tests;
-pub(crate) use wire::{CHANGES_MAX, Digests, Message, Reader, WireError, messages_of, text_of};
+pub(crate) use wire::{
+    CHANGES_MAX, Digests, Message, Reader, WireError, digest, messages_of, text_of,
+};
 
 /// Pause of a standby before it connects again.
 const RETRY: Duration = Duration::from_millis(500);

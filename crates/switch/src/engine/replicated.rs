@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddrV4;
 
-use quietwire_base::crc32c;
 use quietwire_tables::balance::{BalanceSettings, BalancedChange};
 use quietwire_tables::connections::ConnectionChange;
 use quietwire_tables::nat::{MappingChange, NatProtocol};
@@ -18,7 +17,9 @@ use crate::forward::{
     ApplyCounts, BalanceQuery, NatQuery, Outgoing, Replicated, ReplicatedBalancer, Reply, Take,
     Transfer, WorkerCommand,
 };
-use crate::replication::{CHANGES_MAX, Digests, Message, Position, Tables, messages_of, text_of};
+use crate::replication::{
+    CHANGES_MAX, Digests, Message, Position, Tables, digest, messages_of, text_of,
+};
 use crate::report::{RestoredMappingsReport, SavedMappingsReport, TablePosition};
 
 /// Messages of one table in a turn, so that other tasks of the control thread do not wait.
@@ -411,18 +412,16 @@ impl Tables for Engine {
                 ("block-size", pool.block_size.to_string()),
                 ("number of forwarding CPUs", cpus.clone()),
             ] {
-                values.push((format!("{setting} of NAT '{}'", nat.name), value));
+                let name = format!("{setting} of NAT '{}'", nat.name);
+                values.push(digest(&name, &value));
             }
         }
         let connections = self.plan.connections.iter();
         let zones = connections.flat_map(|one| &one.zones);
         let zones: Vec<(&String, &Vec<String>)> =
             zones.map(|zone| (&zone.name, &zone.ports)).collect();
-        values.push(("zones".to_owned(), format!("{zones:?}")));
-        let values = values.into_iter();
+        values.push(digest("zones", &format!("{zones:?}")));
         values
-            .map(|(name, value)| (name, crc32c(value.as_bytes())))
-            .collect()
     }
 
     fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError> {

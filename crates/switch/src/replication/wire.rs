@@ -56,7 +56,7 @@ const VERSION: u16 = 2;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
-/// Longest name of a NAT.
+/// Longest name, octets.
 const NAME_MAX: usize = 255;
 
 const HELLO: u32 = 1;
@@ -203,7 +203,18 @@ fn balanced(kind: u8, record: [u8; SAVED_BALANCED_OCTETS]) -> Option<BalancedCha
     }
 }
 
-/// Appends the length of a name and the name. Those of configurations are shorter than the maximum.
+/// Returns a setting of [`Digests`]. Its name is as a message has it: without control characters, and up to the maximum length.
+pub(crate) fn digest(name: &str, value: &str) -> (String, u32) {
+    let mut octets = 0usize;
+    let printable = name.chars().filter(|one| !one.is_control());
+    let short = printable.take_while(|one| {
+        octets = octets.saturating_add(one.len_utf8());
+        octets <= NAME_MAX
+    });
+    (short.collect(), crc32c(value.as_bytes()))
+}
+
+/// Appends the length of a name and the name, up to the maximum.
 fn put_name(name: &str, octets: &mut Vec<u8>) {
     let name = name.as_bytes();
     let name = name.get(..name.len().min(NAME_MAX)).unwrap_or_default();
@@ -695,6 +706,12 @@ pub(crate) mod tests {
         assert_eq!(Message::read(9, &[]), Err(WireError::Contents));
         assert_eq!(Message::read(HEARTBEAT, &[0]), Err(WireError::Contents));
         assert_eq!(Message::read(MAPPINGS, &[3, 1]), Err(WireError::Contents));
+        // A name of any length is read as it was sent.
+        let name = format!("ports of NAT '\n{}'", "ü".repeat(NAME_MAX));
+        let setting = digest(&name, "1-2");
+        assert!((NAME_MAX - 1..=NAME_MAX).contains(&setting.0.len()));
+        let messages = [Message::Hello, Message::Configuration(vec![setting])];
+        assert_eq!(read_all(&written(&messages)), (messages.to_vec(), None));
         for settings in [&b"\x01a\0\0\0"[..], b"\x01\n\0\0\0\0", b"\x01\xff\0\0\0\0"] {
             let read = Message::read(CONFIGURATION, settings);
             assert_eq!(read, Err(WireError::Contents));
