@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections, mappings and balanced connections of an active switch and its standby, in the tables of all forwarding threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddrV4;
 
@@ -418,8 +418,10 @@ impl Tables for Engine {
         }
         let connections = self.plan.connections.iter();
         let zones = connections.flat_map(|one| &one.zones);
-        let zones: Vec<(&String, &Vec<String>)> =
-            zones.map(|zone| (&zone.name, &zone.ports)).collect();
+        // Connections have the numbers of their zones, so the order of zones counts, and that of their ports does not.
+        let zones: Vec<(&String, BTreeSet<&String>)> = zones
+            .map(|zone| (&zone.name, zone.ports.iter().collect()))
+            .collect();
         values.push(digest("zones", &format!("{zones:?}")));
         values
     }

@@ -6,6 +6,7 @@ use quietwire_tables::balance::{Backend, BalanceSettings, Balancer};
 use super::*;
 use crate::config::balance::LoadBalancerSetting;
 use crate::forward::NatBinding;
+use crate::replication::Tables as _;
 
 /// Additions to the configuration.
 const TRANSLATED: &str = r#"
@@ -135,5 +136,33 @@ fn what_a_late_thread_does_is_undone_with_the_change() {
             }
         }
         assert!(refused > 6, "{change}: {refused}");
+    }
+}
+
+/// A standby compares these settings with those of the active switch.
+#[test]
+fn settings_that_a_standby_compares_differ_after_their_change() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{TRANSLATED}"));
+    let mut before = rig.controller.engine().digests();
+    let moved = json!({"name": "up", "port": "r", "addresses": ["192.0.2.2/24"]});
+    for (change, expected) in [
+        (json!({"add-bridge": {"name": "wan"}}), None),
+        (
+            json!({ "set-interface": moved }),
+            Some("addresses of NAT 'out'"),
+        ),
+        (
+            json!({"set-threads": {"forwarding_cpus": "2-3"}}),
+            Some("number of forwarding CPUs of NAT 'out'"),
+        ),
+    ] {
+        rig.change(&change);
+        let after = rig.controller.engine().digests();
+        let pairs = before.iter().zip(&after);
+        let differing = pairs.filter(|(one, other)| one != other);
+        let names: Vec<&str> = differing.map(|((name, _), _)| name.as_str()).collect();
+        assert_eq!(names, Vec::from_iter(expected), "{change}");
+        before = after;
     }
 }
