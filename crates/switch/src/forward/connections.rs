@@ -155,7 +155,10 @@ impl ConnectionStage {
     pub(super) fn begins(&self, number: usize) -> bool {
         let tracked = self.tracked.get(number);
         tracked.is_some_and(|one| {
-            matches!(one.state, CtState::New | CtState::Untracked) || one.is_first()
+            matches!(
+                one.state,
+                CtState::New | CtState::Related | CtState::Untracked
+            )
         })
     }
 

@@ -2,7 +2,7 @@
 //! Entries of a tracker, and the lists that they are in.
 
 use super::key::Key;
-use super::names::{Direction, State};
+use super::names::{CtState, Direction, State};
 use super::settings::{ENTRY_OCTETS, Seconds};
 use super::tcp::Side;
 
@@ -24,6 +24,8 @@ const IS_FROM_HIGHER: u8 = 1;
 const IS_REPLIED: u8 = 2;
 /// A standby may have the connection.
 const IS_SHARED: u8 = 4;
+/// A helper expected the connection.
+const IS_EXPECTED: u8 = 8;
 
 /// A connection: both directions, in two cache lines. The second is used by counters, by TCP, and by changes of the state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,6 +104,23 @@ impl Entry {
     #[inline(always)]
     pub(super) const fn set_replied(&mut self) {
         self.flags |= IS_REPLIED;
+    }
+
+    /// Notes that a helper expected the connection.
+    pub(super) const fn set_expected(&mut self) {
+        self.flags |= IS_EXPECTED;
+    }
+
+    /// Returns the class of a packet that fits the connection.
+    #[inline(always)]
+    pub(super) const fn class(&self) -> CtState {
+        if self.is_replied() {
+            CtState::Established
+        } else if self.flags & IS_EXPECTED != 0 {
+            CtState::Related
+        } else {
+            CtState::New
+        }
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Helpers: connections that the data of others announces. FTP announces its data connections (RFC 959, RFC 2428), and a TFTP server answers
-//! from another port than that of the request (RFC 1350, section 4). The first packet of an expected connection is related.
+//! from another port than that of the request (RFC 1350, section 4). Packets of an expected connection are related until the other side answers.
 //!
 //! A helper expects connections between the two hosts of the announcing connection only, and only to ports from 1024 on (RFC 2577, section
 //! 3), each once and for a minute. It changes no packet, and reads only data at the start of a packet.
@@ -134,17 +134,17 @@ impl Helpers {
         places.any(|one| one.expires_at > now && one.expected == expected)
     }
 
-    /// Ends the expectation of a connection that has begun.
-    pub(super) fn take(&mut self, packet: &Packet, ends: Ends, now: Seconds) {
+    /// Ends the expectation of a connection that has begun. Returns true if it was expected.
+    pub(super) fn take(&mut self, packet: &Packet, ends: Ends, now: Seconds) -> bool {
         if self.idle_at <= now {
-            return;
+            return false;
         }
         let expected = expected_of(packet, ends);
         let set = self.set_of(&expected);
         let places = self.places.get_mut(set).unwrap_or_default();
-        for one in places.iter_mut().filter(|one| one.expected == expected) {
-            one.expires_at = 0;
-        }
+        let found = places.iter_mut().find(|one| one.expected == expected);
+        let expires_at = found.map_or(0, |one| std::mem::take(&mut one.expires_at));
+        expires_at > now
     }
 
     /// Expects a connection, in place of the oldest one of its set if there is no space.

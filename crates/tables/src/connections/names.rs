@@ -14,8 +14,9 @@ named! {
         New = "new", "first packets of a connection";
         /// A packet of a connection whose two sides have both sent packets.
         Established = "established", "of a connection in both directions";
-        /// An ICMP error about a packet of a connection, or the first packet of a connection that a helper expects.
-        Related = "related", "ICMP error about a connection, or first packet of an expected one";
+        /// An ICMP error about a packet of a connection, or the first packet of a connection that a helper expects, and further ones while only
+        /// one side has sent packets.
+        Related = "related", "ICMP error about a connection, or first packets of an expected one";
         /// Does not fit a connection ([`InvalidReason`]).
         Invalid = "invalid", "does not fit a connection";
         /// Not tracked: no IP packet, or a message between neighbours or multicast routers of IPv6.

@@ -349,18 +349,14 @@ impl Tracker {
             Err(reason) => return Tracked::invalid(reason),
         };
         if step == Step::Reopen {
-            return Tracked::NEW;
+            return self.first(packet);
         }
         entry.count(direction, packet.octets);
         if direction == Direction::Reply {
             entry.set_replied();
         }
         let tracked = Tracked {
-            state: if entry.is_replied() {
-                CtState::Established
-            } else {
-                CtState::New
-            },
+            state: entry.class(),
             reason: None,
             direction,
             connection: Some(Connection {
@@ -431,8 +427,8 @@ impl Tracker {
         }
     }
 
-    /// Creates the connection of a packet that [`Tracker::track`] classified as a first one ([`Tracked::is_first`]), and that has been accepted. If
-    /// an earlier packet of the burst has created it, applies the packet to it.
+    /// Creates the connection of a packet that [`Tracker::track`] classified as a first one ([`Tracked::is_first`]), and that has been
+    /// accepted. If an earlier packet of the burst has created it, applies the packet to it.
     ///
     /// # Errors
     /// [`Refusal`]: the packet should be dropped.
@@ -517,7 +513,11 @@ impl Tracker {
             .add(&mut self.entries, zone, state.eviction(), index);
         if let Some(helpers) = &mut self.helpers {
             let ends = endpoints(&packet.key, packet.is_from_higher);
-            helpers.take(packet, ends, self.now);
+            if helpers.take(packet, ends, self.now)
+                && let Some(entry) = self.entries.get_mut(index as usize)
+            {
+                entry.set_expected();
+            }
         }
         Ok(Connection { index, generation })
     }
@@ -680,11 +680,7 @@ fn follow(
         entry.sides_from(direction).0.extend(end);
     }
     Tracked {
-        state: if entry.is_replied() {
-            CtState::Established
-        } else {
-            CtState::New
-        },
+        state: entry.class(),
         reason: None,
         direction,
         connection: Some(Connection {

@@ -94,6 +94,35 @@ fn data_connections_of_ftp_are_related_in_both_modes() {
 }
 
 #[test]
+fn an_expected_connection_is_related_until_the_other_side_answers() {
+    let mut tracker = helping(&[Helper::Ftp]);
+    let mut talk = control(&mut tracker, 21);
+    say(&mut tracker, &mut talk, 0, ACTIVE, 1);
+    let mut data = Talk::new(0);
+    data.ends = [end(SERVER, 20), end(CLIENT, 1234)];
+    let opening = data.segment(0, SYN, 0);
+    // A SYN that is lost behind the tracker is sent again.
+    for now in [2, 3, 5] {
+        let tracked = tell(&mut tracker, &opening, &[], now);
+        assert_eq!(tracked.state, CtState::Related, "{now}");
+        assert_eq!(tracked.is_first(), now == 2);
+    }
+    assert_eq!(tracker.len(), 2);
+    let answer = data.segment(1, SYN | ACK, 0);
+    let answered = tell(&mut tracker, &answer, &[], 5);
+    assert_eq!(answered.state, CtState::Established);
+    // Closed, announced again, and begun again from the same port.
+    let reset = data.peek(0, RST, 0);
+    assert_eq!(tell(&mut tracker, &reset, &[], 6).reason, None);
+    assert_eq!(classify(&mut tracker, &opening, 6).state, CtState::New);
+    say(&mut tracker, &mut talk, 0, ACTIVE, 7);
+    let again = tell(&mut tracker, &opening, &[], 7);
+    assert_eq!((again.state, again.is_first()), (CtState::Related, true));
+    let again = tell(&mut tracker, &opening, &[], 8);
+    assert_eq!((again.state, again.is_first()), (CtState::Related, false));
+}
+
+#[test]
 fn ipv6_hosts_announce_endpoints_too() {
     let mut tracker = helping(&[Helper::Ftp]);
     let mut talk = Talk::new(0);
