@@ -4,6 +4,7 @@
 # serve ADDRESS PORT     FTP with data connections to PORT, DNS, TFTP, and calls over UDP; prints 'ready'
 # ftp|dns|call ADDRESS   a client; prints what it has received
 # forge FROM PORT TO PORT    sends TCP segments that fit no window, with scapy
+import contextlib
 import ftplib
 import socket
 import struct
@@ -14,6 +15,8 @@ PAGE = bytes(at % 251 for at in range(100_000))
 ANSWER = "192.0.2.7"
 BLOCK = 512
 TIMEOUT_S = 20
+# A server waits less than a client, which begins again.
+SERVER_TIMEOUT_S = 5
 
 
 def datagrams(address, port):
@@ -32,6 +35,7 @@ def session(control, address, port):
         command = line.split()[0].upper()
         if command == b"PASV":
             listener = socket.create_server((address, port))
+            listener.settimeout(SERVER_TIMEOUT_S)
             numbers = ",".join(address.split(".")) + f",{port >> 8},{port & 255}"
             control.sendall(f"227 Entering Passive Mode ({numbers}).\r\n".encode())
         elif command == b"RETR":
@@ -54,7 +58,9 @@ def serve_ftp(address, port):
     yield
     while True:
         control, _ = listener.accept()
-        with control:
+        control.settimeout(SERVER_TIMEOUT_S)
+        # A client that gives up begins a session again.
+        with control, contextlib.suppress(OSError):
             session(control, address, port)
 
 
@@ -78,10 +84,13 @@ def serve_tftp(address):
     while True:
         _, client = bound.recvfrom(BLOCK)
         own = datagrams(address, 0)
-        for block in range(len(PAGE) // BLOCK + 1):
-            data = PAGE[block * BLOCK : (block + 1) * BLOCK]
-            own.sendto(struct.pack("!HH", 3, block + 1) + data, client)
-            own.recvfrom(BLOCK)
+        own.settimeout(SERVER_TIMEOUT_S)
+        # A client that gives up, or that has sent its request twice, acknowledges no further block.
+        with own, contextlib.suppress(OSError):
+            for block in range(len(PAGE) // BLOCK + 1):
+                data = PAGE[block * BLOCK : (block + 1) * BLOCK]
+                own.sendto(struct.pack("!HH", 3, block + 1) + data, client)
+                own.recvfrom(BLOCK)
 
 
 def serve_calls(address):
@@ -129,7 +138,8 @@ def dns(address):
 
 def call(address):
     """Registers, and accepts a call."""
-    bound = datagrams("0.0.0.0", 5060)
+    # The server of this host has port 5060.
+    bound = datagrams("0.0.0.0", 0)
     bound.sendto(b"REGISTER", (address, 5060))
     while True:
         message = bound.recv(BLOCK)

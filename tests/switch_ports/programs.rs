@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::offloads::Net;
-use crate::rig::{Namespace, Switch, quietwire, run, until};
+use crate::rig::{Namespace, Switch, quietwire, run, until, within};
 
 const SCRIPT: &str = include_str!("programs.py");
 const INSIDE: &str = "10.0.0.2";
@@ -156,9 +156,11 @@ fn programs_pass_nat_and_filter_and_forged_segments_do_not() {
     let outside = Servers::start(&net.right, OUTSIDE);
     let inside = Servers::start(&net.left, INSIDE);
 
-    let mut ping = net.left.command("busybox");
-    let printed = run(ping.args(["ping", "-c", "1", "-w", "30", OUTSIDE]));
-    assert!(printed.contains("1 packets received"), "{printed}");
+    until("the host answers", || {
+        let mut ping = net.left.command("busybox");
+        let output = ping.args(["ping", "-c", "1", "-W", "2", OUTSIDE]).output();
+        output.unwrap().status.success().then_some(())
+    });
     // Errors of this router and of the host behind it, about probes with external addresses.
     until("the route is traced", || {
         let mut trace = net.left.command("busybox");
@@ -221,9 +223,12 @@ fn programs_pass_nat_and_filter_and_forged_segments_do_not() {
     let port = from.port().to_string();
     let mut forge = net.right.command(&python);
     forge.args(["-c", SCRIPT, "forge", OUTSIDE, "7000", EXTERNAL, &port]);
-    assert_eq!(run(&mut forge), "sent\n");
+    // The kernel drops frames if the machine is busy.
     until("the switch has judged all", || {
-        (invalid(&switch) >= before + 6).then_some(())
+        assert_eq!(run(&mut forge), "sent\n");
+        within(Duration::from_secs(5), || {
+            (invalid(&switch) >= before + 6).then_some(())
+        })
     });
     carry(&mut left, &mut right, b"another question");
     carry(&mut right, &mut left, b"another answer");
