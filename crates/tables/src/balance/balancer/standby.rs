@@ -159,6 +159,8 @@ impl Balancer {
         if let Some(one) = self.set.find_mut(saved.backend) {
             one.connections += 1;
         }
+        // For a standby of a switch that restores saved connections.
+        self.note_change(number);
         Ok(result)
     }
 }

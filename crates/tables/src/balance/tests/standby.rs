@@ -165,3 +165,18 @@ fn answers_pass_on_the_standby_and_unknown_backends_are_refused() {
     });
     assert_eq!(second.apply(&ended, 9), Ok(Applied::Absent));
 }
+
+#[test]
+fn connections_that_an_active_switch_restores_reach_its_standby() {
+    let mut before = active(10);
+    open(&mut before, client(1));
+    let saved = shared(&mut before);
+    assert_eq!(saved.len(), 1);
+    let (mut first, mut second) = (active(10), table(10, &two()));
+    for one in &saved {
+        let applied = first.apply(&BalancedChange::Present(*one), 0);
+        assert_eq!(applied, Ok(Applied::Added));
+    }
+    follow(&mut first, &mut second, 0);
+    assert_eq!(shared(&mut second), saved);
+}

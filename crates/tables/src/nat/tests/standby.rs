@@ -260,3 +260,26 @@ fn a_host_with_another_external_address_loses_its_former_mappings() {
     assert_eq!((known(&nat).len(), nat.hosts()), (4, 3));
     assert!(known(&nat).iter().any(|one| one.2 == socket(forward)));
 }
+
+#[test]
+fn mappings_that_an_active_switch_restores_reach_its_standby() {
+    let mut before = Nat::new(&small()).unwrap();
+    for (host, protocol) in [(2, NatProtocol::Udp), (3, NatProtocol::Tcp)] {
+        let flow = Flow {
+            host,
+            port: 5,
+            protocol,
+            seconds: 0,
+        };
+        assert!(send(&mut before, &flow, 0).is_some());
+    }
+    let mut saved = Vec::new();
+    assert_eq!(before.share_into(0, (10, 10_000), &mut saved), None);
+    assert_eq!(saved.len(), 2);
+    let (mut first, mut second) = (active(&small()), Nat::new(&small()).unwrap());
+    for change in &saved {
+        assert_eq!(first.apply(change, 0), Ok(Applied::Added));
+    }
+    follow(&mut first, &mut second, 0);
+    assert_eq!(known(&second), known(&before));
+}

@@ -198,6 +198,8 @@ impl Nat {
             .set_mapping(place, protocol, external.port, Some(number));
         self.counters.created += 1;
         self.renew(number, saved);
+        // For a standby of a switch that restores saved mappings.
+        self.note_present(number);
         Ok(())
     }
 
