@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers: connections that the data of others announces. FTP announces its data connections (RFC 959, RFC 2428), and a TFTP server answers
-//! from another port than that of the request (RFC 1350, section 4). Packets of an expected connection are related until the other side answers.
+//! Helpers: connections that the data of others announces. FTP announces its data connections (RFC 959, RFC 2428), and a TFTP server
+//! answers from another port than that of the request (RFC 1350, section 4). Packets of an expected connection are related until the other
+//! side answers.
 //!
 //! A helper expects connections between the two hosts of the announcing connection only, and only to ports from 1024 on (RFC 2577, section
 //! 3), each once and for a minute. It changes no packet, and reads only data at the start of a packet.
