@@ -23,6 +23,8 @@ mod gateways;
 mod inspect;
 #[path = "switch_memif/interrupts.rs"]
 mod interrupts;
+#[path = "switch_memif/kernel_states.rs"]
+mod kernel_states;
 #[path = "switch_memif/load.rs"]
 mod load;
 #[path = "switch_memif/load_balancer.rs"]
@@ -45,6 +47,9 @@ mod nat_requirements;
 mod prefixes;
 #[path = "switch_memif/requirements.rs"]
 mod requirements;
+#[path = "switch_ports/rig.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod rig;
 #[path = "switch_memif/router.rs"]
 mod router;
 #[path = "switch_memif/rules.rs"]
