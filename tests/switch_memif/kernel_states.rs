@@ -80,7 +80,7 @@ fn ruleset() -> String {
         .map(|state| format!("ct state {state} add @{state} {{ ether saddr }}\n"))
         .concat();
     format!(
-        "table inet states {{\n{sets}chain all {{\ntype filter hook prerouting priority 0; policy accept;\n\
+        "table inet t {{\n{sets}chain c {{\ntype filter hook prerouting priority 0; policy accept;\n\
          iifname != {{ \"left\", \"right\" }} accept\n{rules}}}\n}}\n"
     )
 }
