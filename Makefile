@@ -18,7 +18,7 @@ RESULTS ?= results
 # make demo STUDY_FLAGS=--resume
 STUDY_FLAGS ?= --fresh
 # What `make bench` runs, and options of all of them: make bench BENCH_FLAGS='--huge-pages --rounds 9'
-BENCHES ?= peers generators connections bridge_scale route_scale route_add filter_scale ports_scale kernel_ports builds pacing repeatability reports monitors
+BENCHES ?= peers generators connections bridge_scale route_scale route_add filter_scale tracker_scale ports_scale kernel_ports builds pacing repeatability reports monitors
 BENCH_FLAGS ?=
 # Duration of make soak, hours.
 HOURS ?= 1

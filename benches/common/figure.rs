@@ -52,6 +52,17 @@ pub(crate) enum Figure {
     ConnectionsPs,
     /// Connections open at once.
     OpenConnections,
+    /// Of a frame that begins a connection.
+    NewConnectionCycles,
+    /// Memory of the table of connections.
+    OctetsAConnection,
+    /// Answers to requests on open connections, per second.
+    AnswersPs,
+    FailedConnections,
+    /// Frames of connections in which both sides have sent frames.
+    EstablishedPps,
+    /// Established connections that the device has forgotten.
+    LostConnections,
 }
 
 impl Figure {
@@ -90,6 +101,12 @@ impl Figure {
             Self::StateS => "state, s",
             Self::ConnectionsPs => "connections a second",
             Self::OpenConnections => "open at once",
+            Self::NewConnectionCycles => "cycles of a new connection",
+            Self::OctetsAConnection => "octets a connection",
+            Self::AnswersPs => "answers a second",
+            Self::FailedConnections => "failed",
+            Self::EstablishedPps => "established, Mpps",
+            Self::LostConnections => "established connections lost",
         }
     }
 
@@ -100,6 +117,7 @@ impl Figure {
             | Self::ForwardedPps
             | Self::ReceivedPps
             | Self::CleanPps
+            | Self::EstablishedPps
             | Self::LoadPps => (1e6, 2),
             Self::NdrPps => (1e6, 3),
             Self::LoadedS | Self::ReportS => (1.0, 2),

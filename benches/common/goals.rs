@@ -310,6 +310,37 @@ const fn rule_change(name: &'static str, case: &'static str) -> Goal {
     )
 }
 
+/// Cases of the benchmark of the tracker.
+pub(crate) const SOURCE_NAT: &str = "source NAT, 60,000 flows";
+pub(crate) const TRACKED_NAT: &str = "tracked and source NAT, 60,000 flows";
+pub(crate) const BALANCED: &str = "load balancer, 60,000 flows";
+pub(crate) const NEW_TRACKED: &str = "a new connection, tracked";
+pub(crate) const NEW_TRANSLATED: &str = "a new connection, tracked and translated";
+pub(crate) const WITHOUT_FLOOD: &str = "requests on open connections";
+pub(crate) const UNDER_FLOOD: &str = "requests on open connections beside 1,000,000 SYNs a second";
+pub(crate) const SCANNED: &str = "60,000 connections beside a scan of all ports of 16 hosts";
+const TRACKED_ONE: &str = "tracked, 1 flow";
+const TRACKED_MANY: &str = "tracked, 60,000 flows";
+const TRACKED_MOST: &str = "tracked, 1,000,000 flows";
+
+/// Returns the goal of a figure of the tracker that is at most this value.
+const fn tracked(name: &'static str, case: &'static str, figure: Figure, wanted: f64) -> Goal {
+    let (of, itself) = ((case, ROUTER), Ratio::Itself);
+    goal("tracker_scale", name, of, figure, itself, AtMost, wanted)
+}
+
+/// Returns the goal of a figure of the tracker that is at most this ratio of a peer's.
+const fn tracked_of(
+    name: &'static str,
+    case: &'static str,
+    figure: Figure,
+    peer: (&'static str, &'static str),
+    wanted: f64,
+) -> Goal {
+    let (of, to) = ((case, ROUTER), Ratio::Of(peer));
+    goal("tracker_scale", name, of, figure, to, AtMost, wanted)
+}
+
 /// Every goal of every benchmark.
 #[rustfmt::skip]
 pub(crate) const GOALS: &[Goal] = &[
@@ -387,6 +418,23 @@ pub(crate) const GOALS: &[Goal] = &[
 
     at_least("connections a second on one CPU", SHORT_CONNECTIONS, Figure::ConnectionsPs, 300_000.0),
     at_least("connections open at once", OPEN_AT_ONCE, Figure::OpenConnections, 4_000_000.0),
+
+    tracked("tracked, 1 flow: cycles a frame", TRACKED_ONE, CyclesAFrame, 250.0),
+    tracked("tracked, 60,000 flows: cycles a frame", TRACKED_MANY, CyclesAFrame, 350.0),
+    tracked("tracked, 1,000,000 flows: cycles a frame", TRACKED_MOST, CyclesAFrame, 450.0),
+    tracked("source NAT, 60,000 flows: cycles a frame", SOURCE_NAT, CyclesAFrame, 400.0),
+    tracked("a new connection, tracked and translated: cycles", NEW_TRANSLATED, Figure::NewConnectionCycles, 1200.0),
+    tracked_of("tracked, 1 flow: cycles a frame, ratio", TRACKED_ONE, CyclesAFrame, (TRACKED_ONE, OVS), 0.47),
+    tracked_of("tracked, 60,000 flows: cycles a frame, ratio", TRACKED_MANY, CyclesAFrame, (TRACKED_MANY, OVS), 0.24),
+    tracked_of("tracked, 1,000,000 flows: cycles a frame, ratio", TRACKED_MOST, CyclesAFrame, (TRACKED_MOST, OVS), 1.0),
+    tracked_of("source NAT, 60,000 flows: cycles a frame, ratio", SOURCE_NAT, CyclesAFrame, (TRACKED_NAT, OVS), 0.22),
+    tracked_of("tracked and source NAT, 60,000 flows: cycles a frame, ratio", TRACKED_NAT, CyclesAFrame, (TRACKED_NAT, OVS), 1.0),
+    tracked_of("source NAT, 60,000 flows: cycles a frame, ratio", SOURCE_NAT, CyclesAFrame, (SOURCE_NAT, VPP), 0.72),
+    tracked_of("a new connection, tracked and translated: cycles, ratio", NEW_TRANSLATED, Figure::NewConnectionCycles,
+        (NEW_TRANSLATED, VPP), 0.49),
+    goal("tracker_scale", "beside 1,000,000 SYNs a second: answers on open connections", (UNDER_FLOOD, ROUTER),
+        Figure::AnswersPs, Ratio::Of((WITHOUT_FLOOD, ROUTER)), AtLeast, 0.99),
+    tracked("beside a scan of all ports: established connections lost", SCANNED, Figure::LostConnections, 0.0),
 
     of_builds("memif, cross-connect"),
     of_builds("memif with 4 queues, cross-connect"),

@@ -10,7 +10,7 @@ use super::record::{Figure, Run};
 use super::spread::Spread;
 
 /// Figures of a run's cases by size: bench, file, group of cases, title, horizontal axis.
-const BY_SIZE: [[&str; 5]; 5] = [
+const BY_SIZE: [[&str; 5]; 6] = [
     [
         "bridge_scale",
         "bridge-scale",
@@ -46,6 +46,13 @@ const BY_SIZE: [[&str; 5]; 5] = [
         "Cross-connect behind filter rules: 64-byte frames, one forwarding CPU, memif",
         "rules",
     ],
+    [
+        "tracker_scale",
+        "tracker-scale",
+        "tracked flows",
+        "Tracked flows: 64-byte frames, one forwarding CPU",
+        "flows",
+    ],
 ];
 
 /// Further figures of filters: quantity, file, vertical axis.
@@ -63,7 +70,14 @@ const OF_FILTERS: [(Figure, &str, &str); 3] = [
     ),
 ];
 
-/// Draws the figures that show a run's rates by the size of its cases, and other quantities of filters.
+/// Further figures of the tracker.
+const OF_TRACKER: [(Figure, &str, &str); 1] = [(
+    Figure::CyclesAFrame,
+    "tracker-scale-cycles",
+    "cycles a frame",
+)];
+
+/// Draws the figures that show a run's rates by the size of its cases, and other quantities of filters and of the tracker.
 pub(crate) fn draw_run(directory: &Path, run: &Run) {
     for [bench, file, group, title, below] in BY_SIZE {
         if bench != run.bench {
@@ -77,15 +91,18 @@ pub(crate) fn draw_run(directory: &Path, run: &Run) {
         };
         let rates = lines(run, group, Figure::ForwardedPps);
         draw_lines(directory, file, &labels, &rates);
-        if bench == "filter_scale" {
-            for (figure, file, left) in OF_FILTERS {
-                let labels = Labels {
-                    left,
-                    unit: 1.0,
-                    ..labels
-                };
-                draw_lines(directory, file, &labels, &lines(run, group, figure));
-            }
+        let further: &[(Figure, &str, &str)] = match bench {
+            "filter_scale" => &OF_FILTERS,
+            "tracker_scale" => &OF_TRACKER,
+            _ => &[],
+        };
+        for (figure, file, left) in further.iter().copied() {
+            let labels = Labels {
+                left,
+                unit: 1.0,
+                ..labels
+            };
+            draw_lines(directory, file, &labels, &lines(run, group, figure));
         }
     }
 }

@@ -97,6 +97,30 @@ impl Link {
     }
 }
 
+/// Work of a forwarding thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Work {
+    /// Time stamp counter cycles, without idle ones.
+    pub(crate) cycles: f64,
+    /// Received frames.
+    pub(crate) frames: f64,
+}
+
+impl Work {
+    /// Returns the work since an earlier moment.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            cycles: self.cycles - earlier.cycles,
+            frames: self.frames - earlier.frames,
+        }
+    }
+
+    /// Returns the cycles per frame; `None` without frames.
+    pub(crate) fn cycles_a_frame(self) -> Option<f64> {
+        (self.frames > 0.0).then(|| self.cycles / self.frames)
+    }
+}
+
 /// A switch that runs until the value is dropped.
 pub(crate) struct Switch {
     _running: Running,
@@ -215,20 +239,37 @@ impl Switch {
         self.cycles_of(|step| step == "filter")
     }
 
+    /// Returns the work of the forwarding thread since its start.
+    pub(crate) fn work(&self) -> Option<Work> {
+        self.work_of(|step| !["idle", "control"].contains(&step))
+    }
+
     fn cycles_of(&self, is_wanted: fn(&str) -> bool) -> Option<f64> {
-        let mut command = Command::new(QUIETWIRE);
-        command.args(["switch", "show", "cycles", "--json", "--control-socket"]);
-        let output = command.arg(self.control_socket()).output().ok()?;
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        self.work_of(is_wanted)?.cycles_a_frame()
+    }
+
+    /// Returns the frames, and the cycles of some steps.
+    fn work_of(&self, is_wanted: fn(&str) -> bool) -> Option<Work> {
+        let report = self.shown(&["cycles"])?;
         let steps = report["threads"][0]["steps"].as_array()?;
         let sum = |is_counted: fn(&str) -> bool, key: &str| -> f64 {
             let steps = steps.iter();
             let counted = steps.filter(|step| step["step"].as_str().is_some_and(is_counted));
             counted.filter_map(|step| step[key].as_f64()).sum()
         };
-        let cycles = sum(is_wanted, "cycles");
-        let frames = sum(|step| step == "receive", "frames");
-        (frames > 0.0).then(|| cycles / frames)
+        Some(Work {
+            cycles: sum(is_wanted, "cycles"),
+            frames: sum(|step| step == "receive", "frames"),
+        })
+    }
+
+    /// Returns what `quietwire switch show …` prints as JSON.
+    pub(crate) fn shown(&self, subject: &[&str]) -> Option<serde_json::Value> {
+        let mut command = Command::new(QUIETWIRE);
+        command.args(["switch", "show"]).args(subject);
+        command.args(["--json", "--control-socket"]);
+        let output = command.arg(self.control_socket()).output().ok()?;
+        serde_json::from_slice(&output.stdout).ok()
     }
 
     /// Runs `quietwire switch …`; returns false if it failed.

@@ -1,0 +1,686 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connection tracking, NAT and load balancing of the whole switch by the number of connections, and beside attacks.
+//!
+//! `cargo bench -p quietwire --bench tracker_scale` prints the forwarding rate and the cycles a frame of one forwarding CPU with
+//! the smallest frames: 1 to 1,000,000 tracked UDP flows, 60,000 flows behind source NAT and a load balancer, and the cycles of a
+//! frame that begins a connection. With 4,000,000 connections, it prints the memory of one and the time of `connections
+//! restore`. Beside a scan of all ports and a flood of SYNs, it prints what established connections get, and with short
+//! connections the highest rate by RFC 9411, section 7.2. With four CPUs, two of them forward too. Memif. Requires root and a
+//! quiet machine. `-- --help` lists the options.
+//!
+//! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) tracks the same flows, over vhost-user.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+#[path = "tracker_scale/flows.rs"]
+mod flows;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use common::goals::{
+    BALANCED, NEW_TRACKED, NEW_TRANSLATED, SCANNED, SOURCE_NAT, TRACKED_NAT, UNDER_FLOOD,
+    WITHOUT_FLOOD,
+};
+use common::ovs::{self, OpenVSwitch};
+use common::record::{Absent, Figure, Point, Run, Side};
+use common::switch::{self, Kind, Link, Switch, Work};
+use common::words::grouped;
+use common::{Load, Machine, Options, RING_SIZE, TESTER_CPU};
+use serde_json::Value;
+
+const TRACKED: [u32; 3] = [1, 60_000, 1_000_000];
+const TRACKED_QUICK: [u32; 2] = [1, 60_000];
+/// Flows behind NAT, and established ones beside a scan.
+const MANY: u32 = 60_000;
+/// New flows behind NAT.
+const NEW: u32 = 480_000;
+const NEW_TRACKED_FLOWS: u32 = 1_000_000;
+/// Groups of a million flows of the largest table, by the first octets of their destinations.
+const GROUPS: [u8; 4] = [16, 32, 48, 64];
+const IN_GROUP: u32 = 1_000_000;
+const IN_GROUP_QUICK: u32 = 100_000;
+const ROUNDS: u32 = 5;
+/// Runs of the tester after which the switch must have all connections, and the seconds of each.
+const FILLS: u32 = 5;
+const FILL_S: f64 = 0.1;
+/// Seconds of requests on open connections.
+const REQUESTS_S: f64 = 3.0;
+const SYNS_A_SECOND: u32 = 1_000_000;
+/// Settings of the search for the highest rate of short connections. The pause lets the switch forget closed ones.
+const SEARCH: [&str; 3] = ["max-per-s=500000", "resolution-percent=5", "pause-s=1.5"];
+const SEARCH_QUICK: [&str; 3] = ["max-per-s=20000", "resolution-percent=20", "pause-s=1.5"];
+/// CPUs of the machine with which two of them can forward.
+const CPUS_MIN: u32 = 4;
+const TWO_CPUS: &str = "1,3";
+const QUIETWIRE: &str = "quietwire";
+const OPEN_VSWITCH: &str = "Open vSwitch, vhost-user";
+const TWO: &str = "quietwire, two forwarding CPUs";
+/// Time for Open vSwitch to set up its ports and flows again after the tester has connected.
+const SETTLE: [&str; 4] = ["--settle", "4s", "--learning-time", "4s"];
+const CROSS_CONNECT: [&str; 2] = ["--cross-connect", "p0,p1"];
+const HIGHEST: &str = "highest rate of short connections";
+
+/// Measurement of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    /// This number of flows, established.
+    Tracked(u32),
+    TrackedByOvs(u32),
+    /// Flows behind source NAT.
+    Nat {
+        is_tracked: bool,
+    },
+    NatByOvs,
+    Balanced,
+    /// Frames that begin connections.
+    New {
+        is_translated: bool,
+    },
+    /// The largest table, with this number of flows in each group.
+    Largest(u32),
+    Requests {
+        is_flooded: bool,
+    },
+    Scan,
+    Short,
+    /// The tracker with two forwarding CPUs, or one of them, and this number of receive queues.
+    Cpus {
+        are_two: bool,
+        queues: u16,
+    },
+}
+
+const RATES: [Figure; 2] = [Figure::ForwardedPps, Figure::CyclesAFrame];
+const NEW_FIGURES: [Figure; 1] = [Figure::NewConnectionCycles];
+const LARGEST_FIGURES: [Figure; 4] = [
+    Figure::ForwardedPps,
+    Figure::CyclesAFrame,
+    Figure::OctetsAConnection,
+    Figure::LoadedS,
+];
+const REQUEST_FIGURES: [Figure; 3] = [
+    Figure::AnswersPs,
+    Figure::FailedConnections,
+    Figure::CyclesAFrame,
+];
+const SCAN_FIGURES: [Figure; 4] = [
+    Figure::ForwardedPps,
+    Figure::EstablishedPps,
+    Figure::CyclesAFrame,
+    Figure::LostConnections,
+];
+
+impl Case {
+    fn name(self) -> String {
+        match self {
+            Self::Tracked(1) | Self::TrackedByOvs(1) => "tracked, 1 flow".to_owned(),
+            Self::Tracked(count) | Self::TrackedByOvs(count) => {
+                format!("tracked, {} flows", grouped(u64::from(count)))
+            }
+            Self::Nat { is_tracked: false } => SOURCE_NAT.to_owned(),
+            Self::Nat { is_tracked: true } | Self::NatByOvs => TRACKED_NAT.to_owned(),
+            Self::Balanced => BALANCED.to_owned(),
+            Self::New {
+                is_translated: false,
+            } => NEW_TRACKED.to_owned(),
+            Self::New {
+                is_translated: true,
+            } => NEW_TRANSLATED.to_owned(),
+            Self::Largest(in_group) => {
+                let entries = u64::from(in_group) * GROUPS.len() as u64;
+                format!("{} connections", grouped(entries))
+            }
+            Self::Requests { is_flooded: false } => WITHOUT_FLOOD.to_owned(),
+            Self::Requests { is_flooded: true } => UNDER_FLOOD.to_owned(),
+            Self::Scan => SCANNED.to_owned(),
+            Self::Short => HIGHEST.to_owned(),
+            Self::Cpus { queues, .. } => {
+                let noun = if queues == 1 { "queue" } else { "queues" };
+                format!("tracked, 60,000 flows, {queues} receive {noun}")
+            }
+        }
+    }
+
+    fn group(self) -> &'static str {
+        match self {
+            Self::Tracked(_) | Self::TrackedByOvs(_) => "tracked flows",
+            Self::Nat { .. } | Self::NatByOvs | Self::Balanced => "translated flows",
+            Self::New { .. } => "first frames of flows",
+            Self::Largest(_) => "largest table",
+            Self::Requests { .. } => "open connections, each with 20 requests a second",
+            Self::Scan => "scan",
+            Self::Short => "RFC 9411, section 7.2",
+            Self::Cpus { .. } => "forwarding CPUs",
+        }
+    }
+
+    fn side(self) -> &'static str {
+        match self {
+            Self::TrackedByOvs(_) | Self::NatByOvs => OPEN_VSWITCH,
+            Self::Cpus { are_two: true, .. } => TWO,
+            _ => QUIETWIRE,
+        }
+    }
+
+    fn figures(self) -> &'static [Figure] {
+        match self {
+            Self::New { .. } => &NEW_FIGURES,
+            Self::Largest(_) => &LARGEST_FIGURES,
+            Self::Requests { .. } => &REQUEST_FIGURES,
+            Self::Scan => &SCAN_FIGURES,
+            Self::Short => &[Figure::ConnectionsPs],
+            Self::Cpus { .. } => &[Figure::ForwardedPps],
+            _ => &RATES,
+        }
+    }
+
+    fn point(self) -> Point {
+        let size = match self {
+            Self::Tracked(count) | Self::TrackedByOvs(count) => Some(u64::from(count)),
+            _ => None,
+        };
+        Point {
+            group: self.group().to_owned(),
+            case: self.name(),
+            size,
+            side: self.side().to_owned(),
+        }
+    }
+
+    fn measure(self, directory: &Path, options: &Options, run: &mut Run) {
+        let mut turn = Turn {
+            directory,
+            options,
+            run,
+            point: self.point(),
+        };
+        match self {
+            Self::Tracked(count) => turn.tracked(count),
+            Self::TrackedByOvs(count) => turn.of_ovs(&flows::to_networks(16, count), false),
+            Self::Nat { is_tracked } => turn.nat(is_tracked),
+            Self::NatByOvs => turn.of_ovs(&flows::of_hosts(MANY, "16.0.0.1"), true),
+            Self::Balanced => turn.balanced(),
+            Self::New { is_translated } => turn.new_connections(is_translated),
+            Self::Largest(in_group) => turn.largest(in_group),
+            Self::Requests { is_flooded } => turn.requests(is_flooded),
+            Self::Scan => turn.scan(),
+            Self::Short => turn.short(),
+            Self::Cpus { are_two, queues } => turn.cpus(are_two, queues),
+        }
+    }
+}
+
+/// Returns the section of the configuration for this number of connections.
+fn connections(entries: u32, timeouts: &str) -> String {
+    format!("[connections]\nmax-entries = {entries}\n[connections.timeouts]\n{timeouts}")
+}
+
+/// A switch with the tester's flows.
+struct Device {
+    switch: Switch,
+    directory: PathBuf,
+    seconds: f64,
+}
+
+impl Device {
+    /// Writes a description; returns its path.
+    fn describe(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn load<'a>(&self, more: &'a [&'a str], seconds: f64) -> Load<'a> {
+        Load {
+            ports: [0, 1].map(|port| self.switch.tester_uri(port)),
+            seconds,
+            more,
+            connect: None,
+        }
+    }
+
+    /// Sends the flows one way, and returns the forwarded frames per second.
+    fn rate(&self, flows: &Path) -> f64 {
+        let flows = flows.to_str().unwrap();
+        let more = ["--traffic", flows, "--direction", "one-way"];
+        self.load(&more, self.seconds).rate()
+    }
+
+    /// Sends the flows a first time.
+    fn send(&self, flows: &Path, direction: &str) {
+        let flows = flows.to_str().unwrap();
+        let more = ["--traffic", flows, "--direction", direction];
+        self.load(&more, FILL_S).send();
+    }
+
+    /// Sends the flows until the switch has this number of connections.
+    fn fill(&self, flows: &Path, direction: &str, count: u64) {
+        for _ in 0..FILLS {
+            self.send(flows, direction);
+            if self.number("total") >= count as f64 {
+                return;
+            }
+        }
+        let total = self.number("total");
+        panic!("the switch has {total} of {count} connections");
+    }
+
+    /// Returns the state of the tracker.
+    fn tracker(&self) -> Value {
+        let shown = self.switch.shown(&["connections", "--limit", "1"]);
+        shown.expect("the state of the tracker")
+    }
+
+    /// Returns a number of the state of the tracker.
+    fn number(&self, key: &str) -> f64 {
+        self.tracker()[key].as_f64().expect("a number")
+    }
+
+    fn created(&self) -> f64 {
+        let created = &self.tracker()["counters"]["created"];
+        created.as_f64().expect("the number of new connections")
+    }
+
+    fn work(&self) -> Work {
+        self.switch.work().expect("the cycles of the switch")
+    }
+}
+
+/// The measurements of a turn.
+struct Turn<'a> {
+    directory: &'a Path,
+    options: &'a Options,
+    run: &'a mut Run,
+    point: Point,
+}
+
+impl Turn<'_> {
+    fn add(&mut self, figure: Figure, value: Option<f64>) {
+        self.run.add(&self.point, figure, value);
+    }
+
+    /// Starts a switch with a configuration, which may be empty, and further arguments.
+    fn device(&self, name: &str, config: &str, arguments: &[&str]) -> Device {
+        self.device_with(Link::of(Kind::Memif), name, config, arguments)
+    }
+
+    fn device_with(&self, link: Link, name: &str, config: &str, arguments: &[&str]) -> Device {
+        let directory = self.directory.join(name);
+        let file = self.directory.join(format!("{name}.toml"));
+        fs::write(&file, config).unwrap();
+        let mut all = arguments.to_vec();
+        if !config.is_empty() {
+            all.extend(["--config", file.to_str().unwrap()]);
+        }
+        let binary = Path::new(common::QUIETWIRE);
+        Device {
+            switch: Switch::of_build(binary, &directory, link, 2, &all),
+            directory,
+            seconds: self.options.seconds(),
+        }
+    }
+
+    /// Measures flows that the switch knows.
+    fn rates(&mut self, device: &Device, flows: &Path) {
+        let before = device.work();
+        let rate = device.rate(flows);
+        let cycles = device.work().since(before).cycles_a_frame();
+        self.add(Figure::ForwardedPps, Some(rate));
+        self.add(Figure::CyclesAFrame, cycles);
+    }
+
+    fn tracked(&mut self, count: u32) {
+        let device = self.device("switch", &connections(2 * count, ""), &CROSS_CONNECT);
+        let flows = device.describe("flows.toml", &flows::to_networks(16, count));
+        device.fill(&flows, "both", u64::from(count));
+        self.rates(&device, &flows);
+    }
+
+    /// Starts a router, and NAT at its second interface for `count` flows.
+    fn router(&self, config: &str, count: u32) -> Device {
+        let device = self.device("switch", config, &[]);
+        let switch = &device.switch;
+        let addresses = ["192.0.2.1/24", "198.51.100.1/24"];
+        switch.route_between(addresses, "198.51.100.2");
+        let route = ["add", "route", "0.0.0.0/0", "--via", "198.51.100.2,b0"];
+        assert!(switch.command(&route), "the route");
+        if count > 0 {
+            let mappings = (2 * count).to_string();
+            let external: Vec<String> = (1..=16).map(|last| format!("203.0.113.{last}")).collect();
+            let mut add = vec![
+                "add",
+                "nat",
+                "internet",
+                "b0",
+                "--max-mappings",
+                mappings.as_str(),
+            ];
+            for address in &external {
+                add.extend(["--address", address.as_str()]);
+            }
+            assert!(switch.command(&add), "the NAT");
+        }
+        device
+    }
+
+    fn nat(&mut self, is_tracked: bool) {
+        let config = match is_tracked {
+            true => connections(2 * MANY, ""),
+            false => String::new(),
+        };
+        let device = self.router(&config, MANY);
+        let flows = device.describe("flows.toml", &flows::of_hosts(MANY, "16.0.0.1"));
+        device.send(&flows, "one-way");
+        self.rates(&device, &flows);
+    }
+
+    fn balanced(&mut self) {
+        let device = self.router("", 0);
+        let most = (2 * MANY).to_string();
+        let add = ["add", "load-balancer", "web", "192.0.2.1:7", "--protocol"];
+        let with = [
+            "udp",
+            "--max-connections",
+            most.as_str(),
+            "--backend",
+            "198.51.100.2:7",
+        ];
+        let added = device.switch.command(&[&add[..], &with[..]].concat());
+        assert!(added, "the load balancer");
+        let flows = device.describe("flows.toml", &flows::of_hosts(MANY, "192.0.2.1"));
+        device.send(&flows, "one-way");
+        self.rates(&device, &flows);
+    }
+
+    /// Measures frames that begin connections: those of the first run, without its further frames, which cost as much as those of the
+    /// second run.
+    fn new_connections(&mut self, is_translated: bool) {
+        let quick = self.options.quick;
+        let (device, flows) = if is_translated {
+            let count = if quick { MANY } else { NEW };
+            let device = self.router(&connections(2 * count, ""), count);
+            (device, flows::of_hosts(count, "16.0.0.1"))
+        } else {
+            let count = if quick { MANY } else { NEW_TRACKED_FLOWS };
+            let config = connections(2 * count, "");
+            let device = self.device("switch", &config, &CROSS_CONNECT);
+            (device, flows::to_networks(16, count))
+        };
+        let flows = device.describe("flows.toml", &flows);
+        let before = device.work();
+        device.send(&flows, "one-way");
+        let after = device.work();
+        let created = device.created();
+        device.send(&flows, "one-way");
+        let known = device.work().since(after).cycles_a_frame();
+        let first = after.since(before);
+        let of_new = |known: f64| first.cycles - (first.frames - created) * known;
+        let cycles = known.filter(|_| created > 0.0);
+        let cycles = cycles.map(|known| of_new(known) / created);
+        self.add(Figure::NewConnectionCycles, cycles);
+    }
+
+    fn largest(&mut self, in_group: u32) {
+        let entries = in_group * GROUPS.len() as u32;
+        // Connections without an answer stay.
+        let config = connections(entries, "udp-unreplied = 3600\n");
+        let device = self.device("switch", &config, &CROSS_CONNECT);
+        let mut flows = PathBuf::new();
+        let mut filled = 0;
+        for first in GROUPS {
+            let text = flows::to_networks(first, in_group);
+            flows = device.describe(&format!("{first}.toml"), &text);
+            filled += u64::from(in_group);
+            device.fill(&flows, "one-way", filled);
+        }
+        self.rates(&device, &flows);
+        let octets = device.number("octets") / device.number("max_entries");
+        self.add(Figure::OctetsAConnection, Some(octets));
+        let saved = self.directory.join("connections");
+        let saved = saved.to_str().unwrap();
+        assert!(device.switch.command(&["connections", "save", saved]));
+        drop(device);
+        let device = self.device("restored", &config, &CROSS_CONNECT);
+        let began = Instant::now();
+        assert!(device.switch.command(&["connections", "restore", saved]));
+        let loaded_s = began.elapsed().as_secs_f64();
+        let restored = device.number("total");
+        let is_whole = restored >= filled as f64;
+        assert!(is_whole, "{restored} of {filled} connections are restored");
+        self.add(Figure::LoadedS, Some(loaded_s));
+    }
+
+    fn scan(&mut self) {
+        // Those of the scan replace each other.
+        let device = self.device("switch", &connections(2 * MANY, ""), &CROSS_CONNECT);
+        let open = device.describe("open.toml", &flows::to_all_ports(Some(MANY)));
+        device.fill(&open, "both", u64::from(MANY));
+        let scan = device.describe("scan.toml", &flows::to_all_ports(None));
+        let (packets, work) = (Packets::of(&device), device.work());
+        let rate = device.rate(&scan);
+        let cycles = device.work().since(work).cycles_a_frame();
+        let established = Packets::of(&device).established_share_since(&packets);
+        self.add(Figure::ForwardedPps, Some(rate));
+        self.add(
+            Figure::EstablishedPps,
+            established.map(|share| share * rate),
+        );
+        self.add(Figure::CyclesAFrame, cycles);
+        // Connections that the switch has forgotten begin again.
+        let created = device.created();
+        device.send(&open, "one-way");
+        let lost = device.created() - created;
+        self.add(Figure::LostConnections, Some(lost));
+    }
+
+    fn requests(&mut self, is_flooded: bool) {
+        let device = self.device("switch", &connections(500_000, ""), &CROSS_CONNECT);
+        let text = flows::requests(is_flooded.then_some(SYNS_A_SECOND));
+        let file = device.describe("connections.toml", &text);
+        let mut command = tester(&device, "generate", &file);
+        let duration_s = self.options.seconds_or(REQUESTS_S);
+        command.args(["--duration", &format!("{:.0}ms", duration_s * 1e3)]);
+        command.args(["--drain", "5s"]);
+        let result = result_of(&mut command);
+        let client = result.as_ref().map(|result| &result["client"]);
+        let answers = client.and_then(|client| client["sustained"]["transaction_rate"].as_f64());
+        self.add(Figure::AnswersPs, answers);
+        let failed = client.and_then(|client| {
+            let causes = client["failed"].as_object()?.values();
+            Some(causes.filter_map(Value::as_f64).sum::<f64>())
+        });
+        self.add(Figure::FailedConnections, failed);
+        let cycles = answers.and_then(|_| device.work().cycles_a_frame());
+        self.add(Figure::CyclesAFrame, cycles);
+    }
+
+    fn short(&mut self) {
+        let config = connections(1_000_000, "tcp-time-wait = 1\ntcp-close = 1\n");
+        let device = self.device("switch", &config, &CROSS_CONNECT);
+        let file = device.describe("connections.toml", flows::short_connections());
+        let mut command = tester(&device, "measure", &file);
+        command.arg("connections-per-second");
+        command.args(["--duration", "500ms"]);
+        let settings = match self.options.quick {
+            true => SEARCH_QUICK,
+            false => SEARCH,
+        };
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let result = result_of(&mut command);
+        let highest = result.as_ref().and_then(|result| {
+            let methods = &result["summary"]["sizes"][0]["cases"][0]["methods"];
+            methods[0]["findings"]["highest_held"].as_f64()
+        });
+        self.add(Figure::ConnectionsPs, highest);
+    }
+
+    fn cpus(&mut self, are_two: bool, queues: u16) {
+        let link = Link {
+            queues,
+            ..Link::of(Kind::Memif)
+        };
+        let config = connections(4 * MANY, "");
+        let device = self.device_with(link, "switch", &config, &CROSS_CONNECT);
+        if are_two {
+            let set = ["set", "threads", "--forwarding-cpus", TWO_CPUS];
+            assert!(device.switch.command(&set), "two forwarding CPUs");
+        }
+        let flows = device.describe("flows.toml", &flows::to_networks(16, MANY));
+        device.fill(&flows, "both", u64::from(MANY));
+        let rate = device.rate(&flows);
+        self.add(Figure::ForwardedPps, Some(rate));
+    }
+
+    /// Measures Open vSwitch with flows of the tester that it knows.
+    fn of_ovs(&mut self, text: &str, is_translated: bool) {
+        let own = self.directory.join("ovs");
+        let ovs = OpenVSwitch::start(&own, 2);
+        ovs.replace_flows(&flows::of_ovs(is_translated));
+        let file = own.join("traffic.toml");
+        fs::write(&file, text).unwrap();
+        let file = file.to_str().unwrap();
+        let load = |direction: &str, seconds: f64| {
+            ovs.raise_flow_limit();
+            ovs.clear_cycles();
+            let traffic = ["--traffic", file, "--direction", direction];
+            let more = [&SETTLE[..], &traffic[..]].concat();
+            let load = Load {
+                ports: [0, 1].map(|port| ovs.tester_uri(port)),
+                seconds,
+                more: &more,
+                connect: None,
+            };
+            load.rate()
+        };
+        // Answers would have to be to translated sources, which the tester does not know.
+        let first = if is_translated { "one-way" } else { "both" };
+        load(first, FILL_S);
+        let rate = load("one-way", self.options.seconds());
+        let cycles = ovs.cycles_a_frame();
+        self.add(Figure::ForwardedPps, Some(rate));
+        self.add(Figure::CyclesAFrame, cycles);
+    }
+}
+
+/// Frames by the state of their connections.
+struct Packets {
+    established: f64,
+    all: f64,
+}
+
+impl Packets {
+    fn of(device: &Device) -> Self {
+        let tracker = device.tracker();
+        let packets = &tracker["counters"]["packets"];
+        let counts = packets.as_object().expect("frames by state").values();
+        Self {
+            established: packets["established"].as_f64().expect("a number"),
+            all: counts.filter_map(Value::as_f64).sum(),
+        }
+    }
+
+    /// Returns the share of established connections in the frames since an earlier moment.
+    fn established_share_since(&self, earlier: &Self) -> Option<f64> {
+        let all = self.all - earlier.all;
+        (all > 0.0).then(|| (self.established - earlier.established) / all)
+    }
+}
+
+/// Returns a command of the tester that opens connections through the device.
+fn tester(device: &Device, name: &str, description: &Path) -> Command {
+    let mut command = Command::new(common::QUIETWIRE);
+    command.args([name, "--json", "--isolation", "none"]);
+    command.args(["--cpus", TESTER_CPU, "--ring-size", RING_SIZE]);
+    for port in [0, 1] {
+        command.args(["--port", &device.switch.tester_uri(port)]);
+    }
+    command.arg("--connections").arg(description);
+    command
+}
+
+/// Runs the tester. Returns its result; `None` if the tester failed.
+fn result_of(command: &mut Command) -> Option<Value> {
+    let output = command.output().expect("the tester runs");
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        eprintln!("no result: {errors}");
+        return None;
+    }
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+fn cases(options: &Options) -> Vec<Case> {
+    let counts = match options.quick {
+        true => &TRACKED_QUICK[..],
+        false => &TRACKED,
+    };
+    let mut cases: Vec<Case> = counts.iter().copied().map(Case::Tracked).collect();
+    if ovs::is_installed() {
+        cases.extend(counts.iter().copied().map(Case::TrackedByOvs));
+    }
+    cases.extend([false, true].map(|is_tracked| Case::Nat { is_tracked }));
+    if ovs::is_installed() {
+        cases.push(Case::NatByOvs);
+    }
+    cases.push(Case::Balanced);
+    cases.extend([false, true].map(|is_translated| Case::New { is_translated }));
+    cases.push(Case::Largest(match options.quick {
+        true => IN_GROUP_QUICK,
+        false => IN_GROUP,
+    }));
+    cases.extend([false, true].map(|is_flooded| Case::Requests { is_flooded }));
+    cases.extend([Case::Scan, Case::Short]);
+    if common::cpus() >= CPUS_MIN {
+        for queues in [1, 2] {
+            cases.extend([false, true].map(|are_two| Case::Cpus { are_two, queues }));
+        }
+    }
+    cases.retain(|case| options.wants(&case.name()) || options.wants(case.side()));
+    cases
+}
+
+fn main() {
+    let options = Options::read();
+    let _machine = Machine::prepare(&options);
+    let directory = tempfile::tempdir().unwrap();
+    let rounds = options.rounds(ROUNDS);
+    let mut run = common::begin(&options, "tracker_scale", rounds, options.seconds());
+    run.sides.push(switch::side(QUIETWIRE));
+    run.absent.push(common::without_vpp());
+    let cases = cases(&options);
+    match cases.iter().any(|case| case.side() == OPEN_VSWITCH) {
+        true => run.sides.push(Side {
+            notes: "netdev bridge, flows with `ct`, and `nat` to 16 addresses; rings as its defaults are".to_owned(),
+            ..ovs::side(OPEN_VSWITCH)
+        }),
+        false => run.absent.push(Absent {
+            side: OPEN_VSWITCH.to_owned(),
+            reason: "not installed (Debian's openvswitch-switch-dpdk), or not selected".to_owned(),
+        }),
+    }
+    match cases.iter().any(|case| case.side() == TWO) {
+        true => run.sides.push(switch::side(TWO)),
+        false => run.absent.push(Absent {
+            side: TWO.to_owned(),
+            reason: format!("the machine has fewer than {CPUS_MIN} CPUs, or not selected"),
+        }),
+    }
+    for case in &cases {
+        run.expect(&case.point(), case.figures());
+    }
+    let mut turns = options.turns();
+    for round in 0..rounds {
+        for index in turns.order(cases.len()) {
+            let own = directory.path().join(format!("{round}-{index}"));
+            fs::create_dir(&own).unwrap();
+            cases[index].measure(&own, &options, &mut run);
+            fs::remove_dir_all(&own).unwrap();
+        }
+    }
+    common::finish(&options, run);
+}
