@@ -94,7 +94,7 @@ enum Case {
 }
 
 const RATES: [Figure; 2] = [Figure::ForwardedPps, Figure::CyclesAFrame];
-const NEW_FIGURES: [Figure; 1] = [Figure::NewConnectionCycles];
+const NEW_FIGURES: [Figure; 2] = [Figure::NewConnectionCycles, Figure::NewConnectionsPs];
 const LARGEST_FIGURES: [Figure; 4] = [
     Figure::ForwardedPps,
     Figure::CyclesAFrame,
@@ -421,6 +421,10 @@ impl Turn<'_> {
         let cycles = known.filter(|_| created > 0.0);
         let cycles = cycles.map(|known| of_new(known) / created);
         self.add(Figure::NewConnectionCycles, cycles);
+        let shown = device.switch.shown(&["cycles"]);
+        let hz = shown.as_ref().and_then(|shown| shown["hz"].as_f64());
+        let rate = cycles.zip(hz).map(|(cycles, hz)| hz / cycles);
+        self.add(Figure::NewConnectionsPs, rate);
     }
 
     fn largest(&mut self, in_group: u32) {

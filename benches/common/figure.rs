@@ -54,6 +54,8 @@ pub(crate) enum Figure {
     OpenConnections,
     /// Of a frame that begins a connection.
     NewConnectionCycles,
+    /// Connections that begin per second if the forwarding CPU has no other frames.
+    NewConnectionsPs,
     /// Memory of the table of connections.
     OctetsAConnection,
     /// Answers to requests on open connections, per second.
@@ -102,6 +104,7 @@ impl Figure {
             Self::ConnectionsPs => "connections a second",
             Self::OpenConnections => "open at once",
             Self::NewConnectionCycles => "cycles of a new connection",
+            Self::NewConnectionsPs => "new connections a second",
             Self::OctetsAConnection => "octets a connection",
             Self::AnswersPs => "answers a second",
             Self::FailedConnections => "failed",
