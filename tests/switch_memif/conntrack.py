@@ -29,6 +29,16 @@ CHALLENGED = "established", "SYN with another number within a connection"
 OLD_SYN = "new", "old SYN at the ports of a connection in TIME-WAIT"
 AFTER_RESET = "established", "SYN after a reset by the other side"
 BARE_RESET = "established", "reset without ACK as the answer to a SYN"
+BARE_ACK = "established", "ACK without SYN as the answer to a SYN"
+OTHER_RESET = "established", "reset that acknowledges an earlier SYN with another number"
+OWN_RESET = "invalid", "reset with ACK by the client before an answer"
+OWN_RESET_NUMBER = "new", "reset with another number by the client before an answer"
+OTHER_KIND = "invalid", "SYN of the handshake again, with ACK instead of without, or the reverse"
+CROSSED_ACK = "established", "ACK of something else after two SYNs that cross"
+BEHIND_FIN = "established", "data, FIN or reset behind the FIN of the same side"
+SERVER_AFTER_RESET = "invalid", "SYN of the server after a reset"
+ANSWER_AFTER_RESET = "established", "SYN and ACK after a reset"
+SENT_AFTER_RESET = "established", "segment that acknowledges data from after a reset"
 NOT_VERIFIED = "invalid", "packet with a wrong checksum"
 ASSOCIATION = "invalid", "SCTP DATA without an association"
 NEVER_SENT = "related", "ICMP error about TCP octets that were never sent"
@@ -195,8 +205,8 @@ def tcp_exchanges(version):
     one.tcp("data", SERVER, ACK, 501, 101, "established", data=b"y")
 
     one = Conversation("flags", version).open()
-    for name, flags in [("none", 0), ("SYN and FIN", SYN | FIN), ("FIN, PSH and URG", FIN | PSH | URG), ("FIN", FIN), ("SYN and RST", SYN | RST)]:
-        one.tcp(name, CLIENT, flags, 101, 501, "invalid")
+    for flags in (0, FIN, SYN | FIN, SYN | RST, FIN | PSH | URG):
+        one.tcp(f"flags {flags}", CLIENT, flags, 101, 501, "invalid")
 
     one = Conversation("no connection", version)
     one.tcp("SYN and ACK", SERVER, SYN | ACK, 500, 101, "invalid")
@@ -217,6 +227,46 @@ def tcp_exchanges(version):
     one = Conversation("a reset as an answer", version)
     one.tcp("SYN", CLIENT, SYN, 100, 0, "new")
     one.tcp("reset without ACK", SERVER, RST, 0, 0, "invalid", BARE_RESET)
+
+    one = Conversation("an ACK as an answer", version)
+    one.tcp("SYN", CLIENT, SYN, 100, 0, "new")
+    one.tcp("ACK without SYN", SERVER, ACK, 500, 101, "invalid", BARE_ACK)
+
+    one = Conversation("resets before an answer", version)
+    one.tcp("SYN", CLIENT, SYN, 100, 0, "new")
+    one.tcp("reset of something else", SERVER, RST | ACK, 0, 9000, "invalid")
+    one.tcp("SYN with another number", CLIENT, SYN, 5100, 0, "new")
+    one.tcp("reset of the earlier SYN", SERVER, RST | ACK, 0, 101, "invalid", OTHER_RESET)
+    one = Conversation("resets before an answer", version)
+    one.tcp("SYN", CLIENT, SYN, 100, 0, "new")
+    one.tcp("reset of the client with ACK", CLIENT, RST | ACK, 101, 500, "new", OWN_RESET)
+    one = Conversation("resets before an answer", version)
+    one.tcp("SYN", CLIENT, SYN, 100, 0, "new")
+    one.tcp("reset of the client with another number", CLIENT, RST, 100, 0, "invalid", OWN_RESET_NUMBER)
+
+    one = Conversation("SYNs of the handshake again", version).open()
+    one.tcp("SYN of the server without ACK", SERVER, SYN, 500, 0, "established", OTHER_KIND)
+    one = Conversation("SYNs of the handshake again", version).open()
+    one.tcp("SYN of the client with ACK", CLIENT, SYN | ACK, 100, 501, "established", OTHER_KIND)
+
+    one = Conversation("another number after SYNs that cross", version)
+    one.tcp("SYN", CLIENT, SYN, 5100, 0, "new")
+    one.tcp("SYN of the server", SERVER, SYN, 500, 0, "established")
+    one.tcp("ACK of something else", SERVER, ACK, 501, 101, "invalid", CROSSED_ACK)
+
+    one = Conversation("segments behind a FIN", version).open()
+    one.tcp("FIN", CLIENT, FIN | ACK, 101, 501, "established")
+    one.tcp("FIN again", CLIENT, FIN | ACK, 101, 501, "established")
+    one.tcp("data", CLIENT, PSH | ACK, 102, 501, "invalid", BEHIND_FIN, data=b"x")
+
+    one = Conversation("after a reset", version).open()
+    one.tcp("reset", SERVER, RST, 501, 0, "established")
+    one.tcp("data on their way", CLIENT, PSH | ACK, 101, 501, "established", data=b"x" * 10)
+    one.tcp("ACK of these data", SERVER, ACK, 501, 111, "invalid", SENT_AFTER_RESET)
+    one.tcp("SYN and ACK", SERVER, SYN | ACK, 500, 101, "invalid", ANSWER_AFTER_RESET)
+    one = Conversation("after a reset", version).open()
+    one.tcp("reset", CLIENT, RST, 101, 0, "established")
+    one.tcp("SYN of the server", SERVER, SYN, 9000, 0, "new", SERVER_AFTER_RESET)
 
     one = Conversation("a port that is used again", version).open().close()
     one.tcp("a later SYN", CLIENT, SYN, 90_000, 0, "new")
