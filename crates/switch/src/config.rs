@@ -35,4 +35,5 @@ pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,
 };
+pub(crate) use shared_list::CommonEnds;
 pub use shared_list::SharedList;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -277,7 +278,7 @@ impl ConnectionsSetting {
 /// [`SwitchError::Config`].
 pub(super) fn check(
     setting: Option<&ConnectionsSetting>,
-    rules: &[RuleSetting],
+    rules: &[Arc<RuleSetting>],
 ) -> Result<(), SwitchError> {
     let wrong = |location: String, what: String| Err(SwitchError::Config { location, what });
     let Some(setting) = setting else {

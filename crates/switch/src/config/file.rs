@@ -8,6 +8,7 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use quietwire_base::locate::Lines;
 use quietwire_base::{Idle, Seccomp};
@@ -27,6 +28,7 @@ use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{
     BridgeSetting, CrossConnectSetting, HugePages, Pinning, PortSetting, Settings,
 };
+use super::shared_list::SharedList;
 use super::steer::SteerSetting;
 use crate::error::SwitchError;
 
@@ -112,6 +114,16 @@ fn located<T>(
     list.into_iter().map(one).collect()
 }
 
+/// The same for a long list.
+fn shared<T>(
+    list: Vec<Spanned<T>>,
+    key: &'static str,
+    location: &impl Fn(usize, &'static str) -> Location,
+) -> SharedList<Located<Arc<T>>> {
+    let all = located(list, key, location);
+    all.into_iter().map(Located::shared).collect()
+}
+
 impl Settings {
     /// Reads a TOML file.
     ///
@@ -133,8 +145,9 @@ impl Settings {
 fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
     let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
     let lines = Lines::of(text);
+    let path: Arc<Path> = path.into();
     let location = |offset: usize, key: &'static str| Location::File {
-        path: path.to_owned(),
+        path: Arc::clone(&path),
         line: lines.line(offset),
         key,
     };
@@ -206,10 +219,8 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         neighbours: file
             .neighbour
             .map(|list| located(list, "neighbour", &location)),
-        rules: file
-            .rule
-            .map(|list| located(list, "rule", &location).into()),
-        sets: file.set.map(|list| located(list, "set", &location).into()),
+        rules: file.rule.map(|list| shared(list, "rule", &location)),
+        sets: file.set.map(|list| shared(list, "set", &location)),
         rule_default: file.rule_default,
         rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,

@@ -2,7 +2,8 @@
 //! Source locations of configuration settings, for messages.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use quietwire_base::locate::{key_of, line_of};
 
@@ -18,7 +19,7 @@ pub enum Location {
     /// A line of a file.
     File {
         /// Its path.
-        path: PathBuf,
+        path: Arc<Path>,
         /// Its line, from 1.
         line: usize,
         /// The table or key.
@@ -54,6 +55,16 @@ pub struct Located<T> {
     pub value: T,
     /// Its source location.
     pub location: Location,
+}
+
+impl<T> Located<T> {
+    /// Returns the same with a setting that copies share.
+    pub(super) fn shared(self) -> Located<Arc<T>> {
+        Located {
+            value: Arc::new(self.value),
+            location: self.location,
+        }
+    }
 }
 
 /// Reads a text file.

@@ -322,7 +322,6 @@ impl Settings {
         check_bridges(&groups, &ports, &layer3, &names)?;
         let rules = self.plan_rules(&ports, &names.keys().copied().collect(), former)?;
         let threads = cpus.forwarding.iter().count();
-        connections::check(self.connections.as_ref(), &rules.rules)?;
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
@@ -368,13 +367,13 @@ impl Settings {
         former: Option<(&Self, &Plan)>,
     ) -> Result<Arc<rules::Rules>, SwitchError> {
         let ports: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-        match former.filter(|(_, plan)| !plan.has_rules_beyond(&ports, bridges)) {
-            Some((settings, plan)) if self.has_rules_of(settings) => Ok(Arc::clone(&plan.rules)),
-            former => {
-                let former = former.map(|(settings, plan)| (settings, &*plan.rules));
-                rules::plan(self, &ports, bridges, former).map(Arc::new)
-            }
-        }
+        let known = former.map(|(settings, plan)| (settings, &*plan.rules));
+        let rules = match former.filter(|(_, plan)| !plan.has_rules_beyond(&ports, bridges)) {
+            Some((settings, plan)) if self.has_rules_of(settings) => Arc::clone(&plan.rules),
+            kept => Arc::new(rules::plan(self, &ports, bridges, kept.and(known))?),
+        };
+        connections::check(self.connections.as_ref(), self.new_rules(known, &rules))?;
+        Ok(rules)
     }
 }
 

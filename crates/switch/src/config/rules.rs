@@ -12,6 +12,8 @@ mod plan;
 mod sets;
 mod statement;
 
+use std::sync::Arc;
+
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::RuleMatch;
 use serde::{Deserialize, Serialize};
@@ -120,9 +122,9 @@ pub struct RuleSetting {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The rules. The first match decides.
-    pub rules: SharedList<RuleSetting>,
+    pub rules: SharedList<Arc<RuleSetting>>,
     /// The sets that rules refer to.
-    pub sets: Vec<SetSetting>,
+    pub sets: Vec<Arc<SetSetting>>,
     /// Default action for frames that match no rule. With [`Action::Accept`], a port without rules accepts every frame.
     pub default: Action,
     /// Action for malformed frames at ports with rules, or with [`Action::Drop`] as default.

@@ -2,6 +2,7 @@
 //! Unvalidated configuration of a switch: ports, bridges, cross-connects, threads and memory.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
@@ -147,9 +148,9 @@ pub struct Settings {
     /// Static neighbours.
     pub neighbours: Option<Vec<Located<NeighbourSetting>>>,
     /// Filter rules of ports.
-    pub rules: Option<SharedList<Located<RuleSetting>>>,
+    pub rules: Option<SharedList<Located<Arc<RuleSetting>>>>,
     /// Sets that filter rules refer to.
-    pub sets: Option<SharedList<Located<SetSetting>>>,
+    pub sets: Option<SharedList<Located<Arc<SetSetting>>>>,
     /// Default action for frames that match no rule. Default: accept.
     pub rule_default: Option<Action>,
     /// Action for malformed frames at ports with rules. Default: drop.

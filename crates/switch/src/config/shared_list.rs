@@ -17,6 +17,42 @@ impl<T> SharedList<T> {
     }
 }
 
+/// Numbers of elements that two lists have in common at their fronts and at their backs. The parts between them differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommonEnds {
+    front: usize,
+    back: usize,
+}
+
+impl CommonEnds {
+    /// Compares a list with a former one.
+    pub(crate) fn of<A, B>(former: &[A], now: &[B], is_same: impl Fn(&A, &B) -> bool) -> Self {
+        let pairs = former.iter().zip(now);
+        let front = pairs.take_while(|pair| is_same(pair.0, pair.1)).count();
+        let left = former.len().min(now.len()).saturating_sub(front);
+        let pairs = former.iter().rev().zip(now.iter().rev()).take(left);
+        let back = pairs.take_while(|pair| is_same(pair.0, pair.1)).count();
+        Self { front, back }
+    }
+
+    /// Returns the common elements at the front.
+    pub(crate) fn front<'list, T>(&self, list: &'list [T]) -> &'list [T] {
+        list.get(..self.front).unwrap_or_default()
+    }
+
+    /// Returns the part of either list that differs.
+    pub(crate) fn middle<'list, T>(&self, list: &'list [T]) -> &'list [T] {
+        let end = list.len().saturating_sub(self.back);
+        list.get(self.front..end).unwrap_or_default()
+    }
+
+    /// Returns the common elements at the back.
+    pub(crate) fn back<'list, T>(&self, list: &'list [T]) -> &'list [T] {
+        let start = list.len().saturating_sub(self.back);
+        list.get(start..).unwrap_or_default()
+    }
+}
+
 impl<T> Default for SharedList<T> {
     fn default() -> Self {
         Self(Arc::new(Vec::new()))
@@ -100,5 +136,27 @@ mod tests {
         }
         assert_eq!(second, SharedList::from(vec![1, 2, 3]));
         assert_eq!(first.iter().sum::<u32>(), 3);
+    }
+
+    #[test]
+    fn lists_differ_between_their_common_ends() {
+        let former = [1, 2, 3, 4];
+        for (now, gone, new) in [
+            (vec![1, 2, 3, 4], vec![], vec![]),
+            (vec![1, 2, 4], vec![3], vec![]),
+            (vec![1, 2, 9, 3, 4], vec![], vec![9]),
+            (vec![1, 7, 8, 4], vec![2, 3], vec![7, 8]),
+            (vec![1, 2, 3, 4, 5], vec![], vec![5]),
+            (vec![], vec![1, 2, 3, 4], vec![]),
+            // An equal element is at one end only.
+            (vec![1, 2, 3, 4, 4], vec![], vec![4]),
+            (vec![1, 1, 2, 3, 4], vec![], vec![1]),
+        ] {
+            let ends = CommonEnds::of(&former, &now, |one, other| one == other);
+            assert_eq!(ends.middle(&former), gone, "{now:?}");
+            assert_eq!(ends.middle(&now), new, "{now:?}");
+            let joined = [ends.front(&former), &new[..], ends.back(&former)].concat();
+            assert_eq!(joined, now);
+        }
     }
 }

@@ -64,10 +64,10 @@ struct File<'plan> {
     kernel_filter: &'plan [KernelFilterSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     steer: &'plan [SteerSetting],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    set: &'plan [SetSetting],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    rule: &'plan [RuleSetting],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set: Vec<&'plan SetSetting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rule: Vec<&'plan RuleSetting>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     nat: &'plan [NatSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -188,8 +188,8 @@ impl Plan {
             steer: &self.steer,
             rule_default: self.rules.default,
             rule_malformed: self.rules.malformed,
-            set: &self.rules.sets,
-            rule: &self.rules.rules,
+            set: self.rules.sets.iter().map(|set| &**set).collect(),
+            rule: self.rules.rules.iter().map(|rule| &**rule).collect(),
             nat: &self.nats,
             load_balancer: &self.load_balancers,
         })

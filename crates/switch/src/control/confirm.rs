@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules that return to the former ones unless they are confirmed in time. The timer is the switch's: it needs no client.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::rules::{Action, MalformedAction, RuleSetting, SetSetting};
@@ -14,8 +15,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Rules of the settings.
 #[derive(Clone, Debug)]
 pub(super) struct FormerRules {
-    rules: Option<SharedList<Located<RuleSetting>>>,
-    sets: Option<SharedList<Located<SetSetting>>>,
+    rules: Option<SharedList<Located<Arc<RuleSetting>>>>,
+    sets: Option<SharedList<Located<Arc<SetSetting>>>>,
     default: Option<Action>,
     malformed: Option<MalformedAction>,
 }

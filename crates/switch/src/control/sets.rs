@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Report of the sets of filter rules and their elements, page by page.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::timeouts::Timeouts;
@@ -13,14 +14,14 @@ const PAGE_MAX: usize = 4096;
 /// Returns a page of the report: all sets, or one, and at most `limit` of their elements from the element `from` on, and at most
 /// [`PAGE_MAX`]. Elements are numbered through all of these sets. `None` if there is no such set.
 pub(super) fn report(
-    (sets, rules): (&[SetSetting], &[RuleSetting]),
+    (sets, rules): (&[Arc<SetSetting>], &[Arc<RuleSetting>]),
     timeouts: &Timeouts,
     name: Option<&SetName>,
     (from, limit): (usize, usize),
 ) -> Option<SetsReport> {
     let now = Instant::now();
-    let is_shown = |set: &&SetSetting| name.is_none_or(|name| set.name == *name);
-    let shown: Vec<&SetSetting> = sets.iter().filter(is_shown).collect();
+    let is_shown = |set: &&Arc<SetSetting>| name.is_none_or(|name| set.name == *name);
+    let shown: Vec<&Arc<SetSetting>> = sets.iter().filter(is_shown).collect();
     if shown.is_empty() && name.is_some() {
         return None;
     }
@@ -35,8 +36,8 @@ pub(super) fn report(
     });
     let elements: Vec<ElementReport> = elements.skip(from).take(limit.min(PAGE_MAX)).collect();
     let end = from.saturating_add(elements.len());
-    let of_set = |set: &&SetSetting| {
-        let uses = |rule: &&RuleSetting| rule.packet.sets().any(|(_, one)| *one == set.name);
+    let of_set = |set: &&Arc<SetSetting>| {
+        let uses = |rule: &&Arc<RuleSetting>| rule.packet.sets().any(|(_, one)| *one == set.name);
         SetReport {
             name: set.name.clone(),
             kind: set.kind,
@@ -57,12 +58,13 @@ pub(super) fn report(
 mod tests {
     use super::*;
 
-    fn set(name: &str, timeout_s: Option<u32>, ports: std::ops::Range<u16>) -> SetSetting {
+    fn set(name: &str, timeout_s: Option<u32>, ports: std::ops::Range<u16>) -> Arc<SetSetting> {
         let elements: Vec<String> = ports.map(|port| port.to_string()).collect();
-        serde_json::from_value(serde_json::json!({
+        let set: SetSetting = serde_json::from_value(serde_json::json!({
             "name": name, "type": "inet_service", "timeout-s": timeout_s, "elements": elements,
         }))
-        .unwrap()
+        .unwrap();
+        Arc::new(set)
     }
 
     #[test]
@@ -76,7 +78,7 @@ mod tests {
             "name": "x", "action": "drop", "protocol": "tcp", "source-port": "@b", "destination-port": "@b",
         }))
         .unwrap();
-        let rules = [rule];
+        let rules = [Arc::new(rule)];
         let mut timeouts = Timeouts::default();
         timeouts.follow(&sets, Instant::now());
         let page = |name: Option<&SetName>, from, limit| {

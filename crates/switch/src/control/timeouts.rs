@@ -2,32 +2,68 @@
 //! Timeouts of elements of sets.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::config::CommonEnds;
 use crate::config::rules::{Element, SetName, SetSetting};
 
 /// Elements of sets with a timeout, and the times when they were added.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    added: HashMap<SetName, HashMap<Element, Instant>>,
+    followed: HashMap<SetName, Followed>,
+}
+
+/// A set as last seen.
+#[derive(Debug)]
+struct Followed {
+    set: Arc<SetSetting>,
+    added: HashMap<Element, Instant>,
+}
+
+impl Followed {
+    fn new(set: &Arc<SetSetting>, now: Instant) -> Self {
+        Self {
+            set: Arc::clone(set),
+            added: set.elements.iter().map(|one| (*one, now)).collect(),
+        }
+    }
+
+    /// Returns the times of a set that has changed. Most of its elements are in their places.
+    fn changed(mut self, set: &Arc<SetSetting>, now: Instant) -> Self {
+        let (before, after) = (&self.set.elements[..], &set.elements[..]);
+        let ends = CommonEnds::of(before, after, |one, other| one == other);
+        let gone = ends.middle(before).iter();
+        let gone = gone.filter_map(|element| self.added.remove_entry(element));
+        let gone: HashMap<Element, Instant> = gone.collect();
+        for element in ends.middle(after) {
+            // One that has only moved is not new.
+            let time = gone.get(element).copied().unwrap_or(now);
+            self.added.insert(*element, time);
+        }
+        self.set = Arc::clone(set);
+        self
+    }
 }
 
 impl Timeouts {
     /// Notes elements that are new since the last call, and forgets those that are gone.
-    pub(super) fn follow(&mut self, sets: &[SetSetting], now: Instant) {
-        let mut former = std::mem::take(&mut self.added);
+    pub(super) fn follow(&mut self, sets: &[Arc<SetSetting>], now: Instant) {
+        let mut former = std::mem::take(&mut self.followed);
         for set in sets.iter().filter(|set| set.timeout_s.is_some()) {
-            let former = former.remove(&set.name).unwrap_or_default();
-            let time = |element: &Element| (*element, former.get(element).copied().unwrap_or(now));
-            let added = set.elements.iter().map(time).collect();
-            self.added.insert(set.name.clone(), added);
+            let followed = match former.remove(&set.name) {
+                Some(former) if Arc::ptr_eq(&former.set, set) => former,
+                Some(former) => former.changed(set, now),
+                None => Followed::new(set, now),
+            };
+            self.followed.insert(set.name.clone(), followed);
         }
     }
 
     /// Returns the seconds that an element of a set has left, rounded up; `None` without a timeout.
     pub(super) fn left_s(&self, set: &SetSetting, element: &Element, now: Instant) -> Option<u64> {
         let timeout = Duration::from_secs(set.timeout_s?.into());
-        let added = self.added.get(&set.name)?.get(element)?;
+        let added = self.followed.get(&set.name)?.added.get(element)?;
         let left = timeout.saturating_sub(now.saturating_duration_since(*added));
         Some(
             left.as_secs()
@@ -36,10 +72,14 @@ impl Timeouts {
     }
 
     /// Returns the elements whose time is over, by set.
-    pub(super) fn due(&self, sets: &[SetSetting], now: Instant) -> Vec<(SetName, Vec<Element>)> {
-        let due_of = |set: &SetSetting| {
+    pub(super) fn due(
+        &self,
+        sets: &[Arc<SetSetting>],
+        now: Instant,
+    ) -> Vec<(SetName, Vec<Element>)> {
+        let due_of = |set: &Arc<SetSetting>| {
             let timeout = Duration::from_secs(set.timeout_s?.into());
-            let added = self.added.get(&set.name)?;
+            let added = &self.followed.get(&set.name)?.added;
             let is_over = |element: &&Element| {
                 let time = added.get(*element);
                 time.is_some_and(|time| now.saturating_duration_since(*time) >= timeout)
@@ -55,11 +95,12 @@ impl Timeouts {
 mod tests {
     use super::*;
 
-    fn set(name: &str, timeout_s: Option<u32>, elements: &[&str]) -> SetSetting {
-        serde_json::from_value(serde_json::json!({
+    fn set(name: &str, timeout_s: Option<u32>, elements: &[&str]) -> Arc<SetSetting> {
+        let set: SetSetting = serde_json::from_value(serde_json::json!({
             "name": name, "type": "inet_service", "timeout-s": timeout_s, "elements": elements,
         }))
-        .unwrap()
+        .unwrap();
+        Arc::new(set)
     }
 
     #[test]
@@ -81,5 +122,11 @@ mod tests {
         timeouts.follow(&[set("a", Some(10), &["3"])], at(14));
         timeouts.follow(&later, at(15));
         assert_eq!(timeouts.due(&later, at(16)), due(&[3]));
+        // One that has moved keeps its time.
+        let moved = [set("a", Some(10), &["7", "3", "1"])];
+        timeouts.follow(&moved, at(17));
+        assert_eq!(timeouts.due(&moved, at(16)), due(&[3]));
+        assert_eq!(timeouts.due(&moved, at(25)), due(&[3, 1]));
+        assert_eq!(timeouts.due(&moved, at(27)), due(&[7, 3, 1]));
     }
 }

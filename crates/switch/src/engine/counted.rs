@@ -21,10 +21,13 @@ pub(super) struct CountedSteering {
     pub(super) unmatched: BTreeMap<String, Arc<AtomicU64>>,
 }
 
+/// A filter rule and its number of frames.
+pub(super) type CountedRule = (Arc<RuleSetting>, Arc<AtomicU64>);
+
 /// Filter rules and the number of frames each has decided on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountedRules {
-    pub(super) rules: Arc<Vec<(RuleSetting, Arc<AtomicU64>)>>,
+    pub(super) rules: Arc<Vec<CountedRule>>,
     pub(super) fallback: Fallback,
     /// The rules in the form of forwarding threads; `None` before the first plan.
     pub(super) compiled: Option<Arc<CompiledRules>>,
@@ -62,5 +65,5 @@ pub(super) struct CompiledRules {
     /// Names of the bridges of rules, sorted.
     pub(super) bridges: Vec<String>,
     /// Sets, by their numbers.
-    pub(super) sets: Vec<SetSetting>,
+    pub(super) sets: Vec<Arc<SetSetting>>,
 }

@@ -5,12 +5,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::SteerMatch;
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::FurtherMatch;
 
+use super::counted::CountedRule;
 use super::offloaded::OffloadedRule;
 use super::rules::concerns;
 use super::{Engine, Slot};
@@ -24,9 +25,6 @@ const HOT_FRAMES: u64 = 1000;
 /// Maximum number of rules that a card gets at one look, and in all.
 const NEW_MAX: usize = 4;
 const OFFLOADED_MAX: usize = 64;
-
-/// A rule and the number of its frames.
-type CountedRule = (RuleSetting, Arc<AtomicU64>);
 
 impl Engine {
     /// Counts the frames that cards have dropped, and gives cards the rules that have dropped most frames since the last call.

@@ -3,19 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use quietwire_packet::VlanId;
 
 use super::Engine;
 use super::apply::Tally;
-use super::counted::{CompiledRules, CountedRules, RulePlace};
+use super::counted::{CompiledRules, CountedRule, CountedRules, RulePlace};
 use super::threads::Forwarder;
-use crate::config::Group;
 use crate::config::rules::{
     Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, StatementSetting,
     absent_port,
 };
+use crate::config::{CommonEnds, Group};
 use crate::error::SwitchError;
 use crate::forward::{OutputRules, WorkerCommand};
 use crate::report::{RuleReport, RulesReport};
@@ -46,20 +46,12 @@ impl Engine {
         }
         let former = std::mem::take(&mut self.rules);
         let asked = &self.plan.rules;
+        // A change of one rule shares the others with the former plan.
+        let ends = CommonEnds::of(&former.asked.rules, &asked.rules, Arc::ptr_eq);
         let is_same = asked.rules == former.asked.rules;
         let rules = match is_same {
             true => Arc::clone(&former.rules),
-            false => {
-                let counters = former.rules.iter().map(|one| (one.0.name.as_str(), one));
-                let counters: HashMap<&str, &(RuleSetting, Arc<AtomicU64>)> = counters.collect();
-                let counted = |rule: &RuleSetting| {
-                    let same = counters.get(rule.name.as_str());
-                    let same = same.filter(|(one, _)| one == rule);
-                    let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
-                    (rule.clone(), count)
-                };
-                Arc::new(asked.rules.iter().map(counted).collect())
-            }
+            false => Arc::new(counted(&former.rules, &asked.rules, ends)),
         };
         let is_default_same = former.fallback.default == asked.default;
         let is_fallback_same = is_default_same && former.fallback.malformed == asked.malformed;
@@ -74,55 +66,53 @@ impl Engine {
         };
         let distinct = match is_same {
             true => former.distinct,
-            false => distinct_places(&rules),
+            false => distinct_after((&former.rules, &former.distinct), &rules, ends),
         };
-        // Without a change of rules and of their ports, only the elements of sets are others.
-        let kept = former.compiled.as_ref().filter(|_| {
-            let is_shared = asked.rules.is_shared_with(&former.asked.rules);
-            is_shared && former.numbers == self.numbers_of(former.numbers.keys())
+        let (ports, bridges) = names_of(&rules, &distinct);
+        let numbers = self.numbers_of(ports.into_iter());
+        // Rules that were there before have the same ports as before, if ports and bridges have the same numbers.
+        let kept = former.compiled.as_ref().filter(|compiled| {
+            let has_same_ports = former.numbers == self.numbers_of(former.numbers.keys());
+            has_same_ports && compiled.bridges == bridges
         });
-        let (numbers, bridges, places) = match kept {
-            Some(compiled) => (
-                former.numbers.clone(),
-                compiled.bridges.clone(),
-                Arc::clone(&compiled.places),
-            ),
-            None => {
-                let ports = rules.iter().flat_map(|(rule, _)| rule.port_names());
-                let ports: BTreeSet<&String> = ports.collect();
-                let bridges = rules.iter().filter_map(|(rule, _)| rule.bridge.clone());
-                let bridges: BTreeSet<String> = bridges.collect();
-                let bridges: Vec<String> = bridges.into_iter().collect();
-                let places = Arc::new(self.places_of(&rules, &bridges));
-                (self.numbers_of(ports.into_iter()), bridges, places)
+        let places = match kept {
+            Some(compiled) if is_same => Arc::clone(&compiled.places),
+            Some(compiled) => {
+                let new = self.places_of(ends.middle(&rules), &bridges);
+                let (front, back) = (ends.front(&compiled.places), ends.back(&compiled.places));
+                Arc::new([front, &new[..], back].concat())
             }
+            None => Arc::new(self.places_of(&rules, &bridges)),
         };
         let sets = &asked.sets;
         let table = former.compiled.as_ref().map(|one| Arc::clone(&one.table));
-        let compiled = former.compiled.filter(|compiled| {
-            let has_same_sets = names(&compiled.sets).eq(names(sets));
-            let is_rest_same = is_fallback_same && has_same_sets;
-            is_same && is_rest_same && compiled.places == places && compiled.bridges == bridges
-        });
+        let has_same_sets = |one: &CompiledRules| names(&one.sets).eq(names(sets));
+        let is_kept = kept.is_some_and(|one| has_same_sets(one));
+        let former = former.compiled.filter(|_| is_kept);
+        let compiled = former.as_ref();
+        let compiled = compiled.filter(|one| is_same && is_fallback_same && one.places == places);
         let compiled = match compiled {
-            Some(compiled) if compiled.sets == *sets => compiled,
+            Some(compiled) if compiled.sets == *sets => Arc::clone(compiled),
             Some(compiled) => Arc::new(CompiledRules {
                 table: Arc::new(compiled.table.with_elements(&elements(sets))),
                 places: Arc::clone(&compiled.places),
                 bridges,
                 sets: sets.clone(),
             }),
-            None => Arc::new(CompiledRules {
-                table: Arc::new(table_of(
-                    table.as_deref(),
-                    &rules,
-                    (&places, sets),
-                    &fallback,
-                )),
-                places,
-                bridges,
-                sets: sets.clone(),
-            }),
+            None => {
+                let few = former.as_ref().and_then(|former| {
+                    changed_table(former, (&rules, &places), sets, (ends, &fallback))
+                });
+                let table = few.unwrap_or_else(|| {
+                    table_of(table.as_deref(), &rules, (&places, sets), &fallback)
+                });
+                Arc::new(CompiledRules {
+                    table: Arc::new(table),
+                    places,
+                    bridges,
+                    sets: sets.clone(),
+                })
+            }
         };
         self.rules = CountedRules {
             rules,
@@ -148,18 +138,14 @@ impl Engine {
     /// rules.
     pub(super) fn distinct_rules(&self) -> impl Iterator<Item = &RuleSetting> {
         let rules = &self.rules.rules;
-        let rule = move |place: &usize| Some(&rules.get(*place)?.0);
+        let rule = move |place: &usize| Some(&*rules.get(*place)?.0);
         self.rules.distinct.iter().filter_map(rule)
     }
 
     /// Returns the numbers of ingress port and bridge of each rule.
-    fn places_of(
-        &self,
-        rules: &[(RuleSetting, Arc<AtomicU64>)],
-        bridges: &[String],
-    ) -> Vec<RulePlace> {
+    fn places_of(&self, rules: &[CountedRule], bridges: &[String]) -> Vec<RulePlace> {
         let number = |name: &str| self.number(name).unwrap_or(NO_PORT);
-        let place = |(rule, _): &(RuleSetting, _)| {
+        let place = |(rule, _): &CountedRule| {
             let bridge = rule.bridge.as_ref();
             let ports = self.mask_of(&rule.ports);
             let has_none = !rule.ports.is_empty() && ports == 0;
@@ -350,34 +336,33 @@ impl Engine {
 
     /// Returns a page of the report of filter rules: at most `limit` rules, and at most [`PAGE_MAX`].
     pub(crate) fn rules_report(&self, from: usize, limit: usize) -> RulesReport {
-        let report =
-            |(place, (rule, frames)): (usize, &(RuleSetting, Arc<AtomicU64>))| RuleReport {
-                name: rule.name.clone(),
-                action: rule.action,
-                direction: rule.direction,
-                from: rule.from.clone(),
-                ports: rule.ports.clone(),
-                port: rule.port.clone(),
-                bridge: rule.bridge.clone(),
-                vlan: rule.vlan,
-                packet: rule.packet.clone(),
-                ct_state: rule.ct_state,
-                tls_name: rule.names.tls_name.clone(),
-                http_host: rule.names.http_host.clone(),
-                dns_name: rule.names.dns_name.clone(),
-                name_fail: rule.names.name_fail,
-                log: rule.statements.log,
-                log_prefix: rule.statements.log_prefix.clone(),
-                dup: rule.statements.dup.clone(),
-                set_dscp: rule.statements.set_dscp,
-                set_mss: rule.statements.set_mss,
-                inspect: rule.statements.inspect.clone(),
-                inspect_packets: rule.statements.inspect_packets,
-                inspect_timeout_ms: rule.statements.inspect_timeout_ms,
-                inspect_fail: rule.statements.inspect_fail,
-                frames: frames.load(Ordering::Relaxed),
-                offloaded: self.offloaded_rule(place),
-            };
+        let report = |(place, (rule, frames)): (usize, &CountedRule)| RuleReport {
+            name: rule.name.clone(),
+            action: rule.action,
+            direction: rule.direction,
+            from: rule.from.clone(),
+            ports: rule.ports.clone(),
+            port: rule.port.clone(),
+            bridge: rule.bridge.clone(),
+            vlan: rule.vlan,
+            packet: rule.packet.clone(),
+            ct_state: rule.ct_state,
+            tls_name: rule.names.tls_name.clone(),
+            http_host: rule.names.http_host.clone(),
+            dns_name: rule.names.dns_name.clone(),
+            name_fail: rule.names.name_fail,
+            log: rule.statements.log,
+            log_prefix: rule.statements.log_prefix.clone(),
+            dup: rule.statements.dup.clone(),
+            set_dscp: rule.statements.set_dscp,
+            set_mss: rule.statements.set_mss,
+            inspect: rule.statements.inspect.clone(),
+            inspect_packets: rule.statements.inspect_packets,
+            inspect_timeout_ms: rule.statements.inspect_timeout_ms,
+            inspect_fail: rule.statements.inspect_fail,
+            frames: frames.load(Ordering::Relaxed),
+            offloaded: self.offloaded_rule(place),
+        };
         let fallback = &self.rules.fallback;
         let compiled = self.rules.compiled.as_ref();
         let shape = compiled.map(|compiled| compiled.table.shape());
@@ -402,21 +387,102 @@ impl Engine {
     }
 }
 
-/// Returns the places of the first rules of each kind: rules of one kind concern the same ports in the same way.
-fn distinct_places(rules: &[(RuleSetting, Arc<AtomicU64>)]) -> Vec<usize> {
+/// Returns rules with their counters. Those that the former ones have keep theirs, even at another place.
+fn counted(
+    former: &[CountedRule],
+    rules: &[Arc<RuleSetting>],
+    ends: CommonEnds,
+) -> Vec<CountedRule> {
+    let counters = ends.middle(former).iter();
+    let counters: HashMap<&str, &CountedRule> =
+        counters.map(|one| (one.0.name.as_str(), one)).collect();
+    let new = ends.middle(rules).iter().map(|rule| {
+        let same = counters.get(rule.name.as_str());
+        let same = same.filter(|(one, _)| one == rule);
+        let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
+        (Arc::clone(rule), count)
+    });
+    let mut counted = Vec::with_capacity(rules.len());
+    counted.extend_from_slice(ends.front(former));
+    counted.extend(new);
+    counted.extend_from_slice(ends.back(former));
+    counted
+}
+
+/// Names of ports and bridges of a rule, and what it does with frames. Rules of one kind concern the same ports in the same way.
+type RuleKind<'rules> = ([&'rules Option<String>; 5], &'rules [String], [bool; 3]);
+
+fn kind_of(rule: &RuleSetting) -> RuleKind<'_> {
+    let StatementSetting { dup, inspect, .. } = &rule.statements;
+    let names = [&rule.port, &rule.bridge, &rule.from, dup, inspect];
+    let is_rejecting = rule.action == Action::Reject;
+    let compares_names = rule.names.names().is_some();
+    (
+        names,
+        &rule.ports,
+        [rule.is_out(), is_rejecting, compares_names],
+    )
+}
+
+/// Returns the places of the first rules of each kind, in order, given those of the former rules. If the first rule of a kind is gone, others
+/// of this kind may be anywhere: then it reads all rules.
+fn distinct_after(
+    (former, former_places): (&[CountedRule], &[usize]),
+    rules: &[CountedRule],
+    ends: CommonEnds,
+) -> Vec<usize> {
+    let front = ends.front(former).len();
+    let (gone, new) = (ends.middle(former), ends.middle(rules));
+    let (behind, now_behind) = (front + gone.len(), front + new.len());
+    let mut kinds = HashSet::new();
+    let mut places = Vec::new();
+    let in_front = former_places.partition_point(|place| *place < front);
+    let (in_front, others) = former_places.split_at(in_front);
+    let in_new = front..now_behind;
+    for place in in_front.iter().copied().chain(in_new) {
+        let kind = rules.get(place).map(|(rule, _)| kind_of(rule));
+        if kind.is_some_and(|kind| kinds.insert(kind)) {
+            places.push(place);
+        }
+    }
+    for place in others {
+        let Some((rule, _)) = former.get(*place) else {
+            continue;
+        };
+        let is_new = kinds.insert(kind_of(rule));
+        match place.checked_sub(behind) {
+            Some(place) if is_new => places.push(now_behind + place),
+            None if is_new => return distinct_places(rules),
+            _ => {}
+        }
+    }
+    places
+}
+
+/// Returns the places of the first rules of each kind, in order.
+fn distinct_places(rules: &[CountedRule]) -> Vec<usize> {
     let mut kinds = HashSet::new();
     let mut places = Vec::new();
     for (place, (rule, _)) in rules.iter().enumerate() {
-        let StatementSetting { dup, inspect, .. } = &rule.statements;
-        let names = [&rule.port, &rule.bridge, dup, inspect];
-        let is_rejecting = rule.action == Action::Reject;
-        let compares_names = rule.names.names().is_some();
-        let kind = (rule.is_out(), is_rejecting, compares_names);
-        if kinds.insert((names, &rule.ports, kind)) {
+        if kinds.insert(kind_of(rule)) {
             places.push(place);
         }
     }
     places
+}
+
+/// Returns the names of all ports and of all bridges of rules, sorted, given the places of one rule of each kind.
+fn names_of<'rules>(
+    rules: &'rules [CountedRule],
+    distinct: &[usize],
+) -> (BTreeSet<&'rules String>, Vec<String>) {
+    let mut ports = BTreeSet::new();
+    let mut bridges = BTreeSet::new();
+    for (rule, _) in distinct.iter().filter_map(|place| rules.get(*place)) {
+        ports.extend(rule.port_names());
+        bridges.extend(rule.bridge.clone());
+    }
+    (ports, bridges.into_iter().collect())
 }
 
 /// Returns the number of a bridge in the rules, if there is a rule for it.
@@ -425,13 +491,13 @@ fn bridge_number(bridges: &[String], name: &String) -> Option<u16> {
 }
 
 /// Returns the names of sets.
-fn names(sets: &[SetSetting]) -> impl Iterator<Item = &SetName> {
+fn names(sets: &[Arc<SetSetting>]) -> impl Iterator<Item = &SetName> {
     sets.iter().map(|set| &set.name)
 }
 
 /// Returns the elements of sets.
-fn elements(sets: &[SetSetting]) -> Vec<Vec<Element>> {
-    sets.iter().map(|set| set.elements.clone()).collect()
+fn elements(sets: &[Arc<SetSetting>]) -> Vec<&[Element]> {
+    sets.iter().map(|set| &set.elements[..]).collect()
 }
 
 /// Returns true if a rule can match frames of a port, which is in this bridge.
@@ -459,22 +525,13 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     })
 }
 
-/// Compiles rules, or those that differ from the former ones, if these are few.
-fn table_of(
-    former: Option<&RuleTable>,
-    rules: &[(RuleSetting, Arc<AtomicU64>)],
-    (places, sets): (&[RulePlace], &[SetSetting]),
-    fallback: &Fallback,
-) -> RuleTable {
-    let numbers: HashMap<&SetName, u32> = names(sets).zip(0..).collect();
-    let rules = rules.iter().zip(places);
-    let statements = rules
-        .clone()
-        .map(|((rule, _), place)| statements_of(rule, place));
-    let statements = statements.collect();
-    let names = rules.clone().map(|((rule, _), _)| rule.names.clone());
-    let names: Vec<NameMatch> = names.collect();
-    let rules = rules.map(|((rule, frames), place)| PortRule {
+/// Returns a rule in the form of forwarding threads, given the numbers of ports and sets.
+fn port_rule(
+    (rule, frames): &CountedRule,
+    place: &RulePlace,
+    numbers: &HashMap<&SetName, u32>,
+) -> PortRule {
+    PortRule {
         port: place.port,
         group: place.group,
         vlan: rule.vlan.map(VlanId::get),
@@ -484,13 +541,52 @@ fn table_of(
             ports: place.ports,
             ..rule.packet.further()
         },
-        sets: sets_of(rule, &numbers),
+        sets: sets_of(rule, numbers),
         ct_states: rule.ct_state,
         action: rule.action,
         frames: Arc::clone(frames),
+    }
+}
+
+/// Compiles the rules between those that are as before, with the numbers of the same ports and sets. `None` if all rules must be compiled.
+fn changed_table(
+    former: &CompiledRules,
+    (rules, places): (&[CountedRule], &[RulePlace]),
+    sets: &[Arc<SetSetting>],
+    (ends, fallback): (CommonEnds, &Fallback),
+) -> Option<RuleTable> {
+    let numbers: HashMap<&SetName, u32> = names(sets).zip(0..).collect();
+    let new = ends.middle(rules);
+    if new.iter().any(|(rule, _)| rule.names.names().is_some()) {
+        return None;
+    }
+    let new = new.iter().zip(ends.middle(places)).map(|(one, place)| {
+        let statements = statements_of(&one.0, place);
+        (port_rule(one, place, &numbers), statements)
     });
-    let sets = elements(sets);
-    let table = RuleTable::after(former, rules, &names, &sets, fallback.clone());
+    let ends = (ends.front(rules).len(), ends.back(rules).len());
+    let table = &former.table;
+    let table = table.with_changed(ends, new.collect(), fallback.clone())?;
+    match former.sets == sets {
+        true => Some(table),
+        false => Some(table.with_elements(&elements(sets))),
+    }
+}
+
+/// Compiles rules, or those that differ from the former ones, if these are few.
+fn table_of(
+    former: Option<&RuleTable>,
+    rules: &[CountedRule],
+    (places, sets): (&[RulePlace], &[Arc<SetSetting>]),
+    fallback: &Fallback,
+) -> RuleTable {
+    let numbers: HashMap<&SetName, u32> = names(sets).zip(0..).collect();
+    let all = rules.iter().zip(places);
+    let statements = all.clone().map(|(one, place)| statements_of(&one.0, place));
+    let statements = statements.collect();
+    let names: Vec<&NameMatch> = rules.iter().map(|(rule, _)| &rule.names).collect();
+    let rules = all.map(|(one, place)| port_rule(one, place, &numbers));
+    let table = RuleTable::after(former, rules, &names, &elements(sets), fallback.clone());
     table.with_statements(statements)
 }
 

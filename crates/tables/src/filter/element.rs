@@ -152,21 +152,18 @@ pub(super) fn prefix_of(bits: u128, length: u32, width: u32) -> Option<IpNet> {
 }
 
 /// Splits a range of numbers of `width` bits into prefixes: their first number and their length. At most 2 × `width`.
-pub(super) fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> {
-    let mut list = Vec::new();
-    let mut at = first;
-    loop {
+pub(super) fn prefixes(first: u128, last: u128, width: u32) -> impl Iterator<Item = (u128, u32)> {
+    let mut next = Some(first);
+    std::iter::from_fn(move || {
+        let at = next?;
         let mut free = at.trailing_zeros().min(width);
         while free > 0 && at | low_bits(free) > last {
             free -= 1;
         }
-        list.push((at, width - free));
         let end = at | low_bits(free);
-        if end >= last {
-            return list;
-        }
-        at = end + 1;
-    }
+        next = end.checked_add(1).filter(|_| end < last);
+        Some((at, width - free))
+    })
 }
 
 impl Element {
@@ -234,7 +231,7 @@ impl Element {
         let Some((first, last, width)) = self.addresses() else {
             return Vec::new();
         };
-        let list = prefixes(first, last, width).into_iter();
+        let list = prefixes(first, last, width);
         list.filter_map(|(bits, length)| prefix_of(bits, length, width))
             .collect()
     }
@@ -242,8 +239,9 @@ impl Element {
     /// Returns the number of compiled rules that the element requires.
     #[must_use]
     pub fn compiled_count(&self) -> usize {
-        self.addresses()
-            .map_or(1, |(first, last, width)| prefixes(first, last, width).len())
+        self.addresses().map_or(1, |(first, last, width)| {
+            prefixes(first, last, width).count()
+        })
     }
 
     /// Returns the elements of the addresses from first to last; `None` if there are none.
@@ -290,7 +288,8 @@ fn write_addresses(
     (first, last, width): (u128, u128, u32),
 ) -> fmt::Result {
     let [from, to] = ends;
-    match prefixes(first, last, width).as_slice() {
+    let all: Vec<(u128, u32)> = prefixes(first, last, width).take(2).collect();
+    match all.as_slice() {
         [(_, length)] if *length == width => write!(f, "{from}"),
         [(_, length)] => write!(f, "{from}/{length}"),
         _ => write!(f, "{from}-{to}"),
@@ -359,7 +358,7 @@ mod tests {
     fn prefixes_cover_exactly_their_range() {
         for first in 0..=255u128 {
             for last in first..=255 {
-                let list = prefixes(first, last, 8);
+                let list: Vec<(u128, u32)> = prefixes(first, last, 8).collect();
                 let numbers: Vec<u128> = list
                     .iter()
                     .flat_map(|(bits, length)| *bits..=bits | low_bits(8 - length))
@@ -368,7 +367,7 @@ mod tests {
                 assert!(list.len() <= 16);
             }
         }
-        assert_eq!(prefixes(0, u128::MAX, 128), [(0, 0)]);
-        assert_eq!(prefixes(1, u128::MAX, 128).len(), 128);
+        assert!(prefixes(0, u128::MAX, 128).eq([(0, 0)]));
+        assert_eq!(prefixes(1, u128::MAX, 128).count(), 128);
     }
 }

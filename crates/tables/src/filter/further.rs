@@ -44,6 +44,16 @@ pub(super) struct Compared {
     pub(super) details: bool,
 }
 
+impl Compared {
+    /// Returns these fields and others.
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self {
+            macs: self.macs || other.macs,
+            details: self.details || other.details,
+        }
+    }
+}
+
 impl FurtherMatch {
     /// Returns the fields that are set.
     pub(super) fn compared(&self) -> Compared {

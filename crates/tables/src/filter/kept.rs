@@ -13,15 +13,15 @@ pub const CHANGED_MIN: usize = 1024;
 #[derive(Debug)]
 pub(super) struct KeptClassifier {
     classifier: Classifier,
-    in_trees: Arc<[Rule]>,
+    in_trees: Arc<Vec<Rule>>,
 }
 
 impl KeptClassifier {
     /// Returns the classifier of rules. It has the trees of the former one, if there are many rules and few differ.
-    pub(super) fn after(former: Option<&Self>, rules: Vec<Rule>) -> Self {
+    pub(super) fn after(former: Option<&Self>, rules: &Arc<Vec<Rule>>) -> Self {
         if rules.len() >= CHANGED_MIN
             && let Some(former) = former
-            && let Some(classifier) = former.classifier.changed(&former.in_trees, &rules)
+            && let Some(classifier) = former.classifier.changed(&former.in_trees, rules)
         {
             return Self {
                 classifier,
@@ -29,9 +29,14 @@ impl KeptClassifier {
             };
         }
         Self {
-            classifier: Classifier::new(&rules),
-            in_trees: rules.into(),
+            classifier: Classifier::new(rules),
+            in_trees: Arc::clone(rules),
         }
+    }
+
+    /// Returns true if the trees are compiled from these rules, without later changes.
+    pub(super) fn is_compiled_from(&self, rules: &Arc<Vec<Rule>>) -> bool {
+        Arc::ptr_eq(&self.in_trees, rules)
     }
 
     /// Returns size and worst case, with the memory of the rules.

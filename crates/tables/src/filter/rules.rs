@@ -245,12 +245,16 @@ pub struct RuleTable {
 #[derive(Debug)]
 struct Compiled {
     classifier: KeptClassifier,
+    /// Rules of the classifier.
+    list: Arc<Vec<Rule>>,
     /// Number of the rule for each rule of the classifier; empty if both have the same numbers.
     origins: Vec<u32>,
     /// Action and number of frames of each rule.
     rules: Vec<(Action, Arc<AtomicU64>)>,
     /// Pairs of field and set that rules refer to.
     uses: Vec<(SetField, u32)>,
+    /// Some rule is for frames that leave.
+    has_out: bool,
     /// Fields that only some rules compare.
     compared: Compared,
     /// Names in connections, if some rule compares them.
@@ -282,7 +286,9 @@ impl RuleTable {
         sets: &[Vec<Element>],
         fallback: Fallback,
     ) -> Self {
-        Self::after(None, rules, names, sets, fallback)
+        let names: Vec<&NameMatch> = names.iter().collect();
+        let sets: Vec<&[Element]> = sets.iter().map(|set| &set[..]).collect();
+        Self::after(None, rules, &names, &sets, fallback)
     }
 
     /// Compiles rules as [`Self::with_names`] does. If few of at least [`CHANGED_MIN`](super::CHANGED_MIN) rules differ from those of `former`,
@@ -290,17 +296,15 @@ impl RuleTable {
     pub fn after(
         former: Option<&Self>,
         rules: impl IntoIterator<Item = PortRule>,
-        names: &[NameMatch],
-        sets: &[Vec<Element>],
+        names: &[&NameMatch],
+        sets: &[&[Element]],
         fallback: Fallback,
     ) -> Self {
         let rules: Vec<PortRule> = rules.into_iter().take(RULES_MAX).collect();
         let mut uses: Vec<(SetField, u32)> = Vec::new();
         let mut compared = Compared::default();
         for rule in &rules {
-            let of_rule = rule.compared();
-            compared.macs |= of_rule.macs;
-            compared.details |= of_rule.details;
+            compared = compared.with(rule.compared());
             for used in &rule.sets {
                 if uses.len() < super::SET_USES_MAX && !uses.contains(used) {
                     uses.push(*used);
@@ -311,31 +315,28 @@ impl RuleTable {
         let named = rules.iter().zip(names);
         let (marks, names) =
             NameTable::new(named.map(|(rule, names)| rule.named(names)), uses.len());
-        let (mut list, mut origins) = (Vec::with_capacity(rules.len()), Vec::new());
+        let mut listed = Listed::default();
         for (number, rule) in (0u32..).zip(&rules) {
-            let before = list.len();
             let mut compiled = rule.compiled(&uses, has_out);
             if let Some(mark) = marks.get(number as usize) {
                 compiled = compiled.with_bits(Field::METADATA, *mark, *mark);
             }
-            list.extend(rule.for_each_port(compiled));
-            origins.extend(std::iter::repeat_n(number, list.len() - before));
+            listed.add(number, rule.for_each_port(compiled));
         }
-        if origins.iter().copied().eq(0..rules.len() as u32) {
-            origins.clear();
-        }
+        let (list, origins) = listed.end(rules.len());
         let rules = rules.into_iter();
         let rules = rules.map(|rule| (rule.action, rule.frames)).collect();
         let kept = former.map(|table| &table.compiled.classifier);
         let compiled = Compiled {
-            classifier: KeptClassifier::after(kept, list),
+            classifier: KeptClassifier::after(kept, &list),
+            list,
             origins,
             rules,
             uses,
+            has_out,
             compared,
             names,
         };
-        let rejects = |(action, _): &(Action, _)| *action == Action::Reject;
         Self {
             sets: compile(
                 &compiled.uses,
@@ -343,11 +344,46 @@ impl RuleTable {
                 former.map_or(&[][..], |table| &table.sets[..]),
             ),
             statements: Arc::new([]),
-            has_effects: fallback.default == Action::Reject || compiled.rules.iter().any(rejects),
+            has_effects: fallback.default == Action::Reject || compiled.rejects(),
             inspects: false,
             compiled: Arc::new(compiled),
             fallback,
         }
+    }
+
+    /// Returns a table with other rules, each with its statements, between the first `front` and the last `back` rules of this one. The sets
+    /// stay. Other rules are copied in their compiled form. `None` if rules compare names, or a new one is for frames that leave or refers to
+    /// a pair of field and set, and no rule of this table does: then compile all rules ([`Self::after`]).
+    #[must_use]
+    pub fn with_changed(
+        &self,
+        (front, back): (usize, usize),
+        new: Vec<(PortRule, Option<Statements>)>,
+        fallback: Fallback,
+    ) -> Option<Self> {
+        let count = self.compiled.rules.len();
+        let end = count.checked_sub(back).filter(|end| front <= *end)?;
+        if front + new.len() + back > RULES_MAX {
+            return None;
+        }
+        let (rules, new): (Vec<PortRule>, Vec<Option<Statements>>) = new.into_iter().unzip();
+        let compiled = self.compiled.changed((front, end), &rules)?;
+        let statements_of = |rule: usize| self.statements.get(rule).cloned().flatten();
+        let mut statements = Vec::new();
+        if !self.statements.is_empty() || new.iter().any(Option::is_some) {
+            statements.extend((0..front).map(statements_of));
+            statements.extend(new);
+            statements.extend((end..count).map(statements_of));
+        }
+        let table = Self {
+            sets: self.sets.clone(),
+            statements: Arc::new([]),
+            has_effects: fallback.default == Action::Reject || compiled.rejects(),
+            inspects: false,
+            compiled: Arc::new(compiled),
+            fallback,
+        };
+        Some(table.with_statements(statements))
     }
 
     /// Adds the statements of the rules, in their order.
@@ -364,10 +400,11 @@ impl RuleTable {
 
     /// Returns the same rules with other contents of their sets. Only the sets of fields that have changed are compiled.
     #[must_use]
-    pub fn with_elements(&self, sets: &[Vec<Element>]) -> Self {
+    pub fn with_elements<S: AsRef<[Element]>>(&self, sets: &[S]) -> Self {
+        let sets: Vec<&[Element]> = sets.iter().map(AsRef::as_ref).collect();
         Self {
             compiled: Arc::clone(&self.compiled),
-            sets: compile(&self.compiled.uses, sets, &self.sets),
+            sets: compile(&self.compiled.uses, &sets, &self.sets),
             fallback: self.fallback.clone(),
             statements: Arc::clone(&self.statements),
             has_effects: self.has_effects,
@@ -378,7 +415,113 @@ impl RuleTable {
     /// Returns size and worst case of the compiled rules. The memory includes that of the rules with which later ones are compared.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        self.compiled.classifier.shape()
+        let Compiled {
+            classifier, list, ..
+        } = &*self.compiled;
+        let shape = classifier.shape();
+        let octets = match classifier.is_compiled_from(list) {
+            true => 0,
+            false => size_of_val(&list[..]),
+        };
+        Shape {
+            octets: shape.octets + octets,
+            ..shape
+        }
+    }
+}
+
+/// Rules of the classifier, and the number of the rule that each is compiled from.
+#[derive(Debug, Default)]
+struct Listed {
+    list: Vec<Rule>,
+    origins: Vec<u32>,
+}
+
+impl Listed {
+    /// Adds what a rule is compiled into.
+    fn add(&mut self, number: u32, compiled: impl Iterator<Item = Rule>) {
+        let before = self.list.len();
+        self.list.extend(compiled);
+        let count = self.list.len() - before;
+        self.origins.extend(std::iter::repeat_n(number, count));
+    }
+
+    /// Returns both; no numbers if those of the classifier are the same.
+    fn end(mut self, rules: usize) -> (Arc<Vec<Rule>>, Vec<u32>) {
+        if self.origins.iter().copied().eq(0..rules as u32) {
+            self.origins.clear();
+        }
+        (Arc::new(self.list), self.origins)
+    }
+}
+
+impl Compiled {
+    /// Returns true if some rule answers frames.
+    fn rejects(&self) -> bool {
+        let mut rules = self.rules.iter();
+        rules.any(|(action, _)| *action == Action::Reject)
+    }
+
+    /// Returns the number of the rule that a rule of the classifier is compiled from.
+    fn origin(&self, place: usize) -> u32 {
+        self.origins.get(place).copied().unwrap_or(place as u32)
+    }
+
+    /// Returns the place in the classifier where this rule begins, or the next one if it is compiled into none.
+    fn place(&self, rule: usize) -> usize {
+        match self.origins.is_empty() {
+            true => rule,
+            false => self
+                .origins
+                .partition_point(|origin| (*origin as usize) < rule),
+        }
+    }
+
+    /// Returns rules of which those from `front` to `end`, which is not one of them, are replaced by new ones.
+    fn changed(&self, (front, end): (usize, usize), new: &[PortRule]) -> Option<Self> {
+        let is_like_others = |rule: &PortRule| {
+            let mut sets = rule.sets.iter();
+            (self.has_out || rule.further.out.is_none())
+                && sets.all(|used| self.uses.contains(used))
+        };
+        if self.names.is_some() || !new.iter().all(is_like_others) {
+            return None;
+        }
+        let (first, behind) = (self.place(front), self.place(end));
+        let mut listed = Listed {
+            list: Vec::with_capacity(self.list.len() + new.len()),
+            origins: (0..first).map(|place| self.origin(place)).collect(),
+        };
+        listed.list.extend_from_slice(self.list.get(..first)?);
+        let mut compared = self.compared;
+        for (number, rule) in (front as u32..).zip(new) {
+            compared = compared.with(rule.compared());
+            let compiled = rule.compiled(&self.uses, self.has_out);
+            listed.add(number, rule.for_each_port(compiled));
+        }
+        listed.list.extend_from_slice(self.list.get(behind..)?);
+        let (end_before, end_now) = (end as u32, (front + new.len()) as u32);
+        let moved = |place: usize| self.origin(place) - end_before + end_now;
+        let places = behind..self.list.len();
+        listed.origins.extend(places.map(moved));
+        let mut rules = Vec::with_capacity(self.rules.len() + new.len());
+        rules.extend_from_slice(self.rules.get(..front)?);
+        rules.extend(
+            new.iter()
+                .map(|rule| (rule.action, Arc::clone(&rule.frames))),
+        );
+        rules.extend_from_slice(self.rules.get(end..)?);
+        let (list, origins) = listed.end(rules.len());
+        Some(Self {
+            classifier: KeptClassifier::after(Some(&self.classifier), &list),
+            list,
+            origins,
+            rules,
+            uses: self.uses.clone(),
+            has_out: self.has_out,
+            compared,
+            names: None,
+        })
     }
 }
 

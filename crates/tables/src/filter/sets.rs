@@ -5,7 +5,6 @@
 //! for a packet depends neither on the number of sets nor on that of their elements.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -58,7 +57,7 @@ impl FieldSets {
         let (rules, marks): (Vec<Rule>, Vec<u32>) = compiled.into_iter().unzip();
         Self {
             field,
-            classifier: KeptClassifier::after(former.map(|one| &one.classifier), rules),
+            classifier: KeptClassifier::after(former.map(|one| &one.classifier), &Arc::new(rules)),
             marks,
             elements: all,
         }
@@ -81,26 +80,25 @@ impl FieldSets {
 /// field that are as in `former` are not compiled again.
 pub(super) fn compile(
     uses: &[(SetField, u32)],
-    sets: &[Vec<Element>],
+    sets: &[&[Element]],
     former: &[Arc<FieldSets>],
 ) -> Vec<Arc<FieldSets>> {
     let of_field = |field: SetField| {
-        let mut elements = Vec::new();
-        for (place, (used_by, set)) in uses.iter().enumerate() {
-            let list = sets.get(*set as usize).filter(|_| *used_by == field);
-            let list = list.into_iter().flatten();
-            elements.extend(list.map(|element| (*element, bit(place))));
-        }
-        if elements.is_empty() {
-            return None;
-        }
+        let elements = || {
+            let used = uses.iter().enumerate();
+            let used = used.filter(move |(_, (used_by, _))| *used_by == field);
+            used.flat_map(move |(place, (_, set))| {
+                let list = sets.get(*set as usize).copied().unwrap_or_default();
+                list.iter().map(move |element| (*element, bit(place)))
+            })
+        };
         let former = former.iter().find(|one| one.field == field);
-        let same = former.filter(|one| one.elements == elements);
-        let sets = same.map_or_else(
-            || Arc::new(FieldSets::new(field, elements, former.map(|one| &**one))),
-            Arc::clone,
-        );
-        Some(sets)
+        if let Some(same) = former.filter(|one| one.elements.iter().copied().eq(elements())) {
+            return Some(Arc::clone(same));
+        }
+        let all: Vec<(Element, u32)> = elements().collect();
+        let former = former.map(|one| &**one);
+        (!all.is_empty()).then(|| Arc::new(FieldSets::new(field, all, former)))
     };
     SetField::ALL.into_iter().filter_map(of_field).collect()
 }
@@ -114,33 +112,62 @@ pub(super) const fn bit(place: usize) -> u32 {
     }
 }
 
+/// A prefix of addresses and the sets that contain it.
+#[derive(Clone, Copy, Debug)]
+struct Marked {
+    bits: u128,
+    length: u32,
+    marks: u32,
+}
+
 /// Compiles addresses: long prefixes first, each with the sets of all prefixes that contain it.
 fn addresses(elements: &[(Element, u32)], rule: impl Fn(Rule, IpNet) -> Rule) -> Vec<(Rule, u32)> {
-    let mut compiled = Vec::new();
+    let mut compiled = Vec::with_capacity(elements.len());
     for width in [32, 128] {
-        let mut marks: HashMap<(u32, u128), u32> = HashMap::new();
+        let mut list: Vec<Marked> = Vec::new();
         for (element, mark) in elements {
             let Some((first, last, _)) = element.addresses().filter(|one| one.2 == width) else {
                 continue;
             };
-            for (bits, length) in prefixes(first, last, width) {
-                *marks.entry((length, bits)).or_default() |= mark;
-            }
+            list.extend(prefixes(first, last, width).map(|(bits, length)| Marked {
+                bits,
+                length,
+                marks: *mark,
+            }));
         }
-        let lengths: BTreeSet<u32> = marks.keys().map(|(length, _)| *length).collect();
-        let all_of = |length: u32, bits: u128| {
-            let shorter = lengths.range(..=length);
-            let found = shorter.filter_map(|one| marks.get(&(*one, bits & !low_bits(width - one))));
-            found.fold(0, |all, mark| all | mark)
-        };
-        let mut list: Vec<(u32, u128)> = marks.keys().copied().collect();
-        list.sort_unstable_by_key(|(length, bits)| (Reverse(*length), *bits));
-        compiled.extend(list.into_iter().filter_map(|(length, bits)| {
-            let prefix = prefix_of(bits, length, width)?;
-            Some((rule(Rule::ANY, prefix), all_of(length, bits)))
+        // A prefix is in front of those that it contains.
+        list.sort_unstable_by_key(|one| (one.bits, one.length));
+        list.dedup_by(|next, kept| {
+            let is_same = (next.bits, next.length) == (kept.bits, kept.length);
+            if is_same {
+                kept.marks |= next.marks;
+            }
+            is_same
+        });
+        mark_contained(&mut list, width);
+        // The order of those of one length stays.
+        list.sort_by_key(|one| Reverse(one.length));
+        compiled.extend(list.into_iter().filter_map(|one| {
+            let prefix = prefix_of(one.bits, one.length, width)?;
+            Some((rule(Rule::ANY, prefix), one.marks))
         }));
     }
     compiled
+}
+
+/// Adds to each prefix the marks of those that contain it. The prefixes are sorted by their first address, the shortest first.
+fn mark_contained(list: &mut [Marked], width: u32) {
+    // Last address and marks of the prefixes that contain the current one.
+    let mut containing: Vec<(u128, u32)> = Vec::new();
+    for one in list {
+        while containing.last().is_some_and(|(last, _)| *last < one.bits) {
+            containing.pop();
+        }
+        if let Some((_, marks)) = containing.last() {
+            one.marks |= marks;
+        }
+        containing.push((one.bits | low_bits(width - one.length), one.marks));
+    }
 }
 
 /// Compiles ports: ranges without overlap.
@@ -181,14 +208,19 @@ fn ports(
 }
 
 fn macs(elements: &[(Element, u32)], rule: impl Fn(u64) -> Rule) -> Vec<(Rule, u32)> {
-    let mut marks: HashMap<u64, u32> = HashMap::new();
-    for (element, mark) in elements {
-        if let Element::Mac(mac) = element {
-            *marks.entry(mac.to_u64()).or_default() |= mark;
-        }
-    }
-    let mut list: Vec<(u64, u32)> = marks.into_iter().collect();
+    let mac = |(element, marks): &(Element, u32)| match element {
+        Element::Mac(mac) => Some((mac.to_u64(), *marks)),
+        _ => None,
+    };
+    let mut list: Vec<(u64, u32)> = elements.iter().filter_map(mac).collect();
     list.sort_unstable();
+    list.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 |= next.1;
+        }
+        is_same
+    });
     list.into_iter()
         .map(|(mac, marks)| (rule(mac), marks))
         .collect()

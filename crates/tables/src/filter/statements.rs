@@ -8,7 +8,7 @@ use super::inspect::Inspect;
 use super::rule_match::Dscp;
 
 /// Statements of a rule. They apply to each frame that the rule decides on, before its action.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Statements {
     /// Logs frames (`log`).
     pub log: Option<Arc<RuleLog>>,

@@ -543,9 +543,9 @@ fn counters_of_many_rules_are_exact() {
     assert_eq!(counted, expected);
 }
 
-/// Compiles rules on a VLAN each. Some are rules of two ports.
-fn on_vlans(former: Option<&RuleTable>, rules: &[(u16, Action)]) -> RuleTable {
-    let rules = rules.iter().map(|(vlan, action)| PortRule {
+/// Returns a rule on a VLAN. Some are rules of two ports.
+fn on_vlan((vlan, action): &(u16, Action)) -> PortRule {
+    PortRule {
         port: None,
         group: None,
         vlan: Some(*vlan),
@@ -558,7 +558,12 @@ fn on_vlans(former: Option<&RuleTable>, rules: &[(u16, Action)]) -> RuleTable {
         ct_states: None,
         action: *action,
         frames: Arc::default(),
-    });
+    }
+}
+
+/// Compiles rules on a VLAN each.
+fn on_vlans(former: Option<&RuleTable>, rules: &[(u16, Action)]) -> RuleTable {
+    let rules = rules.iter().map(on_vlan);
     RuleTable::after(former, rules, &[], &[], Fallback::default())
 }
 
@@ -589,6 +594,86 @@ fn rules_after_others_decide_as_those_that_are_compiled_alone() {
             ),
         }
         table = check_vlans(table, &rules, number);
+    }
+}
+
+#[test]
+fn changed_rules_of_a_table_decide_as_those_that_are_compiled_alone() {
+    let drop_on = |vlan: u16| (vlan, Action::Drop);
+    // Few rules are compiled again, many are not.
+    for count in [40, 1200] {
+        let mut rules: Vec<(u16, Action)> = (0..count).map(|vlan| (vlan, Action::Accept)).collect();
+        let mut table = on_vlans(None, &rules);
+        let changes = [
+            (20, 1, vec![drop_on(20)]),
+            // The rule of two ports, and those behind it, have other numbers.
+            (3, 1, vec![]),
+            (0, 0, vec![drop_on(700), drop_on(503)]),
+            (22, 2, vec![drop_on(33), drop_on(1300), drop_on(9)]),
+            (10, 20, vec![drop_on(13)]),
+            (0, 3, vec![]),
+        ];
+        for (number, (front, gone, new)) in changes.into_iter().enumerate() {
+            let compiled = new.iter().map(|one| (on_vlan(one), None)).collect();
+            let back = rules.len() - front - gone;
+            drop(rules.splice(front..front + gone, new));
+            let changed = table.with_changed((front, back), compiled, Fallback::default());
+            table = check_vlans(changed.unwrap(), &rules, number);
+        }
+        let (all, none) = (rules.len(), Vec::new());
+        let none = table.with_changed((all, 1), none, Fallback::default());
+        assert!(none.is_none(), "more rules than there are");
+    }
+}
+
+#[test]
+fn changed_rules_have_their_statements_and_others_keep_theirs() {
+    let statements = |dup: u16| {
+        Some(Statements {
+            dup: Some(dup),
+            ..Statements::default()
+        })
+    };
+    let rules: Vec<(u16, Action)> = (10..13).map(|vlan| (vlan, Action::Accept)).collect();
+    let table = on_vlans(None, &rules);
+    let dups = |table: RuleTable| {
+        let port = PortRules::new(Arc::new(table), 1, None);
+        let of_rule = |rule: u32| port.statements(Verdict::Rule(rule, Action::Accept))?.dup;
+        (port.has_effects(), [0, 1, 2, 3].map(of_rule))
+    };
+    let changed = |table: &RuleTable, ends: (usize, usize), statements: Option<Statements>| {
+        let new = vec![(on_vlan(&(20, Action::Accept)), statements)];
+        table.with_changed(ends, new, Fallback::default()).unwrap()
+    };
+    assert_eq!(dups(changed(&table, (1, 1), None)), (false, [None; 4]));
+    let one = changed(&table, (1, 1), statements(7));
+    let two = changed(&one, (0, 3), statements(8));
+    assert_eq!(dups(two), (true, [Some(8), None, Some(7), None]));
+    assert_eq!(dups(changed(&one, (1, 1), None)), (false, [None; 4]));
+    let of_all = table.with_statements(vec![statements(1), None, statements(3)]);
+    let moved = changed(&of_all, (1, 2), statements(2));
+    assert_eq!(dups(moved), (true, [Some(1), Some(2), None, Some(3)]));
+}
+
+#[test]
+fn rules_that_need_what_a_table_does_not_have_are_compiled_with_all_others() {
+    let rules: Vec<(u16, Action)> = (10..13).map(|vlan| (vlan, Action::Accept)).collect();
+    let table = on_vlans(None, &rules);
+    let plain = on_vlan(&(20, Action::Drop));
+    let out = PortRule {
+        further: FurtherMatch {
+            out: Some(OutMatch { from: None }),
+            ..FurtherMatch::default()
+        },
+        ..plain.clone()
+    };
+    let of_set = PortRule {
+        sets: vec![(SetField::Source, 0)],
+        ..plain.clone()
+    };
+    for (rule, is_possible) in [(plain, true), (out, false), (of_set, false)] {
+        let changed = table.with_changed((3, 0), vec![(rule, None)], Fallback::default());
+        assert_eq!(changed.is_some(), is_possible);
     }
 }
 

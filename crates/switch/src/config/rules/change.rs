@@ -2,12 +2,13 @@
 //! Run-time changes of filter rules and their sets.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use super::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
+use super::{Action, Element, MalformedAction, RuleSetting, Rules, SetName, SetSetting};
 use crate::config::edit::{absent, from_request, remove, replace, wrong};
 use crate::config::location::Located;
 use crate::config::settings::Settings;
-use crate::config::shared_list::SharedList;
+use crate::config::shared_list::{CommonEnds, SharedList};
 use crate::error::SwitchError;
 
 impl Settings {
@@ -24,13 +25,13 @@ impl Settings {
                 .position(|one| one.value.name == name)
                 .ok_or_else(|| absent("rule", &name))?,
         };
-        rules.insert(location, from_request(rule));
+        rules.insert(location, from_request(Arc::new(rule)));
         Ok(())
     }
 
     pub(in crate::config) fn set_rule(&mut self, rule: RuleSetting) -> Result<(), SwitchError> {
         let rules = self.rules.get_or_insert_default();
-        replace(rules, "rule", rule, |one| &one.name)
+        replace(rules, "rule", Arc::new(rule), |one| &one.name)
     }
 
     pub(in crate::config) fn del_rule(&mut self, name: &str) -> Result<(), SwitchError> {
@@ -46,17 +47,18 @@ impl Settings {
     ) {
         if rules.is_some() || sets.is_some() {
             let sets = sets.unwrap_or_default();
-            self.sets = Some(sets.into_iter().map(from_request).collect());
+            self.sets = Some(sets.into_iter().map(Arc::new).map(from_request).collect());
         }
         if let Some(rules) = rules {
-            self.rules = Some(rules.into_iter().map(from_request).collect());
+            self.rules = Some(rules.into_iter().map(Arc::new).map(from_request).collect());
         }
         self.rule_default = default.or(self.rule_default);
         self.rule_malformed = malformed.or(self.rule_malformed);
     }
 
     pub(in crate::config) fn add_set(&mut self, set: SetSetting) {
-        self.sets.get_or_insert_default().push(from_request(set));
+        let sets = self.sets.get_or_insert_default();
+        sets.push(from_request(Arc::new(set)));
     }
 
     pub(in crate::config) fn del_set(&mut self, name: &SetName) -> Result<(), SwitchError> {
@@ -73,10 +75,11 @@ impl Settings {
         remove(sets, "set", &name.0, |set| &set.name.0)
     }
 
+    /// Returns a set to change. Others that share it keep theirs.
     fn set_mut(&mut self, name: &SetName) -> Result<&mut SetSetting, SwitchError> {
         let mut sets = self.sets.iter_mut().flatten();
         let set = sets.find(|set| set.value.name == *name);
-        set.map(|set| &mut set.value)
+        set.map(|set| Arc::make_mut(&mut set.value))
             .ok_or_else(|| absent("set", &name.0))
     }
 
@@ -85,8 +88,23 @@ impl Settings {
         set: &SetName,
         elements: Vec<Element>,
     ) -> Result<(), SwitchError> {
-        // The plan removes duplicates.
-        self.set_mut(set)?.elements.extend(elements);
+        let of_set = &mut self.set_mut(set)?.elements;
+        let asked = sorted(&elements);
+        let mut are_new = vec![true; asked.len()];
+        for element in of_set.iter() {
+            if let Ok(place) = asked.binary_search(element)
+                && let Some(is_new) = are_new.get_mut(place)
+            {
+                *is_new = false;
+            }
+        }
+        // An element that is added twice is new once.
+        let is_new = |element: &Element| {
+            let place = asked.binary_search(element).ok();
+            let is_new = place.and_then(|place| are_new.get_mut(place));
+            is_new.is_some_and(std::mem::take)
+        };
+        of_set.extend(elements.into_iter().filter(is_new));
         Ok(())
     }
 
@@ -96,13 +114,25 @@ impl Settings {
         elements: &[Element],
     ) -> Result<(), SwitchError> {
         let of_set = &mut self.set_mut(set)?.elements;
-        let present: HashSet<&Element> = of_set.iter().collect();
-        if let Some(element) = elements.iter().find(|one| !present.contains(one)) {
-            return Err(absent("element", &element.to_string()));
+        let asked = sorted(elements);
+        let mut are_absent = vec![true; asked.len()];
+        of_set.retain(|element| match asked.binary_search(element) {
+            Ok(place) => {
+                if let Some(is_absent) = are_absent.get_mut(place) {
+                    *is_absent = false;
+                }
+                false
+            }
+            Err(_) => true,
+        });
+        let is_absent = |element: &Element| {
+            let place = asked.binary_search(element).ok();
+            place.and_then(|place| are_absent.get(place)) == Some(&true)
+        };
+        match elements.iter().find(|element| is_absent(element)) {
+            Some(element) => Err(absent("element", &element.to_string())),
+            None => Ok(()),
         }
-        let removed: HashSet<&Element> = elements.iter().collect();
-        of_set.retain(|one| !removed.contains(one));
-        Ok(())
     }
 
     /// Removes a port that is removed from rules that copy frames to it, and from rules of several ports. The rules stay.
@@ -118,9 +148,12 @@ impl Settings {
             return;
         };
         rules.retain_mut(|rule| {
+            if !names_port(&rule.value) {
+                return true;
+            }
             let RuleSetting {
                 ports, statements, ..
-            } = &mut rule.value;
+            } = Arc::make_mut(&mut rule.value);
             if statements.dup.as_deref() == Some(port) {
                 statements.dup = None;
             }
@@ -201,10 +234,30 @@ impl Settings {
             && self.rule_malformed == other.rule_malformed
     }
 
+    /// Returns the planned rules that former settings with the same tracking of connections do not have; otherwise all.
+    pub(in crate::config) fn new_rules<'rules>(
+        &self,
+        former: Option<(&Self, &Rules)>,
+        rules: &'rules Rules,
+    ) -> &'rules [Arc<RuleSetting>] {
+        let former = former.filter(|(former, _)| former.connections == self.connections);
+        let former = former.map(|(_, former)| &former.rules[..]);
+        let ends = CommonEnds::of(former.unwrap_or_default(), &rules.rules, Arc::ptr_eq);
+        ends.middle(&rules.rules)
+    }
+
     /// Returns true if the rules are those of other settings, whatever elements their sets have.
     pub(super) fn shares_rules_with(&self, other: &Self) -> bool {
         is_shared(self.rules.as_ref(), other.rules.as_ref())
     }
+}
+
+/// Returns the elements in order, each once: most requests have one element, and sets have 10,000.
+fn sorted(elements: &[Element]) -> Vec<Element> {
+    let mut sorted = elements.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
 }
 
 fn is_shared<T>(one: Option<&SharedList<T>>, other: Option<&SharedList<T>>) -> bool {
@@ -311,6 +364,11 @@ mod tests {
         assert_eq!(elements(del), [""; 0]);
         let new = r#"{"add-set":{"name":"b","type":"inet_service","elements":["9"]}}"#;
         assert_eq!(elements(new), ["1", "9"]);
+        // Elements of the set, and those that a request repeats, are added once.
+        let again = r#"{"add-elements":{"set":"a","elements":["3","1","2","3"]}}"#;
+        assert_eq!(elements(again), ["1", "3", "2"]);
+        let twice = r#"{"del-elements":{"set":"a","elements":["1","1"]}}"#;
+        assert_eq!(elements(twice), [""; 0]);
         // New rules replace all sets.
         assert_eq!(elements(r#"{"set-rules":{"rules":[]}}"#), [""; 0]);
         assert_eq!(elements(r#"{"set-rules":{"default":"drop"}}"#), ["1"]);

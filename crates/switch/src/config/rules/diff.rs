@@ -101,12 +101,12 @@ impl RuleDiff {
 
 fn rules(settings: &Settings) -> Vec<&RuleSetting> {
     let rules = settings.rules.iter().flatten();
-    rules.map(|rule| &rule.value).collect()
+    rules.map(|rule| &*rule.value).collect()
 }
 
 fn sets(settings: &Settings) -> Vec<&SetSetting> {
     let sets = settings.sets.iter().flatten();
-    sets.map(|set| &set.value).collect()
+    sets.map(|set| &*set.value).collect()
 }
 
 fn places<'rules>(

@@ -8,6 +8,7 @@
 )]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use quietwire_base::locate::Lines;
 use serde::Deserialize;
@@ -59,8 +60,9 @@ impl RuleFile {
     pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
         let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
         let lines = Lines::of(text);
+        let path: Arc<Path> = path.into();
         let location = |at: usize, key: &'static str| Location::File {
-            path: path.to_owned(),
+            path: Arc::clone(&path),
             line: lines.line(at),
             key,
         };
@@ -84,8 +86,8 @@ impl RuleFile {
     #[must_use]
     pub fn settings(self) -> Settings {
         Settings {
-            rules: Some(self.rules.into()),
-            sets: Some(self.sets.into()),
+            rules: Some(self.rules.into_iter().map(Located::shared).collect()),
+            sets: Some(self.sets.into_iter().map(Located::shared).collect()),
             rule_default: self.default,
             rule_malformed: self.malformed,
             ..Settings::default()

@@ -2,12 +2,19 @@
 //! Validation of filter rules.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use super::{Action, RuleSetting, Rules, SetName, SetSetting, SetType, sets};
+use super::{
+    Action, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting, SetType, sets,
+};
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
+use crate::config::shared_list::{CommonEnds, SharedList};
 use crate::error::SwitchError;
-use quietwire_tables::filter::{NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX};
+use quietwire_tables::filter::{NameKind, NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX, SetField};
+
+/// A rule of the settings.
+type LocatedRule = Located<Arc<RuleSetting>>;
 
 /// Plans rules and sets, given the names of ports and bridges, and former settings with their rules if no port or bridge was removed since:
 /// rules that have not changed are not checked again, unless names or types of sets have changed.
@@ -20,23 +27,16 @@ pub(in crate::config) fn plan(
     bridges: &BTreeSet<&str>,
     former: Option<(&Settings, &Rules)>,
 ) -> Result<Rules, SwitchError> {
-    let sets = sets::plan(
-        settings
-            .sets
-            .as_deref()
-            .map(Vec::as_slice)
-            .unwrap_or_default(),
-    )?;
-    let kinds = |sets: &[SetSetting]| -> Vec<(SetName, SetType)> {
-        let kinds = sets.iter().map(|set| (set.name.clone(), set.kind));
-        kinds.collect()
-    };
-    let kept = former.filter(|(former, rules)| {
-        settings.shares_rules_with(former) && kinds(&sets) == kinds(&rules.sets)
-    });
+    let former_sets = former.map(|(former, rules)| (slice(&former.sets), &rules.sets[..]));
+    let sets = sets::plan(slice(&settings.sets), former_sets.unwrap_or_default())?;
+    let kept = former.filter(|(_, rules)| kinds(&sets).eq(kinds(&rules.sets)));
     let rules = match kept {
-        Some((_, former)) => former.rules.clone(),
-        None => check_all(settings, &sets, ports, bridges)?.into(),
+        Some((former, rules)) if settings.shares_rules_with(former) => rules.rules.clone(),
+        kept => {
+            let checked = kept.map(|(_, rules)| &rules.rules[..]);
+            let checked = checked.unwrap_or_default();
+            check_all(slice(&settings.rules), checked, &sets, (ports, bridges))?.into()
+        }
     };
     Ok(Rules {
         rules,
@@ -46,34 +46,31 @@ pub(in crate::config) fn plan(
     })
 }
 
-/// Returns all rules after a check of each.
+/// Returns a list of settings.
+fn slice<T>(list: &Option<SharedList<T>>) -> &[T] {
+    list.as_ref().map(|list| &list[..]).unwrap_or_default()
+}
+
+/// Returns names and types of sets.
+fn kinds(sets: &[Arc<SetSetting>]) -> impl Iterator<Item = (&SetName, SetType)> {
+    sets.iter().map(|set| (&set.name, set.kind))
+}
+
+/// Returns all rules. Those that the former ones do not have are checked. The former ones were checked with the same ports, bridges and
+/// sets, or with fewer ports and bridges.
 fn check_all(
-    settings: &Settings,
-    sets: &[SetSetting],
-    ports: &BTreeSet<&str>,
-    bridges: &BTreeSet<&str>,
-) -> Result<Vec<RuleSetting>, SwitchError> {
-    let kinds: HashMap<&SetName, SetType> = sets.iter().map(|set| (&set.name, set.kind)).collect();
-    let mut rules: Vec<RuleSetting> = Vec::new();
-    let mut names: HashSet<&str> = HashSet::new();
-    let mut compiled = 0usize;
-    for Located { value, location } in settings.rules.iter().flatten() {
+    all: &[LocatedRule],
+    former: &[Arc<RuleSetting>],
+    sets: &[Arc<SetSetting>],
+    (ports, bridges): (&BTreeSet<&str>, &BTreeSet<&str>),
+) -> Result<Vec<Arc<RuleSetting>>, SwitchError> {
+    let ends = CommonEnds::of(former, all, |one, now| Arc::ptr_eq(one, &now.value));
+    let (gone, new) = (ends.middle(former), ends.middle(all));
+    check_names(all, gone, new)?;
+    check_number(all, gone, new)?;
+    let kinds: HashMap<&SetName, SetType> = kinds(sets).collect();
+    for Located { value, location } in new {
         let name = &value.name;
-        if name.is_empty() {
-            return Err(location.wrong("the rule has no name"));
-        }
-        if !names.insert(name) {
-            return Err(location.wrong(format!("duplicate rule '{name}' (use unique names)")));
-        }
-        if rules.len() == RULES_MAX {
-            return Err(location.wrong(format!("too many rules (maximum: {RULES_MAX})")));
-        }
-        compiled = compiled.saturating_add(value.ports.len().max(1));
-        if compiled > RULES_MAX {
-            return Err(location.wrong(format!(
-                "rule '{name}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each)"
-            )));
-        }
         check_position(value, ports, bridges)
             .and_then(|()| value.packet.check(|name| kinds.get(name).copied()))
             .and_then(|()| {
@@ -89,19 +86,136 @@ fn check_all(
                 value.statements.check(value.action, is_port)
             })
             .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
-        rules.push(value.clone());
     }
-    let located = settings.rules.iter().flatten();
-    if let Some(rule) = excess(located.clone().map(|one| &one.value))
-        && let Some(Located { location, .. }) =
-            located.clone().find(|one| one.value.name == rule.name)
-    {
-        return Err(location.wrong(format!(
-            "rule '{}': the rules use too many pairs of a field and a set, and lists of names (maximum: {SET_USES_MAX} in sum; use fewer sets and lists)",
-            rule.name
-        )));
+    check_uses(all, gone, new)?;
+    Ok(all.iter().map(|rule| Arc::clone(&rule.value)).collect())
+}
+
+/// Checks that all rules have names of their own. Only new names are compared with others.
+fn check_names(
+    all: &[LocatedRule],
+    gone: &[Arc<RuleSetting>],
+    new: &[LocatedRule],
+) -> Result<(), SwitchError> {
+    let mut names: HashSet<&str> = HashSet::new();
+    let duplicate = |rule: &LocatedRule| {
+        let name = &rule.value.name;
+        let what = format!("duplicate rule '{name}' (use unique names)");
+        rule.location.wrong(what)
+    };
+    for rule in new {
+        let name = rule.value.name.as_str();
+        if name.is_empty() {
+            return Err(rule.location.wrong("the rule has no name"));
+        }
+        if !names.insert(name) {
+            return Err(duplicate(rule));
+        }
     }
-    Ok(rules)
+    for rule in gone {
+        names.remove(rule.name.as_str());
+    }
+    if names.is_empty() || new.len() == all.len() {
+        return Ok(());
+    }
+    // Each new name is at one rule, or at a second one.
+    let mut owners: HashSet<&str> = HashSet::with_capacity(names.len());
+    for rule in all {
+        let name = names.get(rule.value.name.as_str());
+        if name.is_some_and(|name| !owners.insert(name)) {
+            return Err(duplicate(rule));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the number of rules.
+fn check_number(
+    all: &[LocatedRule],
+    gone: &[Arc<RuleSetting>],
+    new: &[LocatedRule],
+) -> Result<(), SwitchError> {
+    if let Some(rule) = all.get(RULES_MAX) {
+        let what = format!("too many rules (maximum: {RULES_MAX})");
+        return Err(rule.location.wrong(what));
+    }
+    // A rule with several ports is compiled once for each.
+    let count = |rule: &RuleSetting| rule.ports.len().max(1);
+    let sum_of_gone: usize = gone.iter().map(|rule| count(rule)).sum();
+    let sum_of_new: usize = new.iter().map(|rule| count(&rule.value)).sum();
+    if sum_of_new <= sum_of_gone {
+        return Ok(());
+    }
+    let mut compiled = 0usize;
+    for Located { value, location } in all {
+        compiled = compiled.saturating_add(count(value));
+        if compiled > RULES_MAX {
+            return Err(location.wrong(format!(
+                "rule '{}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each)",
+                value.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Pairs of a field and a set, and lists of names, that rules refer to.
+#[derive(Debug, Default)]
+struct Uses<'rules> {
+    sets: HashSet<(SetField, &'rules SetName)>,
+    names: HashSet<NamesUse<'rules>>,
+}
+
+/// Names in connections, whether their rule accepts, and its action on names that cannot be decided on.
+type NamesUse<'rules> = ((NameKind, &'rules [NamePattern]), bool, NameFail);
+
+impl<'rules> Uses<'rules> {
+    fn of(rules: impl Iterator<Item = &'rules RuleSetting>) -> Self {
+        let mut uses = Self::default();
+        rules.for_each(|rule| uses.add(rule));
+        uses
+    }
+
+    fn add(&mut self, rule: &'rules RuleSetting) {
+        self.sets.extend(rule.packet.sets());
+        let is_accepting = rule.action == Action::Accept;
+        let names = rule.names.names();
+        let fail = rule.names.fail();
+        self.names
+            .extend(names.map(|list| (list, is_accepting, fail)));
+    }
+
+    fn count(&self) -> usize {
+        self.sets.len().saturating_add(self.names.len())
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.sets.is_subset(&other.sets) && self.names.is_subset(&other.names)
+    }
+}
+
+/// Checks that the rules refer to few enough pairs of a field and a set, and lists of names.
+fn check_uses(
+    all: &[LocatedRule],
+    gone: &[Arc<RuleSetting>],
+    new: &[LocatedRule],
+) -> Result<(), SwitchError> {
+    let of_gone = Uses::of(gone.iter().map(|rule| &**rule));
+    let of_new = Uses::of(new.iter().map(|rule| &*rule.value));
+    if of_new.is_within(&of_gone) {
+        return Ok(());
+    }
+    let mut uses = Uses::default();
+    for Located { value, location } in all {
+        uses.add(value);
+        if uses.count() > SET_USES_MAX {
+            return Err(location.wrong(format!(
+                "rule '{}': the rules use too many pairs of a field and a set, and lists of names (maximum: {SET_USES_MAX} in sum; use fewer sets and lists)",
+                value.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the ports of inspectors, each with the name and the location of its first rule.
@@ -217,29 +331,11 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
     }
 }
 
-/// Checks that rules refer to few enough pairs of a field and a set, and lists of names. Returns the first rule that refers to one more.
-fn excess<'rules>(rules: impl Iterator<Item = &'rules RuleSetting>) -> Option<&'rules RuleSetting> {
-    let mut uses = HashSet::new();
-    let mut names = HashSet::new();
-    for rule in rules {
-        uses.extend(rule.packet.sets());
-        let is_accepting = rule.action == Action::Accept;
-        names.extend(
-            rule.names
-                .names()
-                .map(|list| (list, is_accepting, rule.names.fail())),
-        );
-        if uses.len().saturating_add(names.len()) > SET_USES_MAX {
-            return Some(rule);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{MalformedAction, RuleFile};
     use super::*;
+    use crate::config::Change;
 
     fn planned(text: &str) -> Result<Rules, String> {
         let directory = tempfile::tempdir().unwrap();
@@ -280,6 +376,92 @@ mod tests {
         );
     }
 
+    /// Returns the number of elements that a list has in common with a former one, without copies.
+    fn count_shared<T>(former: &[Arc<T>], now: &[Arc<T>]) -> usize {
+        let former: HashSet<*const T> = former.iter().map(Arc::as_ptr).collect();
+        let now = now.iter().map(Arc::as_ptr);
+        now.filter(|one| former.contains(one)).count()
+    }
+
+    #[test]
+    fn a_change_shares_all_other_rules_and_sets() {
+        let text = "[[set]]\nname = \"s\"\ntype = \"inet_service\"\nelements = [\"1\", \"2\"]\n\
+                    [[set]]\nname = \"t\"\ntype = \"inet_service\"\nelements = [\"1\", \"2\", \"1\"]\n\
+                    [[rule]]\nname = \"a\"\naction = \"drop\"\n\
+                    [[rule]]\nname = \"b\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = \"@s\"\n\
+                    [[rule]]\nname = \"c\"\naction = \"drop\"\nports = [\"a\", \"b\"]\n";
+        let file = RuleFile::parse(std::path::Path::new("rules.toml"), text);
+        let before = file.unwrap().settings();
+        let (ports, bridges) = (BTreeSet::from(["a", "b"]), BTreeSet::new());
+        let former = plan(&before, &ports, &bridges, None).unwrap();
+        let after = |json: &str| {
+            let change: Change = serde_json::from_str(json).unwrap();
+            let settings = before.clone().after(change).unwrap();
+            let planned = plan(&settings, &ports, &bridges, Some((&before, &former)));
+            let alone = plan(&settings, &ports, &bridges, None);
+            assert_eq!(planned.as_ref().ok(), alone.as_ref().ok(), "{json}");
+            planned.map_err(|error| error.to_string())
+        };
+        for (json, rules, sets) in [
+            (r#"{"set-rule":{"name":"b","action":"accept"}}"#, 2, 2),
+            (
+                r#"{"set-rule":{"name":"a","action":"accept","protocol":"tcp","destination-port":"@t"}}"#,
+                2,
+                2,
+            ),
+            (
+                r#"{"add-rule":{"rule":{"name":"d","action":"drop"}}}"#,
+                3,
+                2,
+            ),
+            (
+                r#"{"add-rule":{"rule":{"name":"d","action":"drop"},"before":"b"}}"#,
+                3,
+                2,
+            ),
+            (r#"{"del-rule":{"name":"a"}}"#, 2, 2),
+            (r#"{"set-rules":{"default":"drop"}}"#, 3, 2),
+            (r#"{"add-elements":{"set":"s","elements":["3"]}}"#, 3, 1),
+            (r#"{"add-elements":{"set":"t","elements":["3","1"]}}"#, 3, 1),
+            (r#"{"del-elements":{"set":"s","elements":["1"]}}"#, 3, 1),
+            (r#"{"add-set":{"name":"u","type":"ether_addr"}}"#, 3, 2),
+        ] {
+            let planned = after(json).unwrap();
+            let shared_rules = count_shared(&former.rules, &planned.rules);
+            let shared_sets = count_shared(&former.sets, &planned.sets);
+            assert_eq!((shared_rules, shared_sets), (rules, sets), "{json}");
+        }
+        for (json, printed) in [
+            (
+                r#"{"add-rule":{"rule":{"name":"a","action":"drop"}}}"#,
+                "duplicate rule 'a'",
+            ),
+            (
+                r#"{"add-rule":{"rule":{"name":"c","action":"drop"},"before":"a"}}"#,
+                "duplicate rule 'c'",
+            ),
+            (
+                r#"{"set-rule":{"name":"a","action":"drop","port":"x"}}"#,
+                "no such port: 'x'",
+            ),
+            (
+                r#"{"set-rule":{"name":"c","action":"drop","protocol":"tcp","destination-port":"@v"}}"#,
+                "no such set: 'v'",
+            ),
+            (
+                r#"{"add-set":{"name":"s","type":"ether_addr"}}"#,
+                "duplicate set 's'",
+            ),
+            (
+                r#"{"add-elements":{"set":"s","elements":["10.0.0.1"]}}"#,
+                "has type ipv4_addr",
+            ),
+        ] {
+            let error = after(json).unwrap_err();
+            assert!(error.contains(printed), "{json}: {error}");
+        }
+    }
+
     #[test]
     fn rules_are_written_as_they_are_read() {
         for text in [
@@ -298,7 +480,7 @@ mod tests {
         ] {
             let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
             assert_eq!(rules.default, Action::Drop);
-            assert_eq!(toml::to_string(&rules.rules[0]).unwrap(), text);
+            assert_eq!(toml::to_string(&*rules.rules[0]).unwrap(), text);
         }
         assert_eq!(planned("").unwrap(), Rules::default());
         for (text, malformed) in [

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sets of addresses and ports that rules refer to as `@name`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use quietwire_tables::filter::{Element, SET_ELEMENTS_MAX, SetName, SetType};
 use serde::{Deserialize, Serialize};
 
 use crate::config::location::Located;
+use crate::config::shared_list::CommonEnds;
 use crate::error::SwitchError;
 
 /// Maximum number of sets.
 const SETS_MAX: usize = 1024;
+/// Number of new elements of a set up to which each is compared with all others. A hash table of all takes longer.
+const FEW: usize = 16;
 
 /// A set: elements of one type. Rules refer to it as `@name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,12 +53,49 @@ impl SetSetting {
     }
 }
 
-/// Plans sets: removes duplicate elements.
+/// A set of the settings, and the same as planned: without duplicate elements.
+type PlannedSet<'sets> = (&'sets Arc<SetSetting>, &'sets Arc<SetSetting>);
+
+/// Returns true if a set has no duplicate elements, because all but a few are those of a former set without duplicates.
+fn has_few_new(set: &SetSetting, (former, planned): PlannedSet<'_>) -> bool {
+    if !Arc::ptr_eq(former, planned) {
+        return false;
+    }
+    let all = &set.elements[..];
+    let new = CommonEnds::of(&former.elements, all, |one, other| one == other).middle(all);
+    let is_single = |element: &Element| all.iter().filter(|one| *one == element).count() == 1;
+    new.len() <= FEW && new.iter().all(is_single)
+}
+
+/// Returns a set without duplicate elements: the same one if there are none.
+fn distinct(set: &Arc<SetSetting>, former: Option<PlannedSet<'_>>) -> Arc<SetSetting> {
+    if former.is_some_and(|former| has_few_new(set, former)) {
+        return Arc::clone(set);
+    }
+    let mut observed = HashSet::with_capacity(set.elements.len());
+    if set.elements.iter().all(|element| observed.insert(*element)) {
+        return Arc::clone(set);
+    }
+    observed.clear();
+    let mut distinct = (**set).clone();
+    distinct
+        .elements
+        .retain(|element| observed.insert(*element));
+    Arc::new(distinct)
+}
+
+/// Plans sets: removes duplicate elements. `former` are the sets before a change and their plan, of the same order: sets that both have are
+/// not checked again.
 ///
 /// # Errors
 /// [`SwitchError::Config`] for a duplicate name, an element of another type, or too many elements.
-pub(super) fn plan(sets: &[Located<SetSetting>]) -> Result<Vec<SetSetting>, SwitchError> {
-    let mut planned: Vec<SetSetting> = Vec::new();
+pub(super) fn plan(
+    sets: &[Located<Arc<SetSetting>>],
+    former: (&[Located<Arc<SetSetting>>], &[Arc<SetSetting>]),
+) -> Result<Vec<Arc<SetSetting>>, SwitchError> {
+    let former = former.0.iter().map(|one| &one.value).zip(former.1);
+    let former: HashMap<&SetName, PlannedSet<'_>> = former.map(|one| (&one.0.name, one)).collect();
+    let mut planned: Vec<Arc<SetSetting>> = Vec::new();
     let mut names: HashSet<&SetName> = HashSet::new();
     let mut compiled = 0usize;
     for Located { value, location } in sets {
@@ -65,12 +106,16 @@ pub(super) fn plan(sets: &[Located<SetSetting>]) -> Result<Vec<SetSetting>, Swit
         if planned.len() == SETS_MAX {
             return Err(location.wrong(format!("too many sets (maximum: {SETS_MAX})")));
         }
-        value
-            .check()
-            .map_err(|what| location.wrong(format!("set '{name}': {what}")))?;
-        let mut observed = HashSet::new();
-        let mut set = value.clone();
-        set.elements.retain(|element| observed.insert(*element));
+        let former = former.get(name).copied();
+        let set = match former.filter(|one| Arc::ptr_eq(one.0, value)) {
+            Some((_, planned)) => Arc::clone(planned),
+            None => {
+                value
+                    .check()
+                    .map_err(|what| location.wrong(format!("set '{name}': {what}")))?;
+                distinct(value, former)
+            }
+        };
         let count: usize = set.elements.iter().map(Element::compiled_count).sum();
         compiled = compiled.saturating_add(count);
         if compiled > SET_ELEMENTS_MAX {

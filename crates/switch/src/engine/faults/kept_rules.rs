@@ -73,9 +73,10 @@ impl Rig {
     fn concerns_the_same_ports_as_all_rules(&mut self) {
         let engine = self.controller.engine();
         let few: Vec<_> = engine.distinct_rules().cloned().collect();
-        let all: Vec<_> = engine.rules.rules.iter().map(|(one, _)| one).collect();
+        let all: Vec<_> = engine.rules.rules.iter().map(|(one, _)| &**one).collect();
         let kinds = |rule: &RuleSetting| {
-            let places = (rule.port.clone(), rule.ports.clone(), rule.bridge.clone());
+            let ports = (rule.port.clone(), rule.ports.clone(), rule.from.clone());
+            let places = (ports, rule.bridge.clone());
             let statements = (rule.statements.dup.clone(), rule.statements.inspect.clone());
             let is_rejecting = rule.action == Action::Reject;
             (places, statements, rule.is_out(), is_rejecting)

@@ -82,7 +82,7 @@ impl Model {
 }
 
 fn counted(models: &[Model]) -> Vec<CountedRule> {
-    let counted = |model: &Model| (model.setting(), Arc::default());
+    let counted = |model: &Model| (Arc::new(model.setting()), Arc::default());
     models.iter().map(counted).collect()
 }
 
