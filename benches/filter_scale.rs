@@ -268,6 +268,7 @@ fn change_point(others: u32, what: &str) -> Point {
 
 const ELEMENT: &str = "an element of 10,000";
 const RULE: &str = "a rule";
+const ADDED: &str = "a rule added or removed";
 
 /// Times changes of a set and of a rule.
 fn measure_changes(others: u32, directory: &Path, run: &mut Run) {
@@ -312,6 +313,21 @@ fn measure_changes(others: u32, directory: &Path, run: &mut Run) {
     };
     let times = (0..RULE_CHANGES).map(|number| request(Change::SetRule(rule(number))));
     record(run, &change_point(others, RULE), times.collect());
+    // In the middle of the others, and not where the last change was.
+    let mut times = Vec::new();
+    for number in 0..RULE_CHANGES / 2 {
+        let name = format!("added {number}");
+        let middle = others / 2 + number;
+        times.push(request(Change::AddRule {
+            rule: RuleSetting {
+                name: name.clone(),
+                ..rule(number)
+            },
+            before: (middle < others).then(|| format!("r{middle}")),
+        }));
+        times.push(request(Change::DelRule { name }));
+    }
+    record(run, &change_point(others, ADDED), times);
 }
 
 /// Adds the percentiles of a round's times.
@@ -389,7 +405,7 @@ fn main() {
             Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
             Case::OpenVSwitch(filter) => run.expect(&filter.peer_point(), &PEER_FIGURES),
             Case::Changes(others) => {
-                for what in [ELEMENT, RULE] {
+                for what in [ELEMENT, RULE, ADDED] {
                     run.expect(&change_point(*others, what), &CHANGE_FIGURES);
                 }
             }

@@ -407,6 +407,7 @@ pub(crate) const GOALS: &[Goal] = &[
     rule_change("an element of 10,000: µs until it is in force", "an element of 10,000, 0 other rules"),
     rule_change("an element beside 100,000 rules: µs until it is in force", "an element of 10,000, 100,000 other rules"),
     rule_change("a rule beside 10,000: µs until it is in force", "a rule, 10,000 other rules"),
+    rule_change("a rule added or removed beside 10,000: µs until it is in force", "a rule added or removed, 10,000 other rules"),
     goal("filter_scale", "10 rules: cycles of the filter, ratio", ("10 rules, another rule for each frame", ROUTER),
         Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 1.0),
     goal("filter_scale", "1,000 rules: cycles of the filter, ratio", ("1,000 rules, another rule for each frame", ROUTER),
