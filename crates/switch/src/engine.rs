@@ -46,7 +46,7 @@ use std::time::Instant;
 use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_packet::VlanId;
 
-use crate::bridge_view::{BridgeView, History};
+use crate::bridge_view::{AskedStatics, BridgeView, History, Statics};
 use crate::config::bridging::BridgingSetting;
 use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
@@ -64,7 +64,7 @@ use loose::Loose;
 use maker::{Maker, System};
 use offloaded::OffloadedFilter;
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
-use quietwire_tables::fdb::{Fdb, Key, Selection};
+use quietwire_tables::fdb::{Fdb, Selection};
 use quietwire_tables::filter::SourceGuard;
 use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::route::{Interfaces, Router};
@@ -308,7 +308,7 @@ impl Engine {
                     ageing_s: bridge.ageing_s,
                     aged: former.map_or_else(Arc::default, |view| Arc::clone(&view.aged)),
                     tables,
-                    statics: BTreeSet::new(),
+                    statics: Statics::default(),
                     history: former.map_or_else(History::default, |view| view.history.clone()),
                 },
             });
@@ -415,18 +415,19 @@ impl Engine {
         })
     }
 
-    fn statics_of(&self, name: &str) -> BTreeSet<(Key, u16)> {
-        let statics = self.bridge_plan(name).map_or(&[][..], |plan| &plan.statics);
-        statics
-            .iter()
-            .filter_map(|one| {
-                let vlan = one.vlan.map_or(0, VlanId::get);
-                Some((
-                    Key::in_vlan(vlan, one.mac.to_u64()),
-                    self.number_in_use(&one.port)?,
-                ))
-            })
-            .collect()
+    /// Returns the static entries of a bridge, and the numbers of its ports.
+    fn statics_of(&self, name: &str) -> AskedStatics {
+        let Some(plan) = self.bridge_plan(name) else {
+            return AskedStatics::default();
+        };
+        let port = |index: &usize| {
+            let name = &self.plan.ports.get(*index)?.name;
+            Some((name.clone(), self.number_in_use(name)?))
+        };
+        (
+            plan.statics.clone(),
+            plan.ports.iter().filter_map(port).collect(),
+        )
     }
 
     /// Returns the stage for frames of a port.

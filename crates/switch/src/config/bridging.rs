@@ -2,6 +2,7 @@
 //! Bridging settings of a port: VLANs, learning, flooding, limits.
 
 mod change;
+mod statics;
 
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use quietwire_tables::bridge::{
 use quietwire_tables::filter::{Element, GUARD_MAX, SetType};
 
 pub use change::{AddBridge, SetBridge};
+pub(super) use statics::{StaticBridge, plan_statics};
 
 /// Type of tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -206,7 +206,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         metrics: file.metrics,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,
-        statics: file.fdb.map(|list| located(list, "fdb", &location)),
+        statics: file.fdb.map(|list| shared(list, "fdb", &location)),
         vrfs: file.vrf.map(|list| located(list, "vrf", &location)),
         interfaces: file
             .interface

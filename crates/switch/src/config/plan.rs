@@ -17,7 +17,9 @@ use quietwire_host::{CpuId, CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
 use super::balance::{self, LoadBalancerSetting};
-use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::bridging::{
+    BridgingSetting, FloodingSetting, StaticBridge, StaticSetting, plan_statics,
+};
 use super::connections::{self, ConnectionsSetting};
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
@@ -28,6 +30,7 @@ use super::settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,
 };
+use super::shared_list::{SharedList, are_shared};
 use super::steer::{self, SteerSetting};
 use crate::error::SwitchError;
 use quietwire_tables::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
@@ -126,7 +129,7 @@ pub struct BridgePlan {
     /// Kinds of frames it floods.
     pub flooding: FloodingSetting,
     /// Its static entries.
-    pub statics: Vec<StaticSetting>,
+    pub statics: SharedList<Arc<StaticSetting>>,
 }
 
 impl BridgePlan {
@@ -295,11 +298,7 @@ impl Settings {
             }
             groups.push(plan_bridge(bridge, defaults, &mut members)?);
         }
-        plan_statics(
-            self.statics.as_deref().unwrap_or_default(),
-            &mut groups,
-            &ports,
-        )?;
+        self.plan_statics(&mut groups, &ports, former)?;
         let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
         let uri_of = |name: &str| {
             let port = ports.iter().find(|port| port.name == name);
@@ -359,6 +358,37 @@ impl Settings {
         })
     }
 
+    /// Assigns static entries to their bridges. Those of the former plan stay if neither the entries nor the bridges have changed.
+    fn plan_statics(
+        &self,
+        groups: &mut [Group],
+        ports: &[PortPlan],
+        former: Option<(&Self, &Plan)>,
+    ) -> Result<(), SwitchError> {
+        let lists: Vec<SharedList<Arc<StaticSetting>>> = {
+            let bridges = static_bridges(groups, ports);
+            let same = former.filter(|(settings, plan)| {
+                are_shared(self.statics.as_ref(), settings.statics.as_ref())
+                    && static_bridges(&plan.groups, &plan.ports) == bridges
+            });
+            let entries = self.statics.as_deref().map(Vec::as_slice);
+            match same {
+                Some((_, plan)) => bridges_of(&plan.groups)
+                    .map(|one| one.statics.clone())
+                    .collect(),
+                None => plan_statics(entries.unwrap_or_default(), &bridges)?,
+            }
+        };
+        let bridges = groups.iter_mut().filter_map(|group| match group {
+            Group::Bridge(bridge) => Some(bridge),
+            Group::CrossConnect(_) => None,
+        });
+        for (bridge, list) in bridges.zip(lists) {
+            bridge.statics = list;
+        }
+        Ok(())
+    }
+
     /// Plans the filter rules, but for those of the former settings that name no port or bridge that was removed since.
     fn plan_rules(
         &self,
@@ -382,10 +412,7 @@ impl Plan {
     fn has_rules_beyond(&self, ports: &BTreeSet<&str>, bridges: &BTreeSet<&str>) -> bool {
         let mut removed_ports: Vec<&str> = self.ports.iter().map(|port| &*port.name).collect();
         removed_ports.retain(|name| !ports.contains(name));
-        let names = self.groups.iter().filter_map(|group| match group {
-            Group::Bridge(bridge) => Some(bridge.name.as_str()),
-            Group::CrossConnect(_) => None,
-        });
+        let names = bridges_of(&self.groups).map(|bridge| bridge.name.as_str());
         let removed: Vec<&str> = names.filter(|name| !bridges.contains(name)).collect();
         self.rules.name_one_of(&removed_ports, &removed)
     }
@@ -765,54 +792,26 @@ fn with_names(mut what: String, plan: &BridgePlan, ports: &[PortPlan]) -> String
     what
 }
 
-/// Assigns static entries to their bridges.
-fn plan_statics(
-    statics: &[layer3::Located<StaticSetting>],
-    groups: &mut [Group],
-    ports: &[PortPlan],
-) -> Result<(), SwitchError> {
-    for layer3::Located { value, location } in statics {
-        let bridge = groups.iter_mut().find_map(|group| match group {
-            Group::Bridge(plan) if plan.name == value.bridge => Some(plan),
-            _ => None,
-        });
-        let Some(bridge) = bridge else {
-            return Err(location.wrong(format!("no such bridge: '{}'", value.bridge)));
-        };
-        let is_member = |index: &usize| {
-            ports
-                .get(*index)
-                .is_some_and(|port| port.name == value.port)
-        };
-        if !bridge.ports.iter().any(is_member) {
-            return Err(location.wrong(format!(
-                "port '{}' is not in bridge '{}'",
-                value.port, value.bridge
-            )));
-        }
-        if value.mac.is_multicast() {
-            return Err(location.wrong(format!(
-                "{} is a group address (a static entry requires a unicast address)",
-                value.mac
-            )));
-        }
-        bridge.statics.push(value.clone());
-        if !has_space(bridge) {
-            return Err(location.wrong(format!(
-                "no space for {}: bridge '{}' has {} addresses at most, and all are static entries (raise max-entries)",
-                value.mac, bridge.name, bridge.max_entries
-            )));
-        }
-    }
-    Ok(())
+/// Returns the bridges.
+fn bridges_of(groups: &[Group]) -> impl Iterator<Item = &BridgePlan> {
+    groups.iter().filter_map(|group| match group {
+        Group::Bridge(bridge) => Some(bridge),
+        Group::CrossConnect(_) => None,
+    })
 }
 
-/// Returns whether all static entries of a bridge fit into its table.
-fn has_space(bridge: &BridgePlan) -> bool {
-    let max_entries = bridge.max_entries as usize;
-    let statics = bridge.statics.iter();
-    let keys = statics.map(|one| (one.mac.to_u64(), one.vlan));
-    bridge.statics.len() <= max_entries || keys.collect::<BTreeSet<_>>().len() <= max_entries
+/// Returns the bridges as their static entries require them.
+fn static_bridges<'plan>(
+    groups: &'plan [Group],
+    ports: &'plan [PortPlan],
+) -> Vec<StaticBridge<'plan>> {
+    let name = |index: &usize| Some(ports.get(*index)?.name.as_str());
+    let bridges = bridges_of(groups).map(|bridge| StaticBridge {
+        name: &bridge.name,
+        ports: bridge.ports.iter().filter_map(name).collect(),
+        max_entries: bridge.max_entries,
+    });
+    bridges.collect()
 }
 
 /// Plans layer 3. A port with an interface of its own is in no bridge and in no cross-connect.
@@ -893,6 +892,6 @@ fn plan_bridge(
         max_entries,
         ageing_s,
         flooding: setting.flooding.clone().unwrap_or_default(),
-        statics: Vec::new(),
+        statics: SharedList::default(),
     }))
 }

@@ -134,7 +134,7 @@ pub struct Settings {
     /// Ageing time of each bridge, seconds. Default: 300 (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
     /// Static entries of bridges.
-    pub statics: Option<Vec<Located<StaticSetting>>>,
+    pub statics: Option<SharedList<Located<Arc<StaticSetting>>>>,
     /// Virtual routing and forwarding tables.
     pub vrfs: Option<Vec<Located<VrfSetting>>>,
     /// Interfaces of the router.

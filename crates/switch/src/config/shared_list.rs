@@ -17,6 +17,15 @@ impl<T> SharedList<T> {
     }
 }
 
+/// Returns true if both settings share one list, or neither is set.
+pub(super) fn are_shared<T>(one: Option<&SharedList<T>>, other: Option<&SharedList<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is_shared_with(other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
 /// Numbers of elements that two lists have in common at their fronts and at their backs. The parts between them differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommonEnds {

@@ -160,7 +160,7 @@ fn a_file_becomes_a_plan() {
             max_entries: 100,
             ageing_s: 20,
             flooding: FloodingSetting::default(),
-            statics: vec![]
+            statics: SharedList::default()
         })
     );
     assert_eq!(plan.control_cpus.to_string(), "0-1");
@@ -436,6 +436,55 @@ fn what_is_written_asks_for_the_same() {
     let empty = Settings::default().plan(&online()).unwrap();
     let text = empty.to_toml().unwrap();
     assert_eq!(parse(&text).unwrap().plan(&online()).unwrap(), empty);
+}
+
+/// There may be 100,000 static entries, too.
+#[test]
+fn static_entries_are_planned_again_only_if_a_change_concerns_them() {
+    let entry = "[[fdb]]\nbridge = \"lan\"\nmac = \"02:00:00:00:00:01\"\nport = \"c\"\n";
+    let settings = parse(&format!("{FILE}{entry}")).unwrap();
+    let plan = settings.clone().plan(&online()).unwrap();
+    let statics = |plan: &Plan| {
+        let mut bridges = plan.groups.iter();
+        let found = bridges.find_map(|group| match group {
+            Group::Bridge(bridge) => Some(bridge.statics.clone()),
+            Group::CrossConnect(_) => None,
+        });
+        found.unwrap()
+    };
+    let after = |change: &str| {
+        let change: Change = serde_json::from_str(change).unwrap();
+        let next = settings.clone().after(change).unwrap();
+        let after = next.clone().plan_after(&online(), Some((&settings, &plan)));
+        let after = after.unwrap();
+        assert_eq!(after, next.plan(&online()).unwrap());
+        statics(&after)
+    };
+    for change in [
+        r#"{"add-port":{"name":"e","uri":"null:"}}"#,
+        r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#,
+    ] {
+        assert!(after(change).is_shared_with(&statics(&plan)), "{change}");
+    }
+    for (change, count) in [
+        (
+            r#"{"add-static":{"bridge":"lan","mac":"02:00:00:00:00:02","port":"d"}}"#,
+            2,
+        ),
+        (
+            r#"{"add-port":{"name":"e","uri":"null:","bridge":"lan"}}"#,
+            1,
+        ),
+    ] {
+        let entries = after(change);
+        assert_eq!(entries.len(), count, "{change}");
+        // The entry itself is not copied.
+        let former = statics(&plan);
+        let is_shared = std::sync::Arc::ptr_eq(&entries[0], &former[0]);
+        assert!(is_shared, "{change}");
+    }
+    let removed = r#"{"del-static":{"bridge":"lan","mac":"02:00:00:00:00:01"}}"#;
+    assert!(after(removed).is_empty());
 }
 
 /// There may be 100,000 rules, and any number of changes that do not concern them.

@@ -143,7 +143,7 @@ impl Plan {
                     ports: names(ports),
                 }),
                 Group::Bridge(plan) => {
-                    fdb.extend(&plan.statics);
+                    fdb.extend(plan.statics.iter().map(|entry| &**entry));
                     bridge.push(Bridge {
                         name: &plan.name,
                         ports: names(&plan.ports),

@@ -14,7 +14,7 @@ pub(super) struct Timeouts {
     followed: HashMap<SetName, Followed>,
 }
 
-/// A set as last seen.
+/// A set as of the last call, and the times of its elements.
 #[derive(Debug)]
 struct Followed {
     set: Arc<SetSetting>,

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::threads::{ForwardingThread, StartedThread, ThreadStart};
 use super::*;
+use crate::bridge_view::entries_of;
 use crate::config::Settings;
 use crate::control::{Answer, Controller, Machine, Request};
 use crate::forward::{Reply, Unanswered, Worker, WorkerCommand};
@@ -526,7 +527,8 @@ impl Rig {
         }
         assert!(served.is_empty() && owners.is_empty() && guests.is_empty());
         for view in &engine.bridges {
-            assert_eq!(view.statics, engine.statics_of(&view.name), "{}", view.name);
+            let wanted = entries_of(&engine.statics_of(&view.name));
+            assert_eq!(view.statics.entries(), wanted, "{}", view.name);
         }
     }
 }

@@ -467,7 +467,7 @@ impl Compiled {
         self.origins.get(place).copied().unwrap_or(place as u32)
     }
 
-    /// Returns the place in the classifier where this rule begins, or the next one if it is compiled into none.
+    /// Returns the place of the first rule of the classifier that is compiled from this rule or from a later one.
     fn place(&self, rule: usize) -> usize {
         match self.origins.is_empty() {
             true => rule,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Run-time changes of bridges, bridging settings of ports, and static entries.
 
+use std::sync::Arc;
+
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +150,7 @@ impl Settings {
     pub(in crate::config) fn add_static(&mut self, entry: StaticSetting) {
         let statics = self.statics.get_or_insert_default();
         statics.retain(|one| !is_of(&one.value, &entry.bridge, entry.mac, entry.vlan));
-        statics.push(from_request(entry));
+        statics.push(from_request(Arc::new(entry)));
     }
 
     pub(in crate::config) fn del_static(
@@ -181,5 +183,5 @@ impl Settings {
 }
 
 fn is_of(entry: &StaticSetting, bridge: &str, mac: MacAddress, vlan: Option<VlanId>) -> bool {
-    (entry.bridge.as_str(), entry.mac, entry.vlan) == (bridge, mac, vlan)
+    (entry.mac, entry.vlan, entry.bridge.as_str()) == (mac, vlan, bridge)
 }

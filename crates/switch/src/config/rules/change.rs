@@ -8,7 +8,7 @@ use super::{Action, Element, MalformedAction, RuleSetting, Rules, SetName, SetSe
 use crate::config::edit::{absent, from_request, remove, replace, wrong};
 use crate::config::location::Located;
 use crate::config::settings::Settings;
-use crate::config::shared_list::{CommonEnds, SharedList};
+use crate::config::shared_list::{CommonEnds, are_shared};
 use crate::error::SwitchError;
 
 impl Settings {
@@ -229,7 +229,7 @@ impl Settings {
     /// shared are others here.
     pub(in crate::config) fn has_rules_of(&self, other: &Self) -> bool {
         self.shares_rules_with(other)
-            && is_shared(self.sets.as_ref(), other.sets.as_ref())
+            && are_shared(self.sets.as_ref(), other.sets.as_ref())
             && self.rule_default == other.rule_default
             && self.rule_malformed == other.rule_malformed
     }
@@ -248,7 +248,7 @@ impl Settings {
 
     /// Returns true if the rules are those of other settings, whatever elements their sets have.
     pub(super) fn shares_rules_with(&self, other: &Self) -> bool {
-        is_shared(self.rules.as_ref(), other.rules.as_ref())
+        are_shared(self.rules.as_ref(), other.rules.as_ref())
     }
 }
 
@@ -258,14 +258,6 @@ fn sorted(elements: &[Element]) -> Vec<Element> {
     sorted.sort_unstable();
     sorted.dedup();
     sorted
-}
-
-fn is_shared<T>(one: Option<&SharedList<T>>, other: Option<&SharedList<T>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => one.is_shared_with(other),
-        (None, None) => true,
-        _ => false,
-    }
 }
 
 #[cfg(test)]
