@@ -237,6 +237,7 @@ impl Layer3 {
     ) -> Result<(), SwitchError> {
         let former = std::mem::replace(&mut self.interfaces, interfaces);
         let former_taps = self.tap_indexes();
+        let is_same = former == self.interfaces;
         let changed: Vec<u16> = former
             .iter()
             .filter(|(number, known)| {
@@ -255,7 +256,10 @@ impl Layer3 {
         }
         self.drop_spare_taps();
         self.flush_neighbours(&changed);
-        self.resynchronise(&former_taps);
+        // Most changes of the configuration concern no interface, and the kernel may have 100,000 routes.
+        if !is_same || self.tap_indexes() != former_taps {
+            self.resynchronise(&former_taps);
+        }
         self.settle();
         settled
     }

@@ -116,6 +116,53 @@ fn only_changes_of_rules_and_of_their_ports_compile_rules() {
     }
 }
 
+/// Neither the settings nor the counters of other rules are copied.
+#[test]
+fn a_change_of_one_rule_leaves_all_others_as_they_are() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{RULES}"));
+    for (change, gone, new) in [
+        (
+            json!({"set-rule": {"name": "like the first", "action": "accept", "port": "a"}}),
+            1,
+            1,
+        ),
+        (json!({"del-rule": {"name": "of several"}}), 1, 0),
+        (
+            json!({"add-rule": {"rule": {"name": "y", "action": "drop", "port": "d"}, "before": "out"}}),
+            0,
+            1,
+        ),
+        (
+            json!({"set-rule": {"name": "y", "action": "reject", "ports": ["c", "d"]}}),
+            1,
+            1,
+        ),
+        (
+            json!({"add-elements": {"set": "ports", "elements": ["2"]}}),
+            0,
+            0,
+        ),
+        (json!({"set-rules": {"malformed": "match"}}), 0, 0),
+    ] {
+        let before = Arc::clone(&rig.controller.engine().rules.rules);
+        rig.change(&change);
+        rig.check();
+        rig.concerns_the_same_ports_as_all_rules();
+        let after = Arc::clone(&rig.controller.engine().rules.rules);
+        let same = after.iter().filter(|(rule, count)| {
+            let mut former = before.iter();
+            former.any(|one| Arc::ptr_eq(&one.0, rule) && Arc::ptr_eq(&one.1, count))
+        });
+        let same = same.count();
+        assert_eq!(
+            (before.len() - same, after.len() - same),
+            (gone, new),
+            "{change}"
+        );
+    }
+}
+
 /// Rules of one port that differ in their inspectors only: queries have to reach both.
 #[test]
 fn a_port_reaches_the_inspectors_of_all_its_rules() {
