@@ -117,7 +117,8 @@ fn places(former: &[Rule], rules: &[Rule]) -> Vec<u32> {
     let backwards = former_rest.iter().rev().zip(rest.iter().rev());
     let back = backwards.take_while(are_equal).count();
     let former_middle = former_rest.get(..former_rest.len() - back);
-    let middle = rest.get(..rest.len() - back);
+    let former_middle = former_middle.unwrap_or_default();
+    let middle = rest.get(..rest.len() - back).unwrap_or_default();
 
     let mut places = vec![NO_RULE; former.len()];
     for (place, index) in places.iter_mut().take(front).zip(0..) {
@@ -127,12 +128,19 @@ fn places(former: &[Rule], rules: &[Rule]) -> Vec<u32> {
     for (place, index) in behind.zip(number(rules.len() - back)..) {
         *place = index;
     }
+    let walked = walk(former_middle, middle, |former, index| {
+        if let Some(place) = places.get_mut(front + former) {
+            *place = number(front + index);
+        }
+    });
+    let former_left = former_middle.get(walked.0..).unwrap_or_default();
+    let left = middle.get(walked.1..).unwrap_or_default();
     let mut indices: HashMap<&Rule, VecDeque<u32>> = HashMap::new();
-    for (rule, index) in middle.into_iter().flatten().zip(number(front)..) {
+    for (rule, index) in left.iter().zip(number(front + walked.1)..) {
         indices.entry(rule).or_default().push_back(index);
     }
     let mut pairs: Vec<(usize, u32)> = Vec::new();
-    for (rule, former) in former_middle.into_iter().flatten().zip(front..) {
+    for (rule, former) in former_left.iter().zip(front + walked.0..) {
         let index = indices.get_mut(rule).and_then(VecDeque::pop_front);
         pairs.extend(index.map(|index| (former, index)));
     }
@@ -142,6 +150,28 @@ fn places(former: &[Rule], rules: &[Rule]) -> Vec<u32> {
         }
     }
     places
+}
+
+/// Reports the places of equal rules in both lists, from the front, as long as no two adjacent rules are gone, new or others: changes that are
+/// far apart need no table of the rules between them. Returns the numbers of rules of both lists up to there.
+fn walk(former: &[Rule], rules: &[Rule], mut report: impl FnMut(usize, usize)) -> (usize, usize) {
+    let (mut place, mut index) = (0, 0);
+    while let (Some(one), Some(other)) = (former.get(place), rules.get(index)) {
+        let (next, next_other) = (former.get(place + 1), rules.get(index + 1));
+        if one == other {
+            report(place, index);
+            (place, index) = (place + 1, index + 1);
+        } else if next.is_some() && next == next_other {
+            (place, index) = (place + 1, index + 1);
+        } else if next == Some(other) {
+            place += 1;
+        } else if next_other == Some(one) {
+            index += 1;
+        } else {
+            break;
+        }
+    }
+    (place, index)
 }
 
 /// Returns as many pairs as possible whose second parts ascend as their first parts do, from the last one on. The first parts ascend.
@@ -194,6 +224,9 @@ mod tests {
             (vec![1, 2, 3, 4, 5, 0], [gone, 0, 1, 2, 3, 4]),
             (vec![5, 0, 1, 2, 3, 4], [1, 2, 3, 4, 5, gone]),
             (vec![9, 1, 8, 3, 7, 6], [gone, 1, gone, 3, gone, gone]),
+            // Several changes apart from each other, then two that are not.
+            (vec![9, 0, 2, 3, 4, 5, 8], [1, gone, 2, 3, 4, 5]),
+            (vec![1, 7, 2, 8, 9, 5, 4], [gone, 0, 2, gone, gone, 5]),
             (vec![], [gone; 6]),
         ] {
             assert_eq!(places(&former, &rules(now.clone())), expected, "{now:?}");
