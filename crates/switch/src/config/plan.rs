@@ -313,11 +313,12 @@ impl Settings {
                 location,
             )?;
         }
-        for (port, rule, location) in rules::inspectors(&self) {
+        let inspectors: Vec<_> = rules::inspectors(&self).collect();
+        for (port, rule, location) in &inspectors {
             members.take(port, &format!("the inspection of rule '{rule}'"), location)?;
         }
         drop(members);
-        rules::check_inspectors(&self)?;
+        rules::check_inspectors(&self, &inspectors)?;
         check_bridges(&groups, &ports, &layer3, &names)?;
         let rules = self.plan_rules(&ports, &names.keys().copied().collect(), former)?;
         let threads = cpus.forwarding.iter().count();

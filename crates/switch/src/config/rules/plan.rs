@@ -218,10 +218,11 @@ fn check_uses(
     Ok(())
 }
 
-/// Returns the ports of inspectors, each with the name and the location of its first rule.
-pub(in crate::config) fn inspectors(
-    settings: &Settings,
-) -> impl Iterator<Item = (&str, &str, &Location)> {
+/// The port of an inspector, and the name and the location of the first rule of it.
+type Inspector<'settings> = (&'settings str, &'settings str, &'settings Location);
+
+/// Returns the ports of inspectors.
+pub(in crate::config) fn inspectors(settings: &Settings) -> impl Iterator<Item = Inspector<'_>> {
     let mut known = BTreeSet::new();
     let rules = settings.rules.iter().flatten();
     rules.filter_map(move |Located { value, location }| {
@@ -236,8 +237,11 @@ pub(in crate::config) fn inspectors(
 ///
 /// # Errors
 /// [`SwitchError::Config`].
-pub(in crate::config) fn check_inspectors(settings: &Settings) -> Result<(), SwitchError> {
-    for (port, rule, location) in inspectors(settings) {
+pub(in crate::config) fn check_inspectors(
+    settings: &Settings,
+    inspectors: &[Inspector<'_>],
+) -> Result<(), SwitchError> {
+    for &(port, rule, location) in inspectors {
         let mut ports = settings.ports.iter().flatten();
         let guard = ports
             .find(|one| one.name == port)
