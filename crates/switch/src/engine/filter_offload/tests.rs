@@ -2,6 +2,7 @@
 //! A card drops exactly the frames that would end at a rule.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::AtomicU64;
 
 use proptest::collection::vec;
 use proptest::option;
