@@ -158,15 +158,18 @@ impl BridgeView {
         self.statics.asked = None;
         let wanted = entries_of(&asked);
         let former = self.statics.set.clone();
-        let gone = without(&former, &wanted);
-        for (key, _) in &gone {
-            self.fdb.remove(*key);
-        }
         // Of several entries of an address, the last one holds: if one of them changes, all are set again.
-        let changed = without(&wanted, &former).into_iter().chain(gone);
+        let changed = without(&former, &wanted).into_iter();
+        let changed = changed.chain(without(&wanted, &former));
         let changed: BTreeSet<Key> = changed.map(|(key, _)| key).collect();
-        let stays = |entry: &&StaticEntry| !changed.contains(&entry.0);
-        let mut set: Vec<StaticEntry> = former.iter().filter(stays).copied().collect();
+        let (removed, mut set): (Vec<StaticEntry>, Vec<StaticEntry>) = former
+            .iter()
+            .copied()
+            .partition(|entry| changed.contains(&entry.0));
+        // After a failure, the table has no entry that is not in the set.
+        for (key, _) in removed {
+            self.fdb.remove(key);
+        }
         let mut outcome = Ok(());
         for entry in without(&wanted, &set) {
             outcome = self.set_static(entry);
@@ -289,6 +292,15 @@ mod tests {
             view.statics.entries(),
             [(Key::in_vlan(0, 0x0200_0000_0002), 1)]
         );
+        // A failure leaves no entry behind, not even one of two entries of an address.
+        let mut of_b = (*setting(2)).clone();
+        of_b.port = "b".to_owned();
+        let three = [setting(1), setting(2), Arc::new(of_b)].into_iter();
+        let both = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+        assert!(view.set_statics((three.collect(), both)).is_err());
+        view.set_statics((SharedList::default(), ports())).unwrap();
+        assert!(view.statics.entries().is_empty());
+        assert_eq!(view.fdb.snapshot(0).count(), 0);
     }
 
     #[test]
