@@ -634,10 +634,8 @@ impl PortRules {
             set_state(key, state);
             if let Some(names) = names {
                 // The tracker knows which SYN begins a connection.
-                let restarts = matches!(
-                    state,
-                    CtState::New | CtState::Related | CtState::Untracked
-                );
+                let restarts =
+                    matches!(state, CtState::New | CtState::Related | CtState::Untracked);
                 let marks = flows.marks(names, key, frame, restarts);
                 key.set(Field::METADATA, marks);
             }
