@@ -27,19 +27,61 @@ pub(crate) struct Sample {
     pub(crate) offered_frames: u64,
     /// Lost frames of a valid trial.
     pub(crate) lost_frames: u64,
-    /// `None` if the trial is too short for it.
+    pub(crate) p99_9_ns: Option<u64>,
+    /// `None` if the trial is too short for it, or the tester sent more than one of 10,000 frames late.
     pub(crate) p99_99_ns: Option<u64>,
     pub(crate) max_ns: u64,
     /// Changes since the start of the run.
     pub(crate) changes: u64,
+    #[serde(flatten)]
+    pub(crate) memory: Memory,
+}
+
+/// Resident memory of the switch.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Memory {
+    /// Without the reserved memory.
     pub(crate) resident_kib: u64,
+    /// Part of the memory that `--memory-mib` reserves which was used at least once: it grows up to that size as ports come and go.
+    pub(crate) reserved_kib: u64,
+}
+
+impl Memory {
+    /// Returns the memory of a process, or nothing if it has ended.
+    fn of(pid: u32) -> Self {
+        let mappings = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+        let (mut memory, mut is_reserved) = (Self::default(), false);
+        for line in mappings.lines() {
+            if let Some(resident) = line.strip_prefix("Rss:") {
+                let kib: u64 = resident
+                    .trim_end_matches("kB")
+                    .trim()
+                    .parse()
+                    .expect("a number of KiB");
+                if is_reserved {
+                    memory.reserved_kib += kib;
+                } else {
+                    memory.resident_kib += kib;
+                }
+            } else if line
+                .split(' ')
+                .next()
+                .is_some_and(|first| first.contains('-'))
+            {
+                // DPDK reserves memory without huge pages in a file of this name.
+                is_reserved = line.contains("/memfd:nohuge");
+            }
+        }
+        memory
+    }
 }
 
 /// The switch after all changes are undone.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AtRest {
     pub(crate) at_s: f64,
-    pub(crate) resident_kib: u64,
+    #[serde(flatten)]
+    pub(crate) memory: Memory,
     pub(crate) descriptors: usize,
 }
 
@@ -72,11 +114,10 @@ impl AtRest {
             later.take(LOOKS).min().expect("at least one look")
         });
         within(SETTLES, || (look().descriptors == start).then_some(()));
-        let footprint = look();
         Self {
             at_s: at.as_secs_f64(),
-            resident_kib: footprint.memory_kib as u64,
-            descriptors: footprint.descriptors,
+            memory: Memory::of(switch.pid()),
+            descriptors: look().descriptors,
         }
     }
 }
@@ -104,30 +145,37 @@ impl Samples {
             is_valid: matches!(trial.validity, Validity::Valid),
             offered_frames: trial.offered_frames,
             lost_frames: if is_own { 0 } else { lost },
+            p99_9_ns: trial.latency.p99_9_ns,
             p99_99_ns: trial.latency.p99_99_ns,
             max_ns: trial.latency.max_ns,
             changes,
-            resident_kib: Footprint::of(switch).map_or(0, |it| it.memory_kib as u64),
+            memory: Memory::of(switch),
         });
     }
 
     pub(crate) fn summary(&self) -> String {
         let invalid = self.trials.iter().filter(|trial| !trial.is_valid).count();
         let offered: u64 = self.trials.iter().map(|trial| trial.offered_frames).sum();
-        let mut tails: Vec<u64> = self
-            .trials
-            .iter()
-            .filter_map(|trial| trial.p99_99_ns)
-            .collect();
-        tails.sort_unstable();
         format!(
-            "{} trials, {invalid} of them invalid, {offered} frames; 99.99th percentile, ns: {:?} (median of trials), {:?} (largest); \
-             at rest: {:?}",
+            "{} trials, {invalid} of them invalid, {offered} frames; 99.9th percentile: {}; 99.99th percentile: {}; at rest: {:?}",
             self.trials.len(),
-            tails.get(tails.len() / 2),
-            tails.last(),
+            self.tail(|trial| trial.p99_9_ns),
+            self.tail(|trial| trial.p99_99_ns),
             self.rests
         )
+    }
+
+    /// Returns median and largest of a percentile of the trials that have it.
+    fn tail(&self, of: impl Fn(&Sample) -> Option<u64>) -> String {
+        let mut tails: Vec<u64> = self.trials.iter().filter_map(of).collect();
+        tails.sort_unstable();
+        match (tails.get(tails.len() / 2), tails.last()) {
+            (Some(median), Some(largest)) => format!(
+                "{median} ns (median of {} trials), {largest} ns (largest)",
+                tails.len()
+            ),
+            _ => "of no trial".to_owned(),
+        }
     }
 
     /// Checks what only the whole run shows.
@@ -149,7 +197,7 @@ impl Samples {
         let Some(grown) = grown.filter(|grown| grown.at_s < last.at_s) else {
             return;
         };
-        let growth = last.resident_kib as f64 - grown.resident_kib as f64;
+        let growth = last.memory.resident_kib as f64 - grown.memory.resident_kib as f64;
         let rate = growth / hours(last.at_s - grown.at_s);
         assert!(
             rate < GROWTH_MAX_KIB,

@@ -358,7 +358,7 @@ mod tests {
             };
             killed();
             let next = keep("qwt0", directory).unwrap().unwrap();
-            assert_eq!(Record::all(directory), [next.clone()]);
+            assert_eq!(Record::all(directory), std::slice::from_ref(&next));
             // Those of a living process stay.
             assert_eq!(restore_left(directory), Vec::<u32>::new());
             assert_eq!(inserts("qwt1"), [false; 2]);

@@ -561,6 +561,9 @@ fn on_vlan((vlan, action): &(u16, Action)) -> PortRule {
     }
 }
 
+/// A change of rules on a VLAN each.
+type ChangeRules = fn(&mut Vec<(u16, Action)>);
+
 /// Compiles rules on a VLAN each.
 fn on_vlans(former: Option<&RuleTable>, rules: &[(u16, Action)]) -> RuleTable {
     let rules = rules.iter().map(on_vlan);
@@ -573,7 +576,7 @@ fn rules_after_others_decide_as_those_that_are_compiled_alone() {
     let mut rules: Vec<(u16, Action)> = (0..1200).map(accept).collect();
     let mut table = on_vlans(None, &rules);
     let first = table.shape();
-    let changes: [fn(&mut Vec<(u16, Action)>); 6] = [
+    let changes: [ChangeRules; 6] = [
         |rules| rules[500].1 = Action::Drop,
         |rules| rules.retain(|(vlan, _)| *vlan != 3),
         |rules| rules.insert(0, (700, Action::Drop)),

@@ -430,7 +430,8 @@ fn elements_of_large_sets_decide_as_those_that_are_compiled_alone() {
     let mut sets = vec![(0..3000).map(element).collect::<Vec<_>>(), Vec::new()];
     sets[1].push("10.0.0.0/24".parse().unwrap());
     let mut table = RuleTable::with_sets(rules(), &sets, Fallback::default());
-    let changes: [&dyn Fn(&mut Vec<Vec<Element>>); 5] = [
+    type Change<'a> = &'a dyn Fn(&mut Vec<Vec<Element>>);
+    let changes: [Change<'_>; 5] = [
         &|sets| sets[0].retain(|one| *one != element(7)),
         &|sets| sets[0].push(element(9000)),
         &|sets| sets[1].insert(0, "10.0.35.0/24".parse().unwrap()),
