@@ -202,7 +202,7 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
 
 #[test]
 fn rules_log_and_change_frames_that_leave() {
-    let bench = Bench::start(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
+    let bench = Bench::start(&["a", "b", "c", "d"], &["--bridge", "lan=a,b,c"]);
     let (mut a, mut b, mut c) = (bench.peer("a"), bench.peer("b"), bench.peer("c"));
     for rule in [
         "add rule tunnel --action accept --direction out --port b --protocol tcp --set-mss 900 --set-dscp ef",
@@ -234,7 +234,7 @@ fn rules_log_and_change_frames_that_leave() {
     ] {
         assert_eq!(counts.effects[effect], 1, "{effect:?}");
     }
-    for option in ["--dup c", "--inspect c"] {
+    for option in ["--dup d", "--inspect d"] {
         let rule = format!("add rule x --action accept --direction out {option}");
         let reason = refused(&bench, &rule.split(' ').collect::<Vec<_>>());
         assert!(
