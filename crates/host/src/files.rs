@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Access to the kernel's files through a trait: the disk, or a fake for tests that follows the kernel's rules.
 
+#[cfg(test)]
+pub(crate) mod faulty;
+
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, ErrorKind};

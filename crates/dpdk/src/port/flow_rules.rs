@@ -14,6 +14,7 @@ use std::path::Path;
 use self::record::Record;
 use self::table::KernelTable;
 use super::xdp_program::kernel::{InterfaceId, interface, network};
+use crate::port::records::Record as _;
 use crate::steer::SteerRule;
 use crate::steer::card_rules::{self, CardRules, FlowTable, RequestedRule};
 use crate::uri::PortUri;

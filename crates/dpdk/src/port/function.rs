@@ -21,6 +21,7 @@ use self::record::{Change, Record};
 use crate::error::Error;
 use crate::pci;
 use crate::port::options::PortOptions;
+use crate::port::records::Record as _;
 use crate::uri::{FunctionSettings, PortUri};
 
 /// Directory of the records.

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::geteuid;
@@ -27,33 +27,60 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Number and start time of a process ([`ProcessId`]) since the boot.
 pub(super) type Process = (i32, u64);
 
-/// Writes a record, and the directory if there is none. Other users can neither write nor read them.
+/// A record: a file whose name follows from its content.
+pub(super) trait Record: Sized {
+    /// Name of the file.
+    fn name(&self) -> String;
+
+    /// Content of the file.
+    fn text(&self) -> String;
+
+    /// Reads a content; `None` if it is not that of a record.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// The process that made the change.
+    fn process(&self) -> Process;
+
+    /// Path of the file.
+    fn path(&self, directory: &Path) -> PathBuf {
+        directory.join(self.name())
+    }
+
+    /// Writes the record, and the directory if there is none. Other users can neither write nor read them.
+    fn write(&self, directory: &Path) -> io::Result<()> {
+        write(directory, &self.path(directory), &self.text())
+    }
+
+    /// Removes the record.
+    fn remove(&self, directory: &Path) {
+        let file = self.path(directory);
+        if let Err(error) = durable::remove_if_exists(&file) {
+            tracing::warn!("cannot remove {}: {error}", file.display());
+        }
+    }
+
+    /// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
+    fn all(directory: &Path) -> Vec<Self> {
+        let read = |(name, text): (OsString, String)| {
+            let record = Self::parse(&text)?;
+            (name == record.name().as_str()).then_some(record)
+        };
+        texts(directory).into_iter().filter_map(read).collect()
+    }
+
+    /// Returns true if the process of the record runs.
+    fn is_of_a_living_process(&self) -> bool {
+        is_alive(self.process())
+    }
+}
+
+/// Writes a file of a directory, and the directory if there is none. Other users can neither write nor read them.
 pub(super) fn write(directory: &Path, file: &Path, text: &str) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
     durable::replace(file, text.as_bytes(), 0o600)
-}
-
-/// Removes a record.
-pub(super) fn remove(file: &Path) {
-    if let Err(error) = durable::remove_if_exists(file) {
-        tracing::warn!("cannot remove {}: {error}", file.display());
-    }
-}
-
-/// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
-pub(super) fn all<R>(
-    directory: &Path,
-    parse: impl Fn(&str) -> Option<R>,
-    name_of: impl Fn(&R) -> String,
-) -> Vec<R> {
-    let read = |(name, text): (OsString, String)| {
-        let record = parse(&text)?;
-        (name == name_of(&record).as_str()).then_some(record)
-    };
-    texts(directory).into_iter().filter_map(read).collect()
 }
 
 /// Returns names and texts of all records. A directory or file that does not exist has none. A file that cannot be a record is reported and

@@ -29,6 +29,7 @@ use self::record::{INSERTED, REMOVED, Record};
 use super::features::Features;
 use super::xdp_program::DIRECTORY;
 use super::xdp_program::kernel::{InterfaceId, interface, network};
+use crate::port::records::Record as _;
 
 /// Features that a port has switched off. They are switched on with the end of this value.
 #[derive(Debug, Default)]

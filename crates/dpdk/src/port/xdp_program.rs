@@ -14,6 +14,7 @@ use std::path::Path;
 
 use quietwire_base::ProcessId;
 
+use crate::port::records::Record as _;
 use record::Record;
 
 /// Directory of the records.

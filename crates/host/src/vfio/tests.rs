@@ -9,6 +9,7 @@ use quietwire_base::faults::{Faults, Random, When, run_process, run_seeds};
 
 use super::*;
 use crate::files::Disk;
+use crate::files::faulty::Faulty;
 use crate::journal::{self, UndoOutcome};
 
 const CARD: &str = "0000:17:00.0";
@@ -155,41 +156,6 @@ impl Files for Kernel {
 
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
         Disk.is_directory(path)
-    }
-}
-
-/// The kernel's files as one process with faults sees them.
-#[derive(Debug)]
-struct Faulty<'a> {
-    kernel: &'a Kernel,
-    faults: &'a Faults<'a>,
-}
-
-impl Files for Faulty<'_> {
-    fn read(&self, path: &Path) -> io::Result<String> {
-        self.faults.reads("read", path, || self.kernel.read(path))
-    }
-
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let write = || self.kernel.write(path, text);
-        self.faults.changes("write", path, write)
-    }
-
-    fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.kernel.make_directory(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.kernel.remove_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.faults.reads("list", path, || self.kernel.list(path))
-    }
-
-    fn is_directory(&self, path: &Path) -> io::Result<bool> {
-        let look = || self.kernel.is_directory(path);
-        self.faults.reads("stat", path, look)
     }
 }
 

@@ -9,9 +9,6 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-use std::io;
-use std::path::{Path, PathBuf};
-
 use crate::port::records::{self, Process};
 use crate::port::xdp_program::kernel::InterfaceId;
 use crate::steer::card_rules::Entry;
@@ -27,19 +24,10 @@ pub(super) struct Record {
     pub(super) rules: Vec<Entry>,
 }
 
-impl Record {
+impl records::Record for Record {
     fn name(&self) -> String {
         let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
         format!("{network}-{index}-{pid}-{}", self.table)
-    }
-
-    fn path(&self, directory: &Path) -> PathBuf {
-        directory.join(self.name())
-    }
-
-    /// Writes the record. Other users can neither write nor read it.
-    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        records::write(directory, &self.path(directory), &self.text())
     }
 
     fn text(&self) -> String {
@@ -53,11 +41,6 @@ impl Record {
             }
         }
         text
-    }
-
-    /// Removes the record.
-    pub(super) fn remove(&self, directory: &Path) {
-        records::remove(&self.path(directory));
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -75,13 +58,8 @@ impl Record {
         words.next().is_none().then_some(record)
     }
 
-    /// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
-    pub(super) fn all(directory: &Path) -> Vec<Self> {
-        records::all(directory, Self::parse, Self::name)
-    }
-
-    pub(super) fn is_of_a_living_process(&self) -> bool {
-        records::is_alive(self.process)
+    fn process(&self) -> Process {
+        self.process
     }
 }
 
@@ -103,6 +81,7 @@ mod tests {
     use quietwire_base::fuzz::{check, planted};
 
     use super::*;
+    use crate::port::records::Record as _;
     use crate::steer::flow_spec::{FlowSpec, LENGTH};
 
     fn record(index: u32) -> Record {

@@ -13,6 +13,7 @@ use quietwire_base::ProcessId;
 
 use super::record::Record;
 use crate::port::interface_request::InterfaceRequest;
+use crate::port::records::Record as _;
 use crate::port::xdp_program::kernel::InterfaceId;
 use crate::steer::card_rules::{Contents, Entry, FlowTable};
 use crate::steer::flow_spec::{FlowSpec, LENGTH};

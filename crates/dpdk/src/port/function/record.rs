@@ -7,14 +7,11 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-use std::io;
-use std::path::{Path, PathBuf};
-
 use quietwire_base::ProcessId;
 
 use super::message::Setting;
 use crate::pci::VirtualFunction;
-use crate::port::records::{self, Process};
+use crate::port::records::{self, Process, Record as _};
 
 /// A changed setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +31,9 @@ pub(super) struct Record {
     pub(super) changes: Vec<Change>,
 }
 
-impl Record {
-    fn path(&self, directory: &Path) -> PathBuf {
-        directory.join(&self.address)
-    }
-
-    /// Writes the record. Other users can neither write nor read it.
-    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        records::write(directory, &self.path(directory), &self.text())
+impl records::Record for Record {
+    fn name(&self) -> String {
+        self.address.clone()
     }
 
     fn text(&self) -> String {
@@ -53,11 +45,6 @@ impl Record {
         }
         line.push('\n');
         line
-    }
-
-    /// Removes the record.
-    pub(super) fn remove(&self, directory: &Path) {
-        records::remove(&self.path(directory));
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -73,15 +60,16 @@ impl Record {
         })
     }
 
-    /// Returns all records. A directory or file that does not exist has none. A file with another name than its function is none.
-    pub(super) fn all(directory: &Path) -> Vec<Self> {
-        records::all(directory, Self::parse, |record| record.address.clone())
+    fn process(&self) -> Process {
+        self.process
     }
+}
 
+impl Record {
     /// Returns true if another process than this one has the function.
     pub(super) fn is_of_another(&self) -> bool {
         let own = ProcessId::own().map(|own| (own.pid, own.start_time));
-        own != Some(self.process) && records::is_alive(self.process)
+        own != Some(self.process) && self.is_of_a_living_process()
     }
 }
 

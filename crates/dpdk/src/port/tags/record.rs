@@ -7,9 +7,6 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-use std::io;
-use std::path::{Path, PathBuf};
-
 use crate::port::records::{self, Process};
 use crate::port::xdp_program::kernel::InterfaceId;
 
@@ -32,32 +29,21 @@ pub(super) struct Record {
     pub(super) features: Vec<&'static str>,
 }
 
-impl Record {
+impl records::Record for Record {
     fn name(&self) -> String {
         let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
         format!("{network}-{index}-{pid}-tags-{}", self.number)
     }
 
-    fn path(&self, directory: &Path) -> PathBuf {
-        directory.join(self.name())
-    }
-
-    /// Writes the record. Other users can neither write nor read it.
-    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+    fn text(&self) -> String {
         let InterfaceId { network, index } = self.interface;
         let (pid, start) = self.process;
-        let line = format!(
+        format!(
             "{} {network} {index} {pid} {start} {} {}\n",
             self.home,
             self.number,
             self.features.join(" ")
-        );
-        records::write(directory, &self.path(directory), &line)
-    }
-
-    /// Removes the record.
-    pub(super) fn remove(&self, directory: &Path) {
-        records::remove(&self.path(directory));
+        )
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -75,13 +61,8 @@ impl Record {
         (!record.features.is_empty()).then_some(record)
     }
 
-    /// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
-    pub(super) fn all(directory: &Path) -> Vec<Self> {
-        records::all(directory, Self::parse, Self::name)
-    }
-
-    pub(super) fn is_of_a_living_process(&self) -> bool {
-        records::is_alive(self.process)
+    fn process(&self) -> Process {
+        self.process
     }
 }
 
@@ -98,6 +79,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::port::records::Record as _;
 
     fn record(number: u32) -> Record {
         Record {

@@ -7,9 +7,6 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-use std::io;
-use std::path::{Path, PathBuf};
-
 use super::kernel::InterfaceId;
 use crate::port::records::{self, Process};
 
@@ -26,30 +23,19 @@ pub(super) struct Record {
     pub(super) process: Process,
 }
 
-impl Record {
+impl records::Record for Record {
     fn name(&self) -> String {
         let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
         format!("{network}-{index}-{pid}")
     }
 
-    fn path(&self, directory: &Path) -> PathBuf {
-        directory.join(self.name())
-    }
-
-    /// Writes the record. Other users can neither write nor read it.
-    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+    fn text(&self) -> String {
         let InterfaceId { network, index } = self.interface;
         let (pid, start) = self.process;
-        let line = format!(
+        format!(
             "{network} {index} {} {} {pid} {start}\n",
             self.program, self.loaded
-        );
-        records::write(directory, &self.path(directory), &line)
-    }
-
-    /// Removes the record.
-    pub(super) fn remove(&self, directory: &Path) {
-        records::remove(&self.path(directory));
+        )
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -66,15 +52,12 @@ impl Record {
         words.next().is_none().then_some(record)
     }
 
-    /// Returns all records. A directory or file that does not exist has none. A file with another name than that of its record is none.
-    pub(super) fn all(directory: &Path) -> Vec<Self> {
-        records::all(directory, Self::parse, Self::name)
+    fn process(&self) -> Process {
+        self.process
     }
+}
 
-    pub(super) fn is_of_a_living_process(&self) -> bool {
-        records::is_alive(self.process)
-    }
-
+impl Record {
     pub(super) fn is_same_program(&self, other: &Self) -> bool {
         (self.interface, self.program) == (other.interface, other.program)
     }
@@ -87,6 +70,7 @@ mod tests {
     use quietwire_base::ProcessId;
 
     use super::*;
+    use crate::port::records::Record as _;
 
     fn record(pid: i32) -> Record {
         Record {

@@ -13,6 +13,7 @@ use quietwire_base::faults::{Faults, Injected, Random, When, run_process, run_se
 
 use super::*;
 use crate::files::Files;
+use crate::files::faulty::Faulty;
 
 /// Seeds of `make test`.
 const SEEDS: u64 = 1000;
@@ -88,43 +89,6 @@ impl Files for Kernel {
 
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
         self.0.is_directory(path)
-    }
-}
-
-/// The kernel's files as one process with faults sees them.
-#[derive(Debug)]
-struct Faulty<'a> {
-    kernel: &'a Kernel,
-    faults: &'a Faults<'a>,
-}
-
-impl Files for Faulty<'_> {
-    fn read(&self, path: &Path) -> io::Result<String> {
-        self.faults.reads("read", path, || self.kernel.read(path))
-    }
-
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let write = || self.kernel.write(path, text);
-        self.faults.changes("write", path, write)
-    }
-
-    fn make_directory(&self, path: &Path) -> io::Result<()> {
-        let make = || self.kernel.make_directory(path);
-        self.faults.changes("mkdir", path, make)
-    }
-
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        let remove = || self.kernel.remove_directory(path);
-        self.faults.changes("rmdir", path, remove)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.faults.reads("list", path, || self.kernel.list(path))
-    }
-
-    fn is_directory(&self, path: &Path) -> io::Result<bool> {
-        let look = || self.kernel.is_directory(path);
-        self.faults.reads("stat", path, look)
     }
 }
 
