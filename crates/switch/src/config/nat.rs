@@ -24,6 +24,8 @@ pub(super) use check::{check, check_collector, check_tracking};
 pub use nat64::Nat64Setting;
 pub(crate) use nat64::inside_of;
 
+/// Maximum length of a name, octets: messages to a standby and files of saved mappings have lengths of eight bits.
+pub(crate) const NAME_MAX: usize = 255;
 /// Default first port. Lower ones are well-known (RFC 6335, section 6).
 const FIRST_PORT: u16 = 1024;
 /// Default number of ports of a block, and of blocks of a host: 4096 ports for each protocol.

@@ -47,6 +47,8 @@ use quietwire_tables::nat::{
     MappingChange, NatProtocol, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
 };
 
+use crate::config::nat::NAME_MAX;
+
 /// Maximum number of changes of a message.
 pub(crate) const CHANGES_MAX: usize = 256;
 /// Maximum octets of the contents.
@@ -56,8 +58,6 @@ const VERSION: u16 = 2;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
-/// Longest name, octets.
-const NAME_MAX: usize = 255;
 
 const HELLO: u32 = 1;
 const CONNECTIONS: u32 = 2;
@@ -71,6 +71,8 @@ const CONFIGURATION: u32 = 8;
 const PRESENT: u8 = 1;
 const ENDED: u8 = 2;
 
+// The length of a name has eight bits.
+const _: () = assert!(NAME_MAX <= u8::MAX as usize);
 // A message of the maximum number of changes fits.
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
-use super::{Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
+use super::{NAME_MAX, Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
@@ -54,6 +54,12 @@ pub(in crate::config) fn check(
     for (count, Located { value, location }) in settings.iter().enumerate() {
         if value.name.is_empty() {
             return Err(location.wrong("the NAT has no name"));
+        }
+        let octets = value.name.len();
+        if octets > NAME_MAX {
+            return Err(location.wrong(format!(
+                "the name of the NAT has {octets} octets (use at most {NAME_MAX})"
+            )));
         }
         let wrong = |what: String| location.wrong(format!("nat '{}': {what}", value.name));
         if count == NATS_MAX {

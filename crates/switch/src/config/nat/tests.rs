@@ -142,6 +142,16 @@ fn what_makes_no_sense_is_refused_with_the_cure() {
         let error = plan(&text).unwrap_err();
         assert!(error.contains(printed), "{error}");
     }
+    // A name of the maximum length has fewer characters than octets.
+    for (count, is_allowed) in [(127, true), (128, false)] {
+        let name = format!("n{}", "ü".repeat(count));
+        let planned = plan(&NAT.replace("internet", &name));
+        assert_eq!(planned.is_ok(), is_allowed);
+        if let Err(error) = planned {
+            let printed = "the name of the NAT has 257 octets (use at most 255)";
+            assert!(error.contains(printed) && !error.contains(&name), "{error}");
+        }
+    }
     let several = FILE.replace("forwarding-cpus = \"1\"", "forwarding-cpus = \"1-2\"");
     let planned = |keys: &str| {
         let text = format!("{several}{NAT}{keys}");
