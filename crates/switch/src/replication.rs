@@ -73,6 +73,8 @@ pub(crate) struct Replication {
     errors: AcceptErrors,
     role: Role,
     applied: ApplyCounts,
+    /// Names of settings that differ from those of the active switch, until a stream begins with equal ones.
+    differing: Vec<String>,
     /// True after a line in the log about the active switch, until it answers.
     has_failed: bool,
 }
@@ -112,6 +114,7 @@ impl Replication {
             errors: AcceptErrors::new("replication"),
             role,
             applied: ApplyCounts::default(),
+            differing: Vec::new(),
             has_failed: false,
         })
     }
@@ -188,14 +191,16 @@ impl Replication {
             Following::Connected(standby) => {
                 let was_complete = standby.is_complete;
                 let turned = standby.turn(tables, &mut self.applied, now);
-                if standby.is_greeted && self.has_failed {
+                if standby.is_greeted {
                     self.has_failed = false;
+                    self.differing.clear();
                 }
                 if standby.is_complete && !was_complete {
                     tracing::info!("this standby has all connections of {active}");
                 }
-                if matches!(turned, Err(StandbyError::Settings(_))) {
+                if let Err(StandbyError::Settings(names)) = &turned {
                     pause = RETRY_OTHER;
+                    self.differing.clone_from(names);
                 }
                 turned.map(|()| None).map_err(|error| error.to_string())
             }
@@ -223,6 +228,7 @@ impl Replication {
             Role::Active(_) => Err(wrong("this switch is active already".to_owned())),
             Role::Standby(_) => {
                 self.role = Role::Active(Active::new(self.setting.refresh()));
+                self.differing.clear();
                 tracing::info!("this switch is active now");
                 Ok(())
             }
@@ -240,6 +246,7 @@ impl Replication {
     pub(crate) fn report(&self) -> ReplicationReport {
         let mut report = ReplicationReport {
             role: self.role().name().to_owned(),
+            differing_settings: self.differing.clone(),
             added: self.applied.added,
             updated: self.applied.updated,
             removed: self.applied.removed,

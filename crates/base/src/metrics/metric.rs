@@ -193,6 +193,8 @@ metrics! {
         "Packets that NAT did not translate, by reason.";
     SwitchReplicationPeers = Gauge "quietwire_switch_replication_peers" []
         "Standbys that have all connections, or 1 if this standby has them.";
+    SwitchReplicationSettingsDiffer = Gauge "quietwire_switch_replication_settings_differ" []
+        "1 if settings of this standby differ from those of the active switch, so that it gets no connections.";
     SwitchReplicationSentTotal = Counter "quietwire_switch_replication_sent_total" []
         "Connections and mappings sent to standbys, and their ends.";
     SwitchReplicationLostTotal = Counter "quietwire_switch_replication_lost_total" []

@@ -405,6 +405,8 @@ fn of_replication(text: &mut MetricsText, replication: Option<&ReplicationReport
     let complete = replication.peers.iter().filter(|peer| peer.is_complete);
     let complete = complete.count() as f64;
     text.add(Metric::SwitchReplicationPeers, [(vec![], complete)]);
+    let differ = f64::from(!replication.differing_settings.is_empty());
+    text.add(Metric::SwitchReplicationSettingsDiffer, [(vec![], differ)]);
     for (metric, count) in [
         (Metric::SwitchReplicationSentTotal, replication.sent),
         (Metric::SwitchReplicationLostTotal, replication.lost),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use quietwire_base::RateLimit;
 
 use super::link::{Link, LinkError, TIMEOUT};
-use super::tables::{Position, Tables};
-use super::wire::{Message, WireError};
+use super::tables::{COMPARE, Position, Tables};
+use super::wire::{Digests, Message, WireError};
 use crate::error::SwitchError;
 
 /// Maximum number of peers: twice as many as are accepted in a turn, so that each has time for its hello.
@@ -68,6 +68,9 @@ pub(super) struct Active<S> {
     begun: u64,
     ended: Option<Instant>,
     is_noting: bool,
+    /// Settings that standbys have been sent, and the time at which they were read.
+    settings: Digests,
+    compared: Option<Instant>,
     /// Lines in the log about lost changes.
     loss_log: RateLimit,
     pub(super) counts: SentCounts,
@@ -131,6 +134,8 @@ impl<S: Read + Write> Active<S> {
             begun: 0,
             ended: None,
             is_noting: false,
+            settings: Digests::new(),
+            compared: None,
             loss_log: RateLimit::new(LOSS_LOG, 1, Instant::now()),
             counts: SentCounts::default(),
         }
@@ -193,14 +198,26 @@ impl<S: Read + Write> Active<S> {
         result
     }
 
-    /// Sends the settings to new standbys, before all entries.
+    /// Sends the settings to new standbys, before all entries, and to all standbys after a change.
     fn send_settings(&mut self, tables: &impl Tables, now: Instant) {
-        let is_new = |peer: &&mut Peer<S>| peer.needs.is_some() && !peer.has_settings;
-        for peer in self.peers.iter_mut().filter(is_new) {
-            let settings = Message::Configuration(tables.digests());
-            peer.link.put(&settings, now);
-            peer.has_settings = true;
+        let is_new = |peer: &Peer<S>| peer.needs.is_some() && !peer.has_settings;
+        let is_due = self
+            .compared
+            .is_none_or(|compared| now.saturating_duration_since(compared) >= COMPARE);
+        if !self.peers.iter().any(is_new) && !(is_due && self.has_standby()) {
+            return;
         }
+        let settings = tables.digests();
+        let has_changed = settings != self.settings;
+        let message = Message::Configuration(settings.clone());
+        for peer in &mut self.peers {
+            if is_new(peer) || has_changed && peer.has_settings {
+                peer.link.put(&message, now);
+                peer.has_settings = true;
+            }
+        }
+        self.settings = settings;
+        self.compared = Some(now);
     }
 
     fn has_standby(&self) -> bool {

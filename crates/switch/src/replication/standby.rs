@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use super::link::{Link, LinkError};
-use super::tables::Tables;
-use super::wire::{Message, WireError};
+use super::tables::{COMPARE, Tables};
+use super::wire::{Digests, Message, WireError};
 use crate::error::SwitchError;
 use crate::forward::ApplyCounts;
 
@@ -25,9 +25,9 @@ pub(super) enum StandbyError {
     /// The changes cannot be applied.
     #[error(transparent)]
     Switch(#[from] SwitchError),
-    /// Names of settings that differ.
-    #[error("the active switch has other settings: {0} (make them equal on both switches)")]
-    Settings(String),
+    /// Names of settings that differ, at most [`NAMES_MAX`] and the number of others.
+    #[error("the active switch has other settings: {} (make them equal on both switches)", .0.join(", "))]
+    Settings(Vec<String>),
 }
 
 /// Checks that the settings of the active switch are those of this one.
@@ -48,13 +48,16 @@ fn check(own: &[(String, u32)], other: &[(String, u32)]) -> Result<(), StandbyEr
     if more > 0 {
         names.push(format!("{more} more"));
     }
-    Err(StandbyError::Settings(names.join(", ")))
+    Err(StandbyError::Settings(names))
 }
 
 /// A stream from the active switch.
 #[derive(Debug)]
 pub(super) struct Standby<S> {
     link: Link<S>,
+    /// Settings of the active switch, and the time of the last comparison with those of this one.
+    settings: Digests,
+    compared: Instant,
     /// The active switch has answered, and has the settings of this one.
     pub(super) is_greeted: bool,
     /// All entries have arrived.
@@ -65,6 +68,8 @@ impl<S: Read + Write> Standby<S> {
     pub(super) fn new(stream: S, now: Instant) -> Self {
         Self {
             link: Link::new(stream, now),
+            settings: Digests::new(),
+            compared: now,
             is_greeted: false,
             is_complete: false,
         }
@@ -86,6 +91,8 @@ impl<S: Read + Write> Standby<S> {
             match message {
                 Message::Configuration(other) => {
                     check(&tables.digests(), &other)?;
+                    self.settings = other;
+                    self.compared = now;
                     self.is_greeted = true;
                 }
                 Message::Hello | Message::Heartbeat => {}
@@ -97,6 +104,11 @@ impl<S: Read + Write> Standby<S> {
                     return Err(LinkError::from(WireError::Role).into());
                 }
             }
+        }
+        // Those of this switch may have changed.
+        if self.is_greeted && now.saturating_duration_since(self.compared) >= COMPARE {
+            check(&tables.digests(), &self.settings)?;
+            self.compared = now;
         }
         if has_messages && self.is_greeted {
             let last = self.link.received().saturating_sub(1);

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tables that replication reads and changes: those of all forwarding threads.
 
+use std::time::Duration;
+
 use super::wire::{Digests, Message};
 use crate::error::SwitchError;
 use crate::forward::ApplyCounts;
+
+/// Interval at which each side looks for changes of its settings. A comparison formats all of them.
+pub(super) const COMPARE: Duration = Duration::from_secs(1);
 
 /// Position in all tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

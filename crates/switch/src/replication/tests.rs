@@ -11,6 +11,7 @@ use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
 use super::active::{LOSS_LOG, PEERS_MAX};
 use super::link::tests::pair;
+use super::tables::COMPARE;
 use super::wire::tests::saved_connection;
 use super::*;
 
@@ -340,6 +341,50 @@ fn a_standby_with_other_settings_names_them_and_gets_no_entries() {
 }
 
 #[test]
+fn settings_that_change_on_one_side_end_the_stream_until_they_are_equal() {
+    let changed = vec![("zones".to_owned(), 7)];
+    for is_active in [true, false] {
+        let mut both = Both::new();
+        both.first.add(200);
+        assert!(both.settle());
+        let side = match is_active {
+            true => &mut both.first,
+            false => &mut both.second,
+        };
+        side.settings.clone_from(&changed);
+        both.now += COMPARE;
+        both.active.turn(&mut both.first, both.now).unwrap();
+        let standby = both.standby.as_mut().unwrap();
+        let turned = standby.turn(&mut both.second, &mut both.counts, both.now);
+        let error = turned.unwrap_err().to_string();
+        assert!(error.contains("other settings: zones (make"), "{error}");
+        // The standby keeps its entries, and gets all again with equal settings.
+        assert_eq!(both.second.present, [200].into());
+        both.first.settings.clone_from(&changed);
+        both.second.settings.clone_from(&changed);
+        both.standby = None;
+        both.first.add(201);
+        assert!(both.settle());
+        assert_eq!(both.second.present, [200, 201].into());
+    }
+}
+
+#[test]
+fn settings_that_change_on_both_sides_at_a_time_leave_the_stream() {
+    let mut both = Both::new();
+    assert!(both.settle());
+    both.first.settings = vec![("zones".to_owned(), 7)];
+    both.second.settings.clone_from(&both.first.settings);
+    both.first.add(200);
+    for _ in 0..3 {
+        both.now += COMPARE;
+        both.turn();
+        assert!(both.standby.is_some());
+    }
+    assert_eq!(both.second.present, [200].into());
+}
+
+#[test]
 fn losses_in_each_turn_do_not_fill_the_log() {
     let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
     let now = Instant::now();
@@ -454,4 +499,41 @@ fn a_standby_follows_over_tcp_beside_hostile_peers_and_takes_over() {
     };
     let error = Replication::open(&taken).unwrap_err().to_string();
     assert!(error.contains("cannot listen on"), "{error}");
+}
+
+#[test]
+fn differing_settings_are_reported_until_they_are_equal() {
+    let (mut first, mut second) = (Model::default(), Model::default());
+    let mut active = Replication::open(&setting(ReplicationRole::Active, None)).unwrap();
+    let address = active.listener.as_ref().unwrap().local_addr().unwrap();
+    let setting = setting(ReplicationRole::Standby, Some(address));
+    let mut standby = Replication::open(&setting).unwrap();
+    let mut now = Instant::now();
+    let is_complete = |report: &ReplicationReport| {
+        let mut peers = report.peers.iter();
+        report.differing_settings.is_empty() && peers.any(|peer| peer.is_complete)
+    };
+    let differs = |report: &ReplicationReport| {
+        report.differing_settings == ["zones"] && report.peers.is_empty()
+    };
+    let mut follow = |first: &mut Model,
+                      second: &mut Model,
+                      wanted: &dyn Fn(&ReplicationReport) -> bool| {
+        let found = Deadline::after(Duration::from_secs(20)).poll(Duration::from_millis(1), || {
+            now += Duration::from_millis(50);
+            active.turn(first, now);
+            standby.turn(second, now);
+            wanted(&standby.report()).then_some(())
+        });
+        assert!(found.is_some(), "{:?}", standby.report());
+    };
+    follow(&mut first, &mut second, &is_complete);
+    second.settings = vec![("zones".to_owned(), 7)];
+    follow(&mut first, &mut second, &differs);
+    first.settings.clone_from(&second.settings);
+    follow(&mut first, &mut second, &is_complete);
+    first.settings.clear();
+    follow(&mut first, &mut second, &differs);
+    standby.take_over().unwrap();
+    assert!(standby.report().differing_settings.is_empty());
 }

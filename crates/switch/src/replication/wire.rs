@@ -18,7 +18,7 @@
 //! | 5 complete | none: all entries have been sent since the hello or a loss | active |
 //! | 6 acknowledgement | sequence of the last message applied (64 bits) | standby |
 //! | 7 balanced connections | number of the protocol, address and port of the virtual endpoint (8, 32 and 16 bits), changes as above | active |
-//! | 8 configuration | settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries |
+//! | 8 configuration | settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 

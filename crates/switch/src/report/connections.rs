@@ -87,6 +87,10 @@ pub struct RestoredMappingsReport {
 pub struct ReplicationReport {
     /// Role: `active` or `standby`.
     pub role: String,
+    /// Settings of a standby that differ from those of the active switch, by name, at most eight and the number of others. While there are
+    /// some, the standby gets no entries.
+    #[serde(default)]
+    pub differing_settings: Vec<String>,
     /// Standbys of an active switch; the active switch of a standby, if it is connected.
     pub peers: Vec<ReplicationPeerReport>,
     /// Entries, and ends of entries, that the active switch has sent.

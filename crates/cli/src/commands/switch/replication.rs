@@ -9,6 +9,7 @@ use super::table::table;
 pub(super) fn render(report: &ReplicationReport) -> String {
     let ReplicationReport {
         role,
+        differing_settings,
         peers,
         sent,
         lost,
@@ -33,7 +34,33 @@ pub(super) fn render(report: &ReplicationReport) -> String {
             peer.unacknowledged.to_string(),
         ]);
     }
+    let differing = match differing_settings.is_empty() {
+        true => String::new(),
+        false => format!(
+            "\nother settings on the active switch: {}",
+            differing_settings.join(", ")
+        ),
+    };
     format!(
-        "role: {role}\n\n{table}\n\nsent: {sent}\nlost: {lost}\npasses: {passes}\nadded: {added}\nupdated: {updated}\nremoved: {removed}\nwithout space: {full}\ninvalid: {invalid}"
+        "role: {role}{differing}\n\n{table}\n\nsent: {sent}\nlost: {lost}\npasses: {passes}\nadded: {added}\nupdated: {updated}\nremoved: {removed}\nwithout space: {full}\ninvalid: {invalid}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_differ_are_shown() {
+        let mut report = ReplicationReport {
+            role: "standby".to_owned(),
+            ..ReplicationReport::default()
+        };
+        assert!(render(&report).starts_with("role: standby\n\n"));
+        report.differing_settings = vec!["ports of NAT 'x'".to_owned(), "zones".to_owned()];
+        let shown = render(&report);
+        let expected =
+            "role: standby\nother settings on the active switch: ports of NAT 'x', zones\n\n";
+        assert!(shown.starts_with(expected), "{shown}");
+    }
 }
