@@ -466,6 +466,27 @@ impl PortHandle {
         }
     }
 
+    /// Removes the matches of [`Self::drop_on_card`] from the card, all that its driver removes.
+    ///
+    /// # Errors
+    /// [`Error::Steering`]: the driver did not remove those of [`Self::kept_by_card`], and the card drops their frames.
+    pub fn withdraw_from_card(&self) -> Result<(), Error> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.withdraw_from_card(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the places of the matches, in the list before [`Self::withdraw_from_card`], that the driver did not remove. A match of both
+    /// versions of IP may be there twice, and a match that was in no list is `None`.
+    #[must_use]
+    pub fn kept_by_card(&self) -> Vec<Option<usize>> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.kept_by_card(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the frames that the card has dropped by each match of [`Self::drop_on_card`]; none if its driver does not report them.
     #[must_use]
     pub fn dropped_by_card(&self) -> Vec<Option<u64>> {

@@ -2,6 +2,7 @@
 //! Replies of a running switch on its control socket. Counters never decrease while it runs.
 
 mod connections;
+mod guest;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,7 @@ pub use connections::{
     TablePosition,
 };
 
+pub use guest::GuestReport;
 pub use quietwire_tables::drops::{PortDrop, PortDrops};
 pub use quietwire_tables::filter::{RuleEffect, RuleEffects};
 pub use quietwire_tables::route::Punt;
@@ -131,17 +133,6 @@ pub struct PortCounts {
     pub effects: RuleEffects,
 }
 
-/// The guest of a vhost-user port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestReport {
-    /// Virtio features that both sides negotiated.
-    pub features: Vec<String>,
-    /// Number of rings that it has set up, both directions.
-    pub rings: u16,
-    /// Size of the first ring, descriptors.
-    pub ring_size: u16,
-}
-
 /// One port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortReport {
@@ -164,6 +155,9 @@ pub struct PortReport {
     /// Changes of the link of a `pci` port since it was opened, read once a second.
     #[serde(default)]
     pub link_changes: u64,
+    /// Former filter rules that the card of a `pci` port has kept, by name: the card drops their frames, whatever the rules are now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_card_rules: Vec<String>,
     /// Receive queues.
     pub rx_queues: u16,
     /// Transmit queues.

@@ -30,7 +30,10 @@ impl Engine {
             .into_iter()
             .zip(self.ports())
             .filter(|(_, (_, slot))| !slot.is_closing)
-            .map(|(counts, (_, slot))| port_report(self.group_name(&counts.name), counts, slot))
+            .map(|(counts, (number, slot))| PortReport {
+                kept_card_rules: self.rules_kept_by_card(number),
+                ..port_report(self.group_name(&counts.name), counts, slot)
+            })
             .chain(self.removed_reports())
             .collect()
     }
@@ -317,6 +320,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         xdp_mode: handle.xdp_mode().map(|mode| mode.to_string()),
         speed_mbps: handle.speed_mbps(),
         link_changes: slot.link.changes,
+        kept_card_rules: Vec::new(),
         rx_queues: slot.queues.len() as u16,
         tx_queues: slot.tx_queues,
         rx_ring_size,

@@ -87,6 +87,8 @@ metrics! {
         "Octets received, without FCS.";
     SwitchPortLinkChangesTotal = Counter "quietwire_switch_port_link_changes_total" ["port"]
         "Changes of the link of a network card, read once a second.";
+    SwitchPortKeptCardRules = Gauge "quietwire_switch_port_kept_card_rules" ["port"]
+        "Former filter rules that a network card did not remove, so that it drops their frames.";
     SwitchPortTransmitFramesTotal = Counter "quietwire_switch_port_transmit_frames_total" ["port"]
         "Frames sent.";
     SwitchPortTransmitBytesTotal = Counter "quietwire_switch_port_transmit_bytes_total" ["port"]

@@ -30,10 +30,13 @@ pub(crate) trait FlowDriver {
     fn hits(&self, rule: &Self::Rule) -> Option<u64>;
 }
 
+/// Place of a rule that is on the card and in no list, because the driver did not remove it.
+const NO_PLACE: usize = usize::MAX;
+
 /// A rule of a list. A steering rule about both versions of IP has two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RequestedRule {
-    /// Place in the list, from 0.
+    /// Place in the list, from 0, or [`NO_PLACE`].
     place: usize,
     spec: FlowSpec,
 }
@@ -209,8 +212,11 @@ impl<D: FlowDriver> OffloadedRules<D> {
             match self.driver.destroy(&one.rule) {
                 Ok(()) => destroyed.push((one.wanted, one.is_counted)),
                 Err(why) => {
-                    let place = one.wanted.place + 1;
-                    failed = Some(format!("rule {place} of before: cannot remove it: {why}"));
+                    let rule = match one.wanted.place {
+                        NO_PLACE => "an earlier rule".to_owned(),
+                        place => format!("rule {} of before", place + 1),
+                    };
+                    failed = Some(format!("{rule}: cannot remove it: {why}"));
                     gone.push(one);
                     break;
                 }
@@ -231,9 +237,12 @@ impl<D: FlowDriver> OffloadedRules<D> {
         let Some(mut failed) = failed else {
             return Ok(made);
         };
-        for one in made {
+        for mut one in made {
             if let Err(why) = self.driver.destroy(&one.rule) {
                 failed += &format!("; a flow rule stays on the card: {why}");
+                // The next change removes it.
+                one.wanted.place = NO_PLACE;
+                gone.push(one);
             }
         }
         for (one, is_counted) in destroyed {
@@ -291,6 +300,36 @@ impl<D: FlowDriver> OffloadedRules<D> {
             })
         };
         (0..self.count).map(of).collect()
+    }
+
+    /// Removes all rules, one by one. [`Self::kept`] has those that the driver does not remove.
+    ///
+    /// # Errors
+    /// The driver's reason for the first rule that stays.
+    pub(crate) fn withdraw(&mut self) -> Result<(), String> {
+        self.count = 0;
+        let mut result = Ok(());
+        self.installed
+            .retain(|one| match self.driver.destroy(&one.rule) {
+                Ok(()) => false,
+                Err(why) => {
+                    if result.is_ok() {
+                        result = Err(why);
+                    }
+                    true
+                }
+            });
+        result
+    }
+
+    /// Returns the places, in the list before [`Self::withdraw`], of the rules that the driver did not remove, without order; none for a
+    /// rule that was in no list.
+    pub(crate) fn kept(&self) -> Vec<Option<usize>> {
+        let others = self.installed.iter().map(|one| one.wanted.place);
+        let others = others.filter(|place| *place >= self.count);
+        others
+            .map(|place| (place != NO_PLACE).then_some(place))
+            .collect()
     }
 
     /// Removes all rules. Reports those that stay.

@@ -12,7 +12,7 @@ use quietwire_packet::VlanId;
 use quietwire_tables::filter::FurtherMatch;
 
 use super::counted::CountedRule;
-use super::offloaded::OffloadedRule;
+use super::offloaded::{KeptRules, OffloadedRule};
 use super::rules::concerns;
 use super::{Engine, Slot};
 use crate::config::rules::{Action, MalformedAction, RuleSetting};
@@ -29,12 +29,11 @@ const OFFLOADED_MAX: usize = 64;
 impl Engine {
     /// Counts the frames that cards have dropped, and gives cards the rules that have dropped most frames since the last call.
     pub(crate) fn offload_rules(&mut self) {
-        for number in std::mem::take(&mut self.offloaded.unsettled) {
-            self.clear_card(number);
-        }
-        let offloads = self
-            .ports()
-            .filter(|(_, slot)| is_usable(slot) && slot.plan.uri.offloads_rules());
+        self.remove_kept();
+        let kept = &self.offloaded.kept;
+        let offloads = self.ports().filter(|(number, slot)| {
+            is_usable(slot) && slot.plan.uri.offloads_rules() && !kept.contains_key(number)
+        });
         let numbers: Vec<u16> = offloads.map(|(number, _)| number).collect();
         if numbers.is_empty() {
             return;
@@ -126,22 +125,53 @@ impl Engine {
         for number in &numbers {
             self.count_offloaded(*number);
         }
-        self.offloaded.ports.clear();
         self.offloaded.observed.clear();
-        for number in numbers {
-            self.clear_card(number);
+        for (number, port) in std::mem::take(&mut self.offloaded.ports) {
+            let rules = &self.rules.rules;
+            let name =
+                |rule: &OffloadedRule| rules.get(rule.place).map(|(rule, _)| rule.name.clone());
+            let names = port.rules.iter().map(|rule| name(rule).unwrap_or_default());
+            let kept = KeptRules::new(names.enumerate().collect());
+            let Some(slot) = self.slot(number).filter(|slot| is_usable(slot)) else {
+                continue;
+            };
+            if let Err(error) = slot.handle.withdraw_from_card() {
+                let names = kept.names_of(&slot.handle.kept_by_card());
+                tracing::error!(
+                    "{error}; the card goes on dropping frames of former rules ({}), and the switch tries again to remove them (remove and add \
+                     the port if this lasts)",
+                    names.join(", ")
+                );
+                self.offloaded.kept.insert(number, kept);
+            }
         }
     }
 
-    /// Removes the filter rules of a port from its card. A failure is repeated at the next look.
-    fn clear_card(&mut self, number: u16) {
-        let Some(slot) = self.slot(number).filter(|slot| is_usable(slot)) else {
-            return;
-        };
-        if let Err(error) = slot.handle.drop_on_card(&[]) {
-            tracing::error!("filter rules stay on a card: {error}");
-            self.offloaded.unsettled.insert(number);
+    /// Removes rules that cards have kept, if an attempt is due.
+    fn remove_kept(&mut self) {
+        for (number, mut kept) in std::mem::take(&mut self.offloaded.kept) {
+            // Another port may have the number now, and the rules of a closed one are gone.
+            let slot = self.slot(number).filter(|slot| is_usable(slot));
+            let Some(slot) = slot.filter(|slot| !slot.handle.kept_by_card().is_empty()) else {
+                continue;
+            };
+            if !kept.is_due() || slot.handle.withdraw_from_card().is_err() {
+                self.offloaded.kept.insert(number, kept);
+            } else {
+                tracing::info!(
+                    "port '{}': its card has no former rules any more",
+                    slot.plan.name
+                );
+            }
         }
+    }
+
+    /// Returns the names of former rules that the card of a port has kept.
+    pub(crate) fn rules_kept_by_card(&self, number: u16) -> Vec<String> {
+        let kept = self.offloaded.kept.get(&number).zip(self.slot(number));
+        kept.map_or_else(Vec::new, |(kept, slot)| {
+            kept.names_of(&slot.handle.kept_by_card())
+        })
     }
 
     /// Returns the numbers of frames that cards have dropped by the rule at a place, by the names of the ports of cards that have it.

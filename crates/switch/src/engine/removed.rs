@@ -28,6 +28,7 @@ impl RemovedPorts {
             state: STATE.to_owned(),
             waiting_reason: Some("its device was removed".to_owned()),
             speed_mbps: None,
+            kept_card_rules: Vec::new(),
             ..report
         };
         self.0.insert(plan.name.clone(), (plan, report));

@@ -60,6 +60,11 @@ fn of_ports(text: &mut MetricsText, ports: &[PortReport]) {
     let up = each(|port| u64::from(port.link_up));
     let up = up.into_iter().map(|(labels, value)| (labels, value as f64));
     text.add(Metric::SwitchPortUp, up);
+    let kept = each(|port| port.kept_card_rules.len() as u64);
+    let kept = kept
+        .into_iter()
+        .map(|(labels, value)| (labels, value as f64));
+    text.add(Metric::SwitchPortKeptCardRules, kept);
     for (metric, of) in [
         (
             Metric::SwitchPortReceiveFramesTotal,

@@ -74,7 +74,8 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, a guest, losses that the driver counts.
+/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, rules that a card has kept, a guest, losses
+/// that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
@@ -89,6 +90,10 @@ fn port_details(port: &PortReport) -> String {
     }
     if port.link_changes > 0 {
         text += &format!("\n{name}: the link has changed {} times", port.link_changes);
+    }
+    if !port.kept_card_rules.is_empty() {
+        let rules = port.kept_card_rules.join(", ");
+        text += &format!("\n{name}: its card still drops frames of former rules: {rules}");
     }
     if let Some(guest) = &port.guest {
         text += &format!(
@@ -412,6 +417,16 @@ pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_that_a_card_keeps_are_shown_with_its_port() {
+        let mut port = PortReport::default();
+        port.counts.name = "wan".to_owned();
+        assert_eq!(port_details(&port), "");
+        port.kept_card_rules = vec!["dns".to_owned(), "web".to_owned()];
+        let expected = "\nwan: its card still drops frames of former rules: dns, web";
+        assert_eq!(port_details(&port), expected);
+    }
 
     #[test]
     fn moves_that_balance_the_load_are_suggested_as_commands() {

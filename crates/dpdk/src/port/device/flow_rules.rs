@@ -51,6 +51,17 @@ impl Device {
         replaced.map_err(|cause| self.steering_error(cause))
     }
 
+    /// Removes the matches of which the card drops the frames, as far as the driver removes them.
+    pub(crate) fn withdraw_from_card(&self) -> Result<(), Error> {
+        let withdrawn = self.dropping_rules().withdraw();
+        withdrawn.map_err(|why| self.steering_error(format!("cannot remove a flow rule: {why}")))
+    }
+
+    /// Returns the places of matches that the driver did not remove; none for a match that was in no list.
+    pub(crate) fn kept_by_card(&self) -> Vec<Option<usize>> {
+        self.dropping_rules().kept()
+    }
+
     /// Returns the frames that the card has dropped by each match; none if the driver does not report them.
     pub(crate) fn dropped_by_card(&self) -> Vec<Option<u64>> {
         self.dropping_rules().hits()

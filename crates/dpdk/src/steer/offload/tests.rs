@@ -23,6 +23,8 @@ struct Scripted {
     /// VLANs, of which the driver refuses rules.
     refused: Vec<u16>,
     has_counters: bool,
+    /// VLAN whose rules the driver does not remove.
+    stuck: Cell<Option<u16>>,
 }
 
 impl Scripted {
@@ -83,6 +85,10 @@ impl FlowDriver for Scripted {
 
     fn destroy(&self, rule: &u32) -> Result<(), String> {
         self.change()?;
+        let vlan = self.rules.borrow().get(rule).map(|(flow, _)| vlan_of(flow));
+        if vlan.is_some() && vlan == self.stuck.get() {
+            return Err("scripted refusal".to_owned());
+        }
         assert!(self.rules.borrow_mut().remove(rule).is_some());
         Ok(())
     }
@@ -221,6 +227,54 @@ fn a_card_drops_frames_only_if_it_counts_them() {
     assert_eq!(card.driver.on_card(), on_card);
     card.replace(&[]).unwrap();
     assert_eq!(card.driver.on_card(), Vec::<String>::new());
+}
+
+#[test]
+fn rules_that_a_driver_does_not_remove_stay_alone_until_it_does() {
+    let mut card = OffloadedRules::counted(Scripted {
+        has_counters: true,
+        ..Scripted::default()
+    });
+    let dropped = |vlan| SteerRule {
+        card: Some(CardTarget::Drop),
+        ..rule(vlan, 0)
+    };
+    card.replace(&[dropped(1), dropped(2), dropped(3)]).unwrap();
+    assert!(card.kept().is_empty());
+    card.driver.stuck.set(Some(2));
+    assert_eq!(card.withdraw(), Err("scripted refusal".to_owned()));
+    // UDP has a rule for each version of IP.
+    assert_eq!(card.driver.on_card(), expected(&[dropped(2)]));
+    assert_eq!((card.kept(), card.hits()), (vec![Some(1); 2], vec![]));
+    card.driver.stuck.set(None);
+    assert_eq!((card.withdraw(), card.kept()), (Ok(()), vec![]));
+    assert_eq!(card.driver.on_card(), Vec::<String>::new());
+}
+
+#[test]
+fn a_rule_of_a_refused_list_that_stays_is_removed_by_a_later_change() {
+    let mut card = OffloadedRules::counted(Scripted {
+        has_counters: true,
+        ..Scripted::default()
+    });
+    let dropped = |vlan| SteerRule {
+        card: Some(CardTarget::Drop),
+        ..rule(vlan, 0)
+    };
+    card.replace(&[dropped(1)]).unwrap();
+    card.driver.stuck.set(Some(2));
+    // The second of the new rules fails.
+    card.driver.successes.set(Some(1));
+    let why = card.replace(&[dropped(1), dropped(2)]).unwrap_err();
+    assert!(why.contains("stays on the card"), "{why}");
+    assert_eq!((card.driver.on_card().len(), card.kept()), (3, vec![None]));
+    assert_eq!(card.hits(), [Some(0)]);
+    let why = card.replace(&[dropped(1), dropped(3)]).unwrap_err();
+    assert!(why.starts_with("an earlier rule: cannot remove"), "{why}");
+    card.driver.stuck.set(None);
+    card.replace(&[dropped(1)]).unwrap();
+    assert_eq!(card.driver.on_card(), expected(&[dropped(1)]));
+    assert!(card.kept().is_empty());
 }
 
 #[test]
