@@ -113,6 +113,10 @@ fn wrong_options_are_named() {
             "requires two ports",
         ),
         (
+            &["--rate", "1k", "--direction", "reverse"],
+            "add a second port",
+        ),
+        (
             &["--rate", "1k", "--port", "null:", "--port", "null:"],
             "one or two",
         ),

@@ -116,8 +116,9 @@ impl Calibration {
     #[must_use]
     pub fn size(&self, trial: &Trial) -> Option<&SizeCalibration> {
         self.sizes.iter().find(|size| {
-            // Described frames may take longer to generate, so the description must be the same.
-            size.directions == trial.directions
+            // Described frames may take longer to generate, so the description must be the same. Which port sends is no difference.
+            let is_one_way = |directions: Directions| directions.sender().is_some();
+            is_one_way(size.directions) == is_one_way(trial.directions)
                 && size.traffic == trial.traffic
                 && match &trial.traffic {
                     None => size.frame_sizes == trial.frame_sizes && size.ip == trial.ip,

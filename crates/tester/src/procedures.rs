@@ -60,8 +60,8 @@ impl Tester {
     /// # Errors
     /// Errors of [`Self::run`].
     pub fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
-        let ports = self.transmitting(trial)?;
-        let profile = TrialProfile::of_load(Pace::Burst(frames), ports);
+        let senders = self.transmitting(trial)?;
+        let profile = TrialProfile::of_load(Pace::Burst(frames), senders);
         let longest_s = BURST_SLACK_S + frames as f64 / BURST_PPS_MIN;
         let TrialRun {
             mut result, lanes, ..
@@ -88,18 +88,19 @@ impl Tester {
     /// # Errors
     /// Errors of [`Self::run`].
     pub fn step_down(&mut self, trial: &Trial, step: StepDown) -> Result<SteppedDown, TesterError> {
-        let ports = self.transmitting(trial)?;
+        let senders = self.transmitting(trial)?;
+        let ports = senders.count() as f64;
         let pace = Pace::Step {
-            rate_pps: step.overload_pps / ports as f64,
+            rate_pps: step.overload_pps / ports,
             after_s: step.overload_s,
-            then_pps: step.reduced_pps / ports as f64,
+            then_pps: step.reduced_pps / ports,
         };
         let profile = TrialProfile {
             watch: Watch::Losses {
                 from_s: step.overload_s,
                 length_s: step.reduced_s,
             },
-            ..TrialProfile::of_load(pace, ports)
+            ..TrialProfile::of_load(pace, senders)
         };
         let trial = alone(trial, step.overload_s + step.reduced_s);
         let trial_run = self.run_trial(&trial, &profile, &mut |_| ())?;
@@ -137,10 +138,11 @@ impl Tester {
         limit_s: f64,
         restart: &mut Restart<'_>,
     ) -> Result<Outage, TesterError> {
-        let ports = self.transmitting(trial)?;
+        let senders = self.transmitting(trial)?;
+        let pace = Pace::Rate(trial.offered_rate_pps / senders.count() as f64);
         let profile = TrialProfile {
             watch: Watch::Silence,
-            ..TrialProfile::of_load(Pace::Rate(trial.offered_rate_pps / ports as f64), ports)
+            ..TrialProfile::of_load(pace, senders)
         };
         let longest_s = FIRST_FRAME_S + limit_s + 2.0 * AROUND_RESTART_S;
         let trial = Trial {
@@ -236,9 +238,8 @@ impl Tester {
             rate_pps,
         };
         let profile = TrialProfile {
-            senders: Senders::Only(sender),
             addressing,
-            ..TrialProfile::of_load(pace, 0)
+            ..TrialProfile::of_load(pace, Senders::Only(sender))
         };
         let longest_s = 2.0 * f64::from(addresses) / rate_pps + SPREAD_SLACK_S;
         let trial = Trial {

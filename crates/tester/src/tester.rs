@@ -22,7 +22,7 @@ use crate::error::TesterError;
 use crate::pacer::Pace;
 use crate::time_stamps::TimeStampFile;
 use crate::trial::{Directions, Trial, TrialResult};
-use crate::trial_run::TrialProfile;
+use crate::trial_run::{Senders, TrialProfile};
 
 pub use options::{FrameAccess, Preparation, TesterIdle, TesterOptions};
 pub(crate) use ports::{TesterPort, peer_of};
@@ -279,7 +279,8 @@ impl Tester {
         loop {
             let result = self.run(&probe)?;
             let mut ports = result.ports.iter().enumerate().filter(|(port, _)| {
-                trial.directions == Directions::Both || (*port == 0) == trial.reflected
+                let sender = trial.directions.sender();
+                sender.is_none_or(|sender| (*port == sender) == trial.reflected)
             });
             if ports.all(|(_, port)| port.received_frames + port.misdirected_frames > 0) {
                 return Ok(true);
@@ -303,13 +304,13 @@ impl Tester {
     /// # Errors
     /// [`TesterError`] if the trial cannot be run. If the tester itself fails during the trial, the result is invalid instead.
     pub fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
-        let ports = self.transmitting(trial)?;
+        let senders = self.transmitting(trial)?;
         let pace = if trial.is_unpaced() {
             Pace::Unpaced
         } else {
-            Pace::Rate(trial.offered_rate_pps / ports as f64)
+            Pace::Rate(trial.offered_rate_pps / senders.count() as f64)
         };
-        let profile = TrialProfile::of_load(pace, ports);
+        let profile = TrialProfile::of_load(pace, senders);
         Ok(self.run_trial(trial, &profile, &mut |_| ())?.result)
     }
 
@@ -333,14 +334,18 @@ impl Tester {
         }
     }
 
-    /// Returns the number of ports that transmit, counted from the first port.
-    pub(crate) fn transmitting(&self, trial: &Trial) -> Result<usize, TesterError> {
+    /// Returns the ports that transmit.
+    pub(crate) fn transmitting(&self, trial: &Trial) -> Result<Senders, TesterError> {
         match (trial.directions, self.paired()) {
+            (Directions::Reverse, 1) => Err(TesterError::BadTrial(
+                "the second port is to send, and one is given (add a second port, or let the first one send)".to_owned(),
+            )),
             (Directions::Both, 1) => Err(TesterError::BadTrial(
                 "traffic in both directions requires two ports, and one is given (add a second port, or use one direction)".to_owned(),
             )),
-            (Directions::Both, ports) => Ok(ports),
-            (Directions::OneWay, _) => Ok(1),
+            (Directions::Both, ports) => Ok(Senders::First(ports)),
+            (Directions::OneWay, _) => Ok(Senders::First(1)),
+            (Directions::Reverse, _) => Ok(Senders::Only(1)),
         }
     }
 

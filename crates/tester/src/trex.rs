@@ -321,6 +321,12 @@ impl TrafficGenerator for Trex {
         trial.validate().map_err(TesterError::BadTrial)?;
         let senders = match (trial.directions, self.ports.len()) {
             (Directions::OneWay, _) => 1,
+            (Directions::Reverse, _) => {
+                return Err(TesterError::BadTrial(
+                    "the TRex backend sends from the first port or from both (exchange the ports)"
+                        .to_owned(),
+                ));
+            }
             (Directions::Both, 2) => 2,
             (Directions::Both, _) => {
                 return Err(TesterError::BadTrial(

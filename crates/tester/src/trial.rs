@@ -336,7 +336,7 @@ impl Trial {
             self.directions = directions;
         }
         let ports = match self.directions {
-            Directions::OneWay => 1.0,
+            Directions::OneWay | Directions::Reverse => 1.0,
             Directions::Both => 2.0,
         };
         if let Some(replay) = &traffic.replay {

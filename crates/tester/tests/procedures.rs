@@ -68,6 +68,7 @@ fn bursts(tester: &mut Tester) {
         (1, Directions::OneWay),
         (1001, Directions::Both),
         (5000, Directions::OneWay),
+        (1000, Directions::Reverse),
     ] {
         let asked = trial(1.0, directions);
         let result = tester.burst(&asked, frames).unwrap();
@@ -85,8 +86,12 @@ fn bursts(tester: &mut Tester) {
             .iter()
             .map(|port| port.offered_frames)
             .collect();
-        if directions == Directions::Both {
-            assert!(of_ports[0].abs_diff(of_ports[1]) == 1, "{of_ports:?}");
+        match directions {
+            Directions::Both => {
+                assert!(of_ports[0].abs_diff(of_ports[1]) == 1, "{of_ports:?}");
+            }
+            Directions::OneWay => assert_eq!(of_ports, [frames, 0]),
+            Directions::Reverse => assert_eq!(of_ports, [0, frames]),
         }
     }
 }

@@ -127,6 +127,8 @@ pub(crate) struct GenerateArgs {
 enum Direction {
     /// The first port sends, the last port receives.
     OneWay,
+    /// The second port sends, the first port receives.
+    Reverse,
     /// Both ports send and receive at the same time.
     Both,
 }
@@ -380,6 +382,7 @@ fn warn_of_idle_cpus(cpus: &[u32], ports: &[PortUri]) {
 fn trial_request(args: &GenerateArgs) -> Trial {
     let directions = match args.direction {
         Some(Direction::OneWay) => Directions::OneWay,
+        Some(Direction::Reverse) => Directions::Reverse,
         Some(Direction::Both) => Directions::Both,
         None if args.ports.len() == 1 => Directions::OneWay,
         None => Directions::Both,

@@ -31,12 +31,13 @@ pub(super) fn line_rate_bps(results: &StudyResults, case: &Case) -> Option<f64> 
         let speeds = &entry.facts.tester.as_ref()?.link_speeds_mbps;
         (!speeds.is_empty()).then_some(speeds)
     })?;
-    // With one direction, the first port of each pair sends.
-    let every = match results.file.traffic.directions {
-        Directions::Both => 1,
-        Directions::OneWay => 2,
+    // With one direction, one port of each pair sends.
+    let (first, every) = match results.file.traffic.directions {
+        Directions::Both => (0, 1),
+        Directions::OneWay => (0, 2),
+        Directions::Reverse => (1, 2),
     };
-    let sending = speeds.iter().step_by(every);
+    let sending = speeds.iter().skip(first).step_by(every);
     Some(sending.map(|mbps| f64::from(*mbps) * 1e6).sum())
 }
 
@@ -181,5 +182,7 @@ mod tests {
         assert_eq!(line_rate_bps(&results, &case), Some(35e9));
         results.file.traffic.directions = Directions::OneWay;
         assert_eq!(line_rate_bps(&results, &case), Some(10e9));
+        results.file.traffic.directions = Directions::Reverse;
+        assert_eq!(line_rate_bps(&results, &case), Some(25e9));
     }
 }

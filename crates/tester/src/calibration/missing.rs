@@ -223,7 +223,7 @@ fn frames(
         (None, IpVersion::V4) => "",
     };
     let way = match directions {
-        Directions::OneWay => "one way",
+        Directions::OneWay | Directions::Reverse => "one way",
         Directions::Both => "both ways",
     };
     format!("{size}{kind} {way}")
@@ -299,6 +299,8 @@ mod tests {
         let one_way = trial(Directions::OneWay);
         let known = source(Some(kind(Some(50))));
         assert_eq!(known.missing(&kind(Some(50)), &one_way), None);
+        let reverse = trial(Directions::Reverse);
+        assert_eq!(known.missing(&kind(Some(50)), &reverse), None);
         assert_eq!(source(None).missing(&kind(None), &one_way), None);
         let replayed = Traffic::parse(
             "[traffic]\nburst = { frames = 4, gap-us = 1.0 }\n",

@@ -21,6 +21,8 @@ pub enum FrameSizes {
 pub enum Directions {
     /// The first port transmits, the second receives.
     OneWay,
+    /// The second port transmits, the first receives.
+    Reverse,
     /// Both ports transmit and receive at the same time. Rates are sums over both.
     Both,
 }
@@ -35,6 +37,18 @@ pub enum IpVersion {
     /// IPv6. The header is 20 octets longer, so frames have at least 84 octets with FCS.
     #[serde(rename = "6")]
     V6,
+}
+
+impl Directions {
+    /// Returns the index of the port that transmits; `None` if both do.
+    #[must_use]
+    pub const fn sender(self) -> Option<usize> {
+        match self {
+            Self::OneWay => Some(0),
+            Self::Reverse => Some(1),
+            Self::Both => None,
+        }
+    }
 }
 
 impl IpVersion {

@@ -69,11 +69,11 @@ impl Senders {
 }
 
 impl TrialProfile {
-    /// Creates the course of a load from the first `ports` ports.
-    pub(crate) fn of_load(pace: Pace, ports: usize) -> Self {
+    /// Creates the course of a load from these ports.
+    pub(crate) fn of_load(pace: Pace, senders: Senders) -> Self {
         Self {
             pace,
-            senders: Senders::First(ports),
+            senders,
             addressing: Addressing::AsAsked,
             watch: Watch::Nothing,
         }

@@ -55,6 +55,9 @@ pub(crate) struct MeasureArgs {
     /// Send from the first port only.
     #[arg(long)]
     pub(super) one_way: bool,
+    /// Send from the second port only.
+    #[arg(long, conflicts_with = "one_way")]
+    pub(super) reverse: bool,
     /// Flows of each sending port, 1 to 65535.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) flows: u16,

@@ -15,7 +15,7 @@ pub(super) use settings::{Assignment, NamedGoal, method_parser};
 const OPTIONS: [(&str, &str, &str); 8] = [
     ("search", "method", "the METHOD before the options"),
     ("traffic", "frame-sizes", "--frame-size"),
-    ("traffic", "directions", "--one-way"),
+    ("traffic", "directions", "--one-way or --reverse"),
     ("traffic", "flows", "--flows"),
     ("trials", "duration-s", "--duration"),
     ("trials", "warm-up-s", "--warm-up"),
@@ -136,7 +136,11 @@ fn head(args: &MeasureArgs) -> String {
         FrameSizes::Fixed(size) => size.to_string(),
         FrameSizes::Imix => "\"imix\"".to_owned(),
     };
-    let one_way = args.one_way || args.ports.len() == 1;
+    let directions = match args.one_way || args.ports.len() == 1 {
+        _ if args.reverse => "reverse",
+        true => "one-way",
+        false => "both",
+    };
     let max_rate = args
         .max_rate_pps
         // TOML spells `nan` in lower case.
@@ -151,7 +155,7 @@ fn head(args: &MeasureArgs) -> String {
          [traffic]\nframe-sizes = [{size}]\ndirections = \"{}\"\nflows = {}\n# more of [traffic]\n\
          [trials]\nduration-s = {:?}\nwarm-up-s = {:?}\ndrain-s = {:?}\nmax-rate-pps = {max_rate}\n# more of [trials]\n",
         args.method.name,
-        if one_way { "one-way" } else { "both" },
+        directions,
         args.flows,
         args.duration.as_secs_f64(),
         args.warm_up.as_secs_f64(),

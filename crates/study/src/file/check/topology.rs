@@ -46,10 +46,10 @@ fn chains(file: &StudyFile, graph: &Graph) -> Checked {
     if graph.chains.len() < 2 {
         return Ok(());
     }
-    if file.traffic.directions == Directions::OneWay {
+    if file.traffic.directions != Directions::Both {
         return fault(
             &[Key("traffic"), Key("directions")],
-            "with one-way, only the first chain has frames (use one chain, or both directions)",
+            "with one direction, only the first chain has frames (use one chain, or both directions)",
         );
     }
     let routes = graph.elements.iter().any(|one| one.program.routes());

@@ -46,11 +46,13 @@ fn several_chains_have_frames_of_their_own_in_both_directions() {
         &format!("{frames}{ONLY}"),
         &["traffic.frames", "addresses of the first chain"],
     );
-    refused(
-        CHAIN,
-        &format!("[traffic]\ndirections = \"one-way\"\n{ONLY}"),
-        &["traffic.directions", "only the first chain"],
-    );
+    for direction in ["one-way", "reverse"] {
+        refused(
+            CHAIN,
+            &format!("[traffic]\ndirections = \"{direction}\"\n{ONLY}"),
+            &["traffic.directions", "only the first chain"],
+        );
+    }
     let one = CHAIN.replace("nVNFch", "1VNFch");
     of_topologies(&one, &format!("{frames}{ONLY}")).unwrap();
     let forwarders = CHAIN.replace("\"nat\"", "\"firewall\"");
