@@ -206,6 +206,12 @@ fn hosts_share_an_address_and_answers_return_to_each() {
     assert_eq!((answer[34], answer[35]), (11, 0));
     assert_eq!(answer[26..30], bytes(OWN));
     assert_eq!(answer[42..][16..28], expiring[14..][16..28]);
+    // A packet that came with the inside address has it in the error too (RFC 1812, section 4.3.2.3).
+    let direct = udp(TO_B, (REMOTE, 53), (HOST, 4000), 1);
+    b.send(std::slice::from_ref(&direct));
+    let answer = b.receive(1).remove(0);
+    assert_eq!((answer[34], answer[35]), (11, 0));
+    assert_eq!(answer[42..][16..28], direct[14..][16..28]);
     // Packets to the router itself still reach it.
     let pong = echo(TO_B, REMOTE, OWN, 64, 5, false);
     b.send(&[pong]);

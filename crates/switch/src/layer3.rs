@@ -46,13 +46,23 @@ pub(crate) struct RoutedInterface {
     pub(crate) kernel: Option<String>,
 }
 
+/// Origin of a punted packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The ingress interface.
+    pub(crate) interface: u16,
+    /// The packet is known to have the destination that its sender has given it, so an ICMP error about it contains it as it is (RFC 1812,
+    /// section 4.3.2.3).
+    pub(crate) is_as_sent: bool,
+}
+
 /// A frame that waits for address resolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// A frame received on this interface, to be routed again.
-    Frame(u16, Vec<u8>),
-    /// A packet of the router itself.
-    Packet(Vec<u8>),
+    /// A frame to be routed again.
+    Frame(Origin, Vec<u8>),
+    /// A packet of the router itself, and whether no translator changes a packet in it.
+    Packet(Vec<u8>, bool),
 }
 
 /// Counters of the service thread.

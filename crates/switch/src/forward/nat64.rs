@@ -10,6 +10,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
 use quietwire_tables::nat::{NatDrop, NatOutcome, is_client_number};
 use quietwire_tables::nat64::{HEADROOM, Translated, pieces};
 
+use super::mark::AGAIN;
 use super::nat::{FamilyPass, NatInstance, NatStage, NatTables, ipv4};
 use super::path::Path;
 use super::route::{Domain, RouteContext, Routing, vrf_for};
@@ -237,7 +238,7 @@ impl Path<'_> {
         let Some(()) = mac.and_then(|mac| finish(&mut frame, &made, mac, source)) else {
             return context.counters.not_sent.add(1);
         };
-        frame.set_mark(u32::from(to));
+        frame.set_mark(AGAIN | u32::from(to));
         match made.may_fragment {
             Some(identification) if made.end - made.start > usize::from(mtu) => {
                 self.route_pieces(&frame, (identification, mtu), domain, context);

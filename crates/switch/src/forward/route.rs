@@ -9,7 +9,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
 use super::balance::BalanceStage;
 use super::lengths::measure;
-use super::mark::Mark;
+use super::mark::{AGAIN, Mark, Places};
 use super::nat::NatStage;
 use super::output::Output;
 use super::path::Path;
@@ -213,7 +213,7 @@ impl Path<'_> {
         {
             // All frames belong to one interface. A remaining tag has an EtherType that the router does not support.
             std::mem::swap(self.received, &mut context.routing.local);
-            return self.route_burst(&stage.domain, &[interface; BURST_MAX], context);
+            return self.route_burst(&stage.domain, (&[interface; BURST_MAX], false), context);
         }
         let mut unassigned = 0;
         for mut frame in self.received.drain() {
@@ -346,30 +346,31 @@ impl Path<'_> {
         for (mark, interface) in context.routing.local.marks().zip(&mut interfaces) {
             *interface = mark as u16;
         }
-        self.route_burst(domain, &interfaces, context);
+        self.route_burst(domain, (&interfaces, true), context);
     }
 
-    /// Routes the waiting frames with the interface of each.
+    /// Routes the waiting frames with the interface of each, which is in their marks too if `is_marked` is true.
     #[inline(always)]
     fn route_burst(
         &mut self,
         domain: &Domain,
-        interfaces: &[u16; BURST_MAX],
+        (interfaces, is_marked): (&[u16; BURST_MAX], bool),
         context: &mut RouteContext<'_>,
     ) {
         let mut remaining;
         let mut interfaces = interfaces;
+        let mut translated: Places = 0;
         let is_translated = context.routing.nat.is_some() || context.routing.balance.is_some();
         if is_translated {
             remaining = *interfaces;
-            self.translate_received(domain, &mut remaining, context);
+            translated = self.translate_received(domain, &mut remaining, context);
             interfaces = &remaining;
         }
         let mut of_translated;
         let has_prefixes = !domain.prefixes.is_empty();
         if has_prefixes {
             of_translated = *interfaces;
-            self.translate_prefixes(domain, &mut of_translated, context);
+            translated |= self.translate_prefixes(domain, &mut of_translated, context);
             interfaces = &of_translated;
         }
         let Routing {
@@ -396,7 +397,8 @@ impl Path<'_> {
             }
         }
         let mut ends = Ends::default();
-        for ((mut frame, word), from) in local.drain().zip(decisions.words()).zip(interfaces) {
+        let frames_from = local.drain().zip(decisions.words()).zip(interfaces);
+        for (at, ((mut frame, word), from)) in frames_from.enumerate() {
             if is_translated && let Some(interface) = exit_of(word) {
                 let place = (*from, vrf_of(domain, *from));
                 let translated = Translators {
@@ -454,7 +456,9 @@ impl Path<'_> {
                     ends.lost += u64::from(sent.is_none());
                 }
                 Decision::Punt(punt) => {
-                    frame.set_mark(Mark::Punt(punt, *from).number());
+                    let is_again = is_marked && frame.mark() & AGAIN != 0;
+                    let is_as_sent = !is_again && (translated >> at) & 1 == 0;
+                    frame.set_mark(Mark::Punt(punt, *from, is_as_sent).number());
                     drop(punts.push(frame));
                 }
                 Decision::Forward(_) | Decision::Drop(_) => {}
@@ -489,7 +493,7 @@ impl Path<'_> {
         domain: &Domain,
         interfaces: &mut [u16; BURST_MAX],
         context: &mut RouteContext<'_>,
-    ) {
+    ) -> Places {
         let Routing {
             local,
             rest,
@@ -507,9 +511,10 @@ impl Path<'_> {
             vrf.is_some_and(|vrf| translators.concern(frame, vrf))
         });
         if !is_concerned {
-            return;
+            return 0;
         }
         let ingress = *interfaces;
+        let mut translated: Places = 0;
         let mut kept = 0;
         for (mut frame, from) in local.drain().zip(ingress) {
             let vrf = vrf_for(domain, from, frame.octets());
@@ -524,6 +529,7 @@ impl Path<'_> {
                     context.counters.dropped(reason, 1);
                     continue;
                 }
+                translated |= 1 << kept;
             }
             if let Some(interface) = interfaces.get_mut(kept) {
                 *interface = from;
@@ -533,6 +539,7 @@ impl Path<'_> {
             drop(rest.push(frame));
         }
         std::mem::swap(local, rest);
+        translated
     }
 
     /// Translates the waiting frames to external addresses of IPv6. `interfaces` loses those of dropped frames.
@@ -542,7 +549,7 @@ impl Path<'_> {
         domain: &Domain,
         interfaces: &mut [u16; BURST_MAX],
         context: &mut RouteContext<'_>,
-    ) {
+    ) -> Places {
         let Routing { local, rest, .. } = &mut *context.routing;
         let concerned = |frame: &[u8], from: u16| {
             let vrf = vrf_for(domain, from, frame);
@@ -553,7 +560,7 @@ impl Path<'_> {
             .zip(interfaces.iter())
             .any(|(frame, from)| concerned(frame, *from).is_some());
         if !is_concerned {
-            return;
+            return 0;
         }
         let ingress = *interfaces;
         let mut kept = 0;
@@ -577,6 +584,7 @@ impl Path<'_> {
             drop(rest.push(frame));
         }
         std::mem::swap(local, rest);
+        Places::MAX
     }
 
     /// Sends frames of the service thread. Returns false if there were none.
@@ -622,11 +630,11 @@ impl Path<'_> {
             }
             match Mark::of_number(frame.mark()) {
                 Some(Mark::Route(interface)) => {
-                    frame.set_mark(u32::from(interface));
+                    frame.set_mark(AGAIN | u32::from(interface));
                     drop(context.routing.local.push(frame));
                 }
-                Some(Mark::Send(interface)) => {
-                    if let Some(octets) = frame.octets_mut() {
+                Some(Mark::Send(interface, is_as_sent)) => {
+                    if !is_as_sent && let Some(octets) = frame.octets_mut() {
                         context.routing.inside().send_own(octets, interface);
                         prefixes::send_own(&domain.prefixes, octets, interface);
                     }

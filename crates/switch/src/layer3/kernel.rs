@@ -148,7 +148,7 @@ impl Layer3 {
         }
         let busy = !frames.is_empty();
         for (interface, frame) in frames {
-            self.push(Mark::Send(interface), &frame);
+            self.push(Mark::Send(interface, false), &frame);
         }
         busy
     }

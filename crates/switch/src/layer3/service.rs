@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, Ipv6Header, MacAddress, walk_ipv6_extensions};
 
-use super::{Layer3, Waiting};
+use super::{Layer3, Origin, Waiting};
 use crate::forward::Mark;
 use quietwire_tables::icmp;
 use quietwire_tables::neighbour::Action;
@@ -31,9 +31,13 @@ impl Layer3 {
         self.follow_neighbours();
         for (mark, frame, followed) in received {
             self.counts.received += 1;
-            if let Mark::Punt(punt, interface) = mark {
+            if let Mark::Punt(punt, interface, is_as_sent) = mark {
                 let before = self.counts;
-                self.take(now, punt, interface, &frame);
+                let from = Origin {
+                    interface,
+                    is_as_sent,
+                };
+                self.take(now, punt, from, &frame);
                 if let Some(packet) = followed {
                     self.record_outcome(packet, punt, &before);
                 }
@@ -87,7 +91,8 @@ impl Layer3 {
     }
 
     /// Handles a punted frame.
-    fn take(&mut self, now: Duration, punt: Punt, interface: u16, frame: &[u8]) {
+    fn take(&mut self, now: Duration, punt: Punt, from: Origin, frame: &[u8]) {
+        let interface = from.interface;
         let Some(known) = self.interfaces.get(&interface) else {
             return;
         };
@@ -101,15 +106,15 @@ impl Layer3 {
                     self.send_to_kernel(interface, frame);
                 }
             }
-            Punt::ForUs => self.take_own(now, interface, frame),
-            Punt::Neighbour => self.wait_for_neighbour(now, interface, frame),
-            Punt::NoRoute => self.report(now, interface, packet, icmp::Error::NetUnreachable),
-            Punt::Unreachable => self.report(now, interface, packet, icmp::Error::HostUnreachable),
-            Punt::Prohibited => self.report(now, interface, packet, icmp::Error::Prohibited),
-            Punt::TimeExceeded => self.report(now, interface, packet, icmp::Error::TimeExceeded),
+            Punt::ForUs => self.take_own(now, from, frame),
+            Punt::Neighbour => self.wait_for_neighbour(now, from, frame),
+            Punt::NoRoute => self.report(now, from, packet, icmp::Error::NetUnreachable),
+            Punt::Unreachable => self.report(now, from, packet, icmp::Error::HostUnreachable),
+            Punt::Prohibited => self.report(now, from, packet, icmp::Error::Prohibited),
+            Punt::TimeExceeded => self.report(now, from, packet, icmp::Error::TimeExceeded),
             Punt::TooBig => {
                 let mtu = self.mtu_towards(known.vrf, packet).unwrap_or(known.mtu);
-                self.report(now, interface, packet, icmp::Error::TooBig(mtu));
+                self.report(now, from, packet, icmp::Error::TooBig(mtu));
             }
             Punt::KernelFilter => {
                 // The tap may have been removed while the packet was in flight.
@@ -121,7 +126,8 @@ impl Layer3 {
     }
 
     /// Handles a packet to the router itself, or to a group.
-    fn take_own(&mut self, now: Duration, interface: u16, frame: &[u8]) {
+    fn take_own(&mut self, now: Duration, from: Origin, frame: &[u8]) {
+        let interface = from.interface;
         let Some(known) = self.interfaces.get(&interface) else {
             return;
         };
@@ -145,7 +151,7 @@ impl Layer3 {
         }
         if let Some(reply) = icmp::echo_reply(packet) {
             self.counts.echoed += 1;
-            self.send_packet(now, interface, reply);
+            self.send_packet(now, from, reply);
             return;
         }
         self.counts.unknown_protocol += 1;
@@ -154,10 +160,10 @@ impl Layer3 {
         }
         match protocol_of(packet) {
             // The sender to a closed port gets an error.
-            Some(17) => self.report(now, interface, packet, icmp::Error::PortUnreachable),
+            Some(17) => self.report(now, from, packet, icmp::Error::PortUnreachable),
             // An ICMP message is information for the router or a damaged request. TCP connections time out without an error.
             Some(1 | 6 | 58) | None => {}
-            Some(_) => self.report(now, interface, packet, icmp::Error::ProtocolUnreachable),
+            Some(_) => self.report(now, from, packet, icmp::Error::ProtocolUnreachable),
         }
     }
 
@@ -175,9 +181,9 @@ impl Layer3 {
             })
     }
 
-    fn wait_for_neighbour(&mut self, now: Duration, interface: u16, frame: &[u8]) {
+    fn wait_for_neighbour(&mut self, now: Duration, from: Origin, frame: &[u8]) {
         let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
-        let Some(known) = self.interfaces.get(&interface) else {
+        let Some(known) = self.interfaces.get(&from.interface) else {
             return;
         };
         let Some((_, to)) = addresses_of(packet) else {
@@ -186,11 +192,11 @@ impl Layer3 {
         let neighbours = self.rib.neighbours_for(known.vrf, to);
         if neighbours.is_empty() {
             // The neighbour was resolved or removed meanwhile: the forwarding thread decides again.
-            self.again(interface, frame);
+            self.again(from.interface, frame);
         }
         for (at, (out, address)) in neighbours.into_iter().enumerate() {
             // Of several next hops, the one that is resolved first.
-            let waiting = (at == 0).then(|| Waiting::Frame(interface, frame.to_vec()));
+            let waiting = (at == 0).then(|| Waiting::Frame(from, frame.to_vec()));
             self.resolve(now, out, address, waiting);
         }
     }
@@ -217,8 +223,8 @@ impl Layer3 {
     }
 
     /// Sends an ICMP error about a packet, within the rate limits.
-    fn report(&mut self, now: Duration, interface: u16, packet: &[u8], error: icmp::Error) {
-        let Some(known) = self.interfaces.get(&interface) else {
+    fn report(&mut self, now: Duration, from: Origin, packet: &[u8], error: icmp::Error) {
+        let Some(known) = self.interfaces.get(&from.interface) else {
             return;
         };
         let Some((sender, _)) = addresses_of(packet) else {
@@ -231,13 +237,16 @@ impl Layer3 {
             && self.errors.take(now)
         {
             self.counts.errors += 1;
-            self.send_packet(now, interface, answer);
+            self.send_packet(now, from, answer);
         }
     }
 
-    /// Sends a packet of the router itself. `interface` is the ingress interface of the packet it replies to. Link-local destinations are
-    /// on that interface.
-    fn send_packet(&mut self, now: Duration, interface: u16, packet: Vec<u8>) {
+    /// Sends a packet of the router itself. `from` is the origin of the packet it replies to. Link-local destinations are on its interface.
+    fn send_packet(&mut self, now: Duration, from: Origin, packet: Vec<u8>) {
+        let Origin {
+            interface,
+            is_as_sent,
+        } = from;
         let Some((_, to)) = addresses_of(&packet) else {
             return;
         };
@@ -247,7 +256,8 @@ impl Layer3 {
         if let IpAddr::V6(address) = to
             && address.is_unicast_link_local()
         {
-            self.resolve(now, interface, to, Some(Waiting::Packet(packet)));
+            let waiting = Waiting::Packet(packet, is_as_sent);
+            self.resolve(now, interface, to, Some(waiting));
             return;
         }
         let (vrf, own) = (known.vrf, (interface, known.interface_info.mac));
@@ -259,11 +269,14 @@ impl Layer3 {
             return self.push(Mark::Route(from), &framed(mac, mac, &packet));
         }
         match self.rib.next_hop(vrf, to) {
-            NextHop::Adjacency { interface, mac } => self.send_to(interface, mac, &packet),
+            NextHop::Adjacency { interface, mac } => {
+                self.send_to(interface, mac, (&packet, is_as_sent));
+            }
             NextHop::Glean { .. } | NextHop::Incomplete { .. } => {
                 match self.rib.neighbours_for(vrf, to).first().copied() {
                     Some((out, address)) => {
-                        self.resolve(now, out, address, Some(Waiting::Packet(packet)));
+                        let waiting = Waiting::Packet(packet, is_as_sent);
+                        self.resolve(now, out, address, Some(waiting));
                     }
                     None => self.counts.not_sent += 1,
                 }
@@ -272,12 +285,13 @@ impl Layer3 {
         }
     }
 
-    fn send_to(&mut self, interface: u16, mac: MacAddress, packet: &[u8]) {
+    /// Sends a packet to a neighbour. `is_as_sent` is that of the packet in an error.
+    fn send_to(&mut self, interface: u16, mac: MacAddress, (packet, is_as_sent): (&[u8], bool)) {
         let Some(known) = self.interfaces.get(&interface) else {
             return;
         };
         let frame = framed(mac, known.interface_info.mac, packet);
-        self.push(Mark::Send(interface), &frame);
+        self.push(Mark::Send(interface, is_as_sent), &frame);
     }
 
     /// Executes the actions of the neighbour table.
@@ -292,7 +306,9 @@ impl Layer3 {
 
     fn carry_out(&mut self, now: Duration, action: Action<Waiting>) {
         match action {
-            Action::Transmit { interface, frame } => self.push(Mark::Send(interface), &frame),
+            Action::Transmit { interface, frame } => {
+                self.push(Mark::Send(interface, false), &frame);
+            }
             Action::Found {
                 interface,
                 address,
@@ -304,8 +320,10 @@ impl Layer3 {
                 }
                 for waiting in packets {
                     match waiting {
-                        Waiting::Frame(from, frame) => self.again(from, &frame),
-                        Waiting::Packet(packet) => self.send_to(interface, mac, &packet),
+                        Waiting::Frame(from, frame) => self.again(from.interface, &frame),
+                        Waiting::Packet(packet, is_as_sent) => {
+                            self.send_to(interface, mac, (&packet, is_as_sent));
+                        }
                     }
                 }
             }
