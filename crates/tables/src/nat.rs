@@ -34,6 +34,7 @@
 //! | RFC 4787, REQ-14: fragments | those behind the first one of their datagram; others are dropped ([`NatDrop::Fragment`]) |
 //! | RFC 6864, section 5.3.1: identifications of an external address | fragmented datagrams get one of the translator |
 
+pub(crate) mod first_fragment;
 mod joined;
 mod mapping;
 mod names;

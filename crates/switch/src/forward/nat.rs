@@ -298,6 +298,35 @@ impl NatInstance {
     }
 }
 
+/// Returns the result of a received packet. `is_own` is true if its destination is an address of the router too.
+#[inline(always)]
+pub(super) fn received(outcome: NatOutcome, is_own: bool) -> Result<(), NatDrop> {
+    match outcome {
+        NatOutcome::Untouched | NatOutcome::Translated | NatOutcome::Hairpinned => Ok(()),
+        // The router receives its own packets, and answers as without NAT.
+        NatOutcome::Dropped(
+            NatDrop::NoMapping
+            | NatDrop::Malformed
+            | NatDrop::Fragment
+            | NatDrop::Protocol
+            | NatDrop::IcmpType
+            | NatDrop::Checksum,
+        ) if is_own => Ok(()),
+        NatOutcome::Dropped(reason) => Err(reason),
+    }
+}
+
+/// Returns the result of a packet that leaves.
+#[inline(always)]
+pub(super) fn sent(outcome: NatOutcome) -> Result<(), NatDrop> {
+    match outcome {
+        NatOutcome::Untouched | NatOutcome::Translated => Ok(()),
+        // Packets to external addresses never come here: they were translated before the decision.
+        NatOutcome::Hairpinned => Err(NatDrop::NoMapping),
+        NatOutcome::Dropped(reason) => Err(reason),
+    }
+}
+
 /// Returns the IPv6 addresses that the addresses of a mapping stand for.
 fn ipv6_ends(
     nat64: Option<&Nat64>,
@@ -499,19 +528,7 @@ impl NatStage {
             tables.nat.hairpin(packet, length, now_s)
         };
         tables.pass_events();
-        match outcome {
-            NatOutcome::Untouched | NatOutcome::Translated | NatOutcome::Hairpinned => Ok(()),
-            // The router receives its own packets, and answers as without NAT.
-            NatOutcome::Dropped(
-                NatDrop::NoMapping
-                | NatDrop::Malformed
-                | NatDrop::Fragment
-                | NatDrop::Protocol
-                | NatDrop::IcmpType
-                | NatDrop::Checksum,
-            ) if place.is_own(destination) => Ok(()),
-            NatOutcome::Dropped(reason) => Err(reason),
-        }
+        received(outcome, place.is_own(destination))
     }
 
     /// Loads what [`Self::send`] of a packet reads first.
@@ -566,12 +583,7 @@ impl NatStage {
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
         let outcome = tables.nat.outbound(packet, length, now_s);
         tables.pass_events();
-        match outcome {
-            NatOutcome::Untouched | NatOutcome::Translated => Ok(()),
-            // Packets to external addresses never come here: they were translated before the decision.
-            NatOutcome::Hairpinned => Err(NatDrop::NoMapping),
-            NatOutcome::Dropped(reason) => Err(reason),
-        }
+        sent(outcome)
     }
 
     /// Translates the packet in an ICMP error of the router itself that leaves by an outside interface.

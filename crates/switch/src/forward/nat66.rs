@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol, VLAN_TAG_LENGTH};
 use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol};
 
-use super::nat::{NatBinding, NatCopy, NatInstance, NatStage, NatTables};
+use super::nat::{NatBinding, NatCopy, NatInstance, NatStage, NatTables, received, sent};
 
 /// Offsets in an IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
@@ -128,19 +128,7 @@ impl NatStage {
             NatTables { nat66: None, .. } => NatOutcome::Untouched,
         };
         tables.pass_events();
-        match outcome {
-            NatOutcome::Untouched | NatOutcome::Translated | NatOutcome::Hairpinned => Ok(()),
-            // The router receives its own packets, and answers as without NAT.
-            NatOutcome::Dropped(
-                NatDrop::NoMapping
-                | NatDrop::Malformed
-                | NatDrop::Fragment
-                | NatDrop::Protocol
-                | NatDrop::IcmpType
-                | NatDrop::Checksum,
-            ) if is_own => Ok(()),
-            NatOutcome::Dropped(reason) => Err(reason),
-        }
+        received(outcome, is_own)
     }
 
     /// Translates the source of an IPv6 packet that leaves by an interface, in an untagged frame that was received on another interface, of
@@ -188,12 +176,7 @@ impl NatStage {
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
         let outcome = nat66.outbound(nat, packet_in(frame), length, now_s);
         tables.pass_events();
-        match outcome {
-            NatOutcome::Untouched | NatOutcome::Translated => Ok(()),
-            // Packets to external addresses never come here: they were translated before the decision.
-            NatOutcome::Hairpinned => Err(NatDrop::NoMapping),
-            NatOutcome::Dropped(reason) => Err(reason),
-        }
+        sent(outcome)
     }
 
     /// Returns a copy of a received frame with its inside destination; parameters as in [`NatStage::inside_copy`].

@@ -3,37 +3,19 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use quietwire_packet::TCP_HEADER_MIN;
-
-use super::names::NatDrop;
+use super::first_fragment::FirstFragment;
+use super::names::{NatDrop, NatProtocol};
 use super::rewrite::{Which, translate_address, translate_identification};
 use crate::fragments::{Datagrams, FragmentPart};
 use crate::share::Share;
 
+/// Offset in an IPv4 header.
 const PROTOCOL_AT: usize = 9;
-const TCP: u8 = 6;
-/// Offset of the header length in a TCP header.
-const TCP_LENGTH_AT: usize = 12;
-/// Octets of the headers of UDP and of an ICMP echo.
-const SHORT_HEADER: u32 = 8;
-
-/// Data of the first fragment of a datagram for the later ones.
-#[derive(Clone, Copy, Debug)]
-struct FirstFragment {
-    /// New addresses, as far as they change.
-    source: Option<u32>,
-    destination: Option<u32>,
-    /// New identification of a datagram with a new source.
-    identification: u16,
-    /// Octets of the payload up to the end of the transport header. No later fragment may contain some of them (RFC 1858, section 4).
-    headers: u32,
-    is_hairpinned: bool,
-}
 
 /// Datagrams whose first fragment has been translated.
 #[derive(Debug)]
 pub(super) struct Joined {
-    datagrams: Datagrams<FirstFragment>,
+    datagrams: Datagrams<FirstFragment<u32, u16>>,
     /// Counter of identifications. Those of an external address differ, whatever the inside hosts (RFC 6864, section 5.3.1).
     count: u16,
     share: Share,
@@ -62,23 +44,16 @@ impl Joined {
         is_hairpinned: bool,
         now: u32,
     ) {
-        let headers = match packet.get(PROTOCOL_AT) {
-            Some(&TCP) => {
-                let length = packet.get(part.at + TCP_LENGTH_AT);
-                let length = length.map_or(0, |length| u32::from(length >> 4) * 4);
-                // The sender may state less than every header has.
-                length.max(TCP_HEADER_MIN as u32)
-            }
-            _ => SHORT_HEADER,
-        };
-        let changed = |before: u32, after: u32| (before != after).then_some(after);
-        let first = FirstFragment {
-            source: changed(before.0, after.0),
-            destination: changed(before.1, after.1),
-            identification: self.next_identification(),
-            headers,
+        let protocol = packet.get(PROTOCOL_AT);
+        let protocol = protocol.and_then(|number| NatProtocol::of_number(*number));
+        let protocol = protocol.unwrap_or(NatProtocol::Udp);
+        let first = FirstFragment::new(
+            (part, protocol),
+            packet,
+            (before, after),
+            self.next_identification(),
             is_hairpinned,
-        };
+        );
         if first.source.is_some() {
             translate_identification(packet, first.identification);
         }
@@ -103,9 +78,7 @@ impl Joined {
         packet: &mut [u8],
         now: u32,
     ) -> Result<bool, NatDrop> {
-        let first = self.datagrams.find(&part.id, now);
-        let first = first.filter(|first| part.offset >= first.headers);
-        let first = first.ok_or(NatDrop::Fragment)?;
+        let first = FirstFragment::of_later(&self.datagrams, part, now)?;
         if let Some(source) = first.source {
             translate_address(packet, Which::Source, source);
             translate_identification(packet, first.identification);

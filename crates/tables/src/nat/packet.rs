@@ -15,16 +15,16 @@ pub(crate) const ICMP_LENGTH: usize = 2 * ICMP_HEADER_LENGTH;
 /// Octets of the inner packet's payload that an ICMP error has at least (RFC 792).
 const INNER_MIN: usize = 8;
 
-/// Address and port, or ICMP identifier.
+/// Address of IPv4 (`u32`) or IPv6 (`u128`), and port, or ICMP identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct End {
-    pub(crate) address: u32,
+pub(crate) struct End<A = u32> {
+    pub(crate) address: A,
     pub(crate) port: u16,
 }
 
-/// An IPv4 packet, or one within an ICMP error.
+/// A packet, or one within an ICMP error.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View {
+pub(crate) struct View<A = u32> {
     /// Offset of the IP header.
     pub(crate) at: usize,
     /// Offset of the transport header.
@@ -33,21 +33,21 @@ pub(crate) struct View {
     pub(crate) end: usize,
     /// Protocol of mappings. Of an ICMP error, it has no meaning.
     pub(crate) protocol: NatProtocol,
-    pub(crate) source: End,
-    pub(crate) destination: End,
+    pub(crate) source: End<A>,
+    pub(crate) destination: End<A>,
     /// TCP control bits; 0 for others.
     pub(crate) flags: u8,
 }
 
 /// Kind of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Kind<A = u32> {
     /// TCP, UDP, or an echo request.
     Plain,
     /// An echo reply, which begins no mapping.
     Reply,
     /// An ICMP error with this packet in it.
-    Error(View),
+    Error(View<A>),
 }
 
 fn be16(octets: &[u8], at: usize) -> Option<u16> {

@@ -3,37 +3,20 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use quietwire_packet::TCP_HEADER_MIN;
-
 use super::packet::{DESTINATION_AT, SOURCE_AT, address_at};
-use super::rewrite::{Which, translate_address, translate_identification};
+use super::rewrite::{translate_address, translate_identification};
 use crate::fragments::{Datagrams, FragmentPart};
+use crate::nat::first_fragment::FirstFragment;
+use crate::nat::rewrite::Which;
 use crate::nat::{NatDrop, NatProtocol};
 
-/// Offset of the header length in a TCP header.
-const TCP_LENGTH_AT: usize = 12;
 /// Rounds of the Feistel network.
 const ROUNDS: u8 = 4;
-/// Octets of the headers of UDP and of an ICMPv6 echo.
-const SHORT_HEADER: u32 = 8;
-
-/// Data of the first fragment of a datagram for the later ones.
-#[derive(Clone, Copy, Debug)]
-struct FirstFragment {
-    /// New addresses, as far as they change.
-    source: Option<u128>,
-    destination: Option<u128>,
-    /// New identification of a datagram with a new source.
-    identification: u32,
-    /// Octets of the payload up to the end of the transport header. No later fragment may contain some of them (RFC 1858, section 4).
-    headers: u32,
-    is_hairpinned: bool,
-}
 
 /// Datagrams whose first fragment has been translated.
 #[derive(Debug)]
 pub(super) struct Joined {
-    datagrams: Datagrams<FirstFragment>,
+    datagrams: Datagrams<FirstFragment<u128, u32>>,
     identifications: Identifications,
 }
 
@@ -94,23 +77,13 @@ impl Joined {
         is_hairpinned: bool,
         now: u32,
     ) {
-        let headers = match protocol {
-            NatProtocol::Tcp => {
-                let length = packet.get(part.at + TCP_LENGTH_AT);
-                let length = length.map_or(0, |length| u32::from(length >> 4) * 4);
-                // The sender may state less than every header has.
-                length.max(TCP_HEADER_MIN as u32)
-            }
-            NatProtocol::Udp | NatProtocol::Icmp => SHORT_HEADER,
-        };
-        let changed = |before: u128, after: u128| (before != after).then_some(after);
-        let first = FirstFragment {
-            source: changed(before.0, after.0),
-            destination: changed(before.1, after.1),
-            identification: self.identifications.draw(),
-            headers,
+        let first = FirstFragment::new(
+            (part, protocol),
+            packet,
+            (before, after),
+            self.identifications.draw(),
             is_hairpinned,
-        };
+        );
         if first.source.is_some() {
             translate_identification(packet, part.at, first.identification);
         }
@@ -124,9 +97,7 @@ impl Joined {
         packet: &mut [u8],
         now: u32,
     ) -> Result<bool, NatDrop> {
-        let first = self.datagrams.find(&part.id, now);
-        let first = first.filter(|first| part.offset >= first.headers);
-        let first = first.ok_or(NatDrop::Fragment)?;
+        let first = FirstFragment::of_later(&self.datagrams, part, now)?;
         if let Some(source) = first.source {
             translate_address(packet, Which::Source, source);
             translate_identification(packet, part.at, first.identification);

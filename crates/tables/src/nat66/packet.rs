@@ -9,7 +9,7 @@ use quietwire_packet::{
     UDP_HEADER_LENGTH,
 };
 
-use crate::nat::{NatDrop, NatProtocol};
+use crate::nat::{NatDrop, NatProtocol, packet};
 
 /// Offsets in an IPv6 header (RFC 8200, section 3).
 const PAYLOAD_LENGTH_AT: usize = 4;
@@ -28,39 +28,11 @@ const ECHO: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 
 /// Address and port, or ICMPv6 identifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) address: u128,
-    pub(super) port: u16,
-}
-
+pub(super) type End = packet::End<u128>;
 /// An IPv6 packet, or one within an ICMPv6 error.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct View {
-    /// Offset of the IPv6 header.
-    pub(super) at: usize,
-    /// Offset of the transport header.
-    pub(super) transport: usize,
-    /// End of the IPv6 packet, without padding. Of an inner packet, that of the outer one.
-    pub(super) end: usize,
-    /// Protocol of mappings. Of an ICMPv6 error, it has no meaning.
-    pub(super) protocol: NatProtocol,
-    pub(super) source: End,
-    pub(super) destination: End,
-    /// TCP control bits; 0 for others.
-    pub(super) flags: u8,
-}
-
+pub(super) type View = packet::View<u128>;
 /// Kind of a packet.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    /// TCP, UDP, or an echo request.
-    Plain,
-    /// An echo reply, which begins no mapping.
-    Reply,
-    /// An ICMPv6 error with this packet in it.
-    Error(View),
-}
+pub(super) type Kind = packet::Kind<u128>;
 
 fn chunk<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
     octets.get(at..)?.first_chunk().copied()

@@ -10,26 +10,17 @@ use quietwire_packet::{
 
 use super::packet::{DESTINATION_AT, End, SOURCE_AT, View, address_at};
 use crate::nat::NatProtocol;
+use crate::nat::rewrite::Which;
 
 /// Offsets in an ICMPv6 message.
 const ICMP_CHECKSUM_AT: usize = 2;
 const IDENTIFIER_AT: usize = 4;
 
-/// End of a packet that is translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
-    /// Source.
-    Source,
-    /// Destination.
-    Destination,
-}
-
-impl Which {
-    const fn address_at(self) -> usize {
-        match self {
-            Self::Source => SOURCE_AT,
-            Self::Destination => DESTINATION_AT,
-        }
+/// Returns the offset of the address in an IPv6 header.
+const fn place_of(which: Which) -> usize {
+    match which {
+        Which::Source => SOURCE_AT,
+        Which::Destination => DESTINATION_AT,
     }
 }
 
@@ -95,7 +86,7 @@ impl Editor<'_> {
 
     /// Replaces an end. A transport checksum behind the end of the packet, as in ICMPv6 errors, stays away.
     fn translate(&mut self, view: &View, which: Which, end: End) -> Option<()> {
-        let former = self.put_address(view.at + which.address_at(), end.address)?;
+        let former = self.put_address(view.at + place_of(which), end.address)?;
         let port_at = match which {
             Which::Source => 0,
             Which::Destination => 2,
@@ -154,7 +145,7 @@ pub(super) fn translate_error(packet: &mut [u8], icmp: usize, which: Which, addr
         packet,
         outer_sum_at: Some(icmp + ICMP_CHECKSUM_AT),
     };
-    let _ = editor.put_address(which.address_at(), address);
+    let _ = editor.put_address(place_of(which), address);
 }
 
 /// Replaces an address of a fragment without transport header.
@@ -163,7 +154,7 @@ pub(super) fn translate_address(packet: &mut [u8], which: Which, address: u128) 
         packet,
         outer_sum_at: None,
     };
-    let _ = editor.put_address(which.address_at(), address);
+    let _ = editor.put_address(place_of(which), address);
 }
 
 /// Replaces the identification of a fragment, whose payload is at an offset (RFC 8200, section 4.5).

@@ -8,11 +8,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 use super::joined::{Joined, ends};
 use super::packet::{DESTINATION_AT, End, Kind, View, address_at, read};
-use super::rewrite::{Which, translate, translate_error, translate_inner};
+use super::rewrite::{translate, translate_error, translate_inner};
 use super::settings::{Nat66Settings, is_host};
 use crate::arena::NoMemory;
 use crate::fragments::FragmentPart;
 use crate::nat::packet::End as NumberEnd;
+use crate::nat::rewrite::Which;
 use crate::nat::{
     BlockEvent, FORWARDS_MAX, Forward, MAPPINGS_MAX, Nat, NatDrop, NatOutcome, NatProtocol,
 };
@@ -193,30 +194,9 @@ impl Nat66 {
     /// Translates a packet to an external address like [`Self::inbound`], for the classification of a copy: changes no mapping, and counts
     /// nothing.
     pub fn show_inside(&self, nat: &Nat, packet: &mut [u8], length: usize) -> NatOutcome {
-        let outcome = self.try_show(nat, packet, length);
+        let find = |external, protocol, _| nat.internal_end(external, protocol);
+        let outcome = self.try_inside(packet, length, find);
         outcome.unwrap_or_else(NatOutcome::Dropped)
-    }
-
-    fn try_show(&self, nat: &Nat, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
-        if address_at(packet, DESTINATION_AT).is_none_or(|address| !self.is_external(address)) {
-            return Ok(NatOutcome::Untouched);
-        }
-        let (view, kind) = read(packet, length)?;
-        let end = view.end.min(packet.len());
-        let octets = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
-        match kind {
-            Kind::Error(inner) => {
-                let internal = self.internal_of(nat, &view, &inner)?;
-                translate_inner(octets, view.transport, &inner, Which::Source, internal);
-                translate_error(octets, view.transport, Which::Destination, internal.address);
-            }
-            Kind::Plain | Kind::Reply => {
-                let external = self.numbered_end(view.destination)?;
-                let internal = nat.internal_end(external, view.protocol)?;
-                translate(octets, &view, Which::Destination, self.host_end(internal)?);
-            }
-        }
-        Ok(NatOutcome::Translated)
     }
 
     /// Returns the external endpoint of an inside one, if it has a mapping.
@@ -377,6 +357,22 @@ impl Nat66 {
         packet: &mut [u8],
         length: usize,
     ) -> Result<NatOutcome, NatDrop> {
+        let find = |external, protocol, flags| match flags {
+            Some(flags) => nat.receive_at(external, protocol, flags),
+            None => nat.internal_end(external, protocol),
+        };
+        self.try_inside(packet, length, find)
+    }
+
+    /// Translates the destination of a packet to an external address. `find` returns the inside endpoint of an external one, for a packet
+    /// with these TCP control bits, or for an ICMPv6 error, which has none.
+    #[inline]
+    fn try_inside(
+        &self,
+        packet: &mut [u8],
+        length: usize,
+        find: impl FnOnce(NumberEnd, NatProtocol, Option<u8>) -> Result<NumberEnd, NatDrop>,
+    ) -> Result<NatOutcome, NatDrop> {
         if address_at(packet, DESTINATION_AT).is_none_or(|address| !self.is_external(address)) {
             return Ok(NatOutcome::Untouched);
         }
@@ -385,26 +381,26 @@ impl Nat66 {
         let octets = packet.get_mut(..end).ok_or(NatDrop::Malformed)?;
         match kind {
             Kind::Error(inner) => {
-                let internal = self.internal_of(nat, &view, &inner)?;
+                let external = self.source_in_error(&view, &inner)?;
+                let internal = self.host_end(find(external, inner.protocol, None)?)?;
                 translate_inner(octets, view.transport, &inner, Which::Source, internal);
                 translate_error(octets, view.transport, Which::Destination, internal.address);
             }
             Kind::Plain | Kind::Reply => {
                 let external = self.numbered_end(view.destination)?;
-                let internal = nat.receive_at(external, view.protocol, view.flags)?;
+                let internal = find(external, view.protocol, Some(view.flags))?;
                 translate(octets, &view, Which::Destination, self.host_end(internal)?);
             }
         }
         Ok(NatOutcome::Translated)
     }
 
-    /// Returns the inside endpoint of the source of a packet within an error, which is to this source.
-    fn internal_of(&self, nat: &Nat, view: &View, inner: &View) -> Result<End, NatDrop> {
+    /// Returns the source of a packet within an error, which is to this source.
+    fn source_in_error(&self, view: &View, inner: &View) -> Result<NumberEnd, NatDrop> {
         if inner.source.address != view.destination.address {
             return Err(NatDrop::NoMapping);
         }
-        let external = self.numbered_end(inner.source)?;
-        self.host_end(nat.internal_end(external, inner.protocol)?)
+        self.numbered_end(inner.source)
     }
 
     fn try_hairpin(
@@ -419,7 +415,9 @@ impl Nat66 {
         let (view, kind) = read(packet, length)?;
         match kind {
             Kind::Error(inner) => {
-                self.internal_of(nat, &view, &inner)?;
+                let external = self.source_in_error(&view, &inner)?;
+                let internal = nat.internal_end(external, inner.protocol)?;
+                self.host_end(internal)?;
             }
             Kind::Plain | Kind::Reply => {
                 let external = self.numbered_end(view.destination)?;
