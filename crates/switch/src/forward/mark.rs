@@ -74,8 +74,9 @@ mod tests {
         let mut marks = vec![Mark::Route(7), Mark::Relayed(u16::MAX)];
         for is_as_sent in [false, true] {
             marks.push(Mark::Send(4095, is_as_sent));
-            let punts = Punt::ALL.iter();
-            marks.extend(punts.map(|punt| Mark::Punt(*punt, 4095, is_as_sent)));
+            for punt in Punt::ALL {
+                marks.push(Mark::Punt(punt, 4095, is_as_sent));
+            }
         }
         for mark in &marks {
             assert_eq!(Mark::of_number(mark.number()), Some(*mark));
