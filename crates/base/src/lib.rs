@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts that every other crate may use: classes of errors, deadlines, Unix time, processes and the formats of `/proc` that describe them,
-//! lock files, storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations
-//! in TOML files, network interfaces, network namespaces and requests to rtnetlink, connections to Unix sockets, rate limits, random
-//! numbers, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, the list of Prometheus metrics and their
-//! text format, a fuzzer and failing storage for tests.
+//! Parts that every other crate may use: classes of errors, deadlines, operations that may block, Unix time, processes and the formats of
+//! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, a checksum, supervised child processes, the
+//! search of `PATH`, locations in TOML files, network interfaces, network namespaces and requests to rtnetlink, connections to Unix
+//! sockets, rate limits, random numbers, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, the list of
+//! Prometheus metrics and their text format, a fuzzer and failing storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
+mod blocking;
 mod crc32c;
 mod deadline;
 pub mod durable;
@@ -36,6 +37,7 @@ pub mod testing;
 mod unix_stream;
 mod unix_time;
 
+pub use blocking::run_within;
 pub use crc32c::crc32c;
 pub use deadline::{Deadline, wait_until};
 pub use fault::Fault;

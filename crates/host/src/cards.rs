@@ -66,10 +66,7 @@ fn facts(nic: &Nic) -> Vec<String> {
         }
     }));
     facts.extend(nic.root_port.iter().map(|port| format!("root port {port}")));
-    facts.extend(
-        nic.functions_max
-            .map(|most| format!("{} of {most} functions", nic.functions.unwrap_or(0))),
-    );
+    facts.extend(nic.functions_text());
     let physical = nic.physical_function.as_ref();
     facts.extend(physical.map(|of| format!("function of {of}")));
     let up = nic

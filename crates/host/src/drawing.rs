@@ -305,11 +305,8 @@ impl Drawer<'_> {
         } else {
             format!("{names} ({driver})")
         });
-        if let Some(most) = nic.functions_max.filter(|most| *most > 0) {
-            lines.push(format!(
-                "{} of {most} functions",
-                nic.functions.unwrap_or(0)
-            ));
+        if nic.functions_max > Some(0) {
+            lines.extend(nic.functions_text());
         }
         let planned = self.plan.and_then(|plan| {
             plan.nics

@@ -3,16 +3,17 @@
 
 #[cfg(test)]
 pub(crate) mod faulty;
+#[cfg(test)]
+pub(crate) mod hanging;
 
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use quietwire_base::run_within;
 
 pub use quietwire_base::storage::Disk;
 
@@ -84,12 +85,12 @@ impl Files for Disk {
 
     fn write_within(&self, path: &Path, text: &str, time: Duration) -> io::Result<()> {
         let (file, value) = (path.to_owned(), text.to_owned());
-        within(time, move || fs::write(file, value))
+        run_within(time, move || fs::write(file, value))
     }
 
     fn read_within(&self, path: &Path, time: Duration) -> io::Result<String> {
         let file = path.to_owned();
-        within(time, move || fs::read_to_string(file))
+        run_within(time, move || fs::read_to_string(file))
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
@@ -119,25 +120,6 @@ impl Files for Disk {
             found => Ok(found?.is_dir()),
         }
     }
-}
-
-/// Runs an operation in a thread of its own, which a blocked operation outlives.
-fn within<T: Send + 'static>(
-    time: Duration,
-    operation: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .name("kernel-file".to_owned())
-        .spawn(move || {
-            // After the time, no receiver is left.
-            let _ = sender.send(operation());
-        })?;
-    receiver.recv_timeout(time).unwrap_or_else(|_| {
-        let waited_s = time.as_secs_f64();
-        let text = format!("the kernel did not finish within {waited_s} s");
-        Err(io::Error::new(ErrorKind::TimedOut, text))
-    })
 }
 
 /// Returns whether an error of reading means that the machine does not have the file: it does not exist (any more), or the kernel does not

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Files, named};
+use crate::files::{Files, is_absent, named};
 
 /// Time of one operation on a file. The kernel releases a device of vfio only when no program has it open (drivers/vfio/vfio_main.c), and
 /// answers nothing about its driver until then.
-const STEP_MAX: Duration = Duration::from_secs(10);
+pub(crate) const STEP_MAX: Duration = Duration::from_secs(10);
 /// Timeout for a change of the number of virtual functions. A function that a program has open blocks it.
 pub(crate) const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
+/// File with the number of virtual functions of a device.
+pub(crate) const FUNCTIONS: &str = "sriov_numvfs";
 /// Text of `driver_override` without a name.
 const NO_OVERRIDE: &str = "(null)";
 
@@ -129,6 +131,18 @@ impl<'a> PciDevice<'a> {
         }
     }
 
+    /// Returns the number of virtual functions of the device, as text. `None` if it does not support SR-IOV.
+    ///
+    /// # Errors
+    /// Error of the operating system; [`io::ErrorKind::TimedOut`] if the kernel does not answer within 10 s.
+    pub(crate) fn functions(&self) -> io::Result<Option<String>> {
+        let path = self.path.join(FUNCTIONS);
+        match read_setting(self.files, &path, STEP_MAX) {
+            Err(error) if is_absent(&error) => Ok(None),
+            read => Ok(Some(read.map_err(named(&path))?.trim().to_owned())),
+        }
+    }
+
     fn address(&self) -> Cow<'_, str> {
         let name = self.path.file_name();
         name.map(|name| name.to_string_lossy()).unwrap_or_default()
@@ -149,6 +163,18 @@ impl<'a> PciDevice<'a> {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         let written = self.files.write_within(path, text, STEP_MAX);
         written.map_err(named(path))
+    }
+}
+
+/// Reads a setting. The number of virtual functions is read with a timeout: the kernel holds the lock of the device while the driver
+/// creates or removes functions, and answers nothing until then (`sriov_numvfs_show` in drivers/pci/iov.c).
+///
+/// # Errors
+/// Error of the operating system; [`io::ErrorKind::TimedOut`].
+pub(crate) fn read_setting(files: &dyn Files, path: &Path, time: Duration) -> io::Result<String> {
+    match path.ends_with(FUNCTIONS) {
+        true => files.read_within(path, time),
+        false => files.read(path),
     }
 }
 

@@ -18,6 +18,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
+
+use crate::files::Disk;
+use crate::pci_driver::{STEP_MAX, read_setting};
 
 /// Entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub(crate) struct Tree {
     kept: Option<RefCell<BTreeMap<String, Entry>>>,
     /// Entries in memory, in place of files.
     memory: Option<BTreeMap<String, Entry>>,
+    /// Timeout for files that wait for a change of a device.
+    timeout: Duration,
 }
 
 impl Tree {
@@ -45,6 +51,7 @@ impl Tree {
             root: root.to_owned(),
             kept: None,
             memory: None,
+            timeout: STEP_MAX,
         }
     }
 
@@ -54,6 +61,7 @@ impl Tree {
             root: root.to_owned(),
             kept: Some(RefCell::default()),
             memory: None,
+            timeout: STEP_MAX,
         }
     }
 
@@ -64,12 +72,23 @@ impl Tree {
             root: PathBuf::from("/nonexistent"),
             kept: None,
             memory: Some(entries),
+            timeout: STEP_MAX,
         }
+    }
+
+    /// Sets another timeout for files that wait for a change of a device.
+    #[cfg(test)]
+    pub(crate) fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     fn read(&self, path: &str) -> Option<String> {
         match &self.memory {
-            None => fs::read_to_string(self.root.join(path)).ok(),
+            None => {
+                let file = self.root.join(path);
+                read_setting(&Disk, &file, self.timeout).ok()
+            }
             Some(entries) => match entries.get(path)? {
                 Entry::File(text) => Some(text.clone()),
                 _ => None,

@@ -169,7 +169,7 @@ impl Cards<'_> {
                 "it is no network card: its class is '{class}', but classes of network cards begin with {CLASS_NETWORK} (use the address of a card)"
             )));
         }
-        let functions = self.text(&path.join("sriov_numvfs"))?;
+        let functions = PciDevice::new(self.files, &path).functions()?;
         if let Some(count) = functions.filter(|count| count != "0") {
             return Ok(Some(format!(
                 "it has {count} virtual functions, which disappear with its driver (remove them with `echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs`, or use them as ports)"

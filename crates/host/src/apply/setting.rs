@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use super::outcome::{Difference, Outcome, failed};
 use super::target::Target;
-use crate::files::{named, text};
+use crate::files::named;
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
-use crate::pci_driver::FUNCTIONS_MAX;
+use crate::pci_driver::{FUNCTIONS_MAX, read_setting};
 use crate::settings::MORE_HUGE_PAGES;
 
 /// Special rules of a setting.
@@ -35,7 +35,7 @@ pub struct Setting {
 impl Setting {
     pub(super) fn difference(&self, target: &Target<'_>) -> Option<Difference> {
         // Settings differ between kernel releases. A missing file is not a difference.
-        let now = text(target.files, &self.path)?;
+        let now = self.read(target).ok()?.trim().to_owned();
         let is_same = same(&self.path, &now, &self.value);
         // Pages that other programs reserved stay.
         let pages = |text: &str| text.parse::<u64>().ok();
@@ -58,9 +58,13 @@ impl Setting {
         }
     }
 
+    fn read(&self, target: &Target<'_>) -> io::Result<String> {
+        read_setting(target.files, &self.path, FUNCTIONS_MAX)
+    }
+
     fn write(&self, target: &Target<'_>, journal: &mut Journal, now: &str) -> io::Result<()> {
         let path = &self.path;
-        let mut former = target.files.read(path).map_err(named(path))?;
+        let mut former = self.read(target).map_err(named(path))?;
         let mut write = |former: &str, value: &str| {
             journal.record(&Change::FileWritten {
                 path: path.clone(),
@@ -82,13 +86,17 @@ impl Setting {
 
     /// Reads the value back and returns the outcome.
     fn check_current(&self, target: &Target<'_>) -> Outcome {
-        let now = text(target.files, &self.path).unwrap_or_default();
+        let now = match self.read(target).map_err(named(&self.path)) {
+            Ok(now) => now,
+            Err(error) => return failed(&error),
+        };
         if same(&self.path, &now, &self.value) {
             return Outcome::Done;
         }
         let what = format!(
-            "'{}' was written, but the file contains '{now}'",
-            self.value
+            "'{}' was written, but the file contains '{}'",
+            self.value,
+            now.trim()
         );
         match self.kind {
             Kind::Pool => Outcome::Partly {

@@ -6,12 +6,14 @@ mod faults;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 
 use quietwire_base::LockOwner;
 
 use super::*;
+use crate::files::hanging::Hanging;
 use crate::files::{Disk, Files as _};
 use crate::partition::parts::{class, group, list};
 use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, Role};
@@ -657,6 +659,47 @@ fn status_lists_what_is_in_effect_only() {
     assert_eq!(again.len(), 1, "{again:?}");
     assert_eq!(fs::read_to_string(&mask).unwrap(), "7\n");
     assert!(!status(&target).unwrap().is_applied());
+}
+
+#[test]
+fn a_driver_that_hangs_costs_its_own_setting_alone() {
+    let functions = "sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs";
+    let rig = Rig::new(FIRST_VERSION);
+    let file = rig.root.path().join(functions);
+    let hanging = Hanging::after(0, &rig.fake);
+    let target = Target {
+        files: &hanging,
+        ..rig.target()
+    };
+    let error = differences(&target, &plan()).unwrap_err();
+    assert!(
+        matches!(&error, ApplyError::Unreadable { path, cause } if *path == file && cause.kind() == ErrorKind::TimedOut),
+        "{error}"
+    );
+    // The kernel answers no more when the number is compared, when the change begins, and after it.
+    for (answers, left) in [(0, "2"), (1, "2"), (2, "4")] {
+        let hanging = Hanging::after(answers, &rig.fake);
+        let target = Target {
+            files: &hanging,
+            ..rig.target()
+        };
+        let report = apply(&target, &plan(), None).unwrap();
+        assert_eq!(report.failures(), 1, "{report:?}");
+        let is_it = |one: &&Applied| one.difference.place == file;
+        let outcome = &report.applied.iter().find(is_it).unwrap().outcome;
+        assert!(
+            matches!(outcome, Outcome::Failed { reason } if reason.contains("timed out")),
+            "{outcome:?}"
+        );
+        assert_eq!(rig.holds(functions), left);
+        // A number that cannot be read may be the new one.
+        let is_it =
+            |change: &Change| matches!(change, Change::FileWritten { path, .. } if *path == file);
+        let now = status(&target).unwrap();
+        assert_eq!(now.changes.iter().any(is_it), left == "4", "{now:?}");
+        rig.roll_back();
+        assert_eq!(rig.holds(functions), "2");
+    }
 }
 
 #[test]

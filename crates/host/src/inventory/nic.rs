@@ -51,6 +51,16 @@ pub struct Nic {
     pub physical_function: Option<String>,
 }
 
+impl Nic {
+    /// Returns the numbers of virtual functions that the card has and can have, as text. `None` without SR-IOV.
+    pub(crate) fn functions_text(&self) -> Option<String> {
+        let most = self.functions_max?;
+        let now = self.functions.map(|now| now.to_string());
+        let now = now.as_deref().unwrap_or("?");
+        Some(format!("{now} of {most} functions"))
+    }
+}
+
 /// Another device in the IOMMU group of a network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupDevice {
@@ -209,4 +219,39 @@ fn others(tree: &Tree, group: u32, address: &str) -> Vec<GroupDevice> {
         .take(GROUP_DEVICES_MAX)
         .map(device)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn a_number_of_functions_that_the_kernel_holds_back_is_unknown() {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join(DEVICES).join("0000:3b:00.0");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("class"), "0x020000\n").unwrap();
+        fs::write(device.join("sriov_totalvfs"), "8\n").unwrap();
+        // Opening a FIFO blocks until it has a writer.
+        let fifo = device.join("sriov_numvfs");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let tree = Tree::new(root.path()).with_timeout(Duration::from_millis(20));
+        let found = nics(&tree);
+        let numbers = (found[0].functions_max, found[0].functions);
+        assert_eq!(numbers, (Some(8), None));
+        let text = found[0].functions_text();
+        assert_eq!(text.as_deref(), Some("? of 8 functions"));
+        // The blocked thread ends.
+        fs::write(&fifo, "2\n").unwrap();
+        fs::remove_file(&fifo).unwrap();
+        fs::write(&fifo, "2\n").unwrap();
+        let text = nics(&Tree::new(root.path()))[0].functions_text();
+        assert_eq!(text.as_deref(), Some("2 of 8 functions"));
+    }
 }

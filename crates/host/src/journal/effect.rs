@@ -8,7 +8,7 @@ use super::same::same;
 use super::{Change, TaskAffinity, TaskChange};
 use crate::cpuset::is_enabled;
 use crate::files::{Files, is_absent};
-use crate::pci_driver::PciDevice;
+use crate::pci_driver::{PciDevice, STEP_MAX, read_setting};
 use crate::threads::allowed_cpus;
 
 /// Splits changes into those in effect and the others. Of several changes of a file, the first stands for all: its former text is the
@@ -34,7 +34,7 @@ pub(crate) fn split_by_effect(
 fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
     match change {
         // What exists and cannot be read may contain the new text.
-        Change::FileWritten { path, former, .. } => match files.read(path) {
+        Change::FileWritten { path, former, .. } => match read_setting(files, path, STEP_MAX) {
             Ok(now) => !same(path, &now, former),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         },

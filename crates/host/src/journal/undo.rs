@@ -16,7 +16,7 @@ use super::{Change, DriverState, TaskAffinity, TaskChange, TaskPlace, UndoOutcom
 use crate::CpuList;
 use crate::cpuset;
 use crate::files::{Disk, Files};
-use crate::pci_driver::{FUNCTIONS_MAX, PciDevice};
+use crate::pci_driver::{FUNCTIONS, FUNCTIONS_MAX, PciDevice, read_setting};
 use crate::tasks;
 use crate::threads;
 
@@ -55,8 +55,6 @@ fn is_of_file(change: &Change, file: &Path) -> bool {
     matches!(change, Change::FileWritten { path, .. } if path == file)
 }
 
-/// File with the number of virtual functions of a device.
-const FUNCTIONS: &str = "sriov_numvfs";
 /// Timeout for a process to terminate after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -175,10 +173,7 @@ impl UndoContext<'_> {
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {
-        match path.ends_with(FUNCTIONS) {
-            true => self.files.read_within(path, FUNCTIONS_MAX),
-            false => self.files.read(path),
-        }
+        read_setting(self.files, path, FUNCTIONS_MAX)
     }
 
     /// Binds a PCI device to its former driver, unless another program has bound it to a third one. Devices that no longer exist, such as

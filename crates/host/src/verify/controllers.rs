@@ -98,3 +98,44 @@ fn driver(machine: &Machine<'_>, at: &str) -> Check {
         "bind the card with dpdk-devbind.py; vfio-pci also requires iommu=pt intel_iommu=on on the kernel command line",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::partition::Plan;
+
+    #[test]
+    fn a_number_of_functions_that_the_kernel_holds_back_blocks_no_check() {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join(DEVICES).join("0000:3b:00.0");
+        fs::create_dir_all(&device).unwrap();
+        // Opening a FIFO blocks until it has a writer.
+        let fifo = device.join("sriov_numvfs");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let plan = Plan {
+            nics: vec![NicPlan {
+                pci_address: "0000:3b:00.0".to_owned(),
+                interface: None,
+                node: Some(0),
+                queues: Vec::new(),
+                functions: Some(4),
+                mtu: 1500,
+            }],
+            ..Plan::default()
+        };
+        let machine = Machine {
+            timeout: Duration::from_millis(20),
+            ..Machine::read(root.path(), &plan)
+        };
+        let checks = checks(&machine);
+        let of_functions = checks.iter().find(|check| check.name == "functions");
+        assert_eq!(of_functions.unwrap().actual, UNREADABLE);
+        // The blocked thread ends.
+        fs::write(&fifo, "4\n").unwrap();
+    }
+}

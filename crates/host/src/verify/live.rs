@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::check::Check;
 use super::machine::Machine;
 use crate::partition::Plan;
+use crate::pci_driver::STEP_MAX;
 use interval::Interval;
 
 pub use sample::{Sample, ThreadSample};
@@ -28,6 +29,7 @@ pub fn live_checks(root: &Path, plan: &Plan, before: &Sample, after: &Sample) ->
         isolated: plan.isolated(),
         forwarding: plan.cpus(crate::partition::Role::Forwarding),
         tasks: Vec::new(),
+        timeout: STEP_MAX,
     };
     let seconds = after
         .at

@@ -5,9 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::check::{Check, UNREADABLE};
+use crate::files::Disk;
 use crate::partition::{Plan, Role};
+use crate::pci_driver::{STEP_MAX, read_setting};
 use crate::tasks::{self, Task};
 use crate::{CpuId, CpuList};
 
@@ -18,6 +21,8 @@ pub(crate) struct Machine<'a> {
     pub(super) isolated: CpuList,
     pub(super) forwarding: CpuList,
     pub(super) tasks: Vec<Task>,
+    /// Timeout for files that wait for a change of a device.
+    pub(super) timeout: Duration,
 }
 
 impl<'a> Machine<'a> {
@@ -28,12 +33,13 @@ impl<'a> Machine<'a> {
             isolated: plan.isolated(),
             forwarding: plan.cpus(Role::Forwarding),
             tasks: tasks::all(root),
+            timeout: STEP_MAX,
         }
     }
 
     /// Returns a file's text without surrounding whitespace.
     pub(super) fn text(&self, below: &str) -> Option<String> {
-        let text = fs::read_to_string(self.root.join(below)).ok()?;
+        let text = read_setting(&Disk, &self.root.join(below), self.timeout).ok()?;
         Some(text.trim_matches([' ', '\n', '\t', '\0']).to_owned())
     }
 

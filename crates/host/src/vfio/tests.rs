@@ -10,6 +10,7 @@ use quietwire_base::faults::{Faults, Random, When, run_process, run_seeds};
 use super::*;
 use crate::files::Disk;
 use crate::files::faulty::Faulty;
+use crate::files::hanging::Hanging;
 use crate::journal::{self, UndoOutcome};
 
 const CARD: &str = "0000:17:00.0";
@@ -252,6 +253,24 @@ fn what_must_not_be_bound_is_refused_before_anything_is_changed() {
     fs::remove_dir(kernel.root.path().join("sys/bus/pci/drivers/vfio-pci")).unwrap();
     let why = kernel.refused(&[CARD], Iommu::Required);
     assert!(why.contains("`modprobe vfio-pci`"), "{why}");
+}
+
+#[test]
+fn a_card_whose_driver_hangs_is_left_alone() {
+    let kernel = two_cards();
+    kernel.file(&format!("sys/bus/pci/devices/{CARD}/sriov_numvfs"), "0\n");
+    let hanging = Hanging::after(0, &kernel);
+    let mut journal = Journal::open(&kernel.journal()).unwrap();
+    let addresses = [CARD.to_owned()];
+    let root = kernel.root.path();
+    let bound = bind(&hanging, root, &mut journal, &addresses, Iommu::Required);
+    let error = bound.unwrap_err();
+    assert!(
+        matches!(&error, BindError::Failed { cause, .. } if cause.kind() == io::ErrorKind::TimedOut),
+        "{error}"
+    );
+    assert!(error.to_string().contains("sriov_numvfs"), "{error}");
+    assert!(journal::read(&kernel.journal()).unwrap().is_empty());
 }
 
 #[test]

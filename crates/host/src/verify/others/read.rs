@@ -348,6 +348,7 @@ mod tests {
                 isolated: CpuList::new(),
                 forwarding: CpuList::new(),
                 tasks: Vec::new(),
+                timeout: std::time::Duration::ZERO,
             };
             let claims = claims(&machine);
             for claim in &claims {
