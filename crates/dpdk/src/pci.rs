@@ -4,6 +4,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_base::run_within;
 
 /// Reason why DPDK cannot use a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,9 @@ const SHARED: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
 /// Drivers that may stay in an IOMMU group of a passed-through device: bridges do no DMA.
 const HARMLESS: &[&str] = &[VFIO, "pcieport", "pci-stub"];
 
+/// Timeout for reading a number of virtual functions.
+const FUNCTIONS_MAX: Duration = Duration::from_secs(10);
+
 /// PCI class of network controllers: the highest of three octets.
 const CLASS_NETWORK: &str = "0x02";
 
@@ -39,6 +45,26 @@ fn names_in(path: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Returns the directories of the kernel interfaces of a device. Those of a virtio card are below its device `virtioN`, which the driver of
+/// the PCI device creates (drivers/virtio/virtio_pci_common.c).
+fn interfaces_in(device: &Path) -> Vec<PathBuf> {
+    let mut parents = vec![device.to_owned()];
+    let inner = names_in(device).into_iter();
+    parents.extend(
+        inner
+            .filter(|name| name.starts_with("virtio"))
+            .map(|name| device.join(name)),
+    );
+    let of_parent = |parent: &PathBuf| {
+        let directory = parent.join("net");
+        let names = names_in(&directory).into_iter();
+        names
+            .map(move |name| directory.join(name))
+            .collect::<Vec<_>>()
+    };
+    parents.iter().flat_map(of_parent).collect()
 }
 
 /// Returns the domain of a device, and its number there: bus, device and function.
@@ -133,9 +159,10 @@ pub(crate) fn virtual_function(root: &Path, address: &str) -> Option<VirtualFunc
 /// Returns the first kernel interface of a device: its name and its index. `None` if no driver of the kernel has made one in the network
 /// namespace of sysfs. `root` is that of [`check`].
 pub(crate) fn interface(root: &Path, address: &str) -> Option<(String, u32)> {
-    let directory = root.join("sys/bus/pci/devices").join(address).join("net");
-    let name = names_in(&directory).into_iter().next()?;
-    let index = fs::read_to_string(directory.join(&name).join("ifindex")).ok()?;
+    let device = root.join("sys/bus/pci/devices").join(address);
+    let directory = interfaces_in(&device).into_iter().next()?;
+    let name = directory.file_name()?.to_string_lossy().into_owned();
+    let index = fs::read_to_string(directory.join("ifindex")).ok()?;
     Some((name, index.trim().parse().ok()?))
 }
 
@@ -169,7 +196,9 @@ impl<'root> Device<'root> {
 
     /// Describes the kernel interfaces of the device, which disappear with another driver.
     fn interfaces(&self) -> String {
-        let interfaces = names_in(&self.path.join("net"));
+        let directories = interfaces_in(&self.path);
+        let names = directories.iter().filter_map(|path| path.file_name());
+        let interfaces: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
         if interfaces.is_empty() {
             return String::new();
         }
@@ -228,9 +257,13 @@ impl<'root> Device<'root> {
             let stride = number("sriov_stride")?.max(1);
             let distance = own.checked_sub(card)?.checked_sub(offset)?;
             let place = distance / stride;
-            let is_there = domain_of_card == domain && distance % stride == 0 && place < total;
-            let present = number("sriov_numvfs").unwrap_or(0);
-            is_there.then(|| (physical.clone(), place, present))
+            if domain_of_card != domain || distance % stride != 0 || place >= total {
+                return None;
+            }
+            // The kernel holds it back while a driver creates or removes functions (drivers/pci/iov.c), and such a driver may hang.
+            let file = devices.join(&physical).join("sriov_numvfs");
+            let text = run_within(FUNCTIONS_MAX, move || fs::read_to_string(file)).ok()?;
+            Some((physical, place, text.trim().parse().ok()?))
         })
     }
 
@@ -296,6 +329,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
 
     const CARD: &str = "0000:17:00.0";
     const FUNCTION: &str = "0000:17:02.3";
@@ -450,6 +486,49 @@ mod tests {
             &machine.message(FUNCTION),
             &["has no driver", "--bind=vfio-pci 0000:17:02.3"],
         );
+    }
+
+    #[test]
+    fn the_interface_of_a_virtio_card_is_below_its_virtio_device() {
+        let machine = Machine::new().with(CARD, "0x020000", Some("virtio-pci"));
+        let directory = machine.device(CARD).join("virtio3/net/enp23s0");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("ifindex"), "5\n").unwrap();
+        assert_says(
+            &machine.message(CARD),
+            &["virtio-pci as enp23s0, which disappears", "af-xdp:"],
+        );
+        let found = interface(&machine.0, CARD);
+        assert_eq!(found, Some(("enp23s0".to_owned(), 5)));
+        match check_for_guest(&machine.0, CARD) {
+            Err(Problem::NotReady(what)) => assert_says(&what, &["virtio-pci as enp23s0"]),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn cards_whose_functions_do_not_matter_are_not_read() {
+        let other = "0000:18:00.0";
+        let machine =
+            Machine::new()
+                .with(CARD, "0x020000", Some("ice"))
+                .with(other, "0x020000", Some("ice"));
+        for card in [CARD, other] {
+            let numbers = [("totalvfs", 8), ("offset", 16), ("stride", 1)];
+            for (file, number) in numbers {
+                let path = machine.device(card).join(format!("sriov_{file}"));
+                fs::write(path, format!("{number}\n")).unwrap();
+            }
+        }
+        fs::write(machine.device(CARD).join("sriov_numvfs"), "0\n").unwrap();
+        // Opening a FIFO without a writer blocks for ever, as the file of a driver that hangs.
+        let fifo = machine.device(other).join("sriov_numvfs");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        assert_says(
+            &machine.message(FUNCTION),
+            &["virtual function 3 of 0000:17:00.0"],
+        );
+        assert_says(&machine.message("0000:19:02.3"), &["does not exist (list"]);
     }
 
     #[test]
