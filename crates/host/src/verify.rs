@@ -28,7 +28,7 @@ use std::path::Path;
 use crate::partition::Plan;
 
 pub use check::{Check, Verdict};
-pub use live::{Sample, ThreadSample, live_checks};
+pub use live::{KERNEL_THREADS, Sample, ThreadSample, live_checks};
 pub(crate) use machine::Machine;
 pub use metrics::exposition;
 

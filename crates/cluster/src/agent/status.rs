@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quietwire_host::partition::Plan;
-use quietwire_host::verify::Check;
+use quietwire_host::verify::{Check, KERNEL_THREADS};
 
 use crate::beside::Refusal;
 use crate::resources::{FailedCheck, NodeStatus, Phase, now};
@@ -130,11 +130,15 @@ pub(super) fn complete(
 }
 
 /// Returns the failing checks of a state, and the words of what they observed. Figures are left out: they differ at every look, as do the
-/// numbers of threads that start and end.
+/// numbers of threads that start and end. So are kernel threads: the kernel runs work in whichever worker (`kworker/…`) is free.
 fn named(status: &NodeStatus) -> Vec<(&str, BTreeSet<&str>)> {
     let mut all = Vec::new();
     for check in &status.failed_checks {
-        let words = check.actual.split_whitespace();
+        let observed = match check.name.as_str() {
+            KERNEL_THREADS => "",
+            _ => check.actual.as_str(),
+        };
+        let words = observed.split_whitespace();
         let words = words.map(|word| word.trim_matches([',', '(', ')']));
         let is_figure = |word: &str| word.chars().all(|c| c.is_ascii_digit() || c == '.');
         let names: BTreeSet<&str> = words.filter(|word| !is_figure(word)).collect();
@@ -144,7 +148,7 @@ fn named(status: &NodeStatus) -> Vec<(&str, BTreeSet<&str>)> {
 }
 
 /// Returns whether a state has been reported already. Figures of failing checks differ at every look, so that of a drifted node is the same if
-/// the same checks fail and name the same threads, interrupts or settings.
+/// the same checks fail and name the same threads of programs, interrupts or settings.
 pub(super) fn is_same(reported: &NodeStatus, status: &NodeStatus) -> bool {
     let is_drifted = |status: &NodeStatus| status.phase == Phase::Drifted;
     let has_same_checks = is_drifted(reported)
@@ -215,6 +219,22 @@ mod tests {
             Vec::new(),
         );
         assert!(!is_same(&drifted, &other));
+    }
+
+    #[test]
+    fn other_kernel_threads_are_no_news() {
+        let state = |checks: &[Check]| verified(&Plan::default(), checks, &[], Vec::new());
+        let kernel = |actual: &str| check(KERNEL_THREADS, actual);
+        let one = "kworker/3:1-events (45) 1200 µs per second on CPU 3";
+        let many = "kworker/2:0H+kblockd (81) 2100 µs per second on CPU 2, ksoftirqd/3 (30) 1900 µs per second on CPU 3 and 4 more";
+        let reported = state(&[kernel(one)]);
+        assert!(is_same(&reported, &state(&[kernel(many)])));
+        // A program on these CPUs is news, and so is the end of the check of kernel threads.
+        let program = check("who-ran", "stress (4711) 900 µs per second on CPU 3");
+        let beside = state(&[kernel(one), program.clone()]);
+        assert!(!is_same(&reported, &beside));
+        assert!(is_same(&beside, &state(&[kernel(many), program.clone()])));
+        assert!(!is_same(&beside, &state(&[program])));
     }
 
     #[test]

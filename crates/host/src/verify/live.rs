@@ -18,6 +18,7 @@ use crate::partition::Plan;
 use crate::pci_driver::STEP_MAX;
 use interval::Interval;
 
+pub use activity::KERNEL_THREADS;
 pub use sample::{Sample, ThreadSample};
 
 /// Checks the activity between two samples of the machine whose files are below `root`.

@@ -10,6 +10,8 @@ use super::sample::ThreadSample;
 use crate::partition::Role;
 use crate::tasks::Task;
 
+/// Name of the check of kernel threads on isolated CPUs.
+pub const KERNEL_THREADS: &str = "kernel-threads";
 const FILES: &str = "/proc/*/task/*/stat, schedstat";
 /// Maximum run time of a kernel thread on an isolated CPU, microseconds per second.
 const OWN_US_PER_S: f64 = 1000.0;
@@ -74,7 +76,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         )
         .with_commands(remedy.commands),
         Check::new(
-            "kernel-threads",
+            KERNEL_THREADS,
             FILES,
             format!(
                 "no kernel thread for more than {OWN_US_PER_S:.0} µs per second on the isolated CPUs {isolated}"
