@@ -49,27 +49,64 @@ fn open_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
+/// Reason why no network namespace is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFound {
+    /// All namespaces that have a name or a process are others.
+    Absent,
+    /// This process may not open some of them. To open that of a process requires its user and its capabilities (ptrace(2),
+    /// `PTRACE_MODE_READ_FSCREDS`).
+    Denied,
+}
+
 /// Returns the first network namespace that is wanted, of those that have a name and those of processes. `is_wanted` gets each of them
-/// once, with its number (the inode of its file). Namespaces whose files this process may not open are left out.
-pub fn find(mut is_wanted: impl FnMut(&File, u64) -> bool) -> Option<File> {
+/// once, with its number (the inode of its file).
+///
+/// # Errors
+/// [`NotFound`].
+pub fn find(mut is_wanted: impl FnMut(&File, u64) -> bool) -> Result<File, NotFound> {
     // All files of namespaces are in one file system.
-    let device = fs::metadata("/proc/self/ns/net").ok()?.dev();
+    let own = fs::metadata("/proc/self/ns/net");
+    let device = own.map_err(|error| reason(&error))?.dev();
     let of_processes = entries(Path::new("/proc")).filter(|path| is_of_a_process(path));
     let of_processes = of_processes.map(|path| path.join("ns/net"));
     let named = DIRECTORIES.into_iter().map(Path::new).flat_map(entries);
     let mut known = BTreeSet::new();
-    named.chain(of_processes).take(FILES_MAX).find_map(|path| {
-        let meta = fs::metadata(&path).ok()?;
-        if meta.dev() != device || known.contains(&meta.ino()) {
-            return None;
+    let mut missing = NotFound::Absent;
+    for path in named.chain(of_processes).take(FILES_MAX) {
+        match open_new(&path, device, &known) {
+            Ok(Some((file, number))) => {
+                known.insert(number);
+                if is_wanted(&file, number) {
+                    return Ok(file);
+                }
+            }
+            Ok(None) => {}
+            // Another reason is that the process has ended.
+            Err(error) if reason(&error) == NotFound::Denied => missing = NotFound::Denied,
+            Err(_) => {}
         }
-        let file = open_file(&path).ok()?;
-        // Another file may have the name by now.
-        let opened = file.metadata().ok()?;
-        let number = opened.ino();
-        let is_new = opened.dev() == device && known.insert(number);
-        (is_new && is_wanted(&file, number)).then_some(file)
-    })
+    }
+    Err(missing)
+}
+
+/// Opens the file of a namespace, unless it is known or no namespace.
+fn open_new(path: &Path, device: u64, known: &BTreeSet<u64>) -> io::Result<Option<(File, u64)>> {
+    let is_new = |meta: &fs::Metadata| meta.dev() == device && !known.contains(&meta.ino());
+    if !is_new(&fs::metadata(path)?) {
+        return Ok(None);
+    }
+    let file = open_file(path)?;
+    // Another file may have the name by now.
+    let opened = file.metadata()?;
+    Ok(is_new(&opened).then(|| (file, opened.ino())))
+}
+
+fn reason(error: &io::Error) -> NotFound {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => NotFound::Denied,
+        _ => NotFound::Absent,
+    }
 }
 
 /// Returns the paths in a directory. A directory that cannot be read has none.
@@ -155,10 +192,18 @@ mod tests {
             known.push(number);
             false
         });
-        assert!(all.is_none());
+        assert!(all.is_err());
         assert_eq!(known.iter().filter(|other| **other == number).count(), 1);
         assert!(is_of_a_process(Path::new("/proc/12")));
         assert!(!is_of_a_process(Path::new("/proc/self")));
+    }
+
+    #[test]
+    fn a_namespace_that_may_not_be_opened_is_not_absent() {
+        let denied = io::Error::from(Errno::EACCES);
+        assert_eq!(reason(&denied), NotFound::Denied);
+        let ended = io::Error::from(Errno::ENOENT);
+        assert_eq!(reason(&ended), NotFound::Absent);
     }
 
     #[test]

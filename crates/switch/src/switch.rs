@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::seccomp::{Filter, Installed};
-use quietwire_dpdk::{Eal, EalOptions, HugePages, thread};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PeerNamespaces, PortUri, thread};
 use quietwire_host::privileges::{self, Capabilities, User};
 
-use crate::config::{self, Pinning, Plan, Settings};
+use crate::config::{self, Pinning, Plan, PortPlan, Settings};
 use crate::control::{ControlSocket, Controller, Server};
 use crate::engine::Engine;
 use crate::error::SwitchError;
@@ -180,6 +180,8 @@ impl Switch {
         if let Some(user) = &user {
             socket.give_to(user)?;
         }
+        // Those of processes with all capabilities, which the switch may not open later.
+        let namespaces = PeerNamespaces::open(plan.ports.iter().filter_map(xdp_interface));
         // Before DPDK starts, so that every thread inherits it, and that ports which are added later need no more than those now.
         privileges::reduce(user.as_ref(), Capabilities::PORTS)?;
         // For the same reason. Forwarding threads and the service thread add narrower filters.
@@ -192,6 +194,7 @@ impl Switch {
             ..Shared::default()
         });
         let mut engine = Engine::start(&eal, plan, &shared)?;
+        drop(namespaces);
         engine.set_nat_log(nat_log);
         engine.set_nat_collector(collector);
         let housekeeping = Housekeeping::default();
@@ -261,6 +264,14 @@ impl Switch {
                 what: "the thread ended unexpectedly (this is a bug in the switch)".to_owned(),
             }),
         }
+    }
+}
+
+/// Returns the interface of an `af-xdp` port.
+fn xdp_interface(port: &PortPlan) -> Option<&str> {
+    match &port.uri {
+        PortUri::AfXdp { interface, .. } => Some(interface),
+        _ => None,
     }
 }
 

@@ -3,11 +3,14 @@
 //!
 //! AF_XDP shows the octets of a frame. A tag that a network card or a kernel keeps apart from them is lost, and the frame would be one of
 //! another VLAN. A port therefore switches off the features that keep tags apart: those of its network card for received frames, or those
-//! of the other end of a veth pair for sent ones, if this process finds the network namespace of that end.
+//! of the other end of a veth pair for sent ones, if this process finds the network namespace of that end. Namespaces without a name are
+//! those of processes, which a process without all their capabilities may not open. A process that gives up rights therefore opens them
+//! before ([`PeerNamespaces`]).
 //!
 //! The kernel keeps a feature switched off when the port's process ends. A record is therefore written before the change. The features are
 //! switched on when the port is closed, or by a later process if this one was killed.
 
+mod peer_namespaces;
 mod record;
 
 use std::fs::File;
@@ -21,7 +24,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use quietwire_base::netns::{self, Failure};
+use quietwire_base::netns::{self, Failure, NotFound};
 use quietwire_base::rtnetlink::{self, attribute, contents, parse_link, push};
 use quietwire_base::{ProcessId, net_device};
 
@@ -31,17 +34,33 @@ use super::xdp_program::DIRECTORY;
 use super::xdp_program::kernel::{InterfaceId, interface, network};
 use crate::port::records::Record as _;
 
-/// Features that a port has switched off. They are switched on with the end of this value.
+pub use peer_namespaces::PeerNamespaces;
+use peer_namespaces::find;
+
+impl PeerNamespaces {
+    /// Opens the namespaces of the other ends of these interfaces of the caller's namespace, as far as they are found. Each port searches
+    /// again when it is opened, and reports what it does not find.
+    pub fn open<'a>(interfaces: impl IntoIterator<Item = &'a str>) -> Self {
+        let of_pair = |name| other_end(interface(name).ok()?).ok()??.namespace;
+        Self::holding(interfaces.into_iter().filter_map(of_pair))
+    }
+}
+
+/// Features that a port has switched off, and its interface. They are switched on with the end of this value.
 #[derive(Debug, Default)]
-pub(super) struct TagsInFrames(Option<Record>);
+pub(super) struct TagsInFrames(Option<(InterfaceId, Record)>);
 
 impl TagsInFrames {
     /// Has the frames that an interface receives contain their tags. Warns if they may lose them.
-    pub(super) fn of(interface: &str) -> Self {
-        let kept = keep(interface, Path::new(DIRECTORY));
+    pub(super) fn of(name: &str) -> Self {
+        let own = interface(name).map_err(|error| error.to_string());
+        let kept = own.and_then(|own| {
+            let record = keep(name, Path::new(DIRECTORY))?;
+            Ok(record.map(|record| (own, record)))
+        });
         Self(kept.unwrap_or_else(|cause| {
             tracing::warn!(
-                "frames of VLANs may arrive at interface '{interface}' without their tags: {cause} (for tagged frames use af-packet)"
+                "frames of VLANs may arrive at interface '{name}' without their tags: {cause} (for tagged frames use af-packet)"
             );
             None
         }))
@@ -50,8 +69,15 @@ impl TagsInFrames {
 
 impl Drop for TagsInFrames {
     fn drop(&mut self) {
-        if let Some(record) = self.0.take() {
-            give_back(Path::new(DIRECTORY), &record);
+        if let Some((own, record)) = self.0.take() {
+            let located = LocatedInterface::of(record.interface);
+            // Both ends of a pair end together.
+            let is_left = if_indextoname(own.index).is_ok();
+            let located = located.map_err(|reason| match is_left {
+                true => reason,
+                false => NotFound::Absent,
+            });
+            give_back_at(Path::new(DIRECTORY), &record, located);
         }
     }
 }
@@ -65,14 +91,14 @@ struct LocatedInterface {
 }
 
 impl LocatedInterface {
-    /// Finds the namespace of an interface. `None` if it is gone, or this process may not enter it.
-    fn of(id: InterfaceId) -> Option<Self> {
+    /// Finds the namespace of an interface.
+    fn of(id: InterfaceId) -> Result<Self, NotFound> {
         if network() == Some(id.network) {
             let namespace = None;
-            return Some(Self { id, namespace });
+            return Ok(Self { id, namespace });
         }
-        let namespace = Some(netns::find(|_, number| number == id.network)?);
-        Some(Self { id, namespace })
+        let namespace = Some(find(|_, number| number == id.network)?);
+        Ok(Self { id, namespace })
     }
 
     /// Runs a task with a socket in the namespace and the name of the interface.
@@ -181,8 +207,8 @@ fn other_end(own: InterfaceId) -> io::Result<Option<LocatedInterface>> {
         let namespace = None;
         return Ok(Some(LocatedInterface { id, namespace }));
     };
-    let found = netns::find(|namespace, _| number_of(&socket, namespace) == Some(number));
-    let namespace = found.ok_or_else(|| {
+    let found = find(|namespace, _| number_of(&socket, namespace) == Some(number));
+    let namespace = found.map_err(|_| {
         io::Error::other(
             "the network namespace of the other end of the pair has no name and no process that this one may access",
         )
@@ -228,6 +254,16 @@ fn number_of(socket: &OwnedFd, namespace: &File) -> Option<i32> {
 /// Switches the features of a record on, except those that another port needs off, and removes the record. Returns true for a record that
 /// is done.
 fn give_back(directory: &Path, record: &Record) -> bool {
+    give_back_at(directory, record, LocatedInterface::of(record.interface))
+}
+
+/// Does what [`give_back`] does, with the interface of the record. If this process may not open its namespace, the record stays for one with
+/// more rights.
+fn give_back_at(
+    directory: &Path,
+    record: &Record,
+    located: Result<LocatedInterface, NotFound>,
+) -> bool {
     let mut others = Record::all(directory);
     others.retain(|other| {
         let is_same = other.interface == record.interface;
@@ -235,16 +271,22 @@ fn give_back(directory: &Path, record: &Record) -> bool {
     });
     let mut features = record.features.clone();
     features.retain(|feature| !others.iter().any(|other| other.features.contains(feature)));
-    let restored = match LocatedInterface::of(record.interface) {
-        Some(located) => {
+    let InterfaceId { network, index } = record.interface;
+    let restored = match located {
+        Ok(located) => {
             located.within(|socket, name| Features::switch(socket, name, &features, true))
         }
-        None => {
-            let InterfaceId { network, index } = record.interface;
+        Err(NotFound::Absent) => {
             tracing::info!(
                 "network namespace {network} was not found: the features for VLAN tags of its interface {index} stay as they are"
             );
             Ok(())
+        }
+        Err(NotFound::Denied) => {
+            tracing::info!(
+                "network namespace {network} has no name, and its processes have more rights than this one: the features for VLAN tags of its interface {index} are left to `quietwire lab clean` after the end of this process"
+            );
+            return false;
         }
     };
     match restored {
@@ -257,7 +299,7 @@ fn give_back(directory: &Path, record: &Record) -> bool {
             tracing::warn!(
                 "cannot switch {} of interface {} on again: {step}: {} (`quietwire lab clean` tries again after the end of this process)",
                 features.join(" and "),
-                record.interface.index,
+                index,
                 error.desc()
             );
             false
@@ -286,7 +328,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::testing::in_a_namespace;
+    use crate::testing::{in_a_namespace, spawn_in_namespace};
 
     fn ip(arguments: &[&str]) {
         let status = Command::new("ip").args(arguments).status().unwrap();
@@ -368,6 +410,50 @@ mod tests {
             killed();
             assert_eq!(restore_left(directory), [index]);
             assert_eq!(inserts("qwt1"), [true; 2]);
+            assert_eq!(Record::all(directory), []);
+        });
+    }
+
+    #[test]
+    fn namespaces_of_before_are_found_until_they_are_closed() {
+        in_a_namespace(|| {
+            let records = tempfile::tempdir().unwrap();
+            let other = spawn_in_namespace(|| File::open("/proc/thread-self/ns/net").unwrap());
+            // The namespace has neither a name nor a process: only this descriptor leads to it.
+            let other = other.join().unwrap();
+            let file = format!("/proc/{}/fd/{}", std::process::id(), other.as_raw_fd());
+            let end = ["peer", "name", "qwt3", "netns", &file];
+            ip(&[&["link", "add", "qwt2", "type", "veth"], &end[..]].concat());
+            let error = keep("qwt2", records.path()).unwrap_err();
+            assert!(error.contains("namespace of the other end"), "{error}");
+            assert_eq!(PeerNamespaces::open(["qwt2", "lo", "none"]).count(), 0);
+            let opened = PeerNamespaces::holding([other.try_clone().unwrap()]);
+            let found = PeerNamespaces::open(["qwt2", "lo", "none"]);
+            assert_eq!(found.count(), 1);
+            drop(opened);
+            let record = keep("qwt2", records.path()).unwrap().unwrap();
+            assert_eq!(record.interface.network, other.metadata().unwrap().ino());
+            assert_eq!(record.features, INSERTED);
+            assert!(give_back(records.path(), &record));
+            drop(found);
+            assert!(keep("qwt2", records.path()).is_err());
+        });
+    }
+
+    #[test]
+    fn a_record_stays_if_the_namespace_may_not_be_opened() {
+        in_a_namespace(|| {
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            add_pair();
+            let record = keep("qwt0", directory).unwrap().unwrap();
+            assert!(!give_back_at(directory, &record, Err(NotFound::Denied)));
+            assert_eq!(Record::all(directory), std::slice::from_ref(&record));
+            assert_eq!(inserts("qwt1"), [false; 2]);
+            assert!(give_back(directory, &record));
+            assert_eq!(inserts("qwt1"), [true; 2]);
+            let record = keep("qwt0", directory).unwrap().unwrap();
+            assert!(give_back_at(directory, &record, Err(NotFound::Absent)));
             assert_eq!(Record::all(directory), []);
         });
     }
