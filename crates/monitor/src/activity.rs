@@ -12,6 +12,7 @@ use crate::monitors::energy::{DomainEnergy, Energy};
 use crate::monitors::frequency::{CpuFrequency, Frequency};
 use crate::monitors::interrupts::{InterruptCount, InterruptLine, Interrupts};
 use crate::monitors::kvm::{GuestExits, Kvm};
+use crate::monitors::kvm_exit_reasons::ExitReasons;
 use crate::monitors::memory::{Memory, MemoryActivity};
 use crate::monitors::numa::{NodeAllocations, Numa};
 use crate::monitors::perf_events::CpuEvents;
@@ -129,6 +130,9 @@ pub struct Activity {
     /// Exits of guests of the device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guest_exits: Vec<GuestExits>,
+    /// Exits of virtual CPUs of the device's guests, by reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guest_exit_reasons: Vec<ExitReasons>,
     /// Counters that went backwards and other anomalies, one sentence each.
     pub anomalies: Vec<String>,
 }
@@ -249,6 +253,14 @@ impl Snapshot {
         forwarding.map(|(id, _)| *id).collect()
     }
 
+    /// Returns process and thread ID of each virtual CPU of the watched guests, without those of neighbours.
+    #[must_use]
+    pub fn virtual_cpus(&self) -> Vec<(u32, i32)> {
+        let threads = self.threads.iter();
+        let virtual_cpus = threads.filter(|(_, thread)| thread.is_virtual_cpu());
+        virtual_cpus.map(|(id, _)| *id).collect()
+    }
+
     /// Returns the CPUs on which forwarding threads of the watched processes last ran, in order.
     #[must_use]
     pub fn forwarding_cpus(&self) -> Vec<u32> {
@@ -321,6 +333,7 @@ impl Activity {
             memory,
             classes,
             guest_exits,
+            guest_exit_reasons: Vec::new(),
             anomalies: found,
         }
     }

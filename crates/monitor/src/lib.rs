@@ -23,6 +23,7 @@ pub use monitors::energy::DomainEnergy;
 pub use monitors::frequency::CpuFrequency;
 pub use monitors::interrupts::{InterruptCount, InterruptLine};
 pub use monitors::kvm::GuestExits;
+pub use monitors::kvm_exit_reasons::{ExitReasons, ExitSampler, exit_reason_offer};
 pub use monitors::memory::MemoryActivity;
 pub use monitors::numa::NodeAllocations;
 pub use monitors::perf_events::{CpuEvents, EventCounters, event_offers};

@@ -6,6 +6,7 @@ pub(crate) mod energy;
 pub(crate) mod frequency;
 pub(crate) mod interrupts;
 pub(crate) mod kvm;
+pub(crate) mod kvm_exit_reasons;
 pub(crate) mod memory;
 pub(crate) mod numa;
 pub(crate) mod perf_events;

@@ -10,7 +10,8 @@ use quietwire_host::inventory::Inventory;
 use quietwire_lab::up::LabState;
 use quietwire_lab::{IsolationPart, IsolationRecord};
 use quietwire_monitor::{
-    MachineSetting, event_offers, offers, settings, system_call_offer, uncore_offer,
+    MachineSetting, event_offers, exit_reason_offer, offers, settings, system_call_offer,
+    uncore_offer,
 };
 use quietwire_tester::{GeneratorIdentity, MissingCalibration};
 use serde::Serialize;
@@ -62,9 +63,11 @@ impl ObservedMachine {
     /// Reads the machine whose files are below `root`. System calls are sampled on `sampler_cpus`.
     #[must_use]
     pub fn read(root: &Path, sampler_cpus: &CpuList) -> Self {
-        let counted = event_offers()
-            .into_iter()
-            .chain([uncore_offer(root), system_call_offer(root)]);
+        let counted = event_offers().into_iter().chain([
+            uncore_offer(root),
+            system_call_offer(root),
+            exit_reason_offer(root),
+        ]);
         let offers = offers(root).into_iter().chain(counted);
         let mut monitors: BTreeMap<String, String> = offers
             .map(|offer| (offer.monitor, offered(offer.unavailable)))
@@ -254,7 +257,7 @@ mod tests {
             "/proc/sys/kernel/osrelease"
         );
         assert_eq!(stored["monitors"]["cpus"], "available");
-        for counted in ["uncore", "system_call_counts"] {
+        for counted in ["uncore", "system_call_counts", "kvm_exit_reasons"] {
             assert!(stored["monitors"][counted].is_string(), "{counted}");
         }
         let reason = stored["monitors"]["system_calls"].as_str().unwrap();

@@ -27,7 +27,7 @@ use quietwire_lab::{
     TESTER_PRIORITY, check_idle,
 };
 use quietwire_monitor::{
-    Edge, EventCounters, SystemCallCounters, SystemCallSampler, UncoreCounters,
+    Edge, EventCounters, ExitSampler, SystemCallCounters, SystemCallSampler, UncoreCounters,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -303,6 +303,7 @@ impl LabBench {
         let sampler = self.calls.is_none().then(sampled).flatten();
         let counters = before.count_events().ok();
         let uncore = before.count_uncore().ok();
+        let mut exits = before.sample_exits().ok();
         let watched = lab.device().filter(|_| start.is_some());
         let reader = watched.and_then(UpLab::cycle_reader);
         let cycles = reader.and_then(|reader| CycleSampler::start(reader, &sampler_cpus, trial));
@@ -313,6 +314,7 @@ impl LabBench {
         let meanwhile = TrialSamples {
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
             uncore: uncore.map(UncoreCounters::finish).unwrap_or_default(),
+            exit_reasons: exits.as_mut().map(ExitSampler::stop).unwrap_or_default(),
             system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
             system_call_counts: self
                 .calls

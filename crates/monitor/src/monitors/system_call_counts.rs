@@ -46,7 +46,8 @@ impl SystemCallCounts {
 /// Starts a counter of a tracepoint, given by its number, for a thread.
 type Start<'a> = &'a dyn Fn(i32, u64) -> io::Result<Box<dyn Running>>;
 
-fn start(tid: i32, id: u64) -> io::Result<Box<dyn Running>> {
+/// Starts a counter of a tracepoint, given by its number, for a thread.
+pub(super) fn count_tracepoint(tid: i32, id: u64) -> io::Result<Box<dyn Running>> {
     let mut builder = Builder::new(Tracepoint::with_id(id));
     builder
         .observe_pid(tid)
@@ -82,11 +83,15 @@ impl fmt::Debug for SystemCallCounters {
     }
 }
 
-/// Returns the directory of the tracepoints.
-fn tracepoints(root: &Path) -> Result<PathBuf, Unavailable> {
+/// Returns the directory of the tracepoints, if it has one of this name.
+pub(super) fn tracepoints_with(root: &Path, name: &str) -> Option<PathBuf> {
     let mut places = PLACES.iter().map(|place| root.join(place).join("events"));
-    let found = places.find(|directory| directory.join(ALL).join("id").exists());
-    found.ok_or_else(|| {
+    places.find(|directory| directory.join(name).join("id").exists())
+}
+
+/// Returns the directory of the tracepoints of system calls.
+fn tracepoints(root: &Path) -> Result<PathBuf, Unavailable> {
+    tracepoints_with(root, ALL).ok_or_else(|| {
         Unavailable(
             "tracefs is not mounted, not readable or without tracepoints of system calls"
                 .to_owned(),
@@ -99,7 +104,7 @@ fn tracepoints(root: &Path) -> Result<PathBuf, Unavailable> {
 pub fn system_call_offer(root: &Path) -> Offer {
     let own = tracepoints(root).and_then(|directory| {
         let id = number(&directory, ALL)?;
-        start(0, id).map_err(|error| Unavailable(reason(&error)))
+        count_tracepoint(0, id).map_err(|error| Unavailable(reason(&error)))
     });
     Offer {
         monitor: NAME.to_owned(),
@@ -108,7 +113,7 @@ pub fn system_call_offer(root: &Path) -> Offer {
 }
 
 /// Returns the number of a tracepoint.
-fn number(directory: &Path, name: &str) -> Result<u64, Unavailable> {
+pub(super) fn number(directory: &Path, name: &str) -> Result<u64, Unavailable> {
     let file = directory.join(name).join("id");
     value(&file).ok_or_else(|| Unavailable(format!("{name} has no readable number")))
 }
@@ -183,7 +188,7 @@ impl SystemCallCounters {
     /// # Errors
     /// [`Unavailable`]: there are no threads or too many, tracefs is not readable, or the kernel refuses the counters.
     pub fn start(root: &Path, threads: &[(u32, i32)]) -> Result<Self, Unavailable> {
-        Self::start_by(root, threads, &start)
+        Self::start_by(root, threads, &count_tracepoint)
     }
 
     fn start_by(

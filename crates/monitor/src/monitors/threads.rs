@@ -169,6 +169,14 @@ impl ThreadCounters {
         self.is_forwarding
     }
 
+    /// Returns true for a virtual CPU of a guest that is no neighbour: QEMU names its threads `CPU N/KVM` (`-name debug-threads=on`).
+    pub(crate) fn is_virtual_cpu(&self) -> bool {
+        let number = self.name.strip_prefix("CPU ");
+        let number = number.and_then(|rest| rest.strip_suffix("/KVM"));
+        let is_number = |text: &str| text.parse::<u32>().is_ok();
+        number.is_some_and(is_number) && self.owner != Some(Owner::Neighbour)
+    }
+
     /// Returns the CPU that it last ran on.
     pub(crate) fn cpu(&self) -> u32 {
         self.cpu
@@ -247,6 +255,25 @@ mod tests {
         let other = machine("stress-ng-cpu", "0", Owner::Neighbour);
         let activity = between::<Threads>(&other, &other);
         assert!(!activity.threads[0].is_forwarding);
+    }
+
+    #[test]
+    fn virtual_cpus_are_known_by_their_names() {
+        for (name, owner, expected) in [
+            ("CPU 0/KVM", Owner::Device, true),
+            ("CPU 12/KVM", Owner::Tester, true),
+            ("CPU 0/KVM", Owner::Neighbour, false),
+            ("CPU x/KVM", Owner::Device, false),
+            ("CPU 0/TCG", Owner::Device, false),
+            ("qemu-system-x86", Owner::Device, false),
+        ] {
+            let counters = machine(name, "0", owner).read::<Threads>();
+            let found: Vec<bool> = counters
+                .values()
+                .map(ThreadCounters::is_virtual_cpu)
+                .collect();
+            assert_eq!(found, [expected], "{name} {owner:?}");
+        }
     }
 
     #[test]

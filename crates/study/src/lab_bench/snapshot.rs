@@ -8,9 +8,9 @@ use quietwire_host::CpuList;
 use quietwire_lab::up::UpLab;
 use quietwire_lab::{CycleCount, Lab, NeighbourSample};
 use quietwire_monitor::{
-    Activity, CpuEvents, Edge, EventCounters, Owner, Snapshot, SystemCallCounters,
-    SystemCallCounts, SystemCallSampler, SystemCallSamples, Unavailable, UncoreCounters,
-    UncoreEvents, Watched,
+    Activity, CpuEvents, Edge, EventCounters, ExitReasons, ExitSampler, Owner, Snapshot,
+    SystemCallCounters, SystemCallCounts, SystemCallSampler, SystemCallSamples, Unavailable,
+    UncoreCounters, UncoreEvents, Watched,
 };
 
 use super::LabBenchError;
@@ -92,6 +92,12 @@ impl DeviceSnapshot {
         SystemCallSampler::start(Path::new("/"), &threads, cpus)
     }
 
+    /// Starts to sample the exits of the virtual CPUs of the device.
+    pub(super) fn sample_exits(&self) -> Result<ExitSampler, Unavailable> {
+        let virtual_cpus = self.machine()?.virtual_cpus();
+        ExitSampler::start(Path::new("/"), &virtual_cpus)
+    }
+
     /// Starts to count events outside of the cores.
     pub(super) fn count_uncore(&self) -> Result<UncoreCounters, Unavailable> {
         self.machine()?;
@@ -125,6 +131,7 @@ pub(super) struct TrialSamples {
     pub(super) system_call_counts: Vec<SystemCallCounts>,
     pub(super) perf_events: Vec<CpuEvents>,
     pub(super) uncore: Vec<UncoreEvents>,
+    pub(super) exit_reasons: Vec<ExitReasons>,
 }
 
 /// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
@@ -142,6 +149,7 @@ pub(super) fn activity(
         activity.system_call_counts = meanwhile.system_call_counts;
         activity.perf_events = meanwhile.perf_events;
         activity.uncore = meanwhile.uncore;
+        activity.guest_exit_reasons = meanwhile.exit_reasons;
         activity
     });
     let unknown = Activity::default();
