@@ -7,6 +7,7 @@ pub(crate) mod frequency;
 pub(crate) mod interrupts;
 pub(crate) mod kvm;
 pub(crate) mod kvm_exit_reasons;
+pub(crate) mod l2_misses;
 pub(crate) mod memory;
 pub(crate) mod numa;
 pub(crate) mod perf_events;

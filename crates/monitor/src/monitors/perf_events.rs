@@ -10,6 +10,7 @@ use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Softwar
 use perf_event::{Builder, Counter};
 use serde::{Deserialize, Serialize};
 
+use super::l2_misses;
 use crate::monitor::{Offer, Unavailable};
 
 /// Name of the monitor, before the name of an event.
@@ -34,6 +35,8 @@ enum Source {
     Hardware(Hardware),
     Cache(Cache),
     Software(Software),
+    /// Misses of the L2 cache, by vendor and model of the processor.
+    L2Misses,
 }
 
 /// Returns the misses of reads in a cache.
@@ -45,8 +48,8 @@ const fn misses(which: CacheId) -> Source {
     })
 }
 
-/// All events, with the names of perf-list(1).
-const EVENTS: [(&str, Source); 12] = [
+/// All events, with the names of perf-list(1) for those that it has on every machine.
+const EVENTS: [(&str, Source); 13] = [
     ("cycles", Source::Hardware(Hardware::CPU_CYCLES)),
     ("instructions", Source::Hardware(Hardware::INSTRUCTIONS)),
     ("branch-misses", Source::Hardware(Hardware::BRANCH_MISSES)),
@@ -56,6 +59,7 @@ const EVENTS: [(&str, Source); 12] = [
     ),
     ("cache-misses", Source::Hardware(Hardware::CACHE_MISSES)),
     ("L1-dcache-load-misses", misses(CacheId::L1D)),
+    ("l2-misses", Source::L2Misses),
     ("LLC-load-misses", misses(CacheId::LL)),
     ("dTLB-load-misses", misses(CacheId::DTLB)),
     ("iTLB-load-misses", misses(CacheId::ITLB)),
@@ -117,6 +121,7 @@ fn start(cpu: u32, source: &Source) -> io::Result<Box<dyn Running>> {
         Source::Hardware(event) => Builder::new(*event),
         Source::Cache(event) => Builder::new(event.clone()),
         Source::Software(event) => Builder::new(*event),
+        Source::L2Misses => Builder::new(l2_misses::event()?),
     };
     builder.any_pid().one_cpu(cpu).include_kernel().include_hv();
     let mut counter = builder.build()?;
