@@ -6,7 +6,7 @@ use std::process::Command;
 use quietwire_switch::report::{PortDrop, PortReport};
 use serde_json::Value;
 
-use crate::bench::{Bench, command, output, quietwire};
+use crate::bench::{Bench, command, output, quietwire, until};
 
 /// UDP source port of the tester's first flow.
 const FIRST_SOURCE_PORT: &str = "1024";
@@ -95,9 +95,10 @@ fn limit(result: &Value) -> Option<String> {
 fn what_a_rule_drops_is_lost_at_its_port() {
     let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let change = |arguments: &[&str]| output(&mut command(&bench, arguments));
+    // Fewer frames than a ring has: a tester that other programs stall loses none.
     let trial = [
         "--rate",
-        "20k",
+        "4k",
         "--duration",
         "200ms",
         "--flows",
@@ -148,15 +149,18 @@ fn what_a_rule_drops_is_lost_at_its_port() {
     assert!(found[0].2.abs_diff(offered(1)) <= 2, "{found:?}");
     assert!(found[1].2.abs_diff(offered(0) / 4) <= 2, "{found:?}");
 
-    // The text for users.
-    let mut text = generate(&bench, &[&trial[..], &["--warm-up", "0s"]].concat());
-    let text = String::from_utf8(text.output().unwrap().stdout).unwrap();
-    let is_there = text.contains("lost at") && text.contains("switch b: denied");
-    assert!(is_there, "{text}");
-    assert!(
-        text.contains("\nlimit ") && text.contains("device idle"),
-        "{text}"
-    );
+    // The text for users. A trial that the tester failed in shows no limit.
+    let shown = || {
+        let mut text = generate(&bench, &[&trial[..], &["--warm-up", "0s"]].concat());
+        let text = String::from_utf8(text.output().unwrap().stdout).unwrap();
+        let is_there = text.contains("lost at") && text.contains("switch b: denied");
+        assert!(is_there, "{text}");
+        text
+    };
+    until("the limit is shown", || {
+        let text = shown();
+        (text.contains("\nlimit ") && text.contains("device idle")).then_some(())
+    });
 }
 
 #[test]

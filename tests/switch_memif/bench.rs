@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A switch under test, its directory, and the peers of its ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,18 +16,35 @@ use quietwire_base::testing::KillOnDrop;
 use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::ThreadReport;
+use quietwire_switch::report::{StatsReport, ThreadReport};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
+/// Frames arrive within microseconds: pause between the first looks, and the time for them.
+const SHORT_PAUSE: Duration = Duration::from_micros(100);
+const SOON: Duration = Duration::from_millis(4);
+
+/// Subjects that have counters of frames.
+const COUNTED: [&str; 5] = ["ports", "stats", "queues", "rules", "cycles"];
+/// Time for a turn of a forwarding thread that other programs keep off its CPU.
+const TURN_MAX: Duration = Duration::from_millis(200);
 
 /// Polls until a value is available.
-pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    Deadline::after(DEADLINE)
-        .poll(PAUSE, look)
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    Deadline::after(SOON)
+        .poll(SHORT_PAUSE, &mut look)
+        .or_else(|| Deadline::after(DEADLINE).poll(PAUSE, look))
         .unwrap_or_else(|| panic!("timeout after {DEADLINE:?}: {what}"))
+}
+
+/// Returns a TCP address without a listener. It is on a loopback address of its own, so that no other socket takes the port until then.
+pub(crate) fn free_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let own = Ipv4Addr::new(127, 0, 77, NEXT.fetch_add(1, Ordering::Relaxed));
+    let listener = TcpListener::bind((own, 0)).unwrap();
+    listener.local_addr().unwrap()
 }
 
 /// Returns the highest CPU.
@@ -322,6 +340,9 @@ impl Bench {
         let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = printed.insert(subject.to_owned());
         drop(printed);
+        if COUNTED.contains(&subject) {
+            self.settle();
+        }
         let is_as_it_is = !["rules", "cycles"].contains(&subject);
         match serde_json::from_value(subject.into()) {
             Ok(subject) if is_as_it_is && !is_first => {
@@ -332,6 +353,25 @@ impl Bench {
                 serde_json::from_str(&text).unwrap()
             }
         }
+    }
+
+    /// Waits until all forwarding threads have ended the turn in which they sent their last frame, which is counted after it was sent. A
+    /// thread that is stopped or has no queue ends no turn, and is waited for a moment only.
+    pub(crate) fn settle(&self) {
+        let polls = || -> BTreeMap<u32, u64> {
+            let show = Request::Show(Subject::Stats);
+            let stats: StatsReport = ask(&self.path("control.sock"), &show).unwrap();
+            let threads = stats.threads.iter();
+            threads.map(|thread| (thread.cpu, thread.polls)).collect()
+        };
+        let before = polls();
+        let _ = Deadline::after(TURN_MAX).poll(SHORT_PAUSE, || {
+            let now = polls();
+            let mut threads = before.iter();
+            threads
+                .all(|(cpu, polls)| now.get(cpu).is_none_or(|now| now > polls))
+                .then_some(())
+        });
     }
 
     /// Returns the other end of a port, connected.

@@ -2,7 +2,7 @@
 //! The switch while one of its threads is stopped as by a debugger, while the machine or its clients fail, and while changes fail.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +20,10 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{PortReport, QueueReport, RoutesReport, ThreadReport};
 use serde::de::IgnoredAny;
 
-use crate::bench::{Bench, change, command, frame, output, refused_with, until};
+use crate::bench::{Bench, change, command, frame, free_address, output, refused_with, until};
 use crate::changes::{Flow, TWO_THREADS, restart_from_own_configuration};
 use crate::router::router;
+use crate::watch::capture;
 
 /// A thread of the switch that does not run until this value is dropped.
 pub(crate) struct Stopped {
@@ -373,10 +374,7 @@ fn an_interface_that_the_kernel_refuses_leaves_nothing() {
 
 #[test]
 fn clients_that_wait_or_vanish_delay_no_other() {
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let address = free_address();
     let bench = Bench::start(
         &["a", "b"],
         &["--bridge", "lan=a,b", "--metrics", &address.to_string()],
@@ -458,6 +456,28 @@ fn without_file_descriptors_the_switch_neither_spins_nor_floods_its_log() {
     let shown: Vec<PortReport> = bench.show("ports");
     assert_eq!(shown.len(), 2);
     drop(crowd);
+}
+
+#[test]
+fn a_capture_whose_reader_is_killed_ends_by_itself() {
+    let bench = Bench::quiet(&["a", "b"], &["--cross-connect", "a,b"]);
+    let file = bench.path("killed.pcapng");
+    let mut running = capture(&bench, &file, &[]);
+    let refused = command(&bench, &["capture", "--write", "/dev/null"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success());
+    assert!(printed.contains("another capture is running"), "{printed}");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    until("another may begin", || {
+        let mut next = command(
+            &bench,
+            &["capture", "--write", "/dev/null", "--for", "10ms"],
+        );
+        next.output().unwrap().status.success().then_some(())
+    });
 }
 
 /// Returns the CPU time of a thread of the switch, in ticks (proc(5): utime and stime).

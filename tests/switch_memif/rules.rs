@@ -108,6 +108,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
 
 /// Returns all rules.
 fn all_rules(bench: &Bench) -> RulesReport {
+    bench.settle();
     let mut command = bench.show_command("rules");
     let text = output(command.args(["--json", "--limit", "10000"]));
     serde_json::from_str(&text).unwrap()

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use etherparse::PacketBuilder;
 use quietwire_switch::report::{ConnectionsReport, NatReport, ReplicationReport};
 
 use crate::bench::command;
-use crate::bench::{Bench, Peer, output, until};
+use crate::bench::{Bench, Peer, free_address, output, until};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
 
 const HOST: [u8; 4] = [10, 0, 0, 5];
@@ -69,12 +68,6 @@ action = "accept"
 port = "a"
 ct-state = "new"
 "#;
-
-/// Returns an address without a listener.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
 
 fn config(directory: &Path, name: &str, role: &str) -> PathBuf {
     let file = directory.join(name);
