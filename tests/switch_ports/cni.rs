@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, quietwire, run, until};
+use crate::rig::{Namespace, Switch, ping, quietwire, until};
 
 /// An IPAM plugin: the address is in a file with the name of the container. DEL removes the file.
 const ADDRESSES: &str = r#"#!/bin/sh
@@ -95,12 +95,6 @@ impl Runtime {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
-}
-
-fn ping(from: &Namespace, address: &str) {
-    let mut command = from.command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-i", "0.2", "-w", "30", address]));
-    assert!(printed.contains("3 packets received"), "{printed}");
 }
 
 #[test]

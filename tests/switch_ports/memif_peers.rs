@@ -155,7 +155,9 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
         });
     };
     let shared = Shared::new(&victim);
-    assert_eq!(scene.switch.port("v")["state"], "connected");
+    until("the port is connected", || {
+        (scene.switch.port("v")["state"] == "connected").then_some(())
+    });
     // The memory cannot be truncated.
     assert!(shared.file.set_len(0).is_err());
     // Invalid buffers: region, length, offset.

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use tempfile::TempDir;
 
 use crate::offloads::Net;
-use crate::rig::{Namespace, Switch, run, until};
+use crate::rig::{Namespace, Switch, ping, run, until};
 
 const INSIDE: &str = "10.0.0.2";
 const OUTSIDE: &str = "198.51.100.2";
@@ -43,6 +43,25 @@ fn download(host: &Namespace, url: &str) -> Vec<u8> {
     })
 }
 
+/// Sends a stream from the left host to an address of the right one, with these arguments of iperf3, until both ends succeed.
+fn stream(net: &Net, to: &str, arguments: &[&str]) {
+    until("the stream ends", || {
+        let mut server = net.right.command("iperf3");
+        server.args(["--server", "--one-off"]).stdout(Stdio::null());
+        let mut server = Server(server.spawn().unwrap());
+        until("the server listens", || {
+            let mut sockets = net.right.command("ss");
+            let listed = run(sockets.args(["-Hltn", "sport", "=", ":5201"]));
+            (!listed.trim().is_empty()).then_some(())
+        });
+        let mut client = net.left.command("iperf3");
+        client.args(["--client", to]).args(arguments);
+        let is_sent = client.output().unwrap().status.success();
+        // The server of a stream that failed may wait for ever.
+        (is_sent && server.0.wait().unwrap().success()).then_some(())
+    });
+}
+
 #[test]
 fn hosts_behind_an_address_load_pages_send_streams_and_publish_a_server() {
     let net = Net::without_cables("nat");
@@ -76,9 +95,7 @@ fn hosts_behind_an_address_load_pages_send_streams_and_publish_a_server() {
     let page: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
     fs::write(directory.path().join("page"), &page).unwrap();
 
-    let mut ping = net.left.command("busybox");
-    let printed = run(ping.args(["ping", "-c", "3", "-w", "30", OUTSIDE]));
-    assert!(printed.contains("3 packets received"), "{printed}");
+    ping(&net.left, OUTSIDE);
     let outside = web_server(&net.right, OUTSIDE, &directory, "outside.log");
     assert!(download(&net.left, "http://198.51.100.2:8000/page") == page);
     let log = fs::read_to_string(directory.path().join("outside.log")).unwrap();
@@ -97,15 +114,7 @@ fn hosts_behind_an_address_load_pages_send_streams_and_publish_a_server() {
         &["-n", "20M", "-R"],
         &["-u", "-b", "5M", "-n", "200K"],
     ] {
-        let mut server = net.right.command("iperf3");
-        server.args(["--server", "--one-off"]).stdout(Stdio::null());
-        let mut server = Server(server.spawn().unwrap());
-        until("the stream ends", || {
-            let mut client = net.left.command("iperf3");
-            client.args(["--client", OUTSIDE]).args(more);
-            client.output().unwrap().status.success().then_some(())
-        });
-        assert!(server.0.wait().unwrap().success());
+        stream(&net, OUTSIDE, more);
     }
     let nats = switch.show("nat");
     assert_eq!(nats[0]["refused"]["malformed"], 0, "{}", nats[0]);
@@ -161,23 +170,13 @@ fn an_ipv6_host_pings_loads_pages_and_sends_streams_through_nat64() {
     let page: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     fs::write(directory.path().join("page"), &page).unwrap();
 
-    let mut ping = net.left.command("busybox");
-    let printed = run(ping.args(["ping", "-c", "3", "-w", "30", MAPPED]));
-    assert!(printed.contains("3 packets received"), "{printed}");
+    ping(&net.left, MAPPED);
     let outside = web_server(&net.right, OUTSIDE, &directory, "outside.log");
     assert!(download(&net.left, &format!("http://[{MAPPED}]:8000/page")) == page);
     let log = fs::read_to_string(directory.path().join("outside.log")).unwrap();
     assert!(log.contains(EXTERNAL), "{log}");
     drop(outside);
-    let mut server = net.right.command("iperf3");
-    server.args(["--server", "--one-off"]).stdout(Stdio::null());
-    let mut server = Server(server.spawn().unwrap());
-    until("the stream ends", || {
-        let mut client = net.left.command("iperf3");
-        client.args(["--client", MAPPED, "-n", "5M"]);
-        client.output().unwrap().status.success().then_some(())
-    });
-    assert!(server.0.wait().unwrap().success());
+    stream(&net, MAPPED, &["-n", "5M"]);
     let nats = switch.show("nat");
     assert_eq!(nats[0]["refused"]["malformed"], 0, "{}", nats[0]);
     assert!(nats[0]["inbound"].as_u64() > Some(500), "{}", nats[0]);

@@ -558,8 +558,9 @@ fn tags_of_a_kernel_pass_af_xdp() {
     assert_eq!(features(&other, "u1"), before);
 }
 
-/// Sends datagrams from one address to the other in one call (`UDP_SEGMENT`, udp(7)). They arrive one by one.
-fn send_datagrams(net: &Net, [from, to]: [&str; 2]) {
+/// Sends datagrams from one address to the other in one call (`UDP_SEGMENT`, udp(7)). They arrive one by one. Returns false if the kernel
+/// dropped some.
+fn send_datagrams(net: &Net, [from, to]: [&str; 2]) -> bool {
     const SIZE: u16 = 1000;
     const COUNT: usize = 40;
     let bind = |address: &str, port: u16| {
@@ -570,7 +571,7 @@ fn send_datagrams(net: &Net, [from, to]: [&str; 2]) {
     let destination = to.parse::<std::net::IpAddr>().unwrap();
     let receiver = net.right.within(move || bind(&to, 4000)).join().unwrap();
     receiver
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(2)))
         .unwrap();
     let data: Vec<u8> = (0..COUNT * usize::from(SIZE) - 300)
         .map(|at| (at / 777) as u8)
@@ -584,9 +585,17 @@ fn send_datagrams(net: &Net, [from, to]: [&str; 2]) {
     net.left.within(sender).join().unwrap();
     for expected in data.chunks(SIZE.into()) {
         let mut buffer = [0; 2000];
-        let length = receiver.recv(&mut buffer).unwrap();
-        assert!(buffer[..length] == *expected, "{length}");
+        let Ok(length) = receiver.recv(&mut buffer) else {
+            return false;
+        };
+        // After a lost one, a later one of the same data.
+        let got = &buffer[..length];
+        if got != expected {
+            assert!(data.chunks(SIZE.into()).any(|one| one == got), "{length}");
+            return false;
+        }
     }
+    true
 }
 
 /// Datagrams pass whole, are cut for a port that does not take them, and are merged again.
@@ -602,10 +611,9 @@ fn datagrams_sent_in_one_call_arrive_one_by_one() {
         let switch = start(&net, directory.path(), uris, &[]);
         // Datagrams are merged only if several are in one burst.
         until("datagrams pass in the expected form", || {
-            for addresses in [IPV4, IPV6] {
-                send_datagrams(&net, addresses);
-            }
-            (switch.port("r")[counter].as_u64() >= Some(2)).then_some(())
+            let have_arrived = [IPV4, IPV6].map(|addresses| send_datagrams(&net, addresses));
+            let count = switch.port("r")[counter].as_u64();
+            (have_arrived == [true; 2] && count >= Some(2)).then_some(())
         });
         net.has_no_wrong_checksum();
         let port = switch.port("r");

@@ -54,14 +54,18 @@ pub(crate) enum Carrier {
 impl Carrier {
     /// Returns the carrier of a path over ports with these URIs: the kernel if one of them is the kernel's.
     pub(crate) fn of(uris: &[&str]) -> Self {
-        const KERNELS: [&str; 3] = ["af-", "tap:", "veth:"];
-        let is_kernels = |uri: &&str| KERNELS.iter().any(|scheme| uri.starts_with(scheme));
-        if uris.iter().any(is_kernels) {
+        if uris.iter().any(|uri| is_kernels(uri)) {
             Self::Kernel
         } else {
             Self::SharedMemory
         }
     }
+}
+
+/// Returns true for the URI of a port whose frames the kernel carries.
+fn is_kernels(uri: &str) -> bool {
+    let mut schemes = ["af-", "tap:", "veth:"].iter();
+    schemes.any(|scheme| uri.starts_with(scheme))
 }
 
 #[path = "../own_loss.rs"]
@@ -100,6 +104,19 @@ pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -
         observed.push(result);
     }
     panic!("{what}: no trial without loss: {observed:?}");
+}
+
+/// Pings an address until all three requests of a round are answered. The kernel may drop a frame if the machine is busy.
+pub(crate) fn ping(from: &Namespace, address: &str) {
+    until(&format!("{address} answers"), || {
+        let mut command = from.command("busybox");
+        command.args([
+            "ping", "-c", "3", "-i", "0.2", "-W", "2", "-w", "30", address,
+        ]);
+        let output = command.output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        printed.contains("3 packets received").then_some(())
+    });
 }
 
 /// A network namespace that is removed with this value.

@@ -74,9 +74,11 @@ fn a_memif_client_on_an_abstract_socket_needs_the_secret() {
         assert_eq!(client.end(), Some(0));
         assert_eq!(guarded.switch.port("a")["state"], "waiting");
     }
-    let printed = guarded.switch.printed();
-    let line = "@quietwire: client refused: interface 0: wrong secret";
-    assert!(printed.contains(line), "{printed}");
+    // The server logs after it has told the client.
+    until("the refusal is logged", || {
+        let line = "@quietwire: client refused: interface 0: wrong secret";
+        guarded.switch.printed().contains(line).then_some(())
+    });
 
     let ports = [0, 1].map(|id| guarded.client(id, Some("right")));
     lossless("clients with the secret", Carrier::SharedMemory, || {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use quietwire_host::proc::Thread;
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, run, until, within};
+use crate::rig::{Namespace, Switch, ping, until, within};
 
 /// Duration of an interval of silence, and the time in which one must cost little: interfaces send some frames after they come up.
 const INTERVAL: Duration = Duration::from_millis(1500);
@@ -17,16 +17,6 @@ const SHARE_MAX: f64 = 0.01;
 
 /// Hosts behind a tap and behind the far end of a pair, and the namespace of the switch.
 const ADDRESSES: [&str; 2] = ["10.9.2.1", "10.9.2.2"];
-
-fn ping(hosts: &[Namespace; 2]) {
-    ping_to(&hosts[0], ADDRESSES[1]);
-}
-
-fn ping_to(host: &Namespace, address: &str) {
-    let mut command = host.command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-i", "0.2", "-w", "30", address]));
-    assert!(printed.contains("3 packets received"), "{printed}");
-}
 
 /// Returns the run time of all threads of a switch.
 fn run_time(switch: &Switch) -> Duration {
@@ -82,10 +72,10 @@ fn ports_of_the_kernel_cost_little(idle: &str) {
     for (host, address) in hosts.iter().zip(ADDRESSES) {
         host.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
     }
-    ping(&hosts);
+    ping(&hosts[0], ADDRESSES[1]);
     until_asleep(&switch);
     costs_little(&switch, idle);
-    ping(&hosts);
+    ping(&hosts[0], ADDRESSES[1]);
     // Frames to the other two ports wake threads too, and the reply arrives.
     for end in ["v1", "v3"] {
         until_asleep(&switch);
@@ -131,11 +121,11 @@ fn a_router_between_ports_of_the_kernel_costs_next_to_no_cpu_time_without_frames
         host.ip(&["address", "add", &own, "dev", "eth0"]);
         host.ip(&["route", "add", "default", "via", &gateway]);
     }
-    ping_to(&hosts[0], "10.9.4.2");
+    ping(&hosts[0], "10.9.4.2");
     costs_little(&switch, "router");
     // ARP requests and packets to the router wake the service thread.
     hosts[1].ip(&["neighbour", "flush", "all"]);
-    ping_to(&hosts[0], "10.9.4.2");
-    ping_to(&hosts[0], "10.9.3.1");
+    ping(&hosts[0], "10.9.4.2");
+    ping(&hosts[0], "10.9.3.1");
     assert_eq!(switch.end(), Some(0));
 }

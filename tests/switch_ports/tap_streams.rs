@@ -81,7 +81,8 @@ impl Hosts {
     /// Sends a stream to an address of the right side, or from it. Returns the client's report.
     fn stream(&self, address: &str, arguments: &[&str]) -> Value {
         let mut command = self.ends[1].command("iperf3");
-        command.args(["--server", "--one-off", "--bind", address]);
+        // It goes on after a client that fails.
+        command.args(["--server", "--bind", address]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let server = KillOnDrop(command.spawn().unwrap());
         let report = until("the server answers", || {

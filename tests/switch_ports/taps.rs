@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::rig::{Carrier, DEADLINE, Namespace, Switch, lossless, quietwire, run, until, within};
+use crate::rig::{Carrier, DEADLINE, Namespace, Switch, lossless, ping, quietwire, until, within};
 
 const OCTETS: usize = 4 << 20;
 
@@ -68,17 +68,7 @@ impl Two {
 
     /// Tests ARP and ICMP of the kernels.
     fn ping(&self) {
-        let printed = run(self.ends[0].command("busybox").args([
-            "ping",
-            "-c",
-            "3",
-            "-i",
-            "0.2",
-            "-w",
-            "30",
-            ADDRESSES[1],
-        ]));
-        assert!(printed.contains("3 packets received"), "{printed}");
+        ping(&self.ends[0], ADDRESSES[1]);
     }
 
     /// Tests a TCP connection of the kernels, with an echo.

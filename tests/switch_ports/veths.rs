@@ -4,7 +4,7 @@
 use tempfile::TempDir;
 
 use crate::offloads::{IPV4, Net};
-use crate::rig::{Namespace, Switch, quietwire, run, until};
+use crate::rig::{self, Namespace, Switch, quietwire, run, until};
 
 /// Near ends of the left and the right host.
 const NEAR: [&str; 2] = ["qwleft", "qwright"];
@@ -25,9 +25,7 @@ fn start(net: &Net, directory: &TempDir, options: &str, arguments: &[&str]) -> S
 }
 
 fn ping(net: &Net) {
-    let mut command = net.left.command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-i", "0.2", "-w", "30", IPV4[1]]));
-    assert!(printed.contains("3 packets received"), "{printed}");
+    rig::ping(&net.left, IPV4[1]);
 }
 
 fn has(namespace: &Namespace, interface: &str) -> bool {
