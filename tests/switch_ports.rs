@@ -79,7 +79,7 @@ use rig::{Carrier, Namespace, Switch, lossless, quietwire};
 
 /// Carries frames from one port of the tester through the switch to the other, both ways.
 fn carries(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2]) {
-    carries_with(kind, switch_uris, tester_uris, &[]);
+    carries_with(kind, switch_uris, tester_uris, &["--idle", "yield"]);
 }
 
 /// The same with more arguments of the switch.

@@ -40,7 +40,9 @@ fn puppet(switch: &Switch) -> Puppet {
 fn switch_with(namespace: &Namespace, directory: &TempDir, uris: [&str; 2], mode: &str) -> Switch {
     let uri = |uri: &str| uri.replace("DIR", &directory.path().display().to_string());
     let ports = [("a", uri(uris[0])), ("b", uri(uris[1]))];
-    let arguments = ["--cross-connect", "a,b", "--seccomp", mode];
+    // The thread makes calls again and again.
+    let idle = ["--idle", "yield"];
+    let arguments = [&["--cross-connect", "a,b", "--seccomp", mode], &idle[..]].concat();
     Switch::start(namespace, directory.path(), &ports, &arguments)
 }
 
