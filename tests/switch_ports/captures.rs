@@ -259,36 +259,48 @@ fn segments_at_both_ends_are_the_same() {
             "merged",
         ),
     ];
-    for (case, uris, counter) in cases {
-        let net = Net::for_ports(case, "1500", uris);
-        let directory = TempDir::new().unwrap();
-        let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
-            .map(|(uri, host)| uri.replace("NETNS", host.name()));
-        let ports = [("left", left), ("right", right)];
-        let bridge = ["--bridge", "lan=left,right"];
-        let switch = Switch::start(&net.middle, directory.path(), &ports, &bridge);
-        net.add_addresses();
-        let exchanges = [(IPV4[1], 5000), (IPV6[1], 5001)];
-        let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));
-        for (to, port) in exchanges {
-            exchange(&net, to, port);
+    // Side by side: captures wait for silence.
+    std::thread::scope(|scope| {
+        for cases in cases.chunks(cases.len() / 2) {
+            scope.spawn(move || {
+                for (case, uris, counter) in cases {
+                    are_the_same(case, *uris, counter);
+                }
+            });
         }
-        for ((to, _), [left, right]) in zip(exchanges, Sniffer::end(sniffers)) {
-            for is_from_server in [false, true] {
-                let ends = [&left, &right].map(|end| direction(end, is_from_server));
-                let [at_client, at_server] = &ends;
-                let (sent, arrived) = match is_from_server {
-                    true => (at_server, at_client),
-                    false => (at_client, at_server),
-                };
-                let what = format!("{case} to {to}, from the server: {is_from_server}");
-                compare(sent, arrived, &what);
-            }
-        }
-        net.has_no_wrong_checksum();
-        // Frames passed whole, cut or merged, as the case says.
-        let port = switch.port("right");
-        assert!(port[counter].as_u64() > Some(0), "{port}");
-        assert_eq!(switch.end(), Some(0));
+    });
+}
+
+/// Checks segments in both directions and of both versions of IP between ports of these URIs, and that this counter shows how they passed.
+fn are_the_same(case: &str, uris: [&str; 2], counter: &str) {
+    let net = Net::for_ports(case, "1500", uris);
+    let directory = TempDir::new().unwrap();
+    let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
+        .map(|(uri, host)| uri.replace("NETNS", host.name()));
+    let ports = [("left", left), ("right", right)];
+    let bridge = ["--bridge", "lan=left,right"];
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &bridge);
+    net.add_addresses();
+    let exchanges = [(IPV4[1], 5000), (IPV6[1], 5001)];
+    let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));
+    for (to, port) in exchanges {
+        exchange(&net, to, port);
     }
+    for ((to, _), [left, right]) in zip(exchanges, Sniffer::end(sniffers)) {
+        for is_from_server in [false, true] {
+            let ends = [&left, &right].map(|end| direction(end, is_from_server));
+            let [at_client, at_server] = &ends;
+            let (sent, arrived) = match is_from_server {
+                true => (at_server, at_client),
+                false => (at_client, at_server),
+            };
+            let what = format!("{case} to {to}, from the server: {is_from_server}");
+            compare(sent, arrived, &what);
+        }
+    }
+    net.has_no_wrong_checksum();
+    // Frames passed whole, cut or merged, as the case says.
+    let port = switch.port("right");
+    assert!(port[counter].as_u64() > Some(0), "{port}");
+    assert_eq!(switch.end(), Some(0));
 }

@@ -13,7 +13,7 @@ use crate::offloads::{IPV4, IPV6, Net};
 use crate::rig::{DEADLINE, Namespace, Switch, run, until};
 
 /// Size of a downloaded file, MiB. The environment variable sets another.
-const DOWNLOAD_MIB: u64 = 16;
+const DOWNLOAD_MIB: u64 = 8;
 const DOWNLOAD: &str = "QUIETWIRE_DOWNLOAD_MIB";
 
 /// Two hosts behind ports of some kinds.
