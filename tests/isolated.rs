@@ -414,7 +414,10 @@ fn has_few_rights(pid: u32, uid: u32) {
     for thread in threads_of(Path::new("/"), pid).unwrap() {
         let path = format!("/proc/{pid}/task/{}/status", thread.tid);
         until("the thread has given up its rights", || {
-            let text = fs::read_to_string(&path).unwrap();
+            let Ok(text) = fs::read_to_string(&path) else {
+                // It has ended.
+                return true;
+            };
             let field = |key: &str| {
                 let line = text.lines().find_map(|line| line.strip_prefix(key));
                 line.unwrap().trim().to_owned()

@@ -27,7 +27,7 @@ out, into = raw(sys.argv[1]), raw(sys.argv[2])
 frames = [bytes.fromhex(text) for text in sys.argv[3:]]
 for frame in frames:
     out.send(frame)
-got, end = [], time.time() + 3
+got, end = [], time.time() + 20
 while len(got) < len(frames) and time.time() < end:
     try:
         octets, control, flags, address = into.recvmsg(65536, 256)

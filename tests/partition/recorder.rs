@@ -46,7 +46,7 @@ const OTHERS: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Parts of paths of counters, measurements, and of files that list processes or draw random numbers.
-const VOLATILE: [&str; 45] = [
+const VOLATILE: [&str; 48] = [
     "/cpuidle/",
     "/cpuacct",
     "/effective_affinity",
@@ -92,6 +92,10 @@ const VOLATILE: [&str; 45] = [
     "/mon_data/",
     "/last_cmd_status",
     "/drop_caches",
+    // The kernel lowers it if interrupts of counters take long.
+    "/perf_event_max_sample_rate",
+    ".usage_in_bytes",
+    ".max_usage_in_bytes",
 ];
 
 /// Longest file that is a setting, octets.

@@ -141,7 +141,10 @@ fn a_device_or_neighbours_that_die_are_reported() {
         .min()
         .unwrap();
     ProcessId::of(first).unwrap().end(DEADLINE).unwrap();
-    assert!(matches!(lab.check(), Err(LabError::Neighbours { .. })));
+    assert!(wait_until(DEADLINE, || matches!(
+        lab.check(),
+        Err(LabError::Neighbours { .. })
+    )));
     lab.down().unwrap();
     assert!(sets_of(std::process::id()).is_empty());
 }

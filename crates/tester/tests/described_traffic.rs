@@ -96,7 +96,7 @@ fn what_is_described_is_received() {
         memory_mib: 256,
         huge_pages: HugePages::Never,
         pci_devices: Vec::new(),
-        file_prefix: "quietwire-described".to_owned(),
+        file_prefix: format!("quietwire-described-{}", std::process::id()),
     })
     .unwrap();
     // One thread; two threads with one port each; two threads with one queue pair of both ports each.

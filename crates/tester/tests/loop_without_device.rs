@@ -301,7 +301,7 @@ fn what_is_offered_is_received() {
         memory_mib: 192,
         huge_pages: HugePages::Never,
         pci_devices: Vec::new(),
-        file_prefix: "quietwire-test".to_owned(),
+        file_prefix: format!("quietwire-test-{}", std::process::id()),
     })
     .unwrap();
     for access in [FrameAccess::PacketBuffers, FrameAccess::InPlace] {

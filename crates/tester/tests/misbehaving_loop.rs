@@ -327,7 +327,7 @@ fn what_cannot_be_is_reported() {
         memory_mib: 192,
         huge_pages: HugePages::Never,
         pci_devices: Vec::new(),
-        file_prefix: "quietwire-misbehaving".to_owned(),
+        file_prefix: format!("quietwire-misbehaving-{}", std::process::id()),
     })
     .unwrap();
     let paths = ["left", "right"].map(|name| directory.path().join(name));
