@@ -235,8 +235,9 @@ fn a_check_of_a_lab_ends_in_time() {
 
 #[test]
 fn a_command_whose_reader_does_not_read_ends_in_time() {
-    let workspace = Workspace::new();
-    let before = workspace.machine();
+    // Neither the command nor this switch changes the machine.
+    let workspace = Workspace::beside_others();
+    let before = workspace.files();
     let mut switch =
         workspace.start(workspace.switch(&[&NULLS[..], &["--idle", "sleep"]].concat()));
     switch.until("the switch is up", || {
@@ -274,7 +275,7 @@ fn a_command_whose_reader_does_not_read_ends_in_time() {
     fs::remove_file(&pipe).unwrap();
     switch.signal("TERM");
     assert_eq!(switch.ended().code, Some(0));
-    assert_eq!(workspace.machine(), before);
+    assert_eq!(workspace.files(), before);
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn a_full_disk_is_a_failure() {
     // The file system exists for these processes only, and is removed with them.
     let script = r#"mount -t tmpfs -o size=8k none disk || exit 99
         head -c 8192 /dev/zero > disk/rest; "$@" > /dev/null"#;
-    for (arguments, wants_directory) in WRITERS {
+    let fails = |arguments: &[&str], wants_directory: bool| {
         let place = if wants_directory { "disk" } else { "disk/new" };
         let words = arguments
             .iter()
@@ -142,7 +142,18 @@ fn a_full_disk_is_a_failure() {
             printed.contains("No space left"),
             "{arguments:?}: {printed}"
         );
-    }
+    };
+    let fails = &fails;
+    // Some at once: each has a disk of its own.
+    std::thread::scope(|scope| {
+        for writers in WRITERS.chunks(WRITERS.len().div_ceil(4)) {
+            scope.spawn(move || {
+                for (arguments, wants_directory) in writers {
+                    fails(arguments, *wants_directory);
+                }
+            });
+        }
+    });
 }
 
 #[test]

@@ -124,16 +124,21 @@ impl Workspace {
             name.to_string_lossy().starts_with("quietwire")
         };
         let cpusets = mounts.iter().flat_map(|mount| entries(mount)).filter(ours);
-        let mut files = entries(self.directory.path());
-        files.extend(entries(&self.path("lab")));
-        files.retain(|path| path.extension().is_none_or(|ending| ending != "said"));
         Machine {
             realtime: read("/proc/sys/kernel/sched_rt_runtime_us"),
             huge_pages: read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
             cpusets: cpusets.collect(),
             run: entries(Path::new("/run/quietwire")),
-            files,
+            files: self.files(),
         }
+    }
+
+    /// Returns the files of the directory and of the lab's state, without what commands have printed.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut files = entries(self.directory.path());
+        files.extend(entries(&self.path("lab")));
+        files.retain(|path| path.extension().is_none_or(|ending| ending != "said"));
+        files
     }
 
     pub(crate) fn quietwire(&self, arguments: &[&str]) -> Command {
