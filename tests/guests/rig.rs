@@ -84,7 +84,8 @@ impl Rig {
                 "--memory-mib",
                 "192",
                 "--idle",
-                "yield",
+                // A vCPU of the guest shares the CPU.
+                "sleep",
             ])
             .args(["--forwarding-cpus", &last.0.to_string()])
             .args([
