@@ -262,9 +262,11 @@ ct-state = "new"
     let before = hosts.switch.port("right")["drops"]["denied"].as_u64();
     // The right host begins nothing.
     let mut ping = hosts.ends[1].command("busybox");
-    ping.args(["ping", "-c", "1", "-w", "1", "10.77.0.1"]);
+    ping.args(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
     assert!(!ping.status().unwrap().success());
-    assert!(hosts.switch.port("right")["drops"]["denied"].as_u64() > before);
+    until("the request is counted", || {
+        (hosts.switch.port("right")["drops"]["denied"].as_u64() > before).then_some(())
+    });
     assert_eq!(hosts.switch.end(), Some(0));
 }
 
