@@ -51,13 +51,13 @@ fn drops(bench: &Bench, port: usize) -> PortDrops {
 
 #[test]
 fn malformed_frames_do_not_slip_past_rules_unless_they_are_matched() {
+    let cases = cases();
     let bench = Bench::new(&["a", "b"], &["--cross-connect", "a,b"]);
     let file = bench.path("rules.toml");
     fs::write(&file, RULES).unwrap();
     let mut bench = bench.with(&["--rules", file.to_str().unwrap()]);
     bench.start_again();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
-    let cases = cases();
     let frames: Vec<Vec<u8>> = cases.iter().map(|case| case.frame.clone()).collect();
     let of = |passes: &dyn Fn(&Case) -> bool| -> Vec<Vec<u8>> {
         let passing = cases.iter().filter(|case| passes(case));
@@ -133,9 +133,9 @@ fn malformed_frames_do_not_slip_past_rules_unless_they_are_matched() {
 
 #[test]
 fn ports_without_rules_forward_malformed_frames() {
+    let frames: Vec<Vec<u8>> = cases().into_iter().map(|case| case.frame).collect();
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
-    let frames: Vec<Vec<u8>> = cases().into_iter().map(|case| case.frame).collect();
     // The rules of another port do not concern this one.
     let rule = ["add", "rule", "x", "--action", "drop", "--port", "b"];
     change(&bench, &[&rule[..], &["--protocol", "tcp"]].concat());

@@ -56,7 +56,7 @@ print(json.dumps(samples))
 #[test]
 fn prometheus_reads_the_counters() {
     let address = free_address();
-    let bench = Bench::start(
+    let mut bench = Bench::start(
         &["a", "b"],
         &["--bridge", "lan=a,b", "--metrics", &address.to_string()],
     );
@@ -87,7 +87,9 @@ fn prometheus_reads_the_counters() {
         head.contains("Content-Type: text/plain; version=0.0.4"),
         "{head}"
     );
-    drop(silent);
+    drop((silent, a, b));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.release();
     let samples = parse(text);
     for (name, value) in [
         ("quietwire_switch_port_receive_frames_total{port=a}", 5.0),

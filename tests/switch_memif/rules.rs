@@ -125,13 +125,13 @@ pub(crate) fn counts(bench: &Bench) -> BTreeMap<String, u64> {
 
 #[test]
 fn frames_are_let_in_by_the_first_rule_that_they_match() {
+    let frames = frames();
     let bench = Bench::new(&["a", "b"], &["--cross-connect", "a,b"]);
     let file = bench.path("rules.toml");
     fs::write(&file, RULES).unwrap();
     let mut bench = bench.with(&["--rules", file.to_str().unwrap()]);
     bench.start_again();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
-    let frames = frames();
     assert_eq!(frames.len(), CASES.len());
     let accepted = |rule: &str| !["", "telnet", "(malformed)"].contains(&rule);
     let (mut sent, mut expected, mut wanted) = (Vec::new(), Vec::new(), BTreeMap::new());

@@ -73,7 +73,7 @@ fn read(file: &Path) -> Vec<(String, u32, Vec<u8>, u32)> {
 
 #[test]
 fn a_capture_has_what_came_and_what_went() {
-    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let mut bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let file = bench.path("all.pcapng");
     let running = capture(&bench, &file, &["--count", "6"]);
@@ -99,8 +99,8 @@ fn a_capture_has_what_came_and_what_went() {
         0o600,
         "only the owner may read captured frames"
     );
-    scapy_reads(&file, 6);
     // Some of the frames, one direction, and a part of each; until it is interrupted.
+    let all = file;
     let file = bench.path("some.pcapng");
     let running = capture(
         &bench,
@@ -127,6 +127,10 @@ fn a_capture_has_what_came_and_what_went() {
     let (port, way, octets, length) = read(&file).remove(0);
     assert_eq!((port.as_str(), way, length as usize), ("a", 1, other.len()));
     assert_eq!(octets, other[..20]);
+    drop((a, b));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.release();
+    scapy_reads(&all, 6);
 }
 
 /// Checks that an independent reader finds this many frames.
