@@ -148,8 +148,8 @@ fn a_full_disk_is_a_failure() {
     std::thread::scope(|scope| {
         for writers in WRITERS.chunks(WRITERS.len().div_ceil(4)) {
             scope.spawn(move || {
-                for (arguments, wants_directory) in writers {
-                    fails(arguments, *wants_directory);
+                for &(arguments, wants_directory) in writers {
+                    fails(arguments, wants_directory);
                 }
             });
         }
