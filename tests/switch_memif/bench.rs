@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(4);
 
 /// Subjects that have counters of frames.
 const COUNTED: [&str; 5] = ["ports", "stats", "queues", "rules", "cycles"];
-/// Time for a turn of a forwarding thread that other programs keep off its CPU.
+/// Time for a turn of a forwarding thread whose CPU other programs use.
 const TURN_MAX: Duration = Duration::from_millis(200);
 
 /// Polls until a value is available.

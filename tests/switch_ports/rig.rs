@@ -319,6 +319,13 @@ impl Switch {
             .unwrap()
     }
 
+    /// Waits until a port is up: the kernel may report the link of an interface a moment later.
+    pub(crate) fn until_up(&self, name: &str) {
+        until(&format!("port {name} is up"), || {
+            (self.port(name)["state"] == "up").then_some(())
+        });
+    }
+
     /// Ends the switch like a user, and returns its exit code. Its threads made no system call that their filters deny.
     pub(crate) fn end(mut self) -> Option<i32> {
         self.terminate();

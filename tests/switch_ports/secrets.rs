@@ -74,7 +74,7 @@ fn a_memif_client_on_an_abstract_socket_needs_the_secret() {
         assert_eq!(client.end(), Some(0));
         assert_eq!(guarded.switch.port("a")["state"], "waiting");
     }
-    // The server logs after it has told the client.
+    // The server logs after it has sent the reason.
     until("the refusal is logged", || {
         let line = "@quietwire: client refused: interface 0: wrong secret";
         guarded.switch.printed().contains(line).then_some(())

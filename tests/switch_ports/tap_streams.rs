@@ -383,14 +383,14 @@ fn interfaces_of_taps_are_deleted_with_the_switch_unless_they_persist() {
     for part in ["02:00:00:00:00:0a", "mtu 1400 "] {
         assert!(shown.contains(part), "{shown}");
     }
-    assert_eq!(hosts.switch.port("more")["state"], "up");
+    hosts.switch.until_up("more");
     hosts.switch.change(&["del", "port", "more"]);
     until("the interface is deleted", || (!has_more()).then_some(()));
     for _ in 0..2 {
         hosts
             .switch
             .change(&["add", "port", "more", &uri("&persist=on")]);
-        assert_eq!(hosts.switch.port("more")["state"], "up");
+        hosts.switch.until_up("more");
         hosts.switch.change(&["del", "port", "more"]);
         assert!(has_more());
     }

@@ -177,7 +177,7 @@ fn a_tap_wakes_threads_after_a_silence_that_costs_next_to_no_cpu_time() {
     two.fragments();
     // Another tap at run time.
     two.switches[0].change(&["add", "port", "more", "tap:t1", "--bridge", "lan"]);
-    assert_eq!(two.switches[0].port("more")["state"], "up");
+    two.switches[0].until_up("more");
     two.ping();
     for switch in two.switches {
         assert_eq!(switch.end(), Some(0));
@@ -222,7 +222,7 @@ fn interfaces_that_vanish_cost_their_own_ports_only() {
     let arguments = ["--bridge", "lan=tap,packet,xdp", "--cross-connect", "a,b"];
     let switch = Switch::start(&namespace, directory.path(), &ports, &arguments);
     for port in ["tap", "packet", "xdp"] {
-        assert_eq!(switch.port(port)["state"], "up", "{port}");
+        switch.until_up(port);
     }
     for interface in ["t0", "v1", "v3"] {
         namespace.ip(&["link", "delete", interface]);
@@ -245,7 +245,7 @@ fn interfaces_that_vanish_cost_their_own_ports_only() {
     });
     switch.change(&["del", "port", "tap"]);
     switch.change(&["add", "port", "tap", "tap:t0", "--bridge", "lan"]);
-    assert_eq!(switch.port("tap")["state"], "up");
+    switch.until_up("tap");
     assert_eq!(switch.end(), Some(0));
 }
 

@@ -111,9 +111,7 @@ fn a_pair_is_as_its_uri_requires_and_removed_with_its_port() {
                 "{shown}"
             );
         }
-        until("the port is up", || {
-            (switch.port("v")["state"] == "up").then_some(())
-        });
+        switch.until_up("v");
         switch.change(&["del", "port", "v"]);
         until("the pair is deleted", || {
             (!has(&net.middle, "qwv") && !has(&net.left, "lan0")).then_some(())
