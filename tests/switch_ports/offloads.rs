@@ -135,7 +135,7 @@ impl Net {
                 &[
                     "--udp",
                     "--bitrate",
-                    "50M",
+                    "100M",
                     "--length",
                     "1200",
                     "--bytes",

@@ -115,7 +115,7 @@ impl Hosts {
             let datagrams = [
                 "--udp",
                 "--bitrate",
-                "50M",
+                "100M",
                 "--bytes",
                 "2M",
                 "--length",
