@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{Carrier, Namespace, Switch, lossless, quietwire};
+use crate::rig::{Carrier, Namespace, Switch, lossless, quietwire, until};
 
 /// A switch with two pairs of ports: `a` and `b`, which carry traffic, and `v` and `w`, which are attacked.
 pub(crate) struct Scene {
@@ -95,12 +95,20 @@ impl Scene {
         command
     }
 
-    /// Sends frames between `a` and `b` for some seconds.
+    /// Sends frames between `a` and `b` for some seconds. Returns once frames flow in both directions.
     pub(crate) fn bystander(&self, duration: &str) -> Bystander {
         let uri = |name: &str| format!("memif:{}?role=client", self.path(name).display());
         let mut command = self.generate([uri("a.sock"), uri("b.sock")], duration);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Bystander(Some(command.spawn().unwrap()))
+        let received = |port: &str| self.switch.port(port)["rx_frames"].as_u64().unwrap();
+        let before = ["a", "b"].map(received);
+        let bystander = Bystander(Some(command.spawn().unwrap()));
+        // More than those of the preparation.
+        until("frames flow beside the attack", || {
+            let flow = |port: &str, before: u64| received(port) > before + 100;
+            (flow("a", before[0]) && flow("b", before[1])).then_some(())
+        });
+        bystander
     }
 
     /// Returns the URIs by which the peers of `v` and `w` connect.

@@ -30,7 +30,7 @@ impl Peers {
 
 fn survives(kind: &str, scheme: &str, peer: &str) {
     let scene = Scene::new(kind, scheme, 1);
-    let bystander = scene.bystander("5s");
+    let bystander = scene.bystander("4s");
     let received = |port: &str| scene.switch.port(port)["rx_frames"].as_u64().unwrap();
     for round in 0..3 {
         let before = [received("v"), received("w")];

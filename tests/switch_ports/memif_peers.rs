@@ -146,7 +146,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
 #[test]
 fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
     let scene = Scene::new("memif-lie", "memif", 1);
-    let bystander = scene.bystander("3s");
+    let bystander = scene.bystander("2s");
     let victim = scene.path("v.sock");
     let errors = |least: u64| {
         until("invalid descriptors are counted", || {

@@ -129,7 +129,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
 #[test]
 fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
     let scene = Scene::new("vhost-lie", "vhost", 1);
-    let bystander = scene.bystander("4s");
+    let bystander = scene.bystander("3s");
     let victim = scene.path("v.sock");
     let inside = GUEST + BUFFERS;
     let guest = Guest::start(&victim);
