@@ -181,11 +181,13 @@ pub(crate) fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -
     let mut line = String::new();
     printed.read_line(&mut line).unwrap();
     assert!(line.starts_with("tracing"), "{line}");
+    // A long trace does not fit the pipe.
+    let events = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || std::io::read_to_string(events).unwrap());
     send();
-    until("the trace ends", || child.try_wait().unwrap());
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let status = until("the trace ends", || child.try_wait().unwrap());
+    let text = reader.join().unwrap();
+    assert!(status.success(), "{status}: {text}");
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
