@@ -149,15 +149,19 @@ impl Scene {
 
     /// Checks that well-behaved peers exchange frames over two ports without loss. `uris` are the tester's, with DIR.
     pub(crate) fn serves(&self, uris: [&str; 2], rate: u32) {
+        self.serves_for(Duration::from_millis(400), uris, rate);
+    }
+
+    fn serves_for(&self, time: Duration, uris: [&str; 2], rate: u32) {
         lossless("a peer that behaves", Carrier::of(&uris), || {
-            self.generate(uris, rate, Duration::from_millis(400))
+            self.generate(uris, rate, time)
         });
     }
 
     /// Checks that well-behaved peers can use `v` and `w` after an attack.
     pub(crate) fn serves_next(&self, client: &str) {
         let uri = |name: &str| format!("{client}:DIR/{name}.sock?role=client");
-        self.serves([&uri("v"), &uri("w")], 2000);
+        self.serves_for(Duration::from_millis(200), [&uri("v"), &uri("w")], 4000);
     }
 
     /// Ends the switch like a user, within seconds.
