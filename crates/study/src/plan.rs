@@ -83,6 +83,11 @@ impl StepPlan {
         self.planned.work.machine(&self.common(max_rate_pps), found)
     }
 
+    /// Returns true if the step depends on the maximum rate.
+    pub(crate) fn uses_max_rate(&self) -> bool {
+        self.planned.work.uses_max_rate()
+    }
+
     /// Returns the maximum work of this step if no trial is invalid.
     fn bound(&self) -> Estimate {
         self.planned.work.bound(&self.common(RATE_GUESS_PPS))

@@ -194,7 +194,10 @@ impl Runner<'_> {
         step: &StepPlan,
         found: &mut Vec<(StepKind, Findings)>,
     ) -> Result<StudyEnd, RunError> {
-        let has_rate = !step.kind.opens_connections();
+        // Measuring the rate takes many trials.
+        let is_given = matches!(self.file.trials.max_rate_pps, MaxRate::Pps(_));
+        let offers_frames = !step.kind.opens_connections();
+        let has_rate = offers_frames && (is_given || step.uses_max_rate());
         let max_rate_pps = if has_rate {
             self.max_rate(spec, frame_size)?
         } else {
@@ -240,6 +243,9 @@ impl Runner<'_> {
             self.enter(spec)?;
             if has_rate {
                 self.compare(spec, frame_size, max_rate_pps);
+            } else if offers_frames {
+                let trial = self.trial_at(spec, frame_size, max_rate_pps);
+                self.report_missing(&trial);
             }
             match next {
                 Next::Run(asked) => self.run_trial(&position, sequence, asked, &mut machine)?,
@@ -472,20 +478,21 @@ impl Runner<'_> {
             return;
         }
         self.compared.push(rate);
-        let request = TrialRequest {
-            rate_pps: max_rate_pps,
-            duration_s: self.file.trials.duration_s,
-        };
-        let trial = self.trial(spec, request, frame_size);
-        let missing = self.bench.missing_calibration(&trial);
-        if let Some(missing) = missing.filter(|missing| !self.missing.contains(missing)) {
-            self.progress.uncalibrated(&missing);
-            self.missing.push(missing);
-        }
+        let trial = self.trial_at(spec, frame_size, max_rate_pps);
+        self.report_missing(&trial);
         let cited = self.bench.cited(&trial, max_rate_pps);
         if let Some(cited) = cited.filter(|cited| cited.is_exceeded) {
             self.progress
                 .exceeds_calibration(frame_size, max_rate_pps, &cited);
+        }
+    }
+
+    /// Reports, once, that the tester has no calibration for such frames.
+    fn report_missing(&mut self, trial: &Trial) {
+        let missing = self.bench.missing_calibration(trial);
+        if let Some(missing) = missing.filter(|missing| !self.missing.contains(missing)) {
+            self.progress.uncalibrated(&missing);
+            self.missing.push(missing);
         }
     }
 
@@ -510,6 +517,15 @@ impl Runner<'_> {
             duration_s: request.duration_s,
             ..frames(self.file, &spec.case, frame_size)
         }
+    }
+
+    /// Returns a trial of the usual duration at this rate, frames per second.
+    fn trial_at(&self, spec: &CaseSpec, frame_size: FrameSize, rate_pps: f64) -> Trial {
+        let request = TrialRequest {
+            rate_pps,
+            duration_s: self.file.trials.duration_s,
+        };
+        self.trial(spec, request, frame_size)
     }
 
     fn enter(&mut self, spec: &CaseSpec) -> Result<(), RunError> {
@@ -633,7 +649,7 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
     }
 }
 
-/// 100 % of the load of a step without a rate of frames, which does not use it.
+/// 100 % of the load of a step that does not use it.
 const NO_RATE_PPS: f64 = 1.0;
 
 /// VXLAN network identifier of an overlay, if the file describes no frames.

@@ -161,6 +161,32 @@ fn a_whole_study_does_every_step_and_sets_each_case_up_once_a_round() {
     assert!(invalid.count() > 0, "no trial is invalid");
 }
 
+#[test]
+fn the_maximum_rate_is_measured_only_if_a_method_uses_it() {
+    let (head, methods) = SMALL.split_once("[search]").unwrap();
+    let (_, latency) = methods.split_once("[latency]").unwrap();
+    let of_latency = format!("{head}[latency]{latency}");
+    let max_rates = |text: &str| {
+        let file = StudyFile::parse(text, Path::new("latency.toml")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sqlite");
+        let mut store = Store::open(&path, &file, text, OpenMode::New).unwrap();
+        let mut bench = SimulatedBench::new(SEED, 0);
+        let stop = AtomicBool::new(false);
+        let end = run_study(&file, &mut store, &mut bench, &mut Silent, &stop).unwrap();
+        assert_eq!(end, StudyEnd::Finished);
+        let results = store.results().unwrap();
+        assert!(results.trials().count() > 0);
+        let rates = results.max_rates.iter();
+        rates.map(|known| known.rate_pps).collect::<Vec<_>>()
+    };
+    assert_eq!(max_rates(&of_latency), [MAX_RATE_PPS]);
+    let fixed = of_latency.replace("rate-percent = 1", "rate-pps = 1000");
+    assert_eq!(max_rates(&fixed), [0.0; 0]);
+    let given = fixed.replace("[trials]", "[trials]\nmax-rate-pps = 5000");
+    assert_eq!(max_rates(&given), [5000.0]);
+}
+
 /// Sets the stop flag after this number of trials that were really run.
 struct StopAfter<'a>(u32, &'a AtomicBool);
 

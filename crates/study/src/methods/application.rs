@@ -61,6 +61,10 @@ impl Work for ApplicationPlan {
             duration_s: common.duration_s,
         }
     }
+
+    fn uses_max_rate(&self) -> bool {
+        false
+    }
 }
 
 impl Offered for ApplicationPlan {}

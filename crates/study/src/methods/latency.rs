@@ -82,6 +82,10 @@ impl Work for LatencyProbe {
     fn bound(&self, common: &Common) -> Estimate {
         common.trials(self.repeats)
     }
+
+    fn uses_max_rate(&self) -> bool {
+        self.rate_pps.is_none()
+    }
 }
 
 impl Offered for LatencyProbe {}

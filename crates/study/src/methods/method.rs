@@ -115,6 +115,11 @@ pub(crate) trait Work: fmt::Debug {
 
     /// Returns the maximum work if no trial is invalid. The maximum rate is a guess here.
     fn bound(&self, common: &Common) -> Estimate;
+
+    /// Returns true if the work depends on the maximum rate. Otherwise that rate need not be known.
+    fn uses_max_rate(&self) -> bool {
+        true
+    }
 }
 
 /// Settings of all steps.
