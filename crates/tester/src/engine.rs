@@ -40,6 +40,8 @@ pub(crate) struct Timetable {
     pub(crate) drain_end: u64,
     /// True if the transmission ends with the last frame instead of at a time.
     pub(crate) ends_with_frames: bool,
+    /// True if receiving ends when all frames that the thread sent have arrived.
+    pub(crate) ends_when_complete: bool,
     /// When a thread leaves its CPU to others for a moment.
     pub(crate) leave: Leave,
 }
@@ -199,7 +201,7 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
     } else {
         times.drain_end
     };
-    drain(lanes, drain_end, times.leave, signals, &mut health);
+    drain(lanes, drain_end, times, signals, &mut health);
     for lane in lanes.iter_mut() {
         // Frames that arrived in time are received even if a stall lasted until the end.
         lane.end();
@@ -368,14 +370,23 @@ fn offer(
     }
 }
 
+/// Returns true if as many frames have arrived at these lanes as they sent.
+fn is_complete(lanes: &[Lane<'_>]) -> bool {
+    let sent: u64 = lanes.iter().map(Lane::written).sum();
+    let arrived: u64 = lanes.iter().map(|lane| lane.received.arrived()).sum();
+    arrived >= sent
+}
+
 fn drain(
     lanes: &mut [Lane<'_>],
     end: u64,
-    leave: Leave,
+    times: &Timetable,
     signals: Signals<'_>,
     health: &mut LoopHealth,
 ) {
     let mut last = cycles::now();
+    // True if frames may have arrived since the last comparison with those that were sent.
+    let mut is_new = times.ends_when_complete;
     loop {
         let now = cycles::now();
         health.longest_host_gap = health.longest_host_gap.max(now - last);
@@ -384,8 +395,14 @@ fn drain(
         }
         let received = lanes.iter_mut().map(|lane| lane.receive(now));
         let largest = received.max().unwrap_or_default();
-        if leave == Leave::BetweenBursts
-            && let Some(pause) = leave.after(largest)
+        if times.ends_when_complete {
+            if is_new && largest == 0 && is_complete(lanes) {
+                return;
+            }
+            is_new = largest > 0;
+        }
+        if times.leave == Leave::BetweenBursts
+            && let Some(pause) = times.leave.after(largest)
         {
             std::thread::sleep(pause);
         }
@@ -468,6 +485,7 @@ mod tests {
             drain: 0,
             drain_end: now,
             ends_with_frames: false,
+            ends_when_complete: false,
             leave: Leave::Never,
         };
         let flags = [const { AtomicBool::new(false) }; 2];

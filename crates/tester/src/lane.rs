@@ -292,6 +292,11 @@ impl<'port> Lane<'port> {
         self.pacer = self.role.transmits.then_some(pacer);
     }
 
+    /// Returns the frames of this part of the trial that were written, without learning frames.
+    pub(crate) fn written(&self) -> u64 {
+        self.pacer.as_ref().map_or(0, |_| self.writer.written())
+    }
+
     /// Returns true if nothing is left to send.
     #[inline(always)]
     pub(crate) fn is_done(&self) -> bool {

@@ -149,6 +149,13 @@ impl Received {
         flows + self.foreign + self.unknown + self.damaged
     }
 
+    /// Returns the number of distinct frames that arrived from the port whose frames count here.
+    pub(crate) fn arrived(&self) -> u64 {
+        let first = self.source * self.flows;
+        let flows = (first..first + self.flows).filter_map(|flow| self.trackers.get(flow));
+        flows.map(|flow| flow.received()).sum()
+    }
+
     /// Records a frame of a capture. They have no numbers and are recognised by their last octets.
     #[inline(never)]
     fn record_replayed(&mut self, frame: &[u8]) {

@@ -43,6 +43,8 @@ pub struct Tester {
     pub(crate) ports: Vec<TesterPort>,
     pub(crate) options: TesterOptions,
     pub(crate) seccomp: Seccomp,
+    /// Receiving ends when all frames have arrived.
+    pub(crate) ends_when_complete: bool,
     pub(crate) trials: u64,
     calibrations: Vec<Calibration>,
     /// The calibration file with all its calibrations.
@@ -117,6 +119,7 @@ impl Tester {
             ports,
             options,
             seccomp: Seccomp::default(),
+            ends_when_complete: false,
             trials: 0,
             calibrations: Vec::new(),
             source: None,
@@ -202,6 +205,12 @@ impl Tester {
         self.seccomp = seccomp;
     }
 
+    /// Ends later trials before the end of their drain, when each frame has arrived where it belongs, if one thread serves all ports.
+    /// Copies that come later are not counted. Default: false.
+    pub fn set_ends_when_complete(&mut self, ends: bool) {
+        self.ends_when_complete = ends;
+    }
+
     /// Adds the transmit and receive times of the low-rate frames of later trials to a file. Default: none.
     pub fn record_time_stamps(&mut self, file: TimeStampFile) {
         self.time_stamps = Some(file);
@@ -277,7 +286,10 @@ impl Tester {
         };
         let deadline = Deadline::after(deadline);
         loop {
-            let result = self.run(&probe)?;
+            let before = std::mem::replace(&mut self.ends_when_complete, true);
+            let outcome = self.run(&probe);
+            self.ends_when_complete = before;
+            let result = outcome?;
             let mut ports = result.ports.iter().enumerate().filter(|(port, _)| {
                 let sender = trial.directions.sender();
                 sender.is_none_or(|sender| (*port == sender) == trial.reflected)

@@ -75,6 +75,8 @@ impl Tester {
         let until_start = Duration::from_secs_f64(lead_s + preparation.settle_s + trial.warm_up_s);
         let started = unix_time() + until_start;
         let times = Timetable {
+            // A thread knows only the frames of its own ports.
+            ends_when_complete: self.ends_when_complete && self.options.cpus.len() == 1,
             times: self.ready.as_ref().and_then(Ready::times),
             ..timetable(trial, epoch, profile, &self.options)
         };
@@ -363,6 +365,7 @@ fn timetable(
         drain,
         drain_end: drain + if ends_with_frames { limit } else { end },
         ends_with_frames,
+        ends_when_complete: false,
         leave,
     }
 }

@@ -2,6 +2,8 @@
 //! Real frames over a real memif link between two ports of the tester: every offered frame is counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
@@ -295,6 +297,29 @@ fn check_counts(tester: &mut Tester, directions: &[Directions]) {
     }
 }
 
+/// Checks that a trial does not wait for the end of its drain once every frame has arrived.
+fn ends_when_complete(tester: &mut Tester) {
+    let trial = Trial {
+        drain_s: 3600.0,
+        ..trial(5e3, FrameSizes::Fixed(64), Directions::Both)
+    };
+    let abort = tester.abort_flag();
+    let (ended, end) = channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if end.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            abort.store(true, Ordering::Relaxed);
+        }
+    });
+    tester.set_ends_when_complete(true);
+    let result = tester.run(&trial);
+    drop(ended);
+    watch.join().unwrap();
+    tester.set_ends_when_complete(false);
+    let result = result.expect("a trial that ends by itself");
+    assert!(result.offered_frames > 0, "{result:?}");
+    assert_eq!(result.received_frames, result.offered_frames, "{result:?}");
+}
+
 // One test: the EAL can be started once in a process.
 #[test]
 fn what_is_offered_is_received() {
@@ -378,6 +403,7 @@ fn what_is_offered_is_received() {
     assert_eq!(unpaced.scheduled_frames, unpaced.offered_frames);
     assert!(unpaced.offered_frames > 10_000, "{unpaced:?}");
 
+    ends_when_complete(&mut tester);
     calibrate(&mut tester, directory.path());
 
     let error = tester
@@ -389,9 +415,7 @@ fn what_is_offered_is_received() {
         .unwrap_err();
     assert!(error.to_string().contains("frame size"), "{error}");
 
-    tester
-        .abort_flag()
-        .store(true, std::sync::atomic::Ordering::Relaxed);
+    tester.abort_flag().store(true, Ordering::Relaxed);
     assert!(
         tester
             .run(&trial(1e3, FrameSizes::Fixed(64), Directions::Both))

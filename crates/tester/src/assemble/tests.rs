@@ -41,6 +41,7 @@ fn times() -> Timetable {
         drain: 0,
         drain_end: END + 1000,
         ends_with_frames: false,
+        ends_when_complete: false,
         leave: crate::engine::Leave::Never,
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct CheckArgs {
     /// Time during which frames are offered.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// Time to wait for the last frames. Elements that share a CPU delay them by milliseconds each.
+    /// Longest wait for the last frames. Elements that share a CPU delay them by milliseconds each.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     drain: Duration,
     #[command(flatten)]
@@ -110,6 +110,7 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
     tester.wait_for_links(LINK_DEADLINE)?;
     // If no frame comes through, the check itself reports it.
     tester.wait_until_through(&probe(&trial), READY_DEADLINE)?;
+    tester.set_ends_when_complete(true);
     Ok(tester.run(&trial)?)
 }
 
