@@ -259,7 +259,10 @@ impl LabBench {
             return Err(LabBenchError::NoCase);
         };
         lab.check()?;
-        leave_cpu();
+        // The lab's device flushes its table without the tester.
+        if *action != Action::FlushFdb || self.file.is_external() {
+            leave_cpu();
+        }
         let at_work = lab.neighbours_at_work()?;
         let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), start)?;
         let mut unmanaged = self.file.is_external().then(|| UnmanagedDevice {
