@@ -48,20 +48,30 @@ pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a flag that signals set, like [`on_signals`], and a socket that is readable from the first signal on, to end a wait.
+///
+/// # Errors
+/// A signal handler cannot be installed.
+pub(crate) fn waking_on_signals() -> anyhow::Result<(Arc<AtomicBool>, UnixStream)> {
+    let flag = Arc::new(AtomicBool::new(false));
+    // Before the socket is readable, the flag is set.
+    on_signals(&flag)?;
+    let (receiver, sent) = UnixStream::pair().context("cannot wait for signals")?;
+    for signal in signals() {
+        let sent = sent.try_clone().context("cannot wait for signals")?;
+        signal_hook::low_level::pipe::register(signal, sent)
+            .with_context(|| format!("cannot catch signal {signal}"))?;
+    }
+    Ok((flag, receiver))
+}
+
 /// Returns a flag that signals set, like [`on_signals`]. A command that does not end within 4.5 s after the first signal is ended by
 /// force, whatever it waits for, with a message. `left` names what may remain then, and the command that undoes it.
 ///
 /// # Errors
 /// A signal handler cannot be installed.
 pub(crate) fn stop_on_signals(left: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    on_signals(&flag)?;
-    let (mut receiver, sent) = UnixStream::pair().context("cannot wait for signals")?;
-    for signal in signals() {
-        let sent = sent.try_clone().context("cannot wait for signals")?;
-        signal_hook::low_level::pipe::register(signal, sent)
-            .with_context(|| format!("cannot catch signal {signal}"))?;
-    }
+    let (flag, mut receiver) = waking_on_signals()?;
     let watch = move || {
         if receiver.read_exact(&mut [0]).is_ok() {
             thread::sleep(END);

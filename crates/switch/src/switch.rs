@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lifecycle of a switch: allocates memory, opens ports, starts threads, releases everything on exit.
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags};
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::seccomp::{Filter, Installed};
@@ -147,8 +149,8 @@ impl Drop for Threads {
 }
 
 impl Switch {
-    /// Starts forwarding. Setting `stop` stops the switch. Returns once all ports are open and all threads run; on an error, everything is
-    /// released first.
+    /// Starts forwarding. Setting `stop` stops the switch, at once if `woken` is readable then, otherwise within 0.1 s. Returns once all
+    /// ports are open and all threads run; on an error, everything is released first.
     ///
     /// The calling thread is moved to the control CPUs and stays there, and its system calls are restricted to those of control threads.
     ///
@@ -158,6 +160,7 @@ impl Switch {
         settings: &Settings,
         plan: &Plan,
         stop: &Arc<AtomicBool>,
+        woken: OwnedFd,
     ) -> Result<Self, SwitchError> {
         if !geteuid().is_root() {
             return Err(SwitchError::MissingPrerequisite(
@@ -214,7 +217,7 @@ impl Switch {
             Server::new(socket),
             (metrics, watchdog),
             controller,
-            &shared,
+            (&shared, woken),
         )?;
         drop(starting);
         threads::keep_to_roles(plan)?;
@@ -348,15 +351,18 @@ fn start_control(
     mut server: Server,
     (mut metrics, mut watchdog): (Option<MetricsServer>, Option<Watchdog>),
     mut controller: Controller,
-    shared: &Arc<Shared>,
+    (shared, woken): (&Arc<Shared>, OwnedFd),
 ) -> Result<(), SwitchError> {
     let seccomp = controller.seccomp();
     let shared = Arc::clone(shared);
+    let starter = std::thread::current();
     let left = Arc::clone(&threads.left);
     let has_failed = Arc::clone(&threads.has_failed);
     let body = move || {
         while !shared.stop.load(Ordering::Relaxed) {
             let others = metrics.iter().flat_map(MetricsServer::interests);
+            // Nothing is read from it: once it is readable, the switch ends.
+            let others = others.chain([PollFd::new(woken.as_fd(), PollFlags::POLLIN)]);
             let wait_ms = controller.wait_ms();
             let wait_ms = watchdog
                 .as_ref()
@@ -373,6 +379,8 @@ fn start_control(
                 watchdog.turn(Instant::now(), controller.turns(), || controller.status());
             }
         }
+        // It may wait for the end of the switch.
+        starter.unpark();
         // Sockets are removed first, so that clients notice the end.
         drop((server, metrics));
         let names = controller.end();

@@ -25,8 +25,7 @@ mod trace;
 mod watch;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -45,7 +44,7 @@ use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::{MoveReport, RoutesReport, RulesReport};
 use quietwire_switch::{Switch, SwitchError};
 
-use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
+use crate::exit::{CheckFailed, Usage, require_memory, waking_on_signals};
 use crate::text::print;
 use crate::units::{parse_duration, parse_path, seccomp_values};
 use answers::OTHER_VERSION;
@@ -297,8 +296,7 @@ fn run_switch(args: &RunArgs) -> Result<()> {
     if args.exit_with_parent {
         exit_with_parent()?;
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let (stop, woken) = waking_on_signals()?;
     let settings = all_settings(args)?;
     let plan = settings
         .clone()
@@ -309,7 +307,7 @@ fn run_switch(args: &RunArgs) -> Result<()> {
         );
     }
     require_memory(plan.memory_mib)?;
-    let switch = match Switch::start(&settings, &plan, &stop) {
+    let switch = match Switch::start(&settings, &plan, &stop, woken.into()) {
         // After a signal, threads end without reporting that they are ready.
         Err(SwitchError::Thread { .. }) if stop.load(Ordering::Relaxed) => {
             tracing::info!("stopped before the start was complete");
