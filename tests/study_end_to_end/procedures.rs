@@ -141,7 +141,7 @@ title = "A sweep"
     include_str!("../../crates/study/src/tests/device.toml"),
     r#"
 [trials]
-duration-s = 1
+duration-s = 0.5
 warm-up-s = 0
 drain-s = 0.05
 max-rate-pps = 20_000
@@ -313,7 +313,7 @@ fn a_link_that_goes_down_makes_a_trial_invalid() {
         "--set",
         "rate-percent=50",
         "--set",
-        "overload-s=2",
+        "overload-s=1",
         "--set",
         "reduced-s=0.2",
     ]);
