@@ -322,8 +322,8 @@ cpu = "0"
 realtime = false
 [trials]
 duration-s = 0.2
-warm-up-s = 0.1
-drain-s = 0.3
+warm-up-s = 0.05
+drain-s = 0.2
 max-rate-pps = 100_000
 invalid-repeats = 2
 [search]
