@@ -3,7 +3,7 @@
 //! daemon's routes flap. No frame of the traffic is lost, and once the changes are undone, the configuration and the descriptors are those
 //! of the start and the memory has not grown. Requires root, as the switch does, and BIRD.
 //!
-//! `QUIETWIRE_SOAK_SECONDS` is the duration (default: 9), `QUIETWIRE_SEED` repeats the random choices of a run, and
+//! `QUIETWIRE_SOAK_SECONDS` is the duration (default: 7), `QUIETWIRE_SEED` repeats the random choices of a run, and
 //! `QUIETWIRE_SOAK_DIRECTORY` is where samples and plot are written (default: nowhere). `make soak` runs it for an hour.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -126,7 +126,7 @@ impl Drop for EndsRun<'_> {
 
 #[test]
 fn traffic_passes_and_nothing_grows_while_the_switch_changes_at_random() {
-    let seconds = from_environment("QUIETWIRE_SOAK_SECONDS").unwrap_or(9);
+    let seconds = from_environment("QUIETWIRE_SOAK_SECONDS").unwrap_or(7);
     let duration = Duration::from_secs(seconds);
     let directory = TempDir::new().unwrap();
     let mut rng = Rng::new();

@@ -61,7 +61,9 @@ impl Traffic {
             idle,
             frame_access: FrameAccess::default(),
         };
-        let tester = Tester::open(&eal, "soak", &[port("a"), port("b")], options).unwrap();
+        let mut tester = Tester::open(&eal, "soak", &[port("a"), port("b")], options).unwrap();
+        // The next trial begins when all frames have come; the drain is for a switch that is late.
+        tester.set_ends_when_complete(true);
         tester.wait_for_links(Duration::from_secs(10)).unwrap();
         let trial = Trial {
             warm_up_s: 0.1,
