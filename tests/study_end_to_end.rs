@@ -226,6 +226,13 @@ isolation = "isolated"
 "#
 );
 
+/// Returns a study without its search and its sweep.
+fn with_latency_only(study: &str) -> String {
+    let (before, methods) = study.split_once("[search]").unwrap();
+    let (_, latency) = methods.split_once("[latency]").unwrap();
+    format!("{before}[latency]{latency}")
+}
+
 #[test]
 fn a_study_ends_with_a_page_and_can_be_reported_again() {
     let place = Workplace::new();
@@ -257,9 +264,9 @@ fn a_study_ends_with_a_page_and_can_be_reported_again() {
     let resumed = place.study(&["--resume"]).output().unwrap();
     assert!(resumed.status.success(), "{}", words(&resumed));
     assert_eq!(place.trials(), done);
-    // With fewer cases.
+    // With fewer cases and methods.
     let (shorter, _) = STUDY.rsplit_once("[[case]]").unwrap();
-    fs::write(place.path("study.toml"), shorter).unwrap();
+    fs::write(place.path("study.toml"), with_latency_only(shorter)).unwrap();
     let fresh = place.study(&["--fresh"]).output().unwrap();
     assert!(fresh.status.success(), "{}", words(&fresh));
     assert!(place.path("s.sqlite.1").exists());

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{DEADLINE, STUDY, Workplace, words};
+use super::{DEADLINE, STUDY, Workplace, with_latency_only, words};
 
 /// Starts a switch between two memif ports in the background, and ends when it forwards.
 const PREPARE: &str = r#"
@@ -64,6 +64,9 @@ fn calls(place: &Workplace) -> Vec<String> {
 #[test]
 fn a_device_that_commands_prepare_is_measured_and_restored_after_each_case() {
     let place = place_with(PREPARE, RESTORE);
+    let file = place.path("study.toml");
+    let study = fs::read_to_string(&file).unwrap();
+    fs::write(&file, with_latency_only(&study)).unwrap();
     let output = place.study(&["--json"]).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
     let wanted = [
