@@ -94,12 +94,23 @@ impl Quietwire {
             return Ok(());
         };
         let what = "keep its threads to their CPUs";
+        let mut denied = None;
         context.wait_within(PINNED_DEADLINE, plan, &mut self.processes, what, || {
             let strays = strays(plan, settings, pid)?;
+            let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
+            let text = texts.join("; ");
+            if strays.iter().any(|stray| stray.is_denied) {
+                denied = Some(text);
+                return Ok(());
+            }
             match strays.is_empty() {
                 true => Ok(()),
-                false => Err(strays.join("; ")),
+                false => Err(text),
             }
+        })?;
+        denied.map_or(Ok(()), |text| {
+            let what = format!("reports that it keeps its threads to their CPUs, but {text}");
+            Err(plan.failed(what))
         })
     }
 }
@@ -159,27 +170,33 @@ fn set(settings: &SwitchSettings, forwarding: Forwarding, command: &mut SwitchCo
     command.tx_ring_size = Some(settings.tx_ring_size);
 }
 
+/// A thread that may run on CPUs of another role.
+struct Stray {
+    text: String,
+    /// The switch has reported otherwise just before: it does not keep the thread to its CPUs, however long one waits.
+    is_denied: bool,
+}
+
 /// Threads that may run on CPUs of another role.
-fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String>, String> {
+fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<Stray>, String> {
     let named = threads(plan)?;
-    let role_of = |tid| {
-        let thread = named.iter().find(|thread| thread.tid == tid);
-        thread.map_or(ThreadRole::Control, |thread| thread.role)
-    };
     let stray = |thread: &ThreadCpus| {
-        let role = role_of(thread.tid);
+        let reported = named.iter().find(|other| other.tid == thread.tid);
+        let role = reported.map_or(ThreadRole::Control, |other| other.role);
         let wanted = match role {
             ThreadRole::Forwarding => &plan.cpus,
             ThreadRole::Service => &settings.service_cpus,
             ThreadRole::Control => &settings.control_cpus,
         };
-        (!thread.cpus.difference(wanted).is_empty()).then(|| {
-            format!(
+        let is_denied = reported.is_some_and(|other| other.cpus.difference(wanted).is_empty());
+        (!thread.cpus.difference(wanted).is_empty()).then(|| Stray {
+            text: format!(
                 "thread {} ({}) may use CPUs {} instead of {wanted}",
                 thread.name,
                 role.name(),
                 thread.cpus
-            )
+            ),
+            is_denied,
         })
     };
     let threads = threads_of(Path::new("/"), pid).map_err(|error| error.to_string())?;
