@@ -65,8 +65,8 @@ pub struct CaseReport {
 const TRIALS_MAX: u32 = 3;
 /// Length of the warm-up, seconds.
 const WARM_UP_S: f64 = 0.1;
-/// Time to receive after the last frame, seconds: twice as long as the device may take to send its last frames in a trial that counts. It
-/// holds frames back for 50 ms without traffic, and has to end 100 ms before the tester.
+/// Time to receive after the last frame, seconds. The device holds frames back for 50 ms without traffic, and its last frame has to come
+/// 100 ms before the end: this is twice as long.
 const DRAIN_S: f64 = 0.3;
 /// Length of a trial that only empties the rings, seconds.
 const EMPTYING_S: f64 = 0.02;
