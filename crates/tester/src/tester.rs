@@ -205,7 +205,7 @@ impl Tester {
         self.seccomp = seccomp;
     }
 
-    /// Ends later trials before the end of their drain, when each frame has arrived where it belongs, if one thread serves all ports.
+    /// Ends later trials before the end of their drain, when each frame has arrived at its port, if one thread serves all ports.
     /// Copies that come later are not counted. Default: false.
     pub fn set_ends_when_complete(&mut self, ends: bool) {
         self.ends_when_complete = ends;

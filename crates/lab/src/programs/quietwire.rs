@@ -171,14 +171,14 @@ fn set(settings: &SwitchSettings, forwarding: Forwarding, command: &mut SwitchCo
 }
 
 /// A thread that may run on CPUs of another role.
-struct Stray {
+struct MisplacedThread {
     text: String,
     /// The switch has reported otherwise just before: it does not keep the thread to its CPUs, however long one waits.
     is_denied: bool,
 }
 
 /// Threads that may run on CPUs of another role.
-fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<Stray>, String> {
+fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<MisplacedThread>, String> {
     let named = threads(plan)?;
     let stray = |thread: &ThreadCpus| {
         let reported = named.iter().find(|other| other.tid == thread.tid);
@@ -189,7 +189,7 @@ fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<Stray>
             ThreadRole::Control => &settings.control_cpus,
         };
         let is_denied = reported.is_some_and(|other| other.cpus.difference(wanted).is_empty());
-        (!thread.cpus.difference(wanted).is_empty()).then(|| Stray {
+        (!thread.cpus.difference(wanted).is_empty()).then(|| MisplacedThread {
             text: format!(
                 "thread {} ({}) may use CPUs {} instead of {wanted}",
                 thread.name,
