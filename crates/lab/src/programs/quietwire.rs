@@ -178,7 +178,11 @@ struct MisplacedThread {
 }
 
 /// Threads that may run on CPUs of another role.
-fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<MisplacedThread>, String> {
+fn strays(
+    plan: &Plan,
+    settings: &SwitchSettings,
+    pid: u32,
+) -> Result<Vec<MisplacedThread>, String> {
     let named = threads(plan)?;
     let stray = |thread: &ThreadCpus| {
         let reported = named.iter().find(|other| other.tid == thread.tid);
