@@ -123,6 +123,19 @@ impl Labs {
     }
 
     fn trial(&self, state: &Value) -> Output {
+        // Elements that share a CPU delay frames. The check ends when all have come.
+        let is_shared = state["cpus"]["shared"] != json!([]);
+        self.trial_with_drain(
+            state,
+            match has_guests(state) {
+                true => "2s",
+                false if is_shared => "1s",
+                false => "500ms",
+            },
+        )
+    }
+
+    fn trial_with_drain(&self, state: &Value, drain: &str) -> Output {
         let binary = env!("CARGO_BIN_EXE_quietwire");
         let mut lab = match state["tester"]["namespace"].as_str() {
             Some(namespace) => {
@@ -133,13 +146,6 @@ impl Labs {
             None => Command::new(binary),
         };
         lab.args(["lab", "check", state["name"].as_str().unwrap(), "--json"]);
-        // Elements that share a CPU delay frames.
-        let is_shared = state["cpus"]["shared"] != json!([]);
-        let drain = match has_guests(state) {
-            true => "2s",
-            false if is_shared => "1s",
-            false => "500ms",
-        };
         lab.args(["--rate", "500", "--duration", "300ms", "--drain", drain]);
         lab.args(["--cpus", state["cpus"]["elements"][0].as_str().unwrap()]);
         lab.args(["--no-huge", "--memory-mib", "128"]);
