@@ -124,15 +124,7 @@ impl Labs {
 
     fn trial(&self, state: &Value) -> Output {
         // Elements that share a CPU delay frames. The check ends when all have come.
-        let is_shared = state["cpus"]["shared"] != json!([]);
-        self.trial_with_drain(
-            state,
-            match has_guests(state) {
-                true => "2s",
-                false if is_shared => "1s",
-                false => "500ms",
-            },
-        )
+        self.trial_with_drain(state, "2s")
     }
 
     fn trial_with_drain(&self, state: &Value, drain: &str) -> Output {
