@@ -469,15 +469,8 @@ fn a_firewall_lets_through_what_its_rules_say() {
     let output = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .args(["generate", "--port", first, "--port", second, "--json"])
         .args(["--isolation", "none"])
-        .args([
-            "--rate",
-            "500",
-            "--duration",
-            "300ms",
-            "--no-huge",
-            "--memory-mib",
-            "128",
-        ])
+        .args(["--rate", "500", "--duration", "300ms", "--warm-up", "100ms"])
+        .args(["--no-huge", "--memory-mib", "128"])
         .output()
         .unwrap();
     let reported: Value = serde_json::from_slice(&output.stdout)
