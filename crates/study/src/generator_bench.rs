@@ -218,6 +218,7 @@ impl Bench for GeneratorBench {
             let most_pps = clean_pps.map_or(unpaced_pps, |clean_pps| clean_pps.min(unpaced_pps));
             return Ok(most_pps.max(1.0));
         }
+        let repeats = self.file.trials.invalid_repeats;
         let generator = &mut self.generator;
         let mut run = |trial: &Trial, pace: Pace| {
             leave_cpu();
@@ -228,10 +229,14 @@ impl Bench for GeneratorBench {
         };
         // The maximum rate of the tester differs between runs; a calibrated rate keeps 100 % of the load constant.
         Ok(match clean_pps {
-            Some(clean_pps) => kept_rate(&mut run, trial, clean_pps * CLEAN_SHARE, after_invalid)?,
+            Some(clean_pps) => {
+                let from_pps = clean_pps * CLEAN_SHARE;
+                kept_rate(&mut run, trial, from_pps, repeats, after_invalid)?
+            }
             None => {
                 let unpaced_pps = run(&trial, Pace::Unpaced)?.achieved_rate_pps;
-                kept_rate(&mut run, trial, unpaced_pps, after_invalid)? * CALIBRATION_MARGIN
+                kept_rate(&mut run, trial, unpaced_pps, repeats, after_invalid)?
+                    * CALIBRATION_MARGIN
             }
         })
     }

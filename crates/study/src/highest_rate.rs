@@ -19,8 +19,8 @@ pub(crate) const CLEAN_SHARE: f64 = 0.75;
 const STEP: f64 = 0.95;
 const STEP_MAX: f64 = 0.5;
 const STEPS_MAX: u32 = 20;
-/// Numbers of valid trials to keep a rate, and of invalid ones to lower it. A single trial may be invalid because the host paused the
-/// tester.
+/// Number of valid trials to keep a rate, and the highest number of invalid ones to lower it. A single trial may be invalid because the
+/// host paused the tester.
 const VALID_TRIALS: u32 = 3;
 const INVALID_TRIALS: u32 = 6;
 /// Allowed rate error of a trial, as a share of the rate: half of the width of a search that finds rates to within 0.5 %.
@@ -84,7 +84,8 @@ fn most_of_device(forwarding_pps: f64) -> f64 {
 }
 
 /// Lowers a rate until the tester keeps its schedule in most trials. Returns the first rate that it keeps, or one below all
-/// rates tried. `pause` returns the pause before a trial after this number of invalid ones.
+/// rates tried. `pause` returns the pause before a trial after this number of invalid ones. A study that repeats invalid trials less often
+/// (`invalid_repeats`) tries a rate less often, too.
 ///
 /// # Errors
 /// Errors of trials.
@@ -92,15 +93,17 @@ pub(crate) fn kept_rate<E>(
     run: &mut Run<'_, E>,
     mut trial: Trial,
     from_pps: f64,
+    invalid_repeats: u32,
     pause: impl Fn(u32) -> Duration,
 ) -> Result<f64, E> {
+    let invalid_trials = invalid_repeats.saturating_add(1).min(INVALID_TRIALS);
     let mut rate_pps = from_pps.max(1.0);
     for _ in 0..STEPS_MAX {
         trial.offered_rate_pps = rate_pps;
         trial.rate_tolerance_pps = Some(rate_pps * TOLERANCE);
         let mut most_pps: f64 = 0.0;
         let (mut valid, mut invalid) = (0, 0);
-        while invalid < INVALID_TRIALS {
+        while invalid < invalid_trials {
             std::thread::sleep(pause(invalid));
             let result = run(&trial, Pace::Scheduled)?;
             if result.is_valid() {
@@ -132,7 +135,12 @@ mod tests {
     use crate::tests::small;
 
     /// Runs the search with a tester that keeps up to this rate (frames per second), and fails in the first trials at any rate.
-    fn kept(most_pps: f64, mut failing: u32) -> f64 {
+    fn kept(most_pps: f64, failing: u32) -> f64 {
+        kept_with(most_pps, failing, 10)
+    }
+
+    /// Does the same in a study that repeats invalid trials so often.
+    fn kept_with(most_pps: f64, mut failing: u32, invalid_repeats: u32) -> f64 {
         let file = small();
         let trial = frames(&file, &file.cases[0], file.traffic.frame_sizes[0]);
         let mut device = SimulatedDevice::new(SimOptions::default());
@@ -149,7 +157,7 @@ mod tests {
             }
             Ok::<_, Infallible>(result)
         };
-        let Ok(rate_pps) = kept_rate(&mut run, trial, 4e6, |_| Duration::ZERO);
+        let Ok(rate_pps) = kept_rate(&mut run, trial, 4e6, invalid_repeats, |_| Duration::ZERO);
         rate_pps
     }
 
@@ -205,6 +213,10 @@ mod tests {
         assert_eq!(kept(5e6, 5), 4e6);
         assert_eq!(kept(5e6, 6), 3.8e6);
         assert_eq!(kept(3e6, 0), 3e6);
+        // A study that repeats less lowers it earlier.
+        assert_eq!(kept_with(5e6, 2, 2), 4e6);
+        assert_eq!(kept_with(5e6, 3, 2), 3.8e6);
+        assert_eq!(kept_with(5e6, 1, 0), 3.8e6);
         // In all cases the rate is lowered by at most half at a time.
         assert_eq!(kept(1e6, 0), 1e6);
         assert!(kept(0.0, 0) < 10.0);

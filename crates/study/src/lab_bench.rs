@@ -238,7 +238,9 @@ impl LabBench {
             })??)
         };
         let rate_pps = rate_of_both(&mut run, trial.clone())?;
-        Ok((kept_rate(&mut run, trial, rate_pps, after_invalid)? * CALIBRATION_MARGIN).max(1.0))
+        let repeats = self.file.trials.invalid_repeats;
+        let kept_pps = kept_rate(&mut run, trial, rate_pps, repeats, after_invalid)?;
+        Ok((kept_pps * CALIBRATION_MARGIN).max(1.0))
     }
 
     /// Returns a side of a trial, unless the case has no monitors.
