@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_lab::guest::AcceleratorChoice;
@@ -19,7 +20,7 @@ use quietwire_lab::{STATE_DIRECTORY, Stop};
 use serde::{Deserialize, Serialize};
 
 use super::chosen::TopologyArgs;
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, code, on_signals, require_root};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, code, require_root, waking_on_signals};
 use crate::output::{make_directory, write_file};
 use crate::text::print;
 use crate::units::parse_positive_duration;
@@ -204,8 +205,7 @@ fn print_state(state: &LabState, is_json: bool) -> Result<()> {
 /// Runs the keeper: reads the options of the lab from standard input, starts the lab, writes the answer to standard output, and
 /// waits for a signal.
 pub(super) fn keep() -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let (stop, woken) = waking_on_signals()?;
     // The keeper must not receive SIGHUP and SIGINT of the terminal. setsid fails only if the process already leads a group.
     let _ = nix::unistd::setsid();
     let options: UpOptions =
@@ -228,12 +228,22 @@ pub(super) fn keep() -> Result<()> {
     // If this fails, the process that requested the lab has ended.
     answer(&Answer::Up(Box::new(lab.state().clone())))?;
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(POLL_INTERVAL);
+        wait_for_signal(&woken)?;
         for name in lab.look_for_dead()? {
             tracing::error!("{name} of lab {} ended unexpectedly", options.name);
         }
     }
     Ok(lab.down()?)
+}
+
+/// Waits for a signal, at most for the interval between two checks of the elements.
+fn wait_for_signal(woken: &impl AsFd) -> Result<()> {
+    let mut ends = [PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::MAX);
+    match poll(&mut ends, timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for a signal"),
+    }
 }
 
 /// Stops the start of a lab if the requesting process ends, for example after Ctrl-C. The watching thread ends when the caller
