@@ -286,9 +286,11 @@ impl Tester {
         };
         let deadline = Deadline::after(deadline);
         loop {
-            let before = std::mem::replace(&mut self.ends_when_complete, true);
+            // The trial that follows prepares the device. Here, a frame at each port is enough.
+            let before = (self.ends_when_complete, self.options.preparation);
+            (self.ends_when_complete, self.options.preparation) = (true, Preparation::default());
             let outcome = self.run(&probe);
-            self.ends_when_complete = before;
+            (self.ends_when_complete, self.options.preparation) = before;
             let result = outcome?;
             let mut ports = result.ports.iter().enumerate().filter(|(port, _)| {
                 let sender = trial.directions.sender();
