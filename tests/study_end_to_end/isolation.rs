@@ -24,7 +24,7 @@ max-rate-pps = 200_000
 invalid-repeats = 20
 [latency]
 rate-pps = 2000
-duration-s = 0.2
+duration-s = 0.1
 repeats = 2
 "#
 );
