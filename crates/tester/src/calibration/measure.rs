@@ -77,6 +77,18 @@ impl Tester {
     pub fn calibrate(
         &mut self,
         options: &CalibrationOptions,
+        reported: impl FnMut(Step<'_>),
+    ) -> Result<Calibration, TesterError> {
+        // A loop makes no copies of frames: nothing comes after the last one.
+        let before = std::mem::replace(&mut self.ends_when_complete, true);
+        let calibration = self.calibrate_sizes(options, reported);
+        self.ends_when_complete = before;
+        calibration
+    }
+
+    fn calibrate_sizes(
+        &mut self,
+        options: &CalibrationOptions,
         mut reported: impl FnMut(Step<'_>),
     ) -> Result<Calibration, TesterError> {
         let (clock, began) = (ClockCheck::begin(), Instant::now());
