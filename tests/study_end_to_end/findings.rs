@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quietwire_base::wait_until;
+use quietwire_host::threads::set_affinity;
+use quietwire_host::{CpuId, CpuList};
 use serde_json::Value;
 
 use super::*;
@@ -136,28 +138,53 @@ fn parent(process: i32) -> Option<i32> {
     fields.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns whether a process is one of a study, and has a forwarding thread.
-fn is_switch_of(study: i32, process: i32) -> bool {
-    let ancestors = std::iter::successors(Some(process), |process| parent(*process));
-    let threads = fs::read_dir(format!("/proc/{process}/task"));
-    let mut threads = threads.into_iter().flatten().flatten();
-    let is_forwarding = threads.any(|thread| {
-        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        name.starts_with("qw-fwd-")
-    });
-    // The first process has the parent 0, which is none.
-    is_forwarding && ancestors.take(64).any(|ancestor| ancestor == study)
+/// Returns the numbers that a directory of `/proc` lists: processes or threads.
+fn numbers(directory: &str) -> Vec<i32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.collect()
+}
+
+/// Returns a forwarding thread of a process.
+fn forwarding_thread(process: i32) -> Option<i32> {
+    let mut threads = numbers(&format!("/proc/{process}/task")).into_iter();
+    threads.find(|thread| {
+        let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm"));
+        name.unwrap_or_default().starts_with("qw-fwd-")
+    })
+}
+
+/// Returns the switch of a study and its forwarding thread.
+fn switch_of(study: i32) -> Option<(i32, i32)> {
+    numbers("/proc").into_iter().find_map(|process| {
+        let thread = forwarding_thread(process)?;
+        let ancestors = std::iter::successors(Some(process), |process| parent(*process));
+        // The first process has the parent 0, which is none.
+        let is_of_study = ancestors.take(64).any(|ancestor| ancestor == study);
+        is_of_study.then_some((process, thread))
+    })
+}
+
+/// Runs the study of a place. Meanwhile `disturb` gets its process, and runs until the flag is set.
+fn run_beside(place: &Workplace, disturb: fn(i32, &AtomicBool)) -> Output {
+    let mut command = place.study(&["--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let study = i32::try_from(child.id()).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = StopOnDrop(&stop);
+        scope.spawn(|| disturb(study, &stop));
+        child.wait_with_output().unwrap()
+    })
 }
 
 /// Stops the switch of a study for 30 ms of each 100 ms, whatever else runs on its CPU, until the flag is set.
 fn interrupt_switch(study: i32, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let mut processes =
-            entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let switch = processes.find(|process| is_switch_of(study, *process));
+        let switch = switch_of(study).map(|(switch, _)| Pid::from_raw(switch));
         // It may have ended since.
-        if let Some(switch) = switch.map(Pid::from_raw)
+        if let Some(switch) = switch
             && kill(switch, Signal::SIGSTOP).is_ok()
         {
             sleep(Duration::from_millis(30));
@@ -174,16 +201,7 @@ fn a_ring_of_a_switch_that_stops_and_idle_neighbours_are_found() {
     // The ring holds the frames of 6 ms.
     let text = study("rx-ring-size = 64", case).replace("--cpu 2", "--cpu 1 --cpu-load 1");
     fs::write(place.path("study.toml"), text).unwrap();
-    let mut command = place.study(&["--json"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let study = i32::try_from(child.id()).unwrap();
-    let stop = AtomicBool::new(false);
-    let output = std::thread::scope(|scope| {
-        let _end = StopOnDrop(&stop);
-        scope.spawn(|| interrupt_switch(study, &stop));
-        child.wait_with_output().unwrap()
-    });
+    let output = run_beside(&place, interrupt_switch);
     let found = found_in(&place, &output);
     let full = of_rule(&found, "ring-full");
     assert!(full.contains("receive ring of S "), "{full}");
@@ -191,17 +209,29 @@ fn a_ring_of_a_switch_that_stops_and_idle_neighbours_are_found() {
     assert!(starved.contains("got only"), "{starved}");
 }
 
+/// Moves the forwarding thread of a study's switch to CPU 0 and back ten times a second, until the flag is set.
+fn move_thread(study: i32, stop: &AtomicBool) {
+    const CALLER: i32 = 0;
+    let cpu = |number: u32| CpuList::from_iter([CpuId(number)]);
+    // During a trial, the tester has CPU 0 to itself.
+    set_affinity(CALLER, &cpu(1)).unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        if let Some((_, thread)) = switch_of(study) {
+            // It may have ended since.
+            let _ = set_affinity(thread, &cpu(0)).and_then(|()| set_affinity(thread, &cpu(1)));
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn a_thread_that_moves_is_found() {
-    // A thread that sleeps and is not pinned wakes up on any free CPU.
-    let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"none\"\n";
-    let study = study("idle = \"sleep\"", case);
-    // The scheduler chooses a free CPU, in each run again.
-    let migrated = |_| {
-        let mut found = findings(&study).into_iter();
-        found.find(|(rule, _)| rule == "migrated")
-    };
-    let (_, moved) = (0..3).find_map(migrated).expect("the thread never moved");
+    let place = Workplace::new();
+    let case = "[[case]]\nname = \"a\"\nneighbours = \"none\"\nisolation = \"none\"\n";
+    fs::write(place.path("study.toml"), study("", case)).unwrap();
+    let output = run_beside(&place, move_thread);
+    let found = found_in(&place, &output);
+    let moved = of_rule(&found, "migrated");
     assert!(moved.contains("qw-fwd-"), "{moved}");
 }
 
