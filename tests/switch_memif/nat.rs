@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -433,6 +433,63 @@ fn mappings_go_on_after_a_restart_with_their_file() {
     assert_eq!(inside, ["10.0.0.5:4000"]);
     let absent = refused(&bench, &["mappings", "flush", "--nat", "other"]);
     assert!(absent.contains("no such NAT"), "{absent}");
+}
+
+#[test]
+fn remote_endpoints_have_external_endpoints_of_their_own() {
+    let (mut bench, mut a, mut b) = start("mapping = \"address-and-port-dependent\"\n");
+    let to = |port| udp(TO_A, (HOST, 4000), (REMOTE, port), 64);
+    let first = pass(&mut a, &mut b, to(53));
+    let port = source_port(&first);
+    assert_eq!(first, udp(FROM_B, (OWN, port), (REMOTE, 53), 63));
+    let second = pass(&mut a, &mut b, to(54));
+    assert_ne!(source_port(&second), port);
+    // The other remote port does not reach the mapping, and not the router either.
+    b.send(&[udp(TO_B, (REMOTE, 54), (OWN, port), 64)]);
+    until("the packet is dropped", || {
+        let stats: StatsReport = bench.show("stats");
+        (stats.router.dropped["nat-filtered"] == 1).then_some(())
+    });
+    let answer = || udp(TO_B, (REMOTE, 53), (OWN, port), 64);
+    let arrived = udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63);
+    assert_eq!(pass(&mut b, &mut a, answer()), arrived);
+    let show = ["show", "mappings", "--l4-port", "54"];
+    let shown = output(&mut command(&bench, &show));
+    let (there, absent) = (format!("{REMOTE}:54"), format!("{REMOTE}:53"));
+    assert!(
+        shown.contains(&there) && !shown.contains(&absent),
+        "{shown}"
+    );
+    // A restored mapping belongs to the same remote endpoint.
+    let saved = bench.path("mappings");
+    let save = ["mappings", "save", saved.to_str().unwrap()];
+    assert_eq!(output(&mut command(&bench, &save)).trim(), "2");
+    drop((a, b));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let restore = ["mappings", "restore", saved.to_str().unwrap()];
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.starts_with("restored: 2\n"), "{printed}");
+    assert_eq!(pass(&mut b, &mut a, answer()), arrived);
+    assert_eq!(pass(&mut a, &mut b, to(53)), first);
+    assert_eq!(pass(&mut a, &mut b, to(54)), second);
+    // With the other behaviour, all ports of a remote host see one external endpoint, and the file has no mapping of it.
+    change(&bench, &["del", "nat", "internet"]);
+    let add = ["add", "nat", "internet", "outside"];
+    let mapping = ["--mapping", "address-dependent"];
+    change(&bench, &[add.as_slice(), &mapping].concat());
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.contains("invalid: 2"), "{printed}");
+    let one = pass(&mut a, &mut b, to(53));
+    let other = pass(&mut a, &mut b, to(54));
+    assert_eq!(source_port(&other), source_port(&one));
+    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let remotes: Vec<_> = mappings
+        .iter()
+        .map(|one| (one.remote_address, one.remote_port))
+        .collect();
+    assert_eq!(remotes, [(Some(IpAddr::from(bytes(REMOTE))), None)]);
 }
 
 #[test]

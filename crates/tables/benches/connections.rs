@@ -16,7 +16,7 @@ use std::hint::black_box;
 use common::random::Random;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_tables::connections::{Packet, Settings, Tracked, Tracker};
-use quietwire_tables::nat::{Nat, NatSettings, NatTimeouts, PortPool};
+use quietwire_tables::nat::{MappingBehaviour, Nat, NatSettings, NatTimeouts, PortPool};
 
 const BURST: usize = 64;
 const LENGTH: usize = 46;
@@ -128,6 +128,7 @@ fn source_nat(criterion: &mut Criterion) {
             pairs: Vec::new(),
             mappings_max: flows,
             hosts_max: flows,
+            mapping: MappingBehaviour::default(),
             timeouts: NatTimeouts::default(),
         })
         .expect("memory");

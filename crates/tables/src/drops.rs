@@ -124,6 +124,8 @@ named! {
         NatChecksum = "nat-checksum";
         /// NAT: no mapping.
         NatNoMapping = "nat-no-mapping";
+        /// NAT: the mapping depends on another remote endpoint than that of the packet.
+        NatFiltered = "nat-filtered";
         /// NAT: the host has the maximum number of port blocks, and no free port in them.
         NatHostLimit = "nat-host-limit";
         /// NAT: no free port block.

@@ -12,7 +12,9 @@ use crate::balance::{
 };
 use crate::drops::PortDrop;
 use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, set_dscp};
-use crate::nat::{Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool};
+use crate::nat::{
+    MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool,
+};
 use crate::nat66::{Nat66, Nat66Settings, external_number};
 use crate::nptv6::PrefixPair;
 use crate::owner::Owners;
@@ -36,6 +38,7 @@ fn nat_settings() -> NatSettings {
         pairs: Vec::new(),
         mappings_max: 64,
         hosts_max: 8,
+        mapping: MappingBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
 }

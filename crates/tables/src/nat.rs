@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT44: translation of IPv4 addresses and ports between an inside and an outside.
 //!
-//! A mapping belongs to an inside endpoint (address, port, protocol) and an external endpoint, whatever the remote hosts:
+//! By default, a mapping belongs to an inside endpoint (address, port, protocol) and an external endpoint, whatever the remote hosts:
 //! endpoint-independent mapping (RFC 4787, REQ-1; RFC 5382, REQ-1; RFC 5508, REQ-1) and filtering (RFC 4787, REQ-8; RFC 5382, REQ-3). Rules
-//! on the state of connections ([`crate::connections`]) filter by remote hosts.
+//! on the state of connections ([`crate::connections`]) filter by remote hosts. With another [`MappingBehaviour`], a mapping also depends
+//! on the remote address, or on the remote address and port, and accepts packets of these only. That does not conform to REQ-1.
 //!
 //! Each forwarding thread has its own [`Nat`], without locks. [`Nat::new`] makes all allocations, and every operation takes a bounded number
 //! of steps. A mapping takes 32 octets, its index 8 to 16, and each external address 768 KiB: the table from external ports to mappings, by
@@ -34,6 +35,7 @@
 //! | RFC 4787, REQ-14: fragments | those behind the first one of their datagram; others are dropped ([`NatDrop::Fragment`]) |
 //! | RFC 6864, section 5.3.1: identifications of an external address | fragmented datagrams get one of the translator |
 
+mod behaviour;
 pub(crate) mod first_fragment;
 mod joined;
 mod mapping;
@@ -48,6 +50,7 @@ mod settings;
 mod tests;
 mod translator;
 
+pub use behaviour::MappingBehaviour;
 pub use mapping::MappingInfo;
 pub(crate) use names::CLIENT_NUMBERS;
 pub use names::is_client_number;

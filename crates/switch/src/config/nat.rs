@@ -3,6 +3,7 @@
 
 mod change;
 mod check;
+mod mapping;
 mod nat64;
 mod nat66;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::layer3::InterfacePlan;
 
 pub(super) use check::{check, check_collector, check_tracking};
+pub use mapping::MappingSetting;
 pub use nat64::Nat64Setting;
 pub(crate) use nat64::inside_of;
 
@@ -64,6 +66,9 @@ pub struct NatSetting {
     /// Maximum number of hosts with mappings. Default: 4096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_hosts: Option<u32>,
+    /// Mapping behaviour. Default: endpoint-independent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mapping: MappingSetting,
     /// Timeouts of mappings.
     #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: NatTimeoutsSetting,
@@ -86,9 +91,9 @@ pub struct MappingSelection {
     pub nat: Option<String>,
     /// IP protocol.
     pub protocol: Option<Protocol>,
-    /// Prefix of the inside or the external address.
+    /// Prefix of the inside or the external address, or of the remote one that the mapping depends on.
     pub address: Option<IpNet>,
-    /// Inside or external port.
+    /// Inside or external port, or remote one that the mapping depends on.
     pub port: Option<u16>,
 }
 
@@ -312,6 +317,7 @@ impl NatSetting {
             pairs: self.one_to_one.iter().map(pair).collect(),
             mappings_max: self.max_mappings.unwrap_or(MAX_MAPPINGS),
             hosts_max: self.max_hosts.unwrap_or(MAX_HOSTS),
+            mapping: self.mapping.behaviour(),
             timeouts: NatTimeouts {
                 udp_s: self.timeouts.udp.unwrap_or(defaults.udp_s),
                 tcp_established_s: self

@@ -374,6 +374,7 @@ impl Engine {
             name: setting.name.clone(),
             interface: setting.interface.clone(),
             addresses: outside.map_or_else(Vec::new, |outside| setting.external_addresses(outside)),
+            mapping: setting.mapping.to_string(),
             mappings: totals.mappings,
             max_mappings: totals.mappings_max,
             published: totals.forwards,
@@ -547,6 +548,8 @@ fn report_of(nat: &str, info: &MappingInfo, ends: Ipv6Ends) -> MappingReport {
         protocol: info.protocol.name().to_owned(),
         inside: socket(info.internal, ends.host),
         outside: socket(info.external, ends.external),
+        remote_address: info.remote_address.map(IpAddr::V4),
+        remote_port: info.remote_port,
         expires_in_s: info.expires_in_s,
     }
 }

@@ -410,6 +410,7 @@ impl Tables for Engine {
                 ("addresses", format!("{addresses:?}")),
                 ("ports", ports),
                 ("block-size", pool.block_size.to_string()),
+                ("mapping", nat.mapping.to_string()),
                 ("number of forwarding CPUs", cpus.clone()),
             ] {
                 let name = format!("{setting} of NAT '{}'", nat.name);

@@ -202,13 +202,16 @@ impl ConnectionStage {
                 .list_into(&query.filter, from, limits, &mut query.list);
             let before = query.external.len();
             for info in query.list.iter().skip(before) {
-                let external = |end: Endpoint| {
-                    nat.and_then(|nat| nat.external_of(info.protocol, end.address, end.port))
+                let external = |internal: SocketAddr, remote: SocketAddr| {
+                    nat.and_then(|nat| nat.external_of(info.protocol, internal, remote))
                 };
+                let socket = |end: Endpoint| SocketAddr::new(end.address, end.port);
+                let (from, to) = (socket(info.source), socket(info.destination));
+                let destination = external(to, from);
+                // The source has addressed an inside host by its external endpoint.
+                let source = external(from, destination.unwrap_or(to));
                 // It has as much space as the list.
-                query
-                    .external
-                    .push([external(info.source), external(info.destination)]);
+                query.external.push([source, destination]);
             }
         }
     }

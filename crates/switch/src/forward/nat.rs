@@ -4,7 +4,7 @@
 //! The control thread makes all memory. An order carries a complete set of instances; an instance with the identity of a former one
 //! continues with its tables.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -213,9 +213,9 @@ pub(crate) struct NatQuery {
 pub(crate) struct MappingFilter {
     /// Number of the IP protocol.
     pub(crate) protocol: Option<u8>,
-    /// Prefix of the inside or the external address.
+    /// Prefix of the inside or the external address, or of the remote one that the mapping depends on.
     pub(crate) address: Option<IpNet>,
-    /// Inside or external port.
+    /// Inside or external port, or remote one that the mapping depends on.
     pub(crate) port: Option<u16>,
 }
 
@@ -225,14 +225,16 @@ impl MappingFilter {
         let (inside, outside) = (info.internal, info.external);
         let host = ends.host.map_or(IpAddr::V4(*inside.ip()), IpAddr::V6);
         let external = ends.external.map_or(IpAddr::V4(*outside.ip()), IpAddr::V6);
+        let remote = info.remote_address.map(IpAddr::V4);
         let mut protocol = self.protocol.iter();
         protocol.all(|number| NatProtocol::of_number(*number) == Some(info.protocol))
-            && self
-                .address
-                .is_none_or(|net| net.contains(&host) || net.contains(&external))
-            && self
-                .port
-                .is_none_or(|port| port == inside.port() || port == outside.port())
+            && self.address.is_none_or(|net| {
+                let mut all = [host, external].into_iter().chain(remote);
+                all.any(|address| net.contains(&address))
+            })
+            && self.port.is_none_or(|port| {
+                port == inside.port() || port == outside.port() || info.remote_port == Some(port)
+            })
     }
 }
 
@@ -629,23 +631,26 @@ impl NatStage {
         (outcome == NatOutcome::Translated).then_some(&*space)
     }
 
-    /// Returns the external endpoint of an inside one.
+    /// Returns the external endpoint of an inside one for packets to a remote endpoint.
     pub(super) fn external_of(
         &self,
         protocol: u8,
-        address: IpAddr,
-        port: u16,
+        internal: SocketAddr,
+        remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        let address = match address {
-            IpAddr::V4(address) => address,
-            IpAddr::V6(address) => return self.external_of_ipv6(protocol, address, port),
+        let (internal, remote) = match (internal, remote) {
+            (SocketAddr::V4(internal), SocketAddr::V4(remote)) => (internal, remote),
+            (SocketAddr::V4(_), SocketAddr::V6(_)) => return None,
+            (SocketAddr::V6(internal), _) => {
+                return self.external_of_ipv6(protocol, *internal.ip(), internal.port());
+            }
         };
         let protocol = NatProtocol::of_number(protocol)?;
-        let internal = SocketAddrV4::new(address, port);
         let of_ipv4 = self.instances.iter();
         let of_ipv4 = of_ipv4.filter(|one| one.place.nat66.is_none());
         let mut tables = of_ipv4.filter_map(|one| one.tables.as_ref());
-        let external = tables.find_map(|tables| tables.nat.external_of(protocol, internal))?;
+        let external =
+            tables.find_map(|tables| tables.nat.external_of(protocol, internal, remote))?;
         Some(SocketAddr::V4(external))
     }
 

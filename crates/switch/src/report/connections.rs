@@ -167,6 +167,9 @@ pub struct NatReport {
     pub interface: String,
     /// External addresses, without those of one-to-one translations.
     pub addresses: Vec<IpAddr>,
+    /// Mapping behaviour, as in the configuration.
+    #[serde(default)]
+    pub mapping: String,
     /// Number of mappings, without published ports, including expired ones that are not yet removed.
     pub mappings: u64,
     /// Maximum number of mappings.
@@ -186,7 +189,7 @@ pub struct NatReport {
     /// Packets between inside hosts by their external endpoints.
     pub hairpinned: u64,
     /// Packets that were not translated, by reason ([`quietwire_tables::nat::NatDrop`]). Those to an address of the router itself are for the
-    /// router, and the others are dropped.
+    /// router, and the others are dropped, as are those of the reason `filtered`.
     pub refused: BTreeMap<String, u64>,
     /// New mappings.
     pub created: u64,
@@ -259,6 +262,12 @@ pub struct MappingReport {
     pub inside: SocketAddr,
     /// External endpoint.
     pub outside: SocketAddr,
+    /// Remote address that the mapping depends on; none with endpoint-independent mapping, and for a published port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_address: Option<IpAddr>,
+    /// Remote port that the mapping depends on; none if it depends on no port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_port: Option<u16>,
     /// Seconds until it expires without packets from the inside; none for a published port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_s: Option<u32>,

@@ -4,6 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use super::behaviour::NO_REMOTE;
 use super::names::NatProtocol;
 use super::packet::End;
 use super::pool::Port;
@@ -33,8 +34,11 @@ pub(super) struct Mapping {
     protocol: u8,
     /// TCP: the other side has answered.
     pub(super) is_answered: u8,
+    /// Remote endpoint that the mapping depends on; 0 for the parts on which it does not depend.
+    remote_address: u32,
+    remote_port: u16,
     /// 1 in a used entry.
-    is_used: u64,
+    is_used: u16,
 }
 
 const _: () = assert!(size_of::<Mapping>() == 32);
@@ -48,16 +52,22 @@ pub struct MappingInfo {
     pub internal: SocketAddrV4,
     /// External endpoint.
     pub external: SocketAddrV4,
+    /// Remote address that the mapping depends on; `None` if it depends on no remote endpoint.
+    pub remote_address: Option<Ipv4Addr>,
+    /// Remote port that the mapping depends on; `None` if it depends on no remote port.
+    pub remote_port: Option<u16>,
     /// Seconds until it expires without outbound packets; `None` for a static forward.
     pub expires_in_s: Option<u32>,
 }
 
 impl Mapping {
-    /// Creates a mapping, which [`Mappings::add`] gives its protocol.
-    pub(super) fn new(internal: End, port: Port, expires_at: u32) -> Self {
+    /// Creates a mapping of an inside endpoint, which depends on this part of a remote one. [`Mappings::add`] gives it its protocol.
+    pub(super) fn new((internal, remote): (End, End), port: Port, expires_at: u32) -> Self {
         Self {
             address: internal.address,
             port: internal.port,
+            remote_address: remote.address,
+            remote_port: remote.port,
             external_address: port.end.address,
             external_port: port.end.port,
             host: port.host,
@@ -78,6 +88,14 @@ impl Mapping {
         End {
             address: self.external_address,
             port: self.external_port,
+        }
+    }
+
+    /// Returns the part of a remote endpoint that the mapping depends on.
+    pub(super) const fn remote(&self) -> End {
+        End {
+            address: self.remote_address,
+            port: self.remote_port,
         }
     }
 
@@ -108,12 +126,21 @@ impl Mapping {
             protocol: self.protocol(),
             internal: end(self.internal()),
             external: end(self.external_end()),
+            remote_address: (self.remote_address != 0)
+                .then(|| Ipv4Addr::from_bits(self.remote_address)),
+            remote_port: (self.remote_port != 0).then_some(self.remote_port),
             expires_in_s: (!self.is_static()).then(|| self.expires_at - now - 1),
         })
     }
 }
 
-/// All mappings, by inside endpoint.
+/// Folds a product to half of its size.
+#[inline(always)]
+const fn fold(product: u128) -> u64 {
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// All mappings, by inside endpoint and the part of a remote endpoint that they depend on.
 #[derive(Debug)]
 pub(super) struct Mappings {
     mappings: Box<[Mapping]>,
@@ -156,15 +183,18 @@ impl Mappings {
         self.mappings.get_mut(number as usize)
     }
 
-    /// Returns the hash of an inside endpoint: products with a secret, so that no host can choose endpoints of one bucket.
+    /// Returns the hash of an inside endpoint and the part of a remote one: products with a secret, so that no host can choose endpoints of
+    /// one bucket.
     #[inline(always)]
-    pub(super) const fn hash(&self, end: End, protocol: NatProtocol) -> u64 {
+    pub(super) const fn hash(&self, end: End, remote: End, protocol: NatProtocol) -> u64 {
         let [first, second, third] = self.secret;
-        let word = (end.address as u64) << 32 | (end.port as u64) << 8 | protocol as u64;
-        let product = (word ^ first) as u128 * (second | 1) as u128;
-        let folded = (product >> 64) as u64 ^ product as u64;
-        let product = (folded ^ third) as u128 * (first | 1) as u128;
-        (product >> 64) as u64 ^ product as u64
+        let mut word = (end.address as u64) << 32 | (end.port as u64) << 8 | protocol as u64;
+        if remote.address != NO_REMOTE.address {
+            let remote = (remote.address as u64) << 16 | remote.port as u64;
+            word ^= fold((remote ^ third) as u128 * (second | 1) as u128);
+        }
+        let folded = fold((word ^ first) as u128 * (second | 1) as u128);
+        fold((folded ^ third) as u128 * (first | 1) as u128)
     }
 
     /// Loads what a look-up reads first.
@@ -173,15 +203,18 @@ impl Mappings {
         self.index.prefetch(hash);
     }
 
-    /// Finds the mapping of an inside endpoint, even if it has expired.
+    /// Finds the mapping of an inside endpoint that depends on this part of a remote one, even if it has expired.
     #[inline(always)]
-    pub(super) fn find(&self, end: End, protocol: NatProtocol) -> Option<u32> {
+    pub(super) fn find(&self, end: End, remote: End, protocol: NatProtocol) -> Option<u32> {
         let is_mapping = |number: u32| {
             self.get(number).is_some_and(|mapping| {
-                mapping.internal() == end && mapping.protocol == protocol as u8
+                mapping.internal() == end
+                    && mapping.protocol == protocol as u8
+                    && mapping.remote() == remote
             })
         };
-        self.index.find(self.hash(end, protocol), is_mapping)
+        self.index
+            .find(self.hash(end, remote, protocol), is_mapping)
     }
 
     /// Adds a mapping and returns its number; `None` if there is no space.
@@ -189,7 +222,7 @@ impl Mappings {
         let number = *self.free.last()?;
         mapping.protocol = protocol as u8;
         mapping.is_used = 1;
-        let hash = self.hash(mapping.internal(), protocol);
+        let hash = self.hash(mapping.internal(), mapping.remote(), protocol);
         if !self.index.insert(hash, number) {
             return None;
         }
@@ -204,7 +237,7 @@ impl Mappings {
         if !mapping.is_used() {
             return None;
         }
-        let hash = self.hash(mapping.internal(), mapping.protocol());
+        let hash = self.hash(mapping.internal(), mapping.remote(), mapping.protocol());
         self.index.remove(hash, number);
         *self.get_mut(number)? = Mapping::default();
         // Has space for all mappings.

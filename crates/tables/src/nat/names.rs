@@ -29,6 +29,8 @@ named! {
         Checksum = "checksum", "checksum of an ICMP error";
         /// No mapping.
         NoMapping = "no_mapping", "no mapping";
+        /// The mapping depends on another remote endpoint than that of the packet.
+        Filtered = "filtered", "mapping of another remote host";
         /// The host has the maximum number of port blocks, and no free port in them.
         HostLimit = "host_limit", "host at its limit of port blocks";
         /// No free port block.
@@ -51,6 +53,7 @@ impl NatDrop {
             Self::IcmpType => RouterDrop::NatIcmpType,
             Self::Checksum => RouterDrop::NatChecksum,
             Self::NoMapping => RouterDrop::NatNoMapping,
+            Self::Filtered => RouterDrop::NatFiltered,
             Self::HostLimit => RouterDrop::NatHostLimit,
             Self::NoPorts => RouterDrop::NatNoPorts,
             Self::TableFull => RouterDrop::NatTableFull,

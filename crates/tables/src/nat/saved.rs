@@ -11,7 +11,8 @@
 //! | 4 to 7 | inside address |
 //! | 8 to 11 | external address |
 //! | 12 to 13 | external port |
-//! | 14 to 15 | 0 |
+//! | 14 to 17 | remote address that the mapping depends on; 0 if it depends on none |
+//! | 18 to 19 | remote port that the mapping depends on; 0 if it depends on none |
 
 // Records from outside: no cast loses a value, and no index is unchecked.
 #![cfg_attr(
@@ -28,9 +29,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use super::names::NatProtocol;
 
 /// Octets of a record.
-pub const SAVED_MAPPING_OCTETS: usize = 16;
+pub const SAVED_MAPPING_OCTETS: usize = 20;
 /// Version of the records. It changes with their contents, and with the numbers of protocols.
-pub const SAVED_MAPPING_VERSION: u16 = 1;
+pub const SAVED_MAPPING_VERSION: u16 = 2;
 
 const IS_ANSWERED: u8 = 1;
 
@@ -45,6 +46,8 @@ pub struct SavedMapping {
     pub internal: SocketAddrV4,
     /// External endpoint.
     pub external: SocketAddrV4,
+    /// Remote endpoint that the mapping depends on. Address and port are 0 if it does not depend on them.
+    pub remote: SocketAddrV4,
 }
 
 /// A change of a mapping, for a standby.
@@ -64,28 +67,55 @@ impl SavedMapping {
         let [c, d, e, f] = self.internal.ip().octets();
         let [g, h, i, j] = self.external.ip().octets();
         let [k, l] = self.external.port().to_be_bytes();
+        let [m, n, o, p] = self.remote.ip().octets();
+        let [q, r] = self.remote.port().to_be_bytes();
         let flags = if self.is_answered { IS_ANSWERED } else { 0 };
         let protocol = self.protocol as u8;
-        [protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0]
+        [
+            protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r,
+        ]
     }
 
     /// Reads a record; `None` if no mapping has it. [`crate::changes::Replicate::apply`] checks the endpoints.
     #[must_use]
     pub fn from_octets(octets: &[u8; SAVED_MAPPING_OCTETS]) -> Option<Self> {
-        let [protocol, flags, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0] = *octets else {
-            return None;
-        };
+        let [
+            protocol,
+            flags,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            h,
+            i,
+            j,
+            k,
+            l,
+            remote @ ..,
+        ] = *octets;
+        let [m, n, o, p, q, r] = remote;
         if flags & !IS_ANSWERED != 0 {
             return None;
         }
         let end = |address: [u8; 4], port: [u8; 2]| {
             SocketAddrV4::new(Ipv4Addr::from(address), u16::from_be_bytes(port))
         };
+        let protocol = NatProtocol::ALL.get(usize::from(protocol)).copied()?;
+        let remote = end([m, n, o, p], [q, r]);
+        // A port without an address, and the port of an echo.
+        let may_have_port = !remote.ip().is_unspecified() && protocol != NatProtocol::Icmp;
+        if remote.port() != 0 && !may_have_port {
+            return None;
+        }
         Some(Self {
-            protocol: NatProtocol::ALL.get(usize::from(protocol)).copied()?,
+            protocol,
             is_answered: flags & IS_ANSWERED != 0,
             internal: end([c, d, e, f], [a, b]),
             external: end([g, h, i, j], [k, l]),
+            remote,
         })
     }
 }

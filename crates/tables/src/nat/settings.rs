@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use super::behaviour::MappingBehaviour;
 use super::names::NatProtocol;
 use crate::arena::NoMemory;
 
@@ -90,6 +91,8 @@ pub struct NatSettings {
     pub mappings_max: u32,
     /// Maximum number of hosts with mappings.
     pub hosts_max: u32,
+    /// Mapping behaviour. NAT64 and NAT66 require the default: endpoint-independent mapping.
+    pub mapping: MappingBehaviour,
     /// Timeouts.
     pub timeouts: NatTimeouts,
 }
@@ -267,12 +270,13 @@ impl NatSettings {
             pairs,
             mappings_max,
             hosts_max,
+            mapping,
             timeouts,
         } = self;
         pool.extends(&other.pool)
             && *pairs == other.pairs
             && (*mappings_max, *hosts_max) == (other.mappings_max, other.hosts_max)
-            && *timeouts == other.timeouts
+            && (*mapping, *timeouts) == (other.mapping, other.timeouts)
     }
 
     /// Checks that each of several forwarding CPUs gets a port block.

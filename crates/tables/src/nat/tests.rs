@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod behaviours;
 mod flush;
 mod fragments;
 mod growth;
@@ -50,8 +51,18 @@ fn settings() -> NatSettings {
         pairs: Vec::new(),
         mappings_max: 1000,
         hosts_max: 100,
+        mapping: MappingBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
+}
+
+/// Generates mapping behaviours.
+fn behaviour() -> impl proptest::strategy::Strategy<Value = MappingBehaviour> {
+    proptest::sample::select(vec![
+        MappingBehaviour::EndpointIndependent,
+        MappingBehaviour::AddressDependent,
+        MappingBehaviour::AddressAndPortDependent,
+    ])
 }
 
 fn segment(flags: u8) -> Content {

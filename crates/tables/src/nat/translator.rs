@@ -3,6 +3,7 @@
 
 mod ends;
 mod flush;
+mod lookup;
 mod standby;
 
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::net::SocketAddrV4;
 
 use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};
 
+use super::behaviour::{MappingBehaviour, NO_REMOTE};
 use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol, is_client_number};
@@ -94,6 +96,7 @@ pub struct Nat {
     own_forwards: usize,
     share: Share,
     pairs: Pairs,
+    behaviour: MappingBehaviour,
     /// Datagrams whose first fragment has been translated.
     joined: Joined,
     timeouts: NatTimeouts,
@@ -172,6 +175,7 @@ impl Nat {
             own_forwards: 0,
             share,
             pairs: Pairs::new(&settings.pairs),
+            behaviour: settings.mapping,
             joined: Joined::new(share),
             timeouts: settings.timeouts,
             now: 0,
@@ -249,7 +253,7 @@ impl Nat {
         if let Some(former) = former {
             self.remove(former);
         }
-        if let Some(former) = self.mappings.find(end(internal), *protocol) {
+        if let Some(former) = self.mappings.find(end(internal), NO_REMOTE, *protocol) {
             self.remove(former);
         }
         if !self.is_own(forward) {
@@ -262,7 +266,7 @@ impl Nat {
             end: end(external),
             host: NO_HOST,
         };
-        let mapping = Mapping::new(end(internal), port, NEVER);
+        let mapping = Mapping::new((end(internal), NO_REMOTE), port, NEVER);
         let Some(added) = self.mappings.add(*protocol, mapping) else {
             self.pool.unreserve(number, external.port());
             return None;
@@ -337,24 +341,6 @@ impl Nat {
         self.pool.external(address).is_some() || self.pairs.internal_of(address).is_some()
     }
 
-    /// Returns the external endpoint of an inside one, if it has a mapping or a one-to-one translation.
-    #[must_use]
-    pub fn external_of(
-        &self,
-        protocol: NatProtocol,
-        internal: SocketAddrV4,
-    ) -> Option<SocketAddrV4> {
-        let end = End {
-            address: internal.ip().to_bits(),
-            port: internal.port(),
-        };
-        if let Some(external) = self.pairs.external_of(end.address) {
-            return Some(SocketAddrV4::new(external.into(), end.port));
-        }
-        let external = self.by_internal(end, protocol).ok()?.external_end();
-        Some(SocketAddrV4::new(external.address.into(), external.port))
-    }
-
     /// Takes the block events that have happened since the last call.
     pub fn take_events(&mut self) -> impl Iterator<Item = BlockEvent> + '_ {
         self.events.events.drain(..)
@@ -364,8 +350,7 @@ impl Nat {
     #[inline]
     pub fn prefetch_outbound(&self, packet: &[u8]) {
         if let Ok((view, _)) = read(packet, usize::MAX) {
-            self.mappings
-                .prefetch(self.mappings.hash(view.source, view.protocol));
+            self.prefetch(&view);
         }
     }
 
@@ -462,11 +447,15 @@ impl Nat {
     }
 
     /// Translates a packet to an external address like [`Nat::inbound`], for the classification of a copy: changes no mapping, and counts
-    /// nothing.
+    /// nothing. The source may be an inside one, so a mapping that depends on remote endpoints accepts all.
     pub fn show_inside(&self, packet: &mut [u8], length: usize) -> NatOutcome {
-        match self.try_inside(packet, length) {
-            Ok(Some(_)) => NatOutcome::Translated,
-            Ok(None) => NatOutcome::Untouched,
+        let translated = match self.target(packet, length) {
+            Ok(Some(target)) => self.translate_inside(packet, length, target),
+            Ok(None) => return NatOutcome::Untouched,
+            Err(reason) => Err(reason),
+        };
+        match translated {
+            Ok(_) => NatOutcome::Translated,
             Err(reason) => NatOutcome::Dropped(reason),
         }
     }
@@ -482,7 +471,7 @@ impl Nat {
                 address,
                 ..inner.destination
             },
-            None => match self.by_internal(inner.destination, inner.protocol) {
+            None => match self.by_internal(inner.destination, inner.source, inner.protocol) {
                 Ok(mapping) => mapping.external_end(),
                 Err(_) => return,
             },
@@ -506,12 +495,13 @@ impl Nat {
     /// Returns true if the inside host of a packet has an external endpoint already: its source, or the host that the packet in an ICMP
     /// error is for. Parameters as in [`Nat::outbound`].
     pub(crate) fn has_external(&self, packet: &[u8], length: usize) -> bool {
-        let end = match read_first(packet, length) {
-            Ok((_, Kind::Error(inner))) => (inner.destination, inner.protocol),
-            Ok((view, Kind::Plain | Kind::Reply)) => (view.source, view.protocol),
+        let (internal, remote, protocol) = match read_first(packet, length) {
+            Ok((_, Kind::Error(inner))) => (inner.destination, inner.source, inner.protocol),
+            Ok((view, Kind::Plain | Kind::Reply)) => (view.source, view.destination, view.protocol),
             Err(_) => return false,
         };
-        self.pairs.external_of(end.0.address).is_some() || self.by_internal(end.0, end.1).is_ok()
+        self.pairs.external_of(internal.address).is_some()
+            || self.by_internal(internal, remote, protocol).is_ok()
     }
 
     /// Returns an identification for a packet of an external address that may be fragmented (RFC 6864, section 5.3.1).
@@ -546,14 +536,16 @@ impl Nat {
         match kind {
             Kind::Error(inner) => {
                 // RFC 5508, REQ-5: the error is about a packet to an inside endpoint.
-                let mapping = self.by_internal(inner.destination, inner.protocol)?;
+                let (internal, remote) = (inner.destination, inner.source);
+                let mapping = self.by_internal(internal, remote, inner.protocol)?;
                 let external = mapping.external_end();
                 translate_inner(packet, view.transport, &inner, Which::Destination, external);
                 translate_address(packet, Which::Source, external.address);
             }
             Kind::Plain | Kind::Reply => {
                 let may_begin = matches!(kind, Kind::Plain);
-                let number = self.mapping_of(view.source, view.protocol, may_begin)?;
+                let ends = (view.source, view.destination);
+                let number = self.mapping_of(ends, view.protocol, may_begin)?;
                 self.refresh(number, view.flags);
                 let mapping = self.mappings.get(number).ok_or(NatDrop::NoMapping)?;
                 translate(packet, &view, Which::Source, mapping.external_end());
@@ -578,15 +570,17 @@ impl Nat {
     }
 
     fn try_inbound(&mut self, packet: &mut [u8], length: usize) -> Result<NatOutcome, NatDrop> {
-        match self.try_inside(packet, length)? {
-            None => Ok(NatOutcome::Untouched),
-            Some(Answered { mapping, flags }) => {
-                if let Some(number) = mapping {
-                    self.answer(number, flags);
-                }
-                Ok(NatOutcome::Translated)
-            }
+        let Some(target) = self.target(packet, length)? else {
+            return Ok(NatOutcome::Untouched);
+        };
+        if self.behaviour.is_dependent() {
+            self.check_remote(&target)?;
         }
+        let Answered { mapping, flags } = self.translate_inside(packet, length, target)?;
+        if let Some(number) = mapping {
+            self.answer(number, flags);
+        }
+        Ok(NatOutcome::Translated)
     }
 
     /// Applies an answer of the other side to a mapping.
@@ -605,11 +599,14 @@ impl Nat {
         }
     }
 
-    /// Translates the destination of a packet to an external address. `None` for another destination.
-    fn try_inside(&self, packet: &mut [u8], length: usize) -> Result<Option<Answered>, NatDrop> {
-        let Some(target) = self.target(packet, length)? else {
-            return Ok(None);
-        };
+    /// Translates the destination of a packet to its inside endpoint.
+    #[inline]
+    fn translate_inside(
+        &self,
+        packet: &mut [u8],
+        length: usize,
+        target: Target,
+    ) -> Result<Answered, NatDrop> {
         let mut answered = Answered {
             mapping: None,
             flags: 0,
@@ -634,7 +631,7 @@ impl Nat {
                 };
             }
         }
-        Ok(Some(answered))
+        Ok(answered)
     }
 
     /// Finds the inside endpoint that a packet to an external address is for. `None` for another destination.
@@ -673,32 +670,15 @@ impl Nat {
         }))
     }
 
-    /// Returns the mapping of an inside endpoint.
-    fn by_internal(&self, end: End, protocol: NatProtocol) -> Result<Mapping, NatDrop> {
-        let number = self.mappings.find(end, protocol);
-        let mapping = number.and_then(|number| self.mappings.get(number));
-        let live = mapping.filter(|mapping| mapping.is_live(self.now));
-        live.copied().ok_or(NatDrop::NoMapping)
-    }
-
-    /// Returns the mapping of an external endpoint.
-    fn by_external(&self, end: End, protocol: NatProtocol) -> Result<Mapping, NatDrop> {
-        let external = self.pool.external(end.address).ok_or(NatDrop::NoMapping)?;
-        let number = self.pool.mapping(external, protocol, end.port);
-        let mapping = number.and_then(|number| self.mappings.get(number));
-        let live = mapping.filter(|mapping| mapping.is_live(self.now));
-        live.copied().ok_or(NatDrop::NoMapping)
-    }
-
-    /// Finds the mapping of an inside endpoint, or creates it.
+    /// Finds the mapping of an inside endpoint for packets to a remote one, or creates it.
     #[inline]
     fn mapping_of(
         &mut self,
-        internal: End,
+        (internal, remote): (End, End),
         protocol: NatProtocol,
         may_begin: bool,
     ) -> Result<u32, NatDrop> {
-        if let Some(number) = self.mappings.find(internal, protocol) {
+        if let Some(number) = self.find(internal, remote, protocol) {
             let mapping = self.mappings.get(number);
             if mapping.is_some_and(|mapping| mapping.is_live(self.now)) {
                 return Ok(number);
@@ -709,10 +689,20 @@ impl Nat {
         if !may_begin {
             return Err(NatDrop::NoMapping);
         }
-        self.create(internal, protocol)
+        self.create(internal, remote, protocol)
     }
 
-    fn create(&mut self, internal: End, protocol: NatProtocol) -> Result<u32, NatDrop> {
+    fn create(
+        &mut self,
+        internal: End,
+        remote: End,
+        protocol: NatProtocol,
+    ) -> Result<u32, NatDrop> {
+        let remote = self.behaviour.part_of(remote, protocol);
+        // No host has the address 0, which stands for mappings that depend on none.
+        if !self.behaviour.has_remote(remote, protocol) {
+            return Err(NatDrop::Malformed);
+        }
         if self.mappings.len() >= self.mappings_max + self.own_forwards {
             return Err(NatDrop::TableFull);
         }
@@ -720,7 +710,7 @@ impl Nat {
         let mut note = |event| events.note(event);
         let port = self.pool.take(internal, protocol, &mut note)?;
         // The first packet sets its timeout.
-        let mapping = Mapping::new(internal, port, self.now + 1);
+        let mapping = Mapping::new((internal, remote), port, self.now + 1);
         let Some(number) = self.mappings.add(protocol, mapping) else {
             self.pool
                 .release(port.host, protocol, port.end.port, &mut note);

@@ -11,7 +11,7 @@ mod several;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
-use crate::nat::{Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts, PortPool};
+use crate::nat::{MappingBehaviour, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts, PortPool};
 use plain::{Content, Header, ends_v4, ends_v6, v4, v6};
 
 /// Octets in front of a packet in the buffer, those of an Ethernet header and more.
@@ -46,6 +46,7 @@ fn nat_settings() -> NatSettings {
         pairs: Vec::new(),
         mappings_max: 1000,
         hosts_max: 8,
+        mapping: MappingBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
 }

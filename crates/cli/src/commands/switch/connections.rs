@@ -58,8 +58,17 @@ impl SelectionArgs {
     /// Returns true if a mapping of NAT matches.
     pub(super) fn matches(&self, mapping: &MappingReport) -> bool {
         let ends = [mapping.inside, mapping.outside];
-        let of_address = |net: &IpNet| ends.iter().any(|end| net.contains(&end.ip()));
-        let of_port = |port: u16| ends.iter().any(|end| end.port() == port);
+        let of_address = |net: &IpNet| {
+            let mut addresses = ends
+                .iter()
+                .map(SocketAddr::ip)
+                .chain(mapping.remote_address);
+            addresses.any(|address| net.contains(&address))
+        };
+        let of_port = |port: u16| {
+            let mut ports = ends.iter().map(SocketAddr::port).chain(mapping.remote_port);
+            ports.any(|one| one == port)
+        };
         let of_protocol = |protocol: Protocol| protocol.to_string() == mapping.protocol;
         self.protocol.is_none_or(of_protocol)
             && self.address.as_ref().is_none_or(of_address)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch show mappings` and `switch mappings flush|save|restore`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -49,10 +50,10 @@ struct SelectionArgs {
     /// Only mappings of this IP protocol: tcp, udp or icmp.
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
-    /// Only mappings with an inside or external address in this prefix.
+    /// Only mappings with an inside, external or remote address in this prefix.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     address: Option<IpNet>,
-    /// Only mappings with this inside or external port.
+    /// Only mappings with this inside, external or remote port.
     #[arg(long, value_name = "PORT")]
     l4_port: Option<u16>,
 }
@@ -138,9 +139,25 @@ pub(super) fn show(
     })
 }
 
+/// Formats the remote endpoint that a mapping depends on.
+fn remote_of(mapping: &MappingReport) -> String {
+    match (mapping.remote_address, mapping.remote_port) {
+        (Some(address), Some(port)) => SocketAddr::new(address, port).to_string(),
+        (Some(address), None) => address.to_string(),
+        (None, _) => "any".to_owned(),
+    }
+}
+
 fn table_of(mappings: &[MappingReport]) -> String {
-    let header = ["nat", "protocol", "inside", "outside", "expires s"];
-    let mut table = table(header, 4);
+    let header = [
+        "nat",
+        "protocol",
+        "inside",
+        "outside",
+        "remote",
+        "expires s",
+    ];
+    let mut table = table(header, 5);
     for one in mappings {
         let expires = one.expires_in_s.map(|seconds| seconds.to_string());
         table.add_row([
@@ -148,8 +165,34 @@ fn table_of(mappings: &[MappingReport]) -> String {
             one.protocol.clone(),
             one.inside.to_string(),
             one.outside.to_string(),
+            remote_of(one),
             expires.unwrap_or_else(|| "never".to_owned()),
         ]);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remote_endpoints_are_shown_as_far_as_a_mapping_depends_on_them() {
+        let mapping = |remote_address: Option<&str>, remote_port| MappingReport {
+            nat: "internet".to_owned(),
+            protocol: "udp".to_owned(),
+            inside: "10.0.0.5:4000".parse().unwrap(),
+            outside: "198.51.100.1:1024".parse().unwrap(),
+            remote_address: remote_address.map(|address| address.parse().unwrap()),
+            remote_port,
+            expires_in_s: Some(300),
+        };
+        for (one, shown) in [
+            (mapping(None, None), "any"),
+            (mapping(Some("192.0.2.1"), None), "192.0.2.1"),
+            (mapping(Some("192.0.2.1"), Some(53)), "192.0.2.1:53"),
+        ] {
+            assert_eq!(remote_of(&one), shown);
+        }
+    }
 }

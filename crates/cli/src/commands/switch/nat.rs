@@ -7,7 +7,8 @@ use clap::Args;
 use ipnet::{IpNet, Ipv6Net};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::nat::{
-    Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
+    MappingSetting, Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol,
+    PublishSetting,
 };
 use quietwire_switch::report::NatReport;
 
@@ -41,6 +42,9 @@ pub(super) struct NatArgs {
     /// Maximum number of hosts with mappings. [default: 4096]
     #[arg(long, value_name = "N")]
     max_hosts: Option<u32>,
+    /// Mapping behaviour: endpoint-independent, address-dependent or address-and-port-dependent.
+    #[arg(long, value_name = "BEHAVIOUR", default_value_t)]
+    mapping: MappingSetting,
     /// NAT64: IPv6 prefix of IPv4 hosts, like 64:ff9b::/96. [default: no NAT64]
     #[arg(long, value_name = "PREFIX")]
     nat64_prefix: Option<Ipv6Net>,
@@ -77,6 +81,7 @@ impl NatArgs {
             blocks_per_host: self.blocks_per_host,
             max_mappings: self.max_mappings,
             max_hosts: self.max_hosts,
+            mapping: self.mapping,
             timeouts: NatTimeoutsSetting::default(),
             nat64,
             publish: Vec::new(),

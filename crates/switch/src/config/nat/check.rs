@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
-use super::{NAME_MAX, Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
+use super::{MappingSetting, NAME_MAX, Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
@@ -230,6 +230,7 @@ fn check_one(
     layer3: &Layer3Plan,
 ) -> Result<Vec<IpAddr>, String> {
     nat66::check_versions(setting)?;
+    check_mapping(setting)?;
     let is_ipv6 = setting.is_ipv6();
     let mut nets = interface.addresses.iter();
     if !nets.any(|net| net.addr().is_ipv6() == is_ipv6) {
@@ -267,6 +268,24 @@ fn check_one(
         check_address(*address, interface, layer3)?;
     }
     Ok(all)
+}
+
+/// Checks that mappings that depend on remote IPv4 addresses are those of IPv4 hosts.
+fn check_mapping(setting: &NatSetting) -> Result<(), String> {
+    let (mapping, independent) = (setting.mapping, MappingSetting::EndpointIndependent);
+    if mapping == independent {
+        Ok(())
+    } else if setting.is_ipv6() {
+        Err(format!(
+            "mapping \"{mapping}\" requires external addresses of IPv4 (use \"{independent}\")"
+        ))
+    } else if setting.nat64.is_some() {
+        Err(format!(
+            "mapping \"{mapping}\" excludes nat64, whose mappings are endpoint-independent (use \"{independent}\", or another NAT)"
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 /// Checks that packets of published hosts are translated: answers of other hosts would leave with their inside addresses.

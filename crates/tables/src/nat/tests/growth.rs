@@ -107,7 +107,7 @@ fn only_further_addresses_behind_the_others_extend_settings() {
     let mut other = with(&first, &["198.51.100.1"]);
     other.pool.addresses.swap(0, 1);
     assert!(!other.extends(&first));
-    let changes: [fn(&mut NatSettings); 8] = [
+    let changes: [fn(&mut NatSettings); 9] = [
         |one| one.pool.first_port += 1,
         |one| one.pool.last_port += 1,
         |one| one.pool.block_size += 1,
@@ -115,6 +115,7 @@ fn only_further_addresses_behind_the_others_extend_settings() {
         |one| one.mappings_max += 1,
         |one| one.hosts_max += 1,
         |one| one.timeouts.udp_s += 1,
+        |one| one.mapping = MappingBehaviour::AddressDependent,
         |one| {
             one.pairs.push(Pair {
                 internal: "10.0.0.200".parse().unwrap(),

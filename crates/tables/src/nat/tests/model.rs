@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets of generated hosts compared with a model: one map from inside to external endpoints.
+//! Packets of generated hosts compared with a model: one map from inside endpoints, and what the mapping behaviour adds, to external ones.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,40 @@ use super::*;
 struct Flow {
     host: u8,
     port: u16,
-    remote: u8,
+    remote: Remote,
+    /// A remote endpoint that sends a packet to the external one.
+    stranger: Remote,
     protocol: NatProtocol,
     seconds: u32,
+}
+
+/// Host and port; no port of an echo.
+type Remote = (u8, u16);
+
+/// Returns what of a remote endpoint a mapping depends on: address and port, or 0 in place of them.
+fn dependence(
+    mapping: MappingBehaviour,
+    protocol: NatProtocol,
+    remote: SocketAddrV4,
+) -> SocketAddrV4 {
+    let (address, port) = match mapping {
+        MappingBehaviour::EndpointIndependent => (Ipv4Addr::UNSPECIFIED, 0),
+        MappingBehaviour::AddressDependent => (*remote.ip(), 0),
+        MappingBehaviour::AddressAndPortDependent if protocol == NatProtocol::Icmp => {
+            (*remote.ip(), 0)
+        }
+        MappingBehaviour::AddressAndPortDependent => (*remote.ip(), remote.port()),
+    };
+    SocketAddrV4::new(address, port)
+}
+
+/// Returns a remote endpoint. That of an echo has its identifier.
+fn remote_of((host, port): Remote, protocol: NatProtocol, identifier: u16) -> SocketAddrV4 {
+    let port = match protocol {
+        NatProtocol::Icmp => identifier,
+        NatProtocol::Tcp | NatProtocol::Udp => port,
+    };
+    SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, host), port)
 }
 
 fn flow() -> impl Strategy<Value = Flow> {
@@ -23,11 +54,14 @@ fn flow() -> impl Strategy<Value = Flow> {
         Just(NatProtocol::Icmp)
     ];
     let seconds = prop_oneof![8 => Just(0u32), 2 => 1..30u32, 1 => Just(400u32)];
-    (1..6u8, 1..40u16, 1..4u8, protocol, seconds).prop_map(
-        |(host, port, remote, protocol, seconds)| Flow {
+    let remote = || (1..4u8, 80..83u16);
+    let remotes = (remote(), remote());
+    (1..6u8, 1..40u16, remotes, protocol, seconds).prop_map(
+        |(host, port, (remote, stranger), protocol, seconds)| Flow {
             host,
             port,
             remote,
+            stranger,
             protocol,
             seconds,
         },
@@ -67,20 +101,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn answers_return_to_the_sender_and_no_external_endpoint_is_shared(flows in prop::collection::vec(flow(), 1..200)) {
-        let mut nat = Nat::new(&small()).unwrap();
-        // External endpoint and last second, by inside endpoint.
-        let mut known: HashMap<(NatProtocolKey, SocketAddrV4), (SocketAddrV4, u32)> = HashMap::new();
+    fn answers_return_to_the_sender_and_no_external_endpoint_is_shared(
+        mapping in behaviour(),
+        flows in prop::collection::vec(flow(), 1..200),
+    ) {
+        let mut nat = Nat::new(&NatSettings { mapping, ..small() }).unwrap();
+        // External endpoint and last second, by inside endpoint and what a mapping depends on.
+        let mut known: HashMap<Key, (SocketAddrV4, u32)> = HashMap::new();
         let mut now = 0;
         for flow in flows {
             now += flow.seconds;
             nat.expire(now, usize::MAX);
             known.retain(|_, (_, last)| *last + TIMEOUT_S >= now);
             let source = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, flow.host), flow.port);
-            let remote_port = if flow.protocol == NatProtocol::Icmp { flow.port } else { 80 };
-            let remote = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, flow.remote), remote_port);
+            let remote = remote_of(flow.remote, flow.protocol, flow.port);
             let original = packet(source, remote, content(flow.protocol, false));
-            let key = (flow.protocol as u8, source);
+            let depends_on = dependence(mapping, flow.protocol, remote);
+            let key = (flow.protocol as u8, source, depends_on);
             let translated = match outbound(&mut nat, &original, now) {
                 Ok(translated) => translated,
                 Err(reason) => {
@@ -96,31 +133,38 @@ proptest! {
             if let Some((former, _)) = known.get(&key) {
                 prop_assert_eq!(*former, external);
             }
-            for ((protocol, other), (taken, _)) in &known {
-                if (*protocol, *other) != key {
-                    prop_assert!(*protocol != key.0 || *taken != external, "{} and {} share {}", other, source, external);
+            for (other, (taken, _)) in &known {
+                if *other != key {
+                    let is_shared = other.0 == key.0 && *taken == external;
+                    prop_assert!(!is_shared, "{:?} and {:?} share {}", other, key, external);
                 }
-                if other.ip() == source.ip() {
+                if other.1.ip() == source.ip() {
                     prop_assert_eq!(taken.ip(), external.ip());
                 }
             }
             known.insert(key, (external, now));
-            let from = if flow.protocol == NatProtocol::Icmp {
-                SocketAddrV4::new(*remote.ip(), external.port())
-            } else {
-                remote
-            };
+            let from = remote_of(flow.remote, flow.protocol, external.port());
             let answer = packet(from, external, content(flow.protocol, true));
             let received = inbound(&mut nat, &answer, now).unwrap();
             assert_sound(&received);
             let (sender, receiver) = ends(&received);
             prop_assert_eq!(receiver, source);
             prop_assert_eq!(sender.ip(), remote.ip());
+            let stranger = remote_of(flow.stranger, flow.protocol, external.port());
+            let request = packet(stranger, external, content(flow.protocol, true));
+            let expected = match dependence(mapping, flow.protocol, stranger) == depends_on {
+                true => Ok(source),
+                false => Err(NatDrop::Filtered),
+            };
+            let received = inbound(&mut nat, &request, now).map(|octets| ends(&octets).1);
+            prop_assert_eq!(received, expected);
             let listed = nat.list(0, usize::MAX).0;
             prop_assert_eq!(listed.len(), known.len());
             prop_assert_eq!(nat.len(), known.len());
             for one in listed {
-                let key = (one.protocol as u8, one.internal);
+                let address = one.remote_address.unwrap_or(Ipv4Addr::UNSPECIFIED);
+                let depends_on = SocketAddrV4::new(address, one.remote_port.unwrap_or(0));
+                let key = (one.protocol as u8, one.internal, depends_on);
                 prop_assert_eq!(known.get(&key).map(|(external, _)| *external), Some(one.external));
             }
         }
@@ -136,8 +180,9 @@ proptest! {
         mut octets in prop::collection::vec(any::<u8>(), 0..120),
         protocol in prop_oneof![Just(1u8), Just(6), Just(17)],
         is_outbound: bool,
+        mapping in behaviour(),
     ) {
-        let mut nat = Nat::new(&small()).unwrap();
+        let mut nat = Nat::new(&NatSettings { mapping, ..small() }).unwrap();
         if let Some(header) = octets.first_chunk_mut::<20>() {
             header[0] = 0x45;
             header[9] = protocol;
@@ -157,3 +202,6 @@ proptest! {
 
 /// Protocols by number: they have no order that a map needs.
 type NatProtocolKey = u8;
+
+/// Protocol, inside endpoint, and what of the remote endpoint the mapping depends on.
+type Key = (NatProtocolKey, SocketAddrV4, SocketAddrV4);

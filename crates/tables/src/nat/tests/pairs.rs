@@ -38,7 +38,8 @@ fn a_host_with_a_pair_keeps_its_ports_and_is_reached_at_all_of_them() {
         assert_eq!(received, packet(remote, inside, content));
     }
     assert!(nat.is_empty());
-    let external = nat.external_of(NatProtocol::Tcp, socket("10.0.0.9:7"));
+    let (inside, remote) = (socket("10.0.0.9:7"), socket("192.0.2.1:53"));
+    let external = nat.external_of(NatProtocol::Tcp, inside, remote);
     assert_eq!(external, Some(socket("203.0.113.9:7")));
 }
 

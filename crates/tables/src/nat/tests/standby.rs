@@ -59,13 +59,22 @@ fn share(active: &mut Nat, standby: &mut Nat, now: u32) {
     }
 }
 
-/// Returns inside and external endpoints of all mappings.
-fn known(nat: &Nat) -> Vec<(NatProtocol, SocketAddrV4, SocketAddrV4)> {
+/// Protocol, inside and external endpoint, and the remote address and port that the mapping depends on.
+type Known = (
+    NatProtocol,
+    SocketAddrV4,
+    SocketAddrV4,
+    (Option<Ipv4Addr>, Option<u16>),
+);
+
+/// Returns all mappings.
+fn known(nat: &Nat) -> Vec<Known> {
     let (list, next) = nat.list(0, usize::MAX);
     assert_eq!(next, None);
-    let each = list
-        .iter()
-        .map(|one| (one.protocol, one.internal, one.external));
+    let each = list.iter().map(|one| {
+        let remote = (one.remote_address, one.remote_port);
+        (one.protocol, one.internal, one.external, remote)
+    });
     let mut all: Vec<_> = each.collect();
     all.sort();
     all
@@ -75,6 +84,8 @@ fn known(nat: &Nat) -> Vec<(NatProtocol, SocketAddrV4, SocketAddrV4)> {
 struct Flow {
     host: u8,
     port: u16,
+    /// Remote host, and remote port if it is no echo.
+    remote: (u8, u16),
     protocol: NatProtocol,
     seconds: u32,
 }
@@ -86,12 +97,16 @@ fn flow() -> impl Strategy<Value = Flow> {
         Just(NatProtocol::Icmp)
     ];
     let seconds = prop_oneof![8 => Just(0u32), 2 => 1..90u32, 1 => Just(400u32)];
-    (1..8u8, 1..20u16, protocol, seconds).prop_map(|(host, port, protocol, seconds)| Flow {
-        host,
-        port,
-        protocol,
-        seconds,
-    })
+    let remote = (1..3u8, 80..82u16);
+    (1..8u8, 1..20u16, remote, protocol, seconds).prop_map(
+        |(host, port, remote, protocol, seconds)| Flow {
+            host,
+            port,
+            remote,
+            protocol,
+            seconds,
+        },
+    )
 }
 
 /// Sends a packet of an inside host. Returns its external endpoint, if it is translated.
@@ -104,9 +119,9 @@ fn send(nat: &mut Nat, flow: &Flow, now: u32) -> Option<SocketAddrV4> {
     };
     let port = match flow.protocol {
         NatProtocol::Icmp => flow.port,
-        NatProtocol::Tcp | NatProtocol::Udp => 80,
+        NatProtocol::Tcp | NatProtocol::Udp => flow.remote.1,
     };
-    let remote = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port);
+    let remote = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, flow.remote.0), port);
     let sent = outbound(nat, &packet(source, remote, content), now);
     sent.ok().map(|sent| ends(&sent).0)
 }
@@ -116,10 +131,12 @@ proptest! {
 
     #[test]
     fn a_standby_has_the_mappings_of_the_active_switch_after_every_change(
+        mapping in behaviour(),
         flows in prop::collection::vec(flow(), 1..150),
     ) {
-        let mut first = active(&small());
-        let mut second = Nat::new(&small()).unwrap();
+        let settings = NatSettings { mapping, ..small() };
+        let mut first = active(&settings);
+        let mut second = Nat::new(&settings).unwrap();
         let mut now = 0;
         for flow in flows {
             now += flow.seconds;
@@ -142,20 +159,25 @@ proptest! {
     fn any_record_is_refused_or_read_as_it_is_written(
         mut octets in prop::collection::vec(any::<u8>(), SAVED_MAPPING_OCTETS),
         is_plausible: bool,
+        zeros_from in prop::sample::select(vec![14usize, 18, 20]),
+        mapping in behaviour(),
     ) {
         if is_plausible {
             octets[0] %= 4;
             octets[1] %= 2;
-            octets[14..].fill(0);
+            // Without a remote endpoint, without a remote port, or with both.
+            octets[zeros_from..].fill(0);
         }
         let octets: [u8; SAVED_MAPPING_OCTETS] = octets.try_into().unwrap();
         let read = SavedMapping::from_octets(&octets);
-        let is_possible = octets[0] < 3 && octets[1] < 2 && octets[14..] == [0, 0];
+        let may_have_port = octets[0] != NatProtocol::Icmp as u8 && octets[14..18] != [0; 4];
+        let has_port = octets[18..] != [0; 2];
+        let is_possible = octets[0] < 3 && octets[1] < 2 && (!has_port || may_have_port);
         prop_assert_eq!(read.is_some(), is_possible);
         if let Some(saved) = read {
             prop_assert_eq!(saved.to_octets(), octets);
             // Whatever it is, the tables stay consistent.
-            let mut nat = Nat::new(&small()).unwrap();
+            let mut nat = Nat::new(&NatSettings { mapping, ..small() }).unwrap();
             let applied = nat.apply(&MappingChange::Present(saved), 0);
             prop_assert_eq!(known(&nat).len(), 1 + usize::from(applied.is_ok()));
         }
@@ -192,6 +214,7 @@ fn mapping(internal: &str, external: &str) -> SavedMapping {
         is_answered: false,
         internal: socket(internal),
         external: socket(external),
+        remote: socket("0.0.0.0:0"),
     }
 }
 
@@ -268,6 +291,7 @@ fn mappings_that_an_active_switch_restores_reach_its_standby() {
         let flow = Flow {
             host,
             port: 5,
+            remote: (1, 80),
             protocol,
             seconds: 0,
         };

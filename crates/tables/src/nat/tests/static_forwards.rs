@@ -103,7 +103,8 @@ fn a_copy_shows_the_inside_and_changes_nothing() {
     );
     assert_eq!(nat.counters(), before);
     assert_eq!(copy, inbound(&mut nat, &answer, 0).unwrap());
-    let external = nat.external_of(NatProtocol::Tcp, socket("10.0.0.1:1"));
+    let (inside, remote) = (socket("10.0.0.1:1"), socket("192.0.2.1:53"));
+    let external = nat.external_of(NatProtocol::Tcp, inside, remote);
     assert_eq!(external, Some(source));
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Endpoints without packets, for translators of other packets than those of IPv4 ([`crate::nat66`]). Addresses are numbers of theirs.
+//! Endpoints without packets, for translators of other packets than those of IPv4 ([`crate::nat66`]). Addresses are numbers of theirs, and
+//! mappings are endpoint-independent.
 
+use super::super::behaviour::NO_REMOTE;
 use super::super::names::{NatDrop, NatProtocol};
 use super::super::packet::End;
 use super::{Nat, NatOutcome, note_answer};
@@ -33,7 +35,7 @@ impl Nat {
         flags: u8,
         may_begin: bool,
     ) -> Result<End, NatDrop> {
-        let number = self.mapping_of(internal, protocol, may_begin)?;
+        let number = self.mapping_of((internal, NO_REMOTE), protocol, may_begin)?;
         self.refresh(number, flags);
         let mapping = self.mappings.get(number).ok_or(NatDrop::NoMapping)?;
         Ok(mapping.external_end())
@@ -75,7 +77,8 @@ impl Nat {
         internal: End,
         protocol: NatProtocol,
     ) -> Result<End, NatDrop> {
-        Ok(self.by_internal(internal, protocol)?.external_end())
+        let mapping = self.by_internal(internal, NO_REMOTE, protocol)?;
+        Ok(mapping.external_end())
     }
 
     /// Returns the inside endpoint of an external one, and changes nothing.

@@ -11,6 +11,7 @@ use super::super::pool::{ELSEWHERE, Port};
 use super::super::saved::{MappingChange, SavedMapping};
 use super::super::settings::HOST_BLOCKS_MAX;
 use super::Nat;
+use super::lookup::end_of;
 use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 
 fn saved_of(mapping: &Mapping) -> SavedMapping {
@@ -20,13 +21,7 @@ fn saved_of(mapping: &Mapping) -> SavedMapping {
         is_answered: mapping.is_answered != 0,
         internal: socket(mapping.internal()),
         external: socket(mapping.external_end()),
-    }
-}
-
-fn end_of(socket: SocketAddrV4) -> End {
-    End {
-        address: socket.ip().to_bits(),
-        port: socket.port(),
+        remote: socket(mapping.remote()),
     }
 }
 
@@ -106,14 +101,15 @@ impl Replicate for Nat {
     /// forwards stay.
     ///
     /// # Errors
-    /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, or of this forwarding CPU; [`ApplyError::Full`].
+    /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, or of this forwarding CPU, and for a mapping of another
+    /// [`MappingBehaviour`](crate::nat::MappingBehaviour); [`ApplyError::Full`].
     fn apply(&mut self, change: &MappingChange, now: u32) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
             MappingChange::Present(saved) => self.apply_present(saved),
             MappingChange::Ended(saved) => {
-                let internal = end_of(saved.internal);
-                let number = self.mappings.find(internal, saved.protocol);
+                let (internal, remote) = (end_of(saved.internal), end_of(saved.remote));
+                let number = self.mappings.find(internal, remote, saved.protocol);
                 let mapping = number.and_then(|number| self.mappings.get(number));
                 let external = end_of(saved.external);
                 let is_same =
@@ -133,11 +129,14 @@ impl Replicate for Nat {
 impl Nat {
     fn apply_present(&mut self, saved: &SavedMapping) -> Result<Applied, ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
-        let protocol = saved.protocol;
+        let (remote, protocol) = (end_of(saved.remote), saved.protocol);
         let place = self.pool.external(external.address);
         let place = place.ok_or(ApplyError::Invalid)?;
+        if !self.behaviour.has_remote(remote, protocol) {
+            return Err(ApplyError::Invalid);
+        }
         let mut result = Applied::Added;
-        if let Some(number) = self.mappings.find(internal, protocol) {
+        if let Some(number) = self.find(internal, remote, protocol) {
             let mapping = self.mappings.get(number).copied().unwrap_or_default();
             if mapping.is_static() {
                 return Err(ApplyError::Invalid);
@@ -187,7 +186,8 @@ impl Nat {
             end: external,
             host,
         };
-        let mapping = Mapping::new(internal, port, self.now + 1);
+        let ends = (internal, end_of(saved.remote));
+        let mapping = Mapping::new(ends, port, self.now + 1);
         let Some(number) = self.mappings.add(protocol, mapping) else {
             let events = &mut self.events;
             let mut note = |event| events.note(event);

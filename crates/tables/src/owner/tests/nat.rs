@@ -5,7 +5,9 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::changes::Replicate;
-use crate::nat::{Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PoolGrowth, PortPool};
+use crate::nat::{
+    MappingBehaviour, Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PoolGrowth, PortPool,
+};
 use crate::share::Share;
 
 const CPUS: u16 = 2;
@@ -32,6 +34,7 @@ pub(super) fn settings() -> NatSettings {
         }],
         mappings_max: 1000,
         hosts_max: 100,
+        mapping: MappingBehaviour::default(),
         timeouts: NatTimeouts {
             udp_s: TIMEOUT_S,
             tcp_established_s: TIMEOUT_S,
@@ -421,6 +424,7 @@ fn a_mapping_of_another_switch_belongs_to_the_cpu_of_its_port_block() {
                 Ipv4Addr::new(198, 51, 100, 1),
                 1027 + 8 * u16::from(block),
             ),
+            remote: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
         };
         let owner = cpus.owners.of_mapping(&saved);
         for (number, nat) in (0..).zip(&mut cpus.nats) {
