@@ -234,6 +234,120 @@ fn connections_go_on_after_a_restart_with_their_file() {
     assert_eq!(connections(&bench).total, 1);
 }
 
+const LABELS: &str = r#"
+rule-default = "drop"
+
+[connections]
+labels = true
+
+[[rule]]
+name = "of-guests"
+action = "accept"
+ct-label = "0x1/0xff"
+
+[[rule]]
+name = "answers"
+action = "accept"
+ct-state = "established"
+
+[[rule]]
+name = "guests"
+action = "accept"
+port = "inside"
+protocol = "tcp"
+source-port = "1000"
+ct-state = "new"
+set-ct-label = "0x1/0xff"
+
+[[rule]]
+name = "others"
+action = "accept"
+port = "inside"
+ct-state = "new"
+"#;
+
+#[test]
+fn rules_set_labels_and_match_them_also_after_a_restart() {
+    let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, LABELS).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+    let frames = |bench: &Bench| -> Vec<u64> {
+        let rules: RulesReport = bench.show("rules");
+        rules.rules.iter().map(|rule| rule.frames).collect()
+    };
+    for (port, expected) in [(1000, [1, 0, 1, 0]), (2000, [1, 1, 1, 1])] {
+        let syn = out(port, (1, 0, SYN));
+        inside.send(std::slice::from_ref(&syn));
+        assert_eq!(outside.receive(1), [syn]);
+        let answer = back(port, (500, 2, SYN | ACK));
+        outside.send(std::slice::from_ref(&answer));
+        assert_eq!(inside.receive(1), [answer]);
+        assert_eq!(frames(&bench), expected);
+    }
+    let labels = |bench: &Bench| -> Vec<(u16, Option<String>)> {
+        let mut all: Vec<_> = connections(bench)
+            .connections
+            .into_iter()
+            .map(|one| (one.source_port, one.label))
+            .collect();
+        all.sort();
+        all
+    };
+    let expected = [(1000, Some("0x1".to_owned())), (2000, None)];
+    assert_eq!(labels(&bench), expected);
+    let selected = ["show", "connections", "--label", "1/1"];
+    let shown = output(&mut command(&bench, &selected));
+    assert!(
+        shown.contains("10.0.0.1:1000") && !shown.contains("10.0.0.1:2000"),
+        "{shown}"
+    );
+    // A rule on a running switch, for connections with another label.
+    let add = [
+        "add",
+        "rule",
+        "worse",
+        "--action",
+        "accept",
+        "--ct-label",
+        "0x2/0xff",
+        "--set-ct-label",
+        "3",
+        "--before",
+        "answers",
+    ];
+    output(&mut command(&bench, &add));
+    let packet = [
+        "rules",
+        "check",
+        "--port",
+        "outside",
+        "--source",
+        "192.0.2.1",
+        "--destination",
+        "10.0.0.1",
+        "--ct-state",
+        "established",
+        "--ct-label",
+        "2",
+    ];
+    let printed = output(&mut command(&bench, &packet));
+    assert!(printed.contains("rule 'worse'"), "{printed}");
+    let saved = bench.path("connections");
+    let save = ["connections", "save", saved.to_str().unwrap()];
+    assert_eq!(output(&mut command(&bench, &save)).trim(), "2");
+    drop((inside, outside));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.start_again();
+    let (_inside, _outside) = (bench.peer("inside"), bench.peer("outside"));
+    let restore = ["connections", "restore", saved.to_str().unwrap()];
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.starts_with("restored: 2\n"), "{printed}");
+    assert_eq!(labels(&bench), expected);
+}
+
 #[test]
 fn rules_on_states_require_connections() {
     let bench = Bench::new(

@@ -66,6 +66,7 @@ fn judge_bursts(criterion: &mut Criterion) {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        label: None,
         action: Action::Drop,
         frames: Default::default(),
     };
@@ -114,6 +115,7 @@ fn from_address(number: u32) -> PortRule {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        label: None,
         action: Action::Drop,
         frames: Default::default(),
     }

@@ -17,6 +17,9 @@
 //!
 //! Helpers ([`Tracker::allow_helpers`]) read which connections FTP and TFTP announce; without them, the tracker reads no data.
 //!
+//! With [`Tracker::allow_labels`], a connection has a label of 128 bits beside its mark, in a table of its own: entries have the same size
+//! without labels.
+//!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 
 mod entry;
@@ -24,6 +27,7 @@ mod handle;
 mod helpers;
 mod joined;
 mod key;
+mod label;
 mod list;
 mod names;
 mod noted;
@@ -41,6 +45,7 @@ mod wheel;
 mod zones;
 
 pub use key::Endpoint;
+pub use label::LabelBits;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, Helper, InvalidReason, Refusal, State};
 pub use packet::{FlowKey, Packet};

@@ -3,6 +3,7 @@
 //! the state of connections that the caller tracks.
 
 mod action;
+mod ct_labels;
 mod ct_states;
 mod described;
 mod effects;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_tables::connections::{
-    ENTRIES_MAX, Helper, Settings, State, TIMEOUT_MAX_S, ZONES_MAX,
+    ENTRIES_MAX, Helper, LabelBits, Settings, State, TIMEOUT_MAX_S, ZONES_MAX,
 };
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,9 @@ pub struct ConnectionsSetting {
     /// Maximum number of connections that a source address has begun, in each zone. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_source: Option<u32>,
+    /// Connections have labels, which rules set and match. Default: false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub labels: bool,
     /// Protocols whose data announces further connections. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub helpers: Vec<Helper>,
@@ -95,6 +98,7 @@ impl Default for ConnectionsSetting {
         Self {
             max_entries: MAX_ENTRIES,
             max_per_source: None,
+            labels: false,
             helpers: Vec::new(),
             timeouts: BTreeMap::new(),
             zones: Vec::new(),
@@ -167,6 +171,8 @@ pub struct ConnectionSelection {
     pub port: Option<u16>,
     /// Name of the zone.
     pub zone: Option<String>,
+    /// Bits of the label.
+    pub label: Option<LabelBits>,
 }
 
 /// Name of a state in configuration files.
@@ -281,11 +287,25 @@ pub(super) fn check(
     rules: &[Arc<RuleSetting>],
 ) -> Result<(), SwitchError> {
     let wrong = |location: String, what: String| Err(SwitchError::Config { location, what });
+    let of_rule = |rule: &RuleSetting| format!("rule '{}'", rule.name);
+    let has_labels = setting.is_some_and(|setting| setting.labels);
+    if let Some(rule) = rules
+        .iter()
+        .find(|rule| label_key(rule).is_some() && !has_labels)
+    {
+        let key = label_key(rule).unwrap_or_default();
+        return wrong(
+            of_rule(rule),
+            format!(
+                "{key} requires labels of connections (set labels = true in the section [connections])"
+            ),
+        );
+    }
     let Some(setting) = setting else {
         return match rules.iter().find(|rule| rule.ct_state.is_some()) {
             None => Ok(()),
             Some(rule) => wrong(
-                format!("rule '{}'", rule.name),
+                of_rule(rule),
                 "ct-state requires connection tracking (add a section [connections])".to_owned(),
             ),
         };
@@ -294,6 +314,16 @@ pub(super) fn check(
         return wrong("connections".to_owned(), what);
     }
     Ok(())
+}
+
+/// Returns the key of a rule that requires labels of connections, if it has one.
+fn label_key(rule: &RuleSetting) -> Option<&'static str> {
+    let keys = [
+        ("ct-label", rule.ct_label.is_some()),
+        ("set-ct-label", rule.statements.set_ct_label.is_some()),
+    ];
+    let mut set = keys.into_iter().filter(|(_, is_set)| *is_set);
+    set.next().map(|(key, _)| key)
 }
 
 #[cfg(test)]
@@ -323,6 +353,28 @@ mod tests {
         assert_eq!(parsed(&written).unwrap(), helping);
         let error = parsed("helpers = [\"sip\"]\n").unwrap_err();
         assert!(error.contains("sip"), "{error}");
+    }
+
+    #[test]
+    fn rules_with_labels_require_them() {
+        let rule = |key: &str, value: &str| {
+            let rule = serde_json::json!({"name": "a", "action": "accept", key: value});
+            let rule: RuleSetting = serde_json::from_value(rule).unwrap();
+            [Arc::new(rule)]
+        };
+        let with = parsed("labels = true\n").unwrap();
+        assert!(with.labels);
+        assert_eq!(parsed(&toml::to_string(&with).unwrap()).unwrap(), with);
+        let without = ConnectionsSetting::default();
+        for key in ["ct-label", "set-ct-label"] {
+            let rules = rule(key, "0x1/0x3");
+            assert!(check(Some(&with), &rules).is_ok());
+            for setting in [None, Some(&without)] {
+                let error = check(setting, &rules).unwrap_err().to_string();
+                let expected = format!("rule 'a': {key} requires labels of connections");
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
     }
 
     #[test]

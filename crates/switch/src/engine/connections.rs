@@ -45,6 +45,10 @@ pub(super) fn connection_stage(
         let limited = tracker.limit_sources(limit);
         limited.map_err(|error| without(&error.to_string()))?;
     }
+    if setting.labels {
+        let allowed = tracker.allow_labels();
+        allowed.map_err(|error| without(&error.to_string()))?;
+    }
     tracker.allow_helpers(&setting.helpers);
     if setting.replication.is_some() {
         tracker.allow_changes();
@@ -70,6 +74,7 @@ fn filter_of(selection: &ConnectionSelection) -> Result<ConnectionFilter, Switch
         state: selection.state.as_ref().map(state).transpose()?,
         address: selection.address,
         port: selection.port,
+        label: selection.label,
         ..ConnectionFilter::default()
     })
 }
@@ -258,6 +263,7 @@ fn report_of(info: &ConnectionInfo, external: &[Option<SocketAddr>; 2]) -> Conne
         octets: info.octets,
         external_source,
         external_destination,
+        label: (info.label != 0).then(|| format!("{:#x}", info.label)),
         zone: None,
     }
 }

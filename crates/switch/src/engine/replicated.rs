@@ -419,6 +419,9 @@ impl Tables for Engine {
         }
         let connections = self.plan.connections.iter();
         let zones = connections.flat_map(|one| &one.zones);
+        let mut connections = self.plan.connections.iter();
+        let has_labels = connections.any(|one| one.labels);
+        values.push(digest("labels of connections", &has_labels.to_string()));
         // Connections have the numbers of their zones, so the order of zones counts, and that of their ports does not.
         let zones: Vec<(&String, BTreeSet<&String>)> = zones
             .map(|zone| (&zone.name, zone.ports.iter().collect()))

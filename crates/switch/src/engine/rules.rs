@@ -347,6 +347,7 @@ impl Engine {
             vlan: rule.vlan,
             packet: rule.packet.clone(),
             ct_state: rule.ct_state,
+            ct_label: rule.ct_label,
             tls_name: rule.names.tls_name.clone(),
             http_host: rule.names.http_host.clone(),
             dns_name: rule.names.dns_name.clone(),
@@ -356,6 +357,7 @@ impl Engine {
             dup: rule.statements.dup.clone(),
             set_dscp: rule.statements.set_dscp,
             set_mss: rule.statements.set_mss,
+            set_ct_label: rule.statements.set_ct_label,
             inspect: rule.statements.inspect.clone(),
             inspect_packets: rule.statements.inspect_packets,
             inspect_timeout_ms: rule.statements.inspect_timeout_ms,
@@ -512,6 +514,7 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
         log_prefix,
         set_dscp,
         set_mss,
+        set_ct_label,
         ..
     } = &rule.statements;
     let prefix = log_prefix.as_deref().unwrap_or_default();
@@ -521,6 +524,7 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
         dup: place.dup,
         dscp: *set_dscp,
         mss: *set_mss,
+        label: *set_ct_label,
         inspect: place.inspect.map(|port| rule.statements.inspection(port)),
     })
 }
@@ -543,6 +547,7 @@ fn port_rule(
         },
         sets: sets_of(rule, numbers),
         ct_states: rule.ct_state,
+        label: rule.ct_label,
         action: rule.action,
         frames: Arc::clone(frames),
     }

@@ -26,6 +26,8 @@ pub(crate) struct ConnectionStage {
     tracker: Tracker,
     packets: [Packet; BURST_MAX],
     tracked: [Tracked; BURST_MAX],
+    /// Labels of the connections of a burst, for rules that compare them.
+    labels: [u128; BURST_MAX],
     copy: NatCopy,
 }
 
@@ -83,18 +85,44 @@ impl ConnectionTotals {
     }
 }
 
+/// Reads the labels of the connections of packets.
+#[inline(never)]
+fn read_labels(tracker: &Tracker, tracked: &[Tracked], labels: &mut [u128]) {
+    for (tracked, label) in tracked.iter().zip(labels) {
+        let connection = tracked.connection;
+        *label = connection.map_or(0, |connection| tracker.label(connection));
+    }
+}
+
+/// Sets the label of the connection of an accepted packet, if the rule that decided on it sets one.
+#[inline(never)]
+fn set_label(
+    tracker: &mut Tracker,
+    connection: Option<Connection>,
+    rules: &PortRules,
+    verdict: Verdict,
+) {
+    if let Some(connection) = connection
+        && verdict.accepts()
+        && let Some(bits) = rules.label(verdict)
+    {
+        tracker.set_label(connection, bits);
+    }
+}
+
 impl ConnectionStage {
     pub(crate) fn new(tracker: Tracker) -> Self {
         Self {
             tracker,
             packets: [Packet::UNTRACKED; BURST_MAX],
             tracked: [Tracked::UNTRACKED; BURST_MAX],
+            labels: [0; BURST_MAX],
             copy: NatCopy::new(),
         }
     }
 
-    /// Judges a burst by rules that match on states of connections, and on their names if there is memory for them. Accepted new
-    /// connections that have no space are dropped.
+    /// Judges a burst by rules that match on states and labels of connections, and on their names if there is memory for them. Accepted new
+    /// connections that have no space are dropped. Rules compare the labels that connections have before the burst.
     pub(super) fn judge(
         &mut self,
         burst: &Burst,
@@ -117,19 +145,32 @@ impl ConnectionStage {
         let packets = self.packets.get(..count).unwrap_or_default();
         self.tracker.track(packets, now_s, &mut self.tracked);
         let received = burst.frames().zip(burst.lengths());
-        let mut dropped = match names {
-            Some(names) => rules.judge_named(received, &self.tracked, names, verdicts),
-            None => rules.judge_tracked(received, &self.tracked, verdicts),
+        let mut dropped = if rules.has_labels() {
+            let tracked = self.tracked.get(..count).unwrap_or_default();
+            read_labels(&self.tracker, tracked, &mut self.labels);
+            rules.judge_labelled(received, (tracked, &self.labels), names, verdicts)
+        } else if let Some(names) = names {
+            rules.judge_named(received, &self.tracked, names, verdicts)
+        } else {
+            rules.judge_tracked(received, &self.tracked, verdicts)
         };
+        let sets_labels = rules.sets_labels();
         for ((packet, tracked), verdict) in
             packets.iter().zip(&self.tracked).zip(verdicts.iter_mut())
         {
+            let mut connection = tracked.connection;
             if tracked.is_first() && verdict.accepts() {
                 let made: Result<Connection, _> = self.tracker.commit(packet, now_s);
-                if let Err(refusal) = made {
-                    *verdict = Verdict::Refused(refusal);
-                    dropped.refused += 1;
+                match made {
+                    Ok(made) => connection = Some(made),
+                    Err(refusal) => {
+                        *verdict = Verdict::Refused(refusal);
+                        dropped.refused += 1;
+                    }
                 }
+            }
+            if sets_labels {
+                set_label(&mut self.tracker, connection, rules, *verdict);
             }
         }
         if self.tracker.has_helpers() {

@@ -153,6 +153,9 @@ pub struct ConnectionReport {
     /// External endpoint that NAT has for the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_destination: Option<SocketAddr>,
+    /// Label, hexadecimal; none if it is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Name of its zone; none for ports of no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,

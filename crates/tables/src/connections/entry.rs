@@ -26,6 +26,8 @@ const IS_REPLIED: u8 = 2;
 const IS_SHARED: u8 = 4;
 /// A helper expected the connection.
 const IS_EXPECTED: u8 = 8;
+/// The connection has a label, in another table.
+const IS_LABELLED: u8 = 16;
 
 /// A connection: both directions, in two cache lines. The second is used by counters, by TCP, and by changes of the state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +111,16 @@ impl Entry {
     /// Notes that a helper expected the connection.
     pub(super) const fn set_expected(&mut self) {
         self.flags |= IS_EXPECTED;
+    }
+
+    /// Returns true if the connection has a label. A new one has none.
+    #[inline(always)]
+    pub(super) const fn is_labelled(&self) -> bool {
+        self.flags & IS_LABELLED != 0
+    }
+
+    pub(super) const fn set_labelled(&mut self) {
+        self.flags |= IS_LABELLED;
     }
 
     /// Returns the class of a packet that fits the connection.

@@ -5,6 +5,7 @@ use ipnet::IpNet;
 
 use super::entry::Entry;
 use super::key::Endpoint;
+use super::label::LabelBits;
 use super::names::{Direction, State};
 use super::settings::Seconds;
 use super::tracker::{Connection, Tracker};
@@ -26,6 +27,8 @@ pub struct ConnectionInfo {
     pub is_replied: bool,
     /// Mark.
     pub mark: u32,
+    /// Label.
+    pub label: u128,
     /// Seconds until it expires, unless further packets arrive.
     pub expires_in_s: u32,
     /// Packets of each direction, up to 2^32 - 1.
@@ -49,6 +52,8 @@ pub struct ConnectionFilter {
     pub port: Option<u16>,
     /// Only with this mark.
     pub mark: Option<u32>,
+    /// Only with these bits of the label.
+    pub label: Option<LabelBits>,
 }
 
 impl ConnectionFilter {
@@ -61,6 +66,7 @@ impl ConnectionFilter {
             && self.protocol.is_none_or(|number| number == info.protocol)
             && self.state.is_none_or(|state| state == info.state)
             && self.mark.is_none_or(|mark| mark == info.mark)
+            && self.label.is_none_or(|bits| bits.matches(info.label))
             && self.address.is_none_or(is_within)
             && self
                 .port
@@ -68,7 +74,7 @@ impl ConnectionFilter {
     }
 }
 
-fn info(entry: &Entry, now: Seconds) -> Option<ConnectionInfo> {
+fn info(entry: &Entry, label: u128, now: Seconds) -> Option<ConnectionInfo> {
     let state = entry.state()?;
     let [lower, higher] = entry.key.endpoints();
     let (source, destination) = match entry.direction(false) {
@@ -85,6 +91,7 @@ fn info(entry: &Entry, now: Seconds) -> Option<ConnectionInfo> {
         state,
         is_replied: entry.is_replied(),
         mark: entry.mark,
+        label,
         expires_in_s,
         packets: entry.packets,
         octets: entry.octets,
@@ -104,7 +111,12 @@ impl Tracker {
     /// Returns a connection by its handle; `None` if it has ended.
     #[must_use]
     pub fn get(&self, connection: Connection) -> Option<ConnectionInfo> {
-        info(self.entry(connection)?, self.now())
+        self.info_at(connection.index, self.entry(connection)?)
+    }
+
+    /// Returns the connection of the entry at a position.
+    fn info_at(&self, index: u32, entry: &Entry) -> Option<ConnectionInfo> {
+        info(entry, self.label_at(index, entry), self.now())
     }
 
     /// Lists connections from position `from` on, 0 at first: at most `count` of them, from at most `budget` entries. Connections that
@@ -134,7 +146,8 @@ impl Tracker {
             if list.len() >= count {
                 return Some(position);
             }
-            let listed = info(entry, self.now()).filter(|info| filter.matches(info));
+            let listed = self.info_at(position, entry);
+            let listed = listed.filter(|info| filter.matches(info));
             list.extend(listed);
         }
         let is_last = end >= self.entries.len();
@@ -156,14 +169,13 @@ impl Tracker {
         let start = (from as usize).min(self.entries.len());
         let end = start.saturating_add(budget).min(self.entries.len());
         let mut removed = 0;
-        for index in start..end {
-            let listed = self
-                .entries
-                .get(index)
-                .and_then(|entry| info(entry, self.now()));
-            if listed.is_some_and(|info| filter.matches(&info))
-                && let Ok(index) = u32::try_from(index)
-            {
+        for place in start..end {
+            let Ok(index) = u32::try_from(place) else {
+                break;
+            };
+            let entry = self.entries.get(place);
+            let listed = entry.and_then(|entry| self.info_at(index, entry));
+            if listed.is_some_and(|info| filter.matches(&info)) {
                 self.flush_one(index);
                 removed += 1;
             }

@@ -325,6 +325,7 @@ impl Reference {
                 state: known.state,
                 is_replied: known.is_replied,
                 mark: 0,
+                label: 0,
                 expires_in_s: known.ends_at - self.now - 1,
                 packets: known.packets,
                 octets: known.octets,

@@ -14,6 +14,7 @@
 //! | 44 to 51 | mark, seconds until it expires |
 //! | 52 to 75 | packets and octets of each direction |
 //! | 76 to 107 | TCP: what each side has sent |
+//! | 108 to 123 | label |
 //!
 //! Records come from outside: [`SavedConnection::read`] refuses what no connection can be.
 
@@ -36,9 +37,9 @@ use super::settings::Seconds;
 use super::tcp::Side;
 
 /// Octets of a record.
-pub const SAVED_OCTETS: usize = 108;
+pub const SAVED_OCTETS: usize = 124;
 /// Version of the records. It changes with their contents, and with the numbers of states.
-pub const SAVED_VERSION: u16 = 1;
+pub const SAVED_VERSION: u16 = 2;
 
 const IS_IPV6: u8 = 1;
 const IS_REPLIED: u8 = 2;
@@ -65,6 +66,7 @@ pub(super) struct Saved {
     pub(super) state: State,
     pub(super) is_replied: bool,
     pub(super) mark: u32,
+    pub(super) label: u128,
     pub(super) expires_in_s: u32,
     pub(super) packets: [u32; 2],
     pub(super) octets: [u64; 2],
@@ -156,18 +158,18 @@ impl SavedConnection {
         self.read().is_some()
     }
 
-    /// Returns the record of an entry; `None` if it is not in use or has expired.
-    pub(super) fn of(entry: &Entry, now: Seconds) -> Option<Self> {
+    /// Returns the record of an entry with this label; `None` if it is not in use or has expired.
+    pub(super) fn of(entry: &Entry, label: u128, now: Seconds) -> Option<Self> {
         let expires_in_s = entry.expires_at.checked_sub(now)?.checked_sub(1)?;
-        Self::with_expiry(entry, expires_in_s)
+        Self::with_expiry(entry, label, expires_in_s)
     }
 
     /// Returns the record of an entry that is about to end; `None` if it is not in use.
     pub(super) fn of_ended(entry: &Entry) -> Option<Self> {
-        Self::with_expiry(entry, 0)
+        Self::with_expiry(entry, 0, 0)
     }
 
-    fn with_expiry(entry: &Entry, expires_in_s: u32) -> Option<Self> {
+    fn with_expiry(entry: &Entry, label: u128, expires_in_s: u32) -> Option<Self> {
         let state = entry.state()?;
         let [lower, higher] = entry.key.endpoints();
         let (source, destination) = match entry.direction(false) {
@@ -199,6 +201,7 @@ impl SavedConnection {
         for side in entry.sides {
             record.put(side.to_octets());
         }
+        record.put(label.to_be_bytes());
         Some(Self {
             octets: record.octets,
         })
@@ -254,6 +257,7 @@ impl SavedConnection {
                 Side::from_octets(fields.take()?)?,
                 Side::from_octets(fields.take()?)?,
             ],
+            label: fields.u128()?,
         })
     }
 

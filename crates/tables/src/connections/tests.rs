@@ -4,6 +4,7 @@ mod attacks;
 mod fragments;
 mod fuzz;
 mod helpers;
+mod labels;
 mod packets;
 mod restore;
 mod sequences;

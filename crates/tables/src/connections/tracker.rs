@@ -7,6 +7,7 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
+mod labels;
 mod restore;
 mod standby;
 
@@ -135,6 +136,8 @@ pub struct Tracker {
     sources: Option<Box<Sources>>,
     /// Helpers, if there are any.
     helpers: Option<Box<Helpers>>,
+    /// Labels of entries, if there are any.
+    labels: Option<Box<[u128]>>,
     /// Changes for a standby, if they are wanted.
     changes: Option<Box<ChangeRing<Noted>>>,
     now: Seconds,
@@ -162,6 +165,7 @@ impl Tracker {
             joined: Joined::new(),
             sources: None,
             helpers: None,
+            labels: None,
             changes: None,
             now: 0,
             counters: Counters::default(),
@@ -195,6 +199,10 @@ impl Tracker {
             + self.joined.octets()
             + self.sources.as_ref().map_or(0, |sources| sources.octets())
             + self.helpers.as_ref().map_or(0, |helpers| helpers.octets())
+            + self
+                .labels
+                .as_ref()
+                .map_or(0, |labels| size_of_val(&labels[..]))
     }
 
     /// Reads the data of these protocols, to expect the connections that it announces: [`Tracker::help`].

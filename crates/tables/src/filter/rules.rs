@@ -2,6 +2,8 @@
 //! Filter rules of all ports: the first match decides, stateless. The rules are compiled once, into one classifier that all ports use. A
 //! port without rules has no filter stage. Fields that no rule compares are not read, and without sets there is no search for elements.
 
+mod labelled;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +12,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
+use super::ct_labels::LabelConditions;
 use super::ct_states::{CtStates, set_state};
 use super::described::DescribedPacket;
 use super::element::{Element, SetField};
@@ -24,7 +27,7 @@ use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
-use crate::connections::{CtState, Refusal, Tracked};
+use crate::connections::{CtState, LabelBits, Refusal, Tracked};
 use crate::drops::PortDrop;
 
 /// A rule of ports.
@@ -44,6 +47,8 @@ pub struct PortRule {
     pub sets: Vec<(SetField, u32)>,
     /// States of connections to match. Requires packets with states ([`PortRules::judge_tracked`]).
     pub ct_states: Option<CtStates>,
+    /// Bits of the labels of connections to match. Requires packets with labels ([`PortRules::judge_labelled`]).
+    pub label: Option<LabelBits>,
     /// Action for matching frames.
     pub action: Action,
     /// Frames that it has decided on, at all ports.
@@ -51,9 +56,9 @@ pub struct PortRule {
 }
 
 impl PortRule {
-    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules. `has_out`: some rule is for frames
-    /// that leave.
-    fn compiled(&self, uses: &[(SetField, u32)], has_out: bool) -> Rule {
+    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules, and `labels` their conditions on
+    /// labels. `has_out`: some rule is for frames that leave.
+    fn compiled(&self, uses: &[(SetField, u32)], labels: &LabelConditions, has_out: bool) -> Rule {
         let PacketMatch {
             ethertype,
             protocol,
@@ -77,6 +82,10 @@ impl PortRule {
         }
         if let Some(states) = self.ct_states {
             rule = states.required_by(rule);
+        }
+        if let Some(condition) = self.label {
+            let mark = labels.mark_of(condition);
+            rule = rule.with_bits(Field::METADATA, mark, mark);
         }
         if let Some(ethertype) = ethertype {
             rule = rule.with_ethertype(ethertype.0);
@@ -239,6 +248,8 @@ pub struct RuleTable {
     has_effects: bool,
     /// Some rule inspects flows.
     inspects: bool,
+    /// Some rule sets labels.
+    sets_labels: bool,
 }
 
 /// Compiled rules, without the contents of their sets.
@@ -253,6 +264,8 @@ struct Compiled {
     rules: Vec<(Action, Arc<AtomicU64>)>,
     /// Pairs of field and set that rules refer to.
     uses: Vec<(SetField, u32)>,
+    /// Conditions of rules on labels.
+    labels: LabelConditions,
     /// Some rule is for frames that leave.
     has_out: bool,
     /// Fields that only some rules compare.
@@ -312,12 +325,14 @@ impl RuleTable {
             }
         }
         let has_out = rules.iter().any(|rule| rule.further.out.is_some());
+        let labels = rules.iter().filter_map(|rule| rule.label);
+        let labels = LabelConditions::new(labels, uses.len());
         let named = rules.iter().zip(names);
-        let (marks, names) =
-            NameTable::new(named.map(|(rule, names)| rule.named(names)), uses.len());
+        let named = named.map(|(rule, names)| rule.named(names));
+        let (marks, names) = NameTable::new(named, uses.len() + labels.len());
         let mut listed = Listed::default();
         for (number, rule) in (0u32..).zip(&rules) {
-            let mut compiled = rule.compiled(&uses, has_out);
+            let mut compiled = rule.compiled(&uses, &labels, has_out);
             if let Some(mark) = marks.get(number as usize) {
                 compiled = compiled.with_bits(Field::METADATA, *mark, *mark);
             }
@@ -333,6 +348,7 @@ impl RuleTable {
             origins,
             rules,
             uses,
+            labels,
             has_out,
             compared,
             names,
@@ -346,14 +362,15 @@ impl RuleTable {
             statements: Arc::new([]),
             has_effects: fallback.default == Action::Reject || compiled.rejects(),
             inspects: false,
+            sets_labels: false,
             compiled: Arc::new(compiled),
             fallback,
         }
     }
 
     /// Returns a table with other rules, each with its statements, between the first `front` and the last `back` rules of this one. The sets
-    /// stay. Other rules are copied in their compiled form. `None` if rules compare names, or a new one is for frames that leave or refers to
-    /// a pair of field and set, and no rule of this table does: then compile all rules ([`Self::after`]).
+    /// stay. Other rules are copied in their compiled form. `None` if rules compare names, or a new one is for frames that leave, or refers
+    /// to a pair of field and set or to bits of labels, and no rule of this table does: then compile all rules ([`Self::after`]).
     #[must_use]
     pub fn with_changed(
         &self,
@@ -380,6 +397,7 @@ impl RuleTable {
             statements: Arc::new([]),
             has_effects: fallback.default == Action::Reject || compiled.rejects(),
             inspects: false,
+            sets_labels: false,
             compiled: Arc::new(compiled),
             fallback,
         };
@@ -389,8 +407,9 @@ impl RuleTable {
     /// Adds the statements of the rules, in their order.
     #[must_use]
     pub fn with_statements(mut self, statements: Vec<Option<Statements>>) -> Self {
-        let mut all = statements.iter().flatten();
-        self.inspects = all.any(|one| one.inspect.is_some());
+        let all = || statements.iter().flatten();
+        self.inspects = all().any(|one| one.inspect.is_some());
+        self.sets_labels = all().any(|one| one.label.is_some());
         if statements.iter().any(Option::is_some) {
             self.statements = statements.into();
             self.has_effects = true;
@@ -409,6 +428,7 @@ impl RuleTable {
             statements: Arc::clone(&self.statements),
             has_effects: self.has_effects,
             inspects: self.inspects,
+            sets_labels: self.sets_labels,
         }
     }
 
@@ -482,6 +502,7 @@ impl Compiled {
         let is_like_others = |rule: &PortRule| {
             let mut sets = rule.sets.iter();
             (self.has_out || rule.further.out.is_none())
+                && rule.label.is_none_or(|label| self.labels.contains(label))
                 && sets.all(|used| self.uses.contains(used))
         };
         if self.names.is_some() || !new.iter().all(is_like_others) {
@@ -496,7 +517,7 @@ impl Compiled {
         let mut compared = self.compared;
         for (number, rule) in (front as u32..).zip(new) {
             compared = compared.with(rule.compared());
-            let compiled = rule.compiled(&self.uses, self.has_out);
+            let compiled = rule.compiled(&self.uses, &self.labels, self.has_out);
             listed.add(number, rule.for_each_port(compiled));
         }
         listed.list.extend_from_slice(self.list.get(behind..)?);
@@ -518,6 +539,7 @@ impl Compiled {
             origins,
             rules,
             uses: self.uses.clone(),
+            labels: self.labels.clone(),
             has_out: self.has_out,
             compared,
             names: None,
@@ -756,6 +778,8 @@ impl PortRules {
     /// Returns the key of a packet, with the port.
     pub(super) fn described_key(&self, packet: &DescribedPacket) -> Key {
         let mut key = packet.key().with_ingress_of(&self.ingress);
+        let labels = &self.table.compiled.labels;
+        key.set(Field::METADATA, labels.marks_of(packet.own_label()));
         if let Some(names) = &self.table.compiled.names {
             let marks = names.marks_of_described(&key, packet.name());
             key.set(Field::METADATA, marks);

@@ -288,6 +288,7 @@ fn judged(
             further: FurtherMatch::default(),
             sets: Vec::new(),
             ct_states: None,
+            label: None,
             action: *action,
             frames: Arc::clone(&counts[number]),
         });
@@ -468,6 +469,7 @@ fn rules_of_ports_and_groups_match_at_these_only() {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        label: None,
         action: Action::Drop,
         frames: Arc::default(),
     };
@@ -506,6 +508,7 @@ fn counters_of_many_rules_are_exact() {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        label: None,
         action: Action::Accept,
         frames: Arc::clone(&counters[usize::from(number)]),
     });
@@ -556,6 +559,7 @@ fn on_vlan((vlan, action): &(u16, Action)) -> PortRule {
         },
         sets: Vec::new(),
         ct_states: None,
+        label: None,
         action: *action,
         frames: Arc::default(),
     }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_switch::config::Protocol;
 use quietwire_switch::config::connections::ConnectionSelection;
+use quietwire_switch::config::rules::LabelBits;
 use quietwire_switch::connection_file::{Restored, restore, save};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{ConnectionReport, ConnectionsReport, MappingReport};
@@ -42,6 +43,9 @@ pub(super) struct SelectionArgs {
     /// Only connections of this zone.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
+    /// Only connections with these bits of the label, VALUE or VALUE/MASK.
+    #[arg(long, value_name = "LABEL")]
+    label: Option<LabelBits>,
 }
 
 impl SelectionArgs {
@@ -52,6 +56,7 @@ impl SelectionArgs {
             address: self.address,
             port: self.l4_port,
             zone: self.zone.clone(),
+            label: self.label,
         }
     }
 
@@ -80,9 +85,10 @@ impl SelectionArgs {
     /// # Errors
     /// [`Usage`].
     pub(super) fn check_mappings(&self) -> Result<()> {
-        if self.state.is_some() || self.zone.is_some() {
+        if self.state.is_some() || self.zone.is_some() || self.label.is_some() {
             bail!(Usage(
-                "mappings have no state and no zone (leave --state and --zone out)".to_owned()
+                "mappings have no state, no zone and no label (leave --state, --zone and --label out)"
+                    .to_owned()
             ));
         }
         Ok(())
@@ -184,11 +190,12 @@ fn rendered(report: &ConnectionsReport) -> String {
         "destination",
         "outside",
         "state",
+        "label",
         "expires s",
         "packets",
         "octets",
     ];
-    let mut table = table(header, 5);
+    let mut table = table(header, 6);
     for one in &report.connections {
         let ConnectionReport {
             packets: [sent, answered],
@@ -201,6 +208,7 @@ fn rendered(report: &ConnectionsReport) -> String {
             end(one.destination, one.destination_port),
             external(one),
             one.state.clone(),
+            one.label.clone().unwrap_or_default(),
             one.expires_in_s.to_string(),
             format!("{sent}/{answered}"),
             format!("{sent_octets}/{answered_octets}"),

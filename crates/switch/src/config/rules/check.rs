@@ -234,6 +234,14 @@ fn differences(
             packet: Some(state.name().to_owned()),
         });
     }
+    let label = received.packet.own_label();
+    if let Some(bits) = rule.ct_label.filter(|bits| !bits.matches(label)) {
+        found.push(Difference {
+            field: "ct-label".to_owned(),
+            required: bits.to_string(),
+            packet: Some(format!("{label:#x}")),
+        });
+    }
     found.extend(name_difference(&rule.names, rule.action, &received.packet));
     let elements = |name: &SetName| sets.get(name).copied().unwrap_or_default();
     found.extend(received.packet.differences(&rule.packet, elements));
@@ -425,6 +433,32 @@ destination-port = "80-443"
             );
             let found = check_with(file, &packet).unwrap();
             assert_eq!(found.rule.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn rules_on_labels_decide_by_the_label_of_the_connection() {
+        let file = "rule-default = \"drop\"\n[[rule]]\nname = \"guests\"\naction = \"accept\"\n\
+                    ct-label = \"0x1/0x3\"\n";
+        let check = |label: &str| {
+            let packet = format!(
+                r#"{{"port":"x","packet":{{"source":"10.0.0.1","destination":"10.0.0.2","ct-state":"new"{label}}}}}"#
+            );
+            check_with(file, &packet).unwrap()
+        };
+        let found = check(r#","ct-label":"0x5""#);
+        assert_eq!(found.rule.as_deref(), Some("guests"));
+        for (label, has) in [("", "0x0"), (r#","ct-label":"7""#, "0x7")] {
+            let found = check(label);
+            assert_eq!(found.rule, None);
+            let difference = &found.near[0].difference;
+            let expected = ("ct-label", "0x1/0x3", Some(has));
+            let shown = (
+                difference.field.as_str(),
+                difference.required.as_str(),
+                difference.packet.as_deref(),
+            );
+            assert_eq!(shown, expected);
         }
     }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{
-    Action, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting, SetType, sets,
+    Action, LabelBits, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting, SetType,
+    sets,
 };
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
@@ -159,11 +160,12 @@ fn check_number(
     Ok(())
 }
 
-/// Pairs of a field and a set, and lists of names, that rules refer to.
+/// Pairs of a field and a set, lists of names, and bits of labels, that rules refer to.
 #[derive(Debug, Default)]
 struct Uses<'rules> {
     sets: HashSet<(SetField, &'rules SetName)>,
     names: HashSet<NamesUse<'rules>>,
+    labels: HashSet<LabelBits>,
 }
 
 /// Names in connections, whether their rule accepts, and its action on names that cannot be decided on.
@@ -183,18 +185,22 @@ impl<'rules> Uses<'rules> {
         let fail = rule.names.fail();
         self.names
             .extend(names.map(|list| (list, is_accepting, fail)));
+        self.labels.extend(rule.ct_label);
     }
 
     fn count(&self) -> usize {
-        self.sets.len().saturating_add(self.names.len())
+        let of_sets = self.sets.len().saturating_add(self.names.len());
+        of_sets.saturating_add(self.labels.len())
     }
 
     fn is_within(&self, other: &Self) -> bool {
-        self.sets.is_subset(&other.sets) && self.names.is_subset(&other.names)
+        self.sets.is_subset(&other.sets)
+            && self.names.is_subset(&other.names)
+            && self.labels.is_subset(&other.labels)
     }
 }
 
-/// Checks that the rules refer to few enough pairs of a field and a set, and lists of names.
+/// Checks that the rules refer to few enough pairs of a field and a set, lists of names, and bits of labels.
 fn check_uses(
     all: &[LocatedRule],
     gone: &[Arc<RuleSetting>],
@@ -210,7 +216,7 @@ fn check_uses(
         uses.add(value);
         if uses.count() > SET_USES_MAX {
             return Err(location.wrong(format!(
-                "rule '{}': the rules use too many pairs of a field and a set, and lists of names (maximum: {SET_USES_MAX} in sum; use fewer sets and lists)",
+                "rule '{}': the rules use too many pairs of a field and a set, lists of names, and labels (maximum: {SET_USES_MAX} in sum; use fewer of them)",
                 value.name
             )));
         }
@@ -329,8 +335,15 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
     if rule.names != NameMatch::default() {
         return Err("tls-name, http-host and dns-name require direction = \"in\" (names are read when frames are received)".to_owned());
     }
-    match rule.ct_state {
-        Some(_) => Err("ct-state requires direction = \"in\" (connections are tracked when frames are received)".to_owned()),
+    let of_connections = [
+        ("ct-state", rule.ct_state.is_some()),
+        ("ct-label", rule.ct_label.is_some()),
+        ("set-ct-label", statements.set_ct_label.is_some()),
+    ];
+    match of_connections.into_iter().find(|(_, is_set)| *is_set) {
+        Some((key, _)) => Err(format!(
+            "{key} requires direction = \"in\" (connections are tracked when frames are received)"
+        )),
         None => Ok(()),
     }
 }
@@ -577,6 +590,15 @@ mod tests {
             let error = planned(&text).unwrap_err();
             assert!(error.contains("too many pairs"), "{error}");
         }
+        // So do bits of labels, the same ones only once.
+        let labelled = |name: &str, bits: &str| {
+            format!("[[rule]]\nname = \"{name}\"\naction = \"drop\"\nct-label = \"{bits}\"\n")
+        };
+        let labels = labelled("a", "1/1") + &labelled("b", "0x1/0x1");
+        planned(&(many(SET_USES_MAX - 1) + &labels)).unwrap();
+        let text = many(SET_USES_MAX - 1) + &labels + &labelled("c", "1");
+        let error = planned(&text).unwrap_err();
+        assert!(error.contains("too many pairs"), "{error}");
     }
 
     #[test]
@@ -618,6 +640,16 @@ mod tests {
             (
                 "direction = \"out\"\nct-state = \"new\"",
                 "ct-state requires",
+            ),
+            (
+                "direction = \"out\"\nct-label = \"1\"",
+                "ct-label requires direction",
+            ),
+            ("ct-label = \"red\"", "not a label of up to 128 bits"),
+            ("ct-label = \"4/3\"", "set the bits in the mask"),
+            (
+                "set-ct-label = \"1\"",
+                "set-ct-label requires action accept",
             ),
             (
                 "direction = \"out\"\nprotocol = \"tcp\"\ndestination-port = \"443\"\ntls-name = [\"a.example\"]",
@@ -662,6 +694,7 @@ mod tests {
             ("inspect-timeout-ms = 0", "allowed: 1 to 10000 ms"),
             ("inspect-timeout-ms = 10001", "allowed: 1 to 10000 ms"),
             ("set-mss = 1000", "inspect excludes set-dscp and set-mss"),
+            ("set-ct-label = \"1\"", "inspect excludes set-ct-label"),
         ] {
             let error = planned(&format!("{inspect}{more}\n")).unwrap_err();
             assert!(error.contains(printed), "{more}: {error}");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of a rule: what it does with frames beside its action.
 
+use quietwire_tables::connections::LabelBits;
 use quietwire_tables::filter::{
     Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail,
 };
@@ -33,6 +34,9 @@ pub struct StatementSetting {
     /// Largest maximum segment size of TCP SYN segments, octets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_mss: Option<u16>,
+    /// Bits that are set in the labels of connections of matching packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_ct_label: Option<LabelBits>,
     /// Name of the port of an inspector, which decides on the flows of matching frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inspect: Option<String>,
@@ -63,6 +67,10 @@ impl StatementSetting {
             ("dup", self.dup.clone()),
             ("set-dscp", self.set_dscp.map(|dscp| dscp.to_string())),
             ("set-mss", self.set_mss.map(|mss| mss.to_string())),
+            (
+                "set-ct-label",
+                self.set_ct_label.map(|label| label.to_string()),
+            ),
             ("inspect", self.inspect.clone()),
             (
                 "inspect-packets",
@@ -118,6 +126,12 @@ impl StatementSetting {
                 action.name()
             ));
         }
+        if self.set_ct_label.is_some() && action != Action::Accept {
+            return Err(format!(
+                "set-ct-label requires action accept (a rule with action {} begins no connection)",
+                action.name()
+            ));
+        }
         self.check_inspection(action, is_port)
     }
 
@@ -146,6 +160,9 @@ impl StatementSetting {
         }
         if self.set_dscp.is_some() || self.set_mss.is_some() {
             return Err("inspect excludes set-dscp and set-mss (the inspector decides on packets as they were received)".to_owned());
+        }
+        if self.set_ct_label.is_some() {
+            return Err("inspect excludes set-ct-label (set the label by another rule)".to_owned());
         }
         let packets = self.inspect_packets.unwrap_or(INSPECT_PACKETS);
         if !(1..=INSPECT_PACKETS_MAX).contains(&packets) {

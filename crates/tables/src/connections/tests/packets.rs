@@ -254,6 +254,20 @@ fn lists_are_filtered_and_flushed() {
             },
             0,
         ),
+        (
+            ConnectionFilter {
+                label: LabelBits::new(1, 1),
+                ..filter
+            },
+            0,
+        ),
+        (
+            ConnectionFilter {
+                label: LabelBits::new(0, 1),
+                ..filter
+            },
+            40,
+        ),
     ] {
         assert_eq!(count(&tracker, &filter), expected, "{filter:?}");
     }

@@ -91,6 +91,7 @@ proptest! {
         number in 0..18u8,
         protocol in prop_oneof![Just(1u8), Just(6), Just(17), Just(58), any::<u8>()],
         is_ipv6: bool,
+        has_labels: bool,
     ) {
         if is_plausible {
             // The zone, protocol, state, flags and scales are possible ones.
@@ -107,6 +108,9 @@ proptest! {
         }
         let one = SavedConnection::from_octets(octets.try_into().unwrap());
         let mut tracker = Tracker::new(&Settings::of_size(2)).unwrap();
+        if has_labels {
+            tracker.allow_labels().unwrap();
+        }
         let result = tracker.restore(&one, 0);
         prop_assert_eq!(result == Err(RestoreError::Invalid), !one.is_valid());
         prop_assert_eq!(tracker.len(), usize::from(result.is_ok()));
@@ -119,7 +123,11 @@ proptest! {
             prop_assert_eq!(again.len(), 1);
             let (before, after) = (one.octets(), again[0].octets());
             prop_assert_eq!(&before[..48], &after[..48]);
-            prop_assert_eq!(&before[52..], &after[52..]);
+            prop_assert_eq!(&before[52..108], &after[52..108]);
+            // Without labels, that of the record is left out.
+            let label = if has_labels { &before[108..] } else { &[0; 16] };
+            prop_assert_eq!(label, &after[108..]);
+            prop_assert_eq!(info.label.to_be_bytes(), label);
             prop_assert_eq!(tracker.restore(&one, 0), Err(RestoreError::Known));
             tracker.expire(timeout + 2, usize::MAX);
             prop_assert!(tracker.is_empty());
@@ -164,7 +172,7 @@ fn a_connection_expires_as_it_would_have_before() {
 #[test]
 fn states_have_the_numbers_of_this_version() {
     // A changed list requires another `SAVED_VERSION`.
-    assert_eq!(SAVED_VERSION, 1);
+    assert_eq!(SAVED_VERSION, 2);
     let names: Vec<&str> = State::ALL.map(State::name).to_vec();
     let tcp = [
         "tcp_syn_sent",

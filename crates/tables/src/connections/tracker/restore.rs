@@ -3,7 +3,7 @@
 
 use super::super::saved::{Saved, SavedConnection};
 use super::super::settings::Seconds;
-use super::{Tracker, endpoints};
+use super::{Tracker, endpoints, labels};
 
 /// Reason for not restoring a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,8 @@ impl Tracker {
             if list.len() >= count {
                 return Some(position);
             }
-            list.extend(SavedConnection::of(entry, self.now));
+            let label = labels::label_of(self.labels.as_deref(), position, entry);
+            list.extend(SavedConnection::of(entry, label, self.now));
         }
         let is_last = end >= self.entries.len();
         if is_last {
@@ -89,6 +90,7 @@ impl Tracker {
             entry.octets = saved.octets;
             entry.sides = saved.sides;
         }
+        self.put_label(index, saved.label);
         self.wheel.add(&mut self.entries, index);
         if let Some(sources) = &mut self.sources {
             let [source, _] = endpoints(&key, saved.sorted.is_from_higher);

@@ -9,7 +9,7 @@ use super::super::noted::Noted;
 use super::super::saved::{ConnectionChange, Saved, SavedConnection};
 use super::super::settings::Seconds;
 use super::super::tcp::Side;
-use super::{RestoreError, Tracker};
+use super::{RestoreError, Tracker, labels};
 use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 
 impl Tracker {
@@ -59,12 +59,14 @@ impl Replicate for Tracker {
 
     fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<ConnectionChange>) -> bool {
         let (entries, now) = (&self.entries, self.now);
+        let labels = self.labels.as_deref();
         let change_of = |noted| match noted {
             Noted::Ended(saved) => Some(ConnectionChange::Ended(saved)),
             Noted::Changed { index, generation } => {
                 let entry = entries.get(index as usize);
                 let entry = entry.filter(|one| one.generation == generation);
-                let saved = entry.and_then(|one| SavedConnection::of(one, now));
+                let label = |one| labels::label_of(labels, index, one);
+                let saved = entry.and_then(|one| SavedConnection::of(one, label(one), now));
                 saved.map(ConnectionChange::Present)
             }
         };
@@ -100,7 +102,8 @@ impl Replicate for Tracker {
             if state.is_none_or(|state| state.eviction() == Eviction::Embryonic) {
                 continue;
             }
-            if let Some(saved) = SavedConnection::of(entry, self.now) {
+            let label = labels::label_of(self.labels.as_deref(), position, entry);
+            if let Some(saved) = SavedConnection::of(entry, label, self.now) {
                 entry.set_shared();
                 list.push(ConnectionChange::Present(saved));
             }
@@ -182,6 +185,7 @@ impl Tracker {
         entry.packets = saved.packets;
         entry.octets = saved.octets;
         entry.sides = saved.sides;
+        self.put_label(index, saved.label);
         self.enter(index, former, saved.state);
         true
     }

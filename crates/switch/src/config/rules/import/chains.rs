@@ -113,6 +113,7 @@ fn empty(name: &str, action: Action) -> RuleSetting {
         bridge: None,
         vlan: None,
         ct_state: None,
+        ct_label: None,
         packet: RuleMatch::default(),
         names: NameMatch::default(),
         statements: StatementSetting::default(),
