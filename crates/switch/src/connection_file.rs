@@ -326,10 +326,10 @@ pub(crate) mod tests {
         assert!(error(b"").contains("not a file of saved connections"));
         assert!(error(&[b'#'; 100]).contains("not a file of saved connections"));
         let mut other = file.clone();
-        other[9] = 2;
+        other[9] = 3;
         let header = with_crc(other[..20].to_vec());
         other[..24].copy_from_slice(&header);
-        assert!(error(&other).contains("version 2"), "{}", error(&other));
+        assert!(error(&other).contains("version 3"), "{}", error(&other));
         assert!(error(&file[..30]).contains("ends too early"));
         // A block that another program wrote: right checksums, wrong contents.
         let impossible = SavedConnection::from_octets([0xff; SAVED_OCTETS]);

@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(records_of(SAVED_VERSION, &one).unwrap().len(), 1);
         assert!(records_of(SAVED_VERSION, "").unwrap().is_empty());
         let error = records_of(SAVED_VERSION + 1, &one).unwrap_err().to_string();
-        assert!(error.contains("reads version 1"), "{error}");
+        let expected = format!("reads version {SAVED_VERSION}");
+        assert!(error.contains(&expected), "{error}");
         let long = BASE64.encode(vec![0u8; (RECORDS_MAX + 1) * SAVED_OCTETS]);
         let odd = BASE64.encode([0u8; SAVED_OCTETS + 1]);
         for text in ["?", long.as_str(), odd.as_str()] {
