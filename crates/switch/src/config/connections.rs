@@ -289,11 +289,10 @@ pub(super) fn check(
     let wrong = |location: String, what: String| Err(SwitchError::Config { location, what });
     let of_rule = |rule: &RuleSetting| format!("rule '{}'", rule.name);
     let has_labels = setting.is_some_and(|setting| setting.labels);
-    if let Some(rule) = rules
+    let mut labelled = rules
         .iter()
-        .find(|rule| label_key(rule).is_some() && !has_labels)
-    {
-        let key = label_key(rule).unwrap_or_default();
+        .filter_map(|rule| Some((rule, label_key(rule)?)));
+    if !has_labels && let Some((rule, key)) = labelled.next() {
         return wrong(
             of_rule(rule),
             format!(
