@@ -205,7 +205,7 @@ fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
         });
         assert!(all, "{kind:?}: {frames} frames, and {counted:?}");
         let twice = agent.start(&vnf(VnfKind::Bridge)).unwrap_err();
-        assert!(twice.to_string().contains("runs already"), "{twice}");
+        assert!(twice.to_string().contains("already running"), "{twice}");
         agent.stop().unwrap();
     }
     let pid = ProcessId::of(i32::try_from(guest.pid()).unwrap()).unwrap();
@@ -312,7 +312,7 @@ fn a_guest_that_does_not_come_up_is_reported_with_its_console() {
     let broken = Image::of_files(&image().kernel, &broken).unwrap();
     let error = fails(&broken, DEADLINE, "broken");
     assert!(
-        error.contains("Kernel panic") && error.contains("ended by itself"),
+        error.contains("Kernel panic") && error.contains("ended unexpectedly"),
         "{error}"
     );
     let error = fails(&image(), Duration::from_millis(50), "slow");

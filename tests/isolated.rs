@@ -510,7 +510,7 @@ fn cpus_that_the_device_cannot_have_are_refused() {
     let workspace = Workspace::new();
     for (more, part) in [
         (["--device-cpus", "8000"], "CPU 8000 is not online"),
-        (["--device-cpus", "0"], "CPU 0 is the tester's"),
+        (["--device-cpus", "0"], "CPU 0 is also one of the tester's"),
         (["--device-cpus", ""], "it is empty"),
     ] {
         for words in [

@@ -608,7 +608,7 @@ fn two_labs_are_apart_and_a_name_is_taken_once() {
     let refused = labs.run("up", &["vNet1", "--name", "first"]);
     let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{printed}");
-    assert!(printed.contains("a lab 'first' is up"), "{printed}");
+    assert!(printed.contains("lab 'first' is already up"), "{printed}");
     // The name must be given.
     let printed = labs.run("down", &[]);
     assert_eq!(printed.status.code(), Some(2));
@@ -670,7 +670,11 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
     for (words, code, part) in [
         (&["vNet9"][..], 2, "unknown topology 'vNet9'"),
         (&["vNet1", "--chains", "2"], 2, "--chains is 2"),
-        (&["vNet1", "--cpus", "S=8000"], 2, "S is given CPUs '8000'"),
+        (
+            &["vNet1", "--cpus", "S=8000"],
+            2,
+            "S is assigned CPUs '8000'",
+        ),
         (
             &["vNet5-nVNF", "--chains", "5"],
             2,
@@ -679,7 +683,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (
             &["vNet3", "--vnf", "linux-routing"],
             2,
-            "choose the encapsulation ipv4 or ipv6",
+            "use the encapsulation ipv4 or ipv6",
         ),
         (&["vNet1", "--name", "../x"], 2, "is not a valid lab name"),
         (

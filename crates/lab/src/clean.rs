@@ -77,9 +77,10 @@ fn clean_in(storage: &dyn Storage, state_directory: &Path) -> Result<CleanReport
             return Ok(CleanReport::default());
         }
         Err(error) => {
-            return Err(io_error(state_directory, "looking for what was left")(
-                error,
-            ));
+            return Err(io_error(
+                state_directory,
+                "searching for changes of killed labs",
+            )(error));
         }
     }
     let (undone, up) = clean_named(storage, state_directory)?;
@@ -122,7 +123,7 @@ pub(crate) fn leftovers(
             && !path.ends_with(NAMED)
             && !path.to_string_lossy().contains(DAMAGED)
         {
-            tracing::warn!("{} is none of the lab's and is left alone", path.display());
+            tracing::warn!("{} is not a file of a lab: left unchanged", path.display());
         }
     }
     unreadable.map_or(Ok(report), Err)

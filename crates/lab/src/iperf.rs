@@ -137,18 +137,18 @@ fn check(options: &IperfOptions) -> Result<(), LabError> {
     let bad = |text: String| Err(LabError::BadIperf(text));
     if !(1..=STREAMS_MAX).contains(&options.streams) {
         return bad(format!(
-            "{} parallel connections are out of range; iperf3 supports 1 to {STREAMS_MAX}",
+            "{} parallel connections are out of range (iperf3 supports 1 to {STREAMS_MAX})",
             options.streams
         ));
     }
     if options.duration < Duration::from_secs(1) || options.duration > DURATION_MAX {
         return bad(format!(
-            "a duration of {} s is out of range; iperf3 supports 1 s to a day",
+            "a duration of {} s is out of range (iperf3 supports 1 s to a day)",
             options.duration.as_secs_f64()
         ));
     }
     if options.port == 0 {
-        return bad("port 0 is out of range; use a port from 1 to 65535".to_owned());
+        return bad("port 0 is out of range (use a port from 1 to 65535)".to_owned());
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ impl Running {
         let late = || {
             Err(failed(
                 &self.command,
-                "it did not end in time, and was ended",
+                "it did not end in time and was killed",
             ))
         };
         ended.unwrap_or_else(late)?;

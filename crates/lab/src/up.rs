@@ -432,7 +432,7 @@ fn wait_for_sockets(plan: &Plan, stop: &Stop) -> Result<(), LabError> {
         let is_over = wait_until(SOCKETS_DEADLINE, || socket.exists() || stop.is_wanted());
         stop.check()?;
         if !is_over {
-            let what = format!("made no socket {} in 20 s", socket.display());
+            let what = format!("created no socket {} within 20 s", socket.display());
             return Err(plan.failed(what));
         }
     }

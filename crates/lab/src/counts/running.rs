@@ -101,7 +101,7 @@ impl SwitchCycles {
     fn since(&self, then: &Self) -> Result<Self, String> {
         let count = self.count.since(&then.count);
         Ok(Self {
-            count: count.ok_or("its counters began again during the trial")?,
+            count: count.ok_or("its counters restarted during the trial")?,
             tsc_hz: self.tsc_hz,
         })
     }
@@ -233,6 +233,6 @@ mod tests {
         };
         assert_eq!(cycles(5000).since(&cycles(3000)), Ok(cycles(2000)));
         let reason = cycles(3000).since(&cycles(5000)).unwrap_err();
-        assert!(reason.contains("began again"), "{reason}");
+        assert!(reason.contains("restarted during"), "{reason}");
     }
 }

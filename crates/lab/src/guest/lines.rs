@@ -35,7 +35,7 @@ pub(crate) enum LineError {
     #[error("it closed the connection")]
     Closed,
     /// No line within the timeout.
-    #[error("it did not answer in {0:?}")]
+    #[error("no answer within {0:?}")]
     Silent(Duration),
     /// The stop flag is set.
     #[error("interrupted")]

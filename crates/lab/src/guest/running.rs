@@ -197,7 +197,7 @@ impl Guest {
             .map_err(|reason| self.failed(reason))?;
         if threads.len() != spec.vcpu_cpus.len() {
             return Err(self.failed(format!(
-                "has {} vCPUs, and {} were asked for",
+                "has {} vCPUs, but {} were requested",
                 threads.len(),
                 spec.vcpu_cpus.len()
             )));
@@ -265,7 +265,7 @@ impl Guest {
                 && error.raw_os_error() != Some(nix::errno::Errno::ESRCH as i32)
             {
                 return Err(self.failed(format!(
-                    "has a thread {} that cannot be given CPU {cpus}: {error}",
+                    "has a thread {} that cannot be pinned to CPUs {cpus}: {error}",
                     thread.name
                 )));
             }
@@ -341,7 +341,7 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] with the console's last lines.
     pub fn check(&mut self) -> Result<(), LabError> {
-        let ended = spawn::ended(&mut self.child, "ended by itself: QEMU exited");
+        let ended = spawn::ended(&mut self.child, "ended unexpectedly: QEMU exited");
         ended.map_or(Ok(()), |what| Err(self.failed(what)))
     }
 

@@ -84,13 +84,13 @@ fn what_a_machine_lacks_is_reported() {
     let machine = read(&virtual_machine());
     let on = setup("1", "0");
     for (name, says) in [
-        ("sibling-idle", "no siblings"),
-        ("rdt-cat", "no resctrl"),
-        ("rdt-cat-mba", "no resctrl"),
+        ("sibling-idle", "no forwarding CPU has a sibling"),
+        ("rdt-cat", "does not support resctrl"),
+        ("rdt-cat-mba", "does not support resctrl"),
         ("nominal-frequency", "states no nominal frequency"),
         ("sst-bf", "no base frequency"),
         ("sr-iov", "SR-IOV"),
-        ("full", "nothing that goes beyond isolated"),
+        ("full", "no means beyond those of isolated"),
     ] {
         let text = reason(&machine, name, &on);
         assert!(text.contains(says), "{name}: {text}");
@@ -107,9 +107,13 @@ fn a_set_up_may_lack_what_its_machine_has() {
     // Cores 1, 4, 7 … of each package of 20 are fast; second threads come from 40 on.
     for (name, on, says) in [
         ("sst-bf", setup("2", "0"), "CPU 2 is not one of"),
-        ("sibling-idle", setup("1", "41"), "CPU 41 is a forwarding"),
+        (
+            "sibling-idle",
+            setup("1", "41"),
+            "CPU 41 is a sibling of a forwarding",
+        ),
         ("sibling-idle", setup("1,41", "0"), "forward themselves"),
-        ("sr-iov", setup("1", "0"), "joined within the machine"),
+        ("sr-iov", setup("1", "0"), "connected within the machine"),
         ("rdt-cat-mba", setup("1", "0,2-79"), "no CPU outside"),
     ] {
         let text = reason(&machine, name, &on);
@@ -117,7 +121,7 @@ fn a_set_up_may_lack_what_its_machine_has() {
     }
     let everything = machine.cpus_online.clone().unwrap().to_string();
     let text = reason(&machine, "isolated", &setup(&everything, ""));
-    assert!(text.contains("none is left"), "{text}");
+    assert!(text.contains("no CPU is left"), "{text}");
     let with_port = Setup {
         ports: vec!["0000:02:00.0".to_owned()],
         ..setup("1", "0")

@@ -107,7 +107,7 @@ impl InGuest {
         outcome.unwrap_or_else(|| {
             Err(LabError::Neighbours {
                 what: format!(
-                    "in the guest were not at work in {} s",
+                    "in the guest were not running within {} s",
                     UP_DEADLINE.as_secs()
                 ),
                 log: self.run(&format!("tail -n 5 {LOG}"))?,

@@ -78,7 +78,7 @@ pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), L
         stressors: arguments.join(" "),
         printed: match finished.status {
             Some(_) => first_complaint(&finished.printed()),
-            None => format!("no result in {} s", CHECK_TIMEOUT.as_secs()),
+            None => format!("no result within {} s", CHECK_TIMEOUT.as_secs()),
         },
     })
 }

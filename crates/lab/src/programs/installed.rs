@@ -26,7 +26,7 @@ pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
 
 /// Returns the reason why a program that is not in PATH is unavailable.
 pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
-    Unavailable(format!("{program} is not installed; {how}"))
+    Unavailable(format!("{program} is not installed ({how})"))
 }
 
 /// Path of one of DPDK's examples: on the search path, or in the directory where `scripts/build-l3fwd` puts its builds.
@@ -39,7 +39,7 @@ pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
 pub(super) fn probe_example(binary: Option<&Path>, name: &str) -> Result<String, Unavailable> {
     match binary {
         Some(_) => Ok(dpdk_version()),
-        None => Err(not_installed(name, "scripts/build-l3fwd builds it")),
+        None => Err(not_installed(name, "run scripts/build-l3fwd")),
     }
 }
 

@@ -14,10 +14,7 @@ use crate::unavailable::Unavailable;
 /// Release of the kernel.
 pub(super) fn probe() -> Result<String, Unavailable> {
     if find_program("ip").is_none() {
-        return Err(not_installed(
-            "ip",
-            "`apt-get install iproute2` installs it",
-        ));
+        return Err(not_installed("ip", "run `apt-get install iproute2`"));
     }
     Ok(format!("Linux {}", kernel_release()))
 }

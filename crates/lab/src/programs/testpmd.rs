@@ -61,7 +61,7 @@ impl Forwarder for Testpmd {
             Some(_) => Ok(dpdk_version()),
             None => Err(not_installed(
                 BINARY,
-                "`apt-get install dpdk` or scripts/setup installs it",
+                "run `apt-get install dpdk` or scripts/setup",
             )),
         }
     }

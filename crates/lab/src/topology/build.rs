@@ -305,9 +305,7 @@ fn check_cards(cards: &[String], chains: u32) -> Result<(), TopologyError> {
 pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     for (index, card) in cards.iter().enumerate() {
         if !is_pci_address(card) {
-            return Err(format!(
-                "'{card}' is not an address of a PCI device, which is like 0000:17:00.0"
-            ));
+            return Err(format!("'{card}' is not a PCI address like 0000:17:00.0"));
         }
         if cards[..index].contains(card) {
             return Err(format!("{card} is named twice; each link has its own"));

@@ -69,7 +69,7 @@ pub fn assign(
             .map(|element| element.name.as_str())
             .collect();
         return Err(TopologyError::Wrong(format!(
-            "CPUs are given to '{name}', and the elements are {}",
+            "CPUs are assigned to '{name}', which is not an element (elements: {})",
             names.join(", ")
         )));
     }
@@ -83,7 +83,7 @@ pub fn assign(
         let absent = entry.difference(online);
         if entry.is_empty() || !absent.is_empty() {
             return Err(TopologyError::Wrong(format!(
-                "{} is given CPUs '{entry}', but only CPUs {online} are available",
+                "{} is assigned CPUs '{entry}', but only CPUs {online} are available",
                 element.name
             )));
         }

@@ -159,7 +159,7 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     tester.set_frame_access(args.frame_access.into());
     if find_program("setpriv").is_none() {
         bail!(MissingPrerequisite(
-            "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
+            "setpriv is not installed (run `apt-get install util-linux`)".to_owned()
         ));
     }
     let mut device = Command::of(&device_words(args, device_cpu, largest)?)

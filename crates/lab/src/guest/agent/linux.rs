@@ -89,7 +89,7 @@ impl Routing {
         for port in named {
             if *port >= ports {
                 return Err(format!(
-                    "port {port} is given addresses, and the guest has {ports} ports"
+                    "port {port} has addresses, but the guest has only {ports} ports"
                 ));
             }
         }

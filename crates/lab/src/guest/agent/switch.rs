@@ -156,7 +156,7 @@ fn add(config: &mut toml::Table, name: &str, tables: &[impl Serialize]) -> Resul
         Some(toml::Value::Array(there)) => all.extend(there),
         Some(_) => {
             return Err(format!(
-                "the switch's configuration: '{name}' is a list of tables, [[{name}]]"
+                "the switch's configuration: '{name}' must be a list of tables (write [[{name}]])"
             ));
         }
     }
