@@ -166,7 +166,7 @@ impl Cards<'_> {
         let class = self.text(&path.join("class"))?.unwrap_or_default();
         if !class.starts_with(CLASS_NETWORK) {
             return Ok(Some(format!(
-                "it is no network card: its class is '{class}', but classes of network cards begin with {CLASS_NETWORK} (use the address of a card)"
+                "it is not a network card: its class is '{class}', but classes of network cards begin with {CLASS_NETWORK} (use the address of a card)"
             )));
         }
         let functions = self.text(&path.join("sriov_numvfs"))?;

@@ -218,7 +218,7 @@ impl Owners {
         })
     }
 
-    /// Returns the owner of a saved connection. `None` if the record is none of a connection.
+    /// Returns the owner of a saved connection. `None` if the record is not a valid connection.
     #[must_use]
     pub fn of_saved(&self, saved: &SavedConnection) -> Option<u16> {
         let ([source, destination], protocol) = saved.endpoints()?;

@@ -160,7 +160,8 @@ impl Tester {
                 lost_frames: None,
                 gap_s: None,
                 validity: validity.and(Some(
-                    InvalidCause::NoFrames.because("no frame came through before the restart"),
+                    InvalidCause::NoFrames
+                        .because("the device forwarded no frame before the restart"),
                 )),
             },
             Restarted::NotBack => Outage {

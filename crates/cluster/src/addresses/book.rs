@@ -225,7 +225,10 @@ impl Book {
                 Err(error) => {
                     // What cannot be removed now is removed by the garbage collector, with the pod.
                     if let Err(left) = self.remove(network, &made).await {
-                        tracing::warn!("addresses of pod '{}' are left: {left}", holder.pod);
+                        tracing::warn!(
+                            "cannot release the addresses of pod '{}': {left}",
+                            holder.pod
+                        );
                     }
                     return Err(error);
                 }

@@ -190,7 +190,7 @@ async fn serve(
             _ = reload.tick() => match files.load() {
                 Ok(current) => config = current,
                 // While a Secret changes, the files may not fit one another.
-                Err(problem) => tracing::warn!("certificate of the webhook stays as it was: {problem}"),
+                Err(problem) => tracing::warn!("the webhook keeps its former certificate: {problem}"),
             },
             accepted = accept(listener, &permits) => match accepted {
                 Ok((stream, peer, permit)) => {
@@ -200,7 +200,7 @@ async fn serve(
                     let (config, reviewer) = (Arc::clone(&config), Arc::clone(&reviewer));
                     connections.spawn(async move {
                         if timeout(CONNECTION, converse(stream, config, reviewer)).await.is_err() {
-                            tracing::debug!("a connection of the webhook took too long");
+                            tracing::debug!("a connection to the webhook was closed at its time limit");
                         }
                         drop((of_peer, permit));
                     });
@@ -262,7 +262,7 @@ async fn respond(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Fu
 
 async fn review(reviewer: &Reviewer, octets: impl FnOnce() -> Bytes) -> Response<Full<Bytes>> {
     let failed = |problem: String| {
-        tracing::warn!("a pod was not decided on: {problem}");
+        tracing::warn!("cannot decide on a pod: {problem}");
         response(StatusCode::INTERNAL_SERVER_ERROR, problem)
     };
     let decided = async {

@@ -261,7 +261,9 @@ pub(super) fn bring(
         && let Err(error) = note(&*made)
     {
         made.coming = Coming::default();
-        return Err(format!("cannot note what is about to be made: {error}"));
+        return Err(format!(
+            "cannot record the objects before adding them: {error}"
+        ));
     }
     for bridge in &spec.bridges {
         work.add_bridge(bridge, &present.bridges, made);
@@ -777,7 +779,7 @@ mod tests {
             |_: &OwnObjects| -> io::Result<()> { Err(io::Error::from(io::ErrorKind::StorageFull)) };
         let wanted = spec(&[port("a", "null:")]);
         let error = super::bring(&switch, &wanted, &mut made, full).unwrap_err();
-        assert!(error.contains("cannot note"), "{error}");
+        assert!(error.contains("cannot record"), "{error}");
         assert_eq!(changes(&switch), [""; 0]);
         assert!(made.is_empty(), "{made:?}");
     }

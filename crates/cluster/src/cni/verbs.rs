@@ -164,7 +164,7 @@ impl Call<'_> {
             match removed {
                 Ok(()) => error,
                 Err(left) => {
-                    let both = format!("{error}; port {name} is left: {left}");
+                    let both = format!("{error}; port {name} is not removed: {left}");
                     error.with_details(both)
                 }
             }

@@ -665,7 +665,7 @@ impl Device {
                     sys::qw_hash_flows(&raw mut conf, &raw const info, i32::from(is_symmetric));
                 self.check(
                     code,
-                    "choosing a symmetric hash key (the card takes none; remove rss=symmetric)",
+                    "setting a symmetric hash key (the card does not support it; remove rss=symmetric)",
                 )?;
             }
             let code = sys::rte_eth_dev_configure(

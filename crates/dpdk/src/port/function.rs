@@ -250,7 +250,9 @@ fn restore(access: &dyn Function, changes: &[Change]) -> Vec<String> {
             continue;
         }
         if now != Some(*new) {
-            tracing::warn!("{new} of a virtual function was changed since, and is left as it is");
+            tracing::warn!(
+                "{new} of a virtual function was changed by another program since: left unchanged"
+            );
             continue;
         }
         if let Err(error) = access.set(former) {

@@ -61,7 +61,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         // The peer holds the open file too, so it would stay a source after this descriptor is closed.
         if let Err(error) = self.interrupts.0.delete(&self.file) {
-            tracing::debug!("a descriptor was not watched any more: {error}");
+            tracing::debug!("cannot remove a descriptor from epoll: {error}");
         }
     }
 }

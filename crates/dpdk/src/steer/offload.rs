@@ -210,7 +210,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
                 Ok(()) => destroyed.push((one.wanted, one.is_counted)),
                 Err(why) => {
                     let place = one.wanted.place + 1;
-                    failed = Some(format!("rule {place} of before: cannot remove it: {why}"));
+                    failed = Some(format!("former rule {place}: cannot remove it: {why}"));
                     gone.push(one);
                     break;
                 }
@@ -233,7 +233,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
         };
         for one in made {
             if let Err(why) = self.driver.destroy(&one.rule) {
-                failed += &format!("; a flow rule stays on the card: {why}");
+                failed += &format!("; a flow rule is not removed from the card: {why}");
             }
         }
         for (one, is_counted) in destroyed {
@@ -297,7 +297,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
     pub(crate) fn clear(&mut self) {
         for one in std::mem::take(&mut self.installed) {
             if let Err(why) = self.driver.destroy(&one.rule) {
-                tracing::warn!("a flow rule stays on a card: {why}");
+                tracing::warn!("cannot remove a flow rule from a card: {why}");
             }
         }
         self.count = 0;

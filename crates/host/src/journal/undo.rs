@@ -288,7 +288,7 @@ fn restore_device(words: &[String], timeout_ms: u64) -> UndoOutcome {
         ),
     };
     let printed = last_lines(&finished.printed());
-    UndoOutcome::Failed(format!("`{line}` {what}. Its last lines:\n{printed}"))
+    UndoOutcome::Failed(format!("`{line}` {what}. Its last output:\n{printed}"))
 }
 
 /// Removes the name of a network namespace. The kernel removes the namespace with its last process.

@@ -31,7 +31,7 @@ impl Engine {
                 Ok(0) => {}
                 Ok(count) => {
                     tracing::warn!(
-                        "port '{name}': the card had lost {count} flow rules, which it has again"
+                        "port '{name}': restored {count} flow rules that the card had lost"
                     );
                 }
                 Err(error) => tracing::error!("{error}"),
@@ -68,7 +68,7 @@ impl Engine {
             let plan = slot.plan.clone();
             let uri = &plan.uri;
             tracing::error!(
-                "port '{}': the device of {uri} was removed; the other ports go on (delete the port, and add it again when the device is back)",
+                "port '{}': the device of {uri} was removed; other ports are not affected (delete the port, and add it again when the device is back)",
                 plan.name
             );
             let report = reports.iter().find(|one| one.counts.name == plan.name);

@@ -98,7 +98,7 @@ impl Engine {
                     });
                 }
                 Err(error) => {
-                    tracing::info!("rule '{}' stays with the switch: {error}", rule.name);
+                    tracing::info!("rule '{}' is not offloaded to the card: {error}", rule.name);
                     port.refused.insert(place);
                 }
             }
@@ -139,7 +139,7 @@ impl Engine {
             return;
         };
         if let Err(error) = slot.handle.drop_on_card(&[]) {
-            tracing::error!("filter rules stay on a card: {error}");
+            tracing::error!("cannot remove filter rules from a card: {error}");
             self.offloaded.unsettled.insert(number);
         }
     }

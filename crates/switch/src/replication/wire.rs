@@ -129,7 +129,7 @@ pub(crate) enum WireError {
         received: u64,
     },
     /// The peer is another program, or has other versions.
-    #[error("the peer is no quietwire switch of this version (use the same version on both)")]
+    #[error("the peer is not a quietwire switch of this version (use the same version on both)")]
     Version,
     /// The message has impossible contents.
     #[error("a message has impossible contents")]

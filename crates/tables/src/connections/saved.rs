@@ -204,7 +204,7 @@ impl SavedConnection {
         })
     }
 
-    /// Returns both endpoints and the IP protocol; `None` if the record is none of a connection.
+    /// Returns both endpoints and the IP protocol; `None` if the record is not a valid connection.
     #[must_use]
     pub fn endpoints(&self) -> Option<([Endpoint; 2], u8)> {
         let key = self.read()?.sorted.key;

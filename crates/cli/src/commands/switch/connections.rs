@@ -73,7 +73,7 @@ impl SelectionArgs {
     pub(super) fn check_mappings(&self) -> Result<()> {
         if self.state.is_some() || self.zone.is_some() {
             bail!(Usage(
-                "mappings have no state and no zone (leave --state and --zone out)".to_owned()
+                "mappings have no state and no zone (remove --state and --zone)".to_owned()
             ));
         }
         Ok(())
