@@ -27,7 +27,7 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Beginning and end of the names of temporary files of `path`; between them is the number of a process.
+/// Returns beginning and end of the names of temporary files of `path`; between them is the ID of a process.
 fn temporary(path: &Path) -> (OsString, &'static str) {
     let mut start = OsString::from(".");
     start.push(path.file_name().unwrap_or_default());

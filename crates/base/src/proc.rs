@@ -352,7 +352,7 @@ mod tests {
         assert!(status.voluntary_switches().is_some() && !status.is_kernel_thread());
     }
 
-    /// Whatever a text says, a name is in it, and the parsers end.
+    /// Parses any octets as files of /proc: a name is part of the text, and the parsers end.
     fn fuzz_proc(octets: &[u8]) -> bool {
         let text = String::from_utf8_lossy(octets);
         let status = Status::new(&text);
