@@ -91,7 +91,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest start: the sum of the limits of its steps.
 const START_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// Exit codes of the keeper follow from the fault of the error.
+/// Returns the error with the exit code of its fault.
 fn local_error(error: LocalError) -> anyhow::Error {
     let text = error.to_string();
     match error.fault() {

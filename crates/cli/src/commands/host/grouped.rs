@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use quietwire_host::recording::Root;
 
-    /// A machine with two CPUs that differ in their governor.
+    /// Returns a machine with two CPUs that differ in their governor.
     fn machine() -> Inventory {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {

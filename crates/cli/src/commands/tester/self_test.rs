@@ -253,7 +253,7 @@ fn device_cpu(args: &SelfTestArgs, cpus: &[u32]) -> Result<u32> {
         .ok_or_else(|| Usage("--cpus is empty".to_owned()).into())
 }
 
-/// The command that runs the device.
+/// Returns the command that runs the device.
 fn device_words(args: &SelfTestArgs, cpu: u32, frame_size_max: u16) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("path of this program")?;
     let options = DeviceOptions {
