@@ -282,7 +282,7 @@ pub(super) mod tests {
     use crate::runtime;
     use crate::simulated::Simulated;
 
-    /// A machine of two NUMA nodes with four CPUs each.
+    /// Returns a machine of two NUMA nodes with four CPUs each.
     fn inventory() -> Inventory {
         let root = tempfile::tempdir().unwrap();
         let machine = machines::Machine {

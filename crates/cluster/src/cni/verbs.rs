@@ -56,7 +56,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Name of the attachment's port.
+    /// Returns the name of the attachment's port.
     fn port_name(&self) -> String {
         let environment = self.environment;
         port::name(

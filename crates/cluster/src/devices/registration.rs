@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Interval at which the plugin checks its devices, and collects those that no container has.
 const COLLECT: Duration = Duration::from_secs(10);
 
-/// Identity of a socket: a new one at the same path has another.
+/// Returns the identity of a socket: a new socket at the same path has a different one.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let file = fs::symlink_metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
