@@ -93,7 +93,7 @@ fn bind(address: &str) -> String {
     format!("modprobe {VFIO} && dpdk-devbind.py --bind={VFIO} {address}")
 }
 
-/// A card of the kernel is no problem: `af-xdp` and `af-packet` ports use its interface.
+/// Returns the problem of the card's driver. A driver of the kernel is none: `af-xdp` and `af-packet` ports use its interface.
 fn driver(nic: &Nic) -> Option<CardProblem> {
     match nic.driver.as_deref() {
         None => Some(CardProblem {
@@ -109,7 +109,7 @@ fn driver(nic: &Nic) -> Option<CardProblem> {
     }
 }
 
-/// Only vfio requires a complete group.
+/// Returns the problem of the card's IOMMU group. Only vfio requires a complete group.
 fn group(nic: &Nic) -> Option<CardProblem> {
     if nic.driver.as_deref() != Some(VFIO) {
         return None;
