@@ -97,7 +97,7 @@ fn clean_in(storage: &dyn Storage, state_directory: &Path) -> Result<CleanReport
     Ok(report)
 }
 
-/// With the lock held, no lab is running: all state there is left over.
+/// Returns the state of killed labs. With the lock held, no lab is running, so all state there is of killed ones.
 pub(crate) fn leftovers(
     storage: &dyn Storage,
     state_directory: &Path,
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::state_directory::judge;
 
-    /// A lab whose process has ended: one case that made a directory, one setting of the lab.
+    /// Creates the state of a lab whose process has ended: one case that made a directory, one setting of the lab.
     fn left_over(state: &Path) -> PathBuf {
         let directory = state.join("lab-1");
         fs::create_dir_all(directory.join("case-0001")).unwrap();
@@ -279,7 +279,7 @@ mod tests {
         assert!(clean(state.path()).unwrap().undone.is_empty());
     }
 
-    /// A lab with one case, from its start to its end.
+    /// Runs a lab with one case, from its start to its end.
     fn run_lab(storage: &dyn Storage, state: &Path) -> Result<(), LabError> {
         let _held = lock(state)?;
         let directory = state.join("lab-1");

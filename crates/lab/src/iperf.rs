@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// A port that was free a moment ago.
+    /// Returns a port that was free a moment ago.
     fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()

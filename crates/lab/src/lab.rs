@@ -57,7 +57,7 @@ struct Running {
 }
 
 impl Running {
-    /// Number of frames that the device has received from neighbours.
+    /// Returns the number of frames that the device has received from neighbours.
     fn received_from_neighbours(&self) -> Result<u64, LabError> {
         self.device
             .as_ref()

@@ -135,7 +135,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// A command with the fewest options.
+    /// Returns a command with the fewest options.
     fn least() -> SwitchCommand {
         SwitchCommand {
             program: "/bin/quietwire".into(),

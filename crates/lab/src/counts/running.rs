@@ -133,7 +133,7 @@ fn layout(ports: &[PortReport], tester: &[PortUri]) -> Result<DeviceLayout, Stri
     })
 }
 
-/// Meeting point of two ports: a socket and an interface number.
+/// Returns the meeting point of two ports: a socket and an interface number.
 fn place_of(uri: &PortUri) -> Option<(PathBuf, u32)> {
     let (path, id) = match uri {
         PortUri::Memif { path, id, .. } => (path, *id),

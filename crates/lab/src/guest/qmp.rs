@@ -125,7 +125,7 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian 1:7.2"}, "capabilities": []}}"#;
 
-    /// A monitor that sends this greeting, and answers each command with the next of these.
+    /// Runs a monitor that sends this greeting, and answers each command with the next of these.
     fn with_monitor<T>(
         greeting: &str,
         answers: &[&str],

@@ -31,7 +31,7 @@ const DATA_PLANE: &str = "quietwire-data-plane";
 /// Wait for a partition of another lab, which lasts as long as one of its cases.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The running machine.
+/// Returns the running machine.
 pub(crate) fn running_machine() -> Target<'static> {
     Target {
         files: &Disk,

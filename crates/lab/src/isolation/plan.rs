@@ -158,7 +158,7 @@ fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
     plan.reasons.retain(|reason| is_reported(&reason.subject));
 }
 
-/// Every CPU at the processor's nominal frequency; isolated CPUs without frequency changes.
+/// Returns settings of every CPU at the processor's nominal frequency, and of isolated CPUs without frequency changes.
 fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<FrequencySetting> {
     const GOVERNOR: &str = "performance";
     let nominal = machine.nominal_khz();
@@ -183,7 +183,7 @@ fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<Frequency
         .collect()
 }
 
-/// The others' CPUs belong to the host, too: all other work on the machine may run there, in their class.
+/// Adds the CPUs of others to the host: all other work on the machine may run there, in their class.
 fn join_host(plan: &mut Plan, others: &CpuList) {
     let Some(at) = plan
         .groups
@@ -208,7 +208,7 @@ fn join_host(plan: &mut Plan, others: &CpuList) {
     plan.housekeeping = plan.housekeeping.union(others);
 }
 
-/// CPUs that neither forward, nor belong to tester or device, nor stay idle.
+/// Returns the CPUs that neither forward, nor belong to tester or device, nor stay idle.
 fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuList {
     let online = machine.cpus_online.clone().unwrap_or_default();
     let rest = online
@@ -367,7 +367,7 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     })
 }
 
-/// cpufreq sets limits of the frequency; the nominal frequency must be known and within them.
+/// Returns why CPUs cannot run at the nominal frequency: it must be known, and within the limits of cpufreq.
 fn lacks_nominal(machine: &Inventory) -> Option<String> {
     let Some(nominal) = machine.nominal_khz() else {
         return Some(

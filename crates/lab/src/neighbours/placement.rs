@@ -57,7 +57,7 @@ impl Placement {
     }
 }
 
-/// The other threads of the cores of these CPUs.
+/// Returns the other threads of the cores of these CPUs.
 pub(crate) fn siblings(machine: &Inventory, of: &CpuList) -> CpuList {
     let places = of.iter().filter_map(|cpu| machine.cpu(cpu));
     let threads = places.filter_map(|place| place.siblings.as_ref());

@@ -88,7 +88,7 @@ fn transit(encapsulation: Encapsulation, at: usize) -> [String; 3] {
     }
 }
 
-/// Locally administered, and unique: addresses of guests have another prefix.
+/// Returns the MAC address of a port: locally administered and unique, because addresses of guests have another prefix.
 fn transit_mac(port: usize) -> String {
     format!("02:51:57:ff:00:{port:02x}")
 }

@@ -26,7 +26,7 @@ pub(super) struct Testpmd {
 }
 
 impl Testpmd {
-    /// Forwarding mode of testpmd.
+    /// Creates the program with a forwarding mode of testpmd.
     pub(super) fn new(mode: &'static str) -> Self {
         Self {
             mode,

@@ -314,7 +314,7 @@ pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a text is a PCI address, domain:bus:device.function as in /sys/bus/pci/devices.
+/// Returns true if a text is a PCI address, domain:bus:device.function as in /sys/bus/pci/devices.
 pub(crate) fn is_pci_address(text: &str) -> bool {
     let is_hex = |part: &str, length: usize| {
         part.len() == length && part.bytes().all(|octet| octet.is_ascii_hexdigit())

@@ -184,7 +184,7 @@ impl Graph {
         }
     }
 
-    /// Whether an element forwards by learned addresses.
+    /// Returns true if an element forwards by learned addresses.
     fn learns(&self, element: &Element) -> bool {
         element.program == Program::LinuxBridge
             || element.role == Role::Switch
@@ -239,12 +239,12 @@ fn check_parts(element: &Element) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether it is one of the routers of a chain, with a network between each two.
+/// Returns true if it is one of the routers of a chain, with a network between each two.
 fn is_in_chain(element: &Element) -> bool {
     element.role == Role::Vnf && element.program.routes_in_chains()
 }
 
-/// Whether the frames that it sends have other MAC addresses than those that it received.
+/// Returns true if the frames that it sends have other MAC addresses than those that it received.
 fn changes_addresses(element: &Element) -> bool {
     matches!(
         element.program,

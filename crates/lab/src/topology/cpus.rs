@@ -43,7 +43,7 @@ impl Assignment {
         self.shared.iter().map(reported).collect()
     }
 
-    /// Whether an element shares a CPU.
+    /// Returns true if an element shares a CPU.
     #[must_use]
     pub fn is_shared(&self, name: &str) -> bool {
         let names = self.shared.iter().flat_map(|shared| &shared.elements);

@@ -116,7 +116,7 @@ impl ElementSection {
 }
 
 impl File {
-    /// Relative paths in the file are relative to its directory.
+    /// Returns the graph of the file. Relative paths in the file are relative to `directory`.
     fn graph(&self, directory: &FilePath) -> Result<Graph, LocatedFault> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {

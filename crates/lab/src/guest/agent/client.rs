@@ -248,7 +248,7 @@ mod tests {
 
     const HELLO: &str = r#"{"id":ID,"ok":{"version":3,"quietwire":"0.1.0","kernel":"6.1","cpus":"0-1","ports":[]}}"#;
 
-    /// An agent that answers each request with the next of these texts, with the request's number for `ID`.
+    /// Runs an agent that answers each request with the next of these texts, with the request's number for `ID`.
     fn with_agent<T>(
         answers: &[&str],
         timeout: Duration,

@@ -29,7 +29,7 @@ struct Linux {
     has_bridge: bool,
 }
 
-/// The kernel as a router.
+/// Configures the guest's kernel as a router.
 pub(super) fn router(
     machine: &Machine,
     vnf: &Vnf,
@@ -65,7 +65,7 @@ pub(super) fn router(
     linux.begin()
 }
 
-/// The kernel as a bridge.
+/// Configures the guest's kernel as a bridge.
 pub(super) fn bridge(machine: &Machine, vnf: &Vnf) -> Result<Box<dyn Function>, String> {
     let mut linux = Linux::take(machine, vnf)?;
     linux.ip(&format!(
