@@ -77,7 +77,7 @@ impl Monitor for Threads {
     type Counters = BTreeMap<(u32, i32), ThreadCounters>;
     type Activity = ThreadsActivity;
 
-    /// A process that has ended has no threads.
+    /// Reads the counters of all threads. A process that has ended has none.
     fn read(target: &Target<'_>) -> Result<Self::Counters, Unavailable> {
         let of_process = |watched: &Watched| of_process(target.root, *watched);
         Ok(target.watched.iter().flat_map(of_process).collect())
