@@ -695,7 +695,7 @@ fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
 /// Timeout for a program's report of its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// First line of `PROGRAM --version`.
+/// Returns the first line of `PROGRAM --version`.
 fn program_version(program: &str) -> Option<String> {
     let command = Command::new(program).arg("--version");
     let finished = command.run(Deadline::after(VERSION_TIMEOUT)).ok()?;
