@@ -38,7 +38,7 @@ pub(crate) use wire::{
 
 /// Pause of a standby before it connects again.
 const RETRY: Duration = Duration::from_millis(500);
-/// The same after an active switch with other settings.
+/// Pause of a standby after an active switch with other settings.
 const RETRY_OTHER: Duration = Duration::from_secs(10);
 /// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(3);

@@ -169,7 +169,7 @@ pub struct ConnectionSelection {
     pub zone: Option<String>,
 }
 
-/// Name of a state in configuration files.
+/// Returns the name of a state in configuration files.
 fn key_of(state: State) -> String {
     state.name().replace('_', "-")
 }

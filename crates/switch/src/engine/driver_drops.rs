@@ -45,7 +45,7 @@ impl DriverDrops {
         self.rx_missed.total
     }
 
-    /// Damaged frames received.
+    /// Returns the number of damaged frames received.
     pub(crate) const fn rx_errors(&self) -> u64 {
         self.rx_errors.total
     }

@@ -730,7 +730,8 @@ impl NatCopy {
         self.of_protocol(frame, frame.get(at + PROTOCOL_AT) == Some(&ICMP))
     }
 
-    /// The same for a frame that may have an ICMP error, which is read to its end.
+    /// Copies what the classification of a frame reads. A packet of ICMP may be an error, which is read to its end. `None` if there is not
+    /// enough space.
     pub(super) fn of_protocol(&mut self, frame: &[u8], is_icmp: bool) -> Option<&mut [u8]> {
         let octets_max = match is_icmp {
             true => COPY_MAX,

@@ -100,7 +100,7 @@ impl ShareStage {
         (self.number != Some(owner) && has_ring()).then_some(owner)
     }
 
-    /// The same for a frame that this thread has received from a port.
+    /// Returns the number of the owner of a frame received from a port, if it is another thread.
     #[inline(always)]
     fn owner_of_received(&mut self, octets: &[u8], now_s: u32) -> Option<u16> {
         let owner = self
@@ -231,7 +231,7 @@ mod tests {
         counters: Arc<ThreadCounters>,
     }
 
-    /// Two threads with rings of this many frames.
+    /// Creates two threads with rings of this many frames.
     fn pair(eal: &Eal, capacity: usize) -> Pair {
         let owners = Arc::new(Owners::new(2));
         let (to_second, from_first) = ring::channel(eal, capacity);

@@ -105,21 +105,21 @@ pub(super) fn capture(
 }
 
 impl CaptureTap {
-    /// A burst was received on a port.
+    /// Copies a burst that was received on a port.
     pub(crate) fn received(&mut self, port: u16, burst: &Burst) {
         if self.directions != Directions::Out {
             self.copy(RECEIVED, port, burst.frames().zip(burst.lengths()));
         }
     }
 
-    /// A burst is offered to the driver of a port; [`Self::sent`] follows.
+    /// Copies a burst that is offered to the driver of a port; [`Self::sent`] follows.
     pub(crate) fn offered(&mut self, port: u16, burst: &Burst) {
         if self.directions != Directions::In {
             self.offered = self.copy(OFFERED, port, burst.frames().zip(burst.lengths()));
         }
     }
 
-    /// The first `count` frames of the offered burst were accepted.
+    /// Records that the first `count` frames of the offered burst were accepted.
     pub(crate) fn sent(&mut self, port: u16, count: usize) {
         if std::mem::take(&mut self.offered) {
             let head = Head {
