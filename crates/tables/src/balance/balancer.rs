@@ -25,7 +25,7 @@ const REPLACE_STEPS: usize = 64;
 /// Timeouts, seconds. TCP: RFC 5382, REQ-5. UDP: RFC 4787, REQ-5.
 const EMBRYONIC_S: u32 = 60;
 const OPEN_S: u32 = 7440;
-/// The same if backends answer directly: the switch does not see when they close or reset a connection.
+/// Timeout of open TCP connections if backends answer directly: the switch does not receive their FIN and RST segments.
 const OPEN_DIRECT_S: u32 = 900;
 const CLOSING_S: u32 = 240;
 const UDP_S: u32 = 300;

@@ -79,7 +79,7 @@ impl Tuple {
     }
 }
 
-/// State of a new connection.
+/// Returns the state of a new connection.
 fn first_state(sent: &Sent) -> Result<State, InvalidReason> {
     match &sent.content {
         Content::Tcp(segment) if !tcp::are_possible(segment) => Err(InvalidReason::Flags),

@@ -117,7 +117,7 @@ impl Host {
     }
 }
 
-/// Both hosts use window scales if both have the option.
+/// Applies window scales to both hosts if both sent the option.
 fn negotiate(a: &mut Host, b: &mut Host) {
     if a.scale.is_none() || b.scale.is_none() {
         a.scale = None;
@@ -188,7 +188,7 @@ pub(super) fn apply(
     }
 }
 
-/// The host that sent a SYN sends more before an answer.
+/// Returns the effect of a further segment of the host that sent a SYN, before an answer.
 fn again(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     if is_opening(segment) {
@@ -204,7 +204,7 @@ fn again(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     Ok(Effect::In(State::TcpClose))
 }
 
-/// The other host answers a SYN.
+/// Returns the effect of the other host's answer to a SYN.
 fn answer(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     if is_opening(segment) {
@@ -227,7 +227,7 @@ fn answer(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, I
     Ok(Effect::In(State::TcpSynRecv))
 }
 
-/// Both hosts have sent a SYN.
+/// Returns the effect of a segment after both hosts have sent a SYN.
 fn cross(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     let acknowledges = flags.ack && to.acknowledges_syn(segment.acknowledgement);
@@ -280,7 +280,7 @@ fn fits(from: &Host, to: &Host, segment: &TcpSent) -> Result<(), InvalidReason> 
     Ok(())
 }
 
-/// Either host sends a segment after the first acknowledgement.
+/// Returns the effect of a segment of either host after the first acknowledgement.
 fn talk(
     state: State,
     from: &mut Host,
