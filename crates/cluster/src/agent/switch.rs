@@ -219,7 +219,7 @@ impl OwnObjects {
     }
 
     /// Forgets objects that the switch does not have any more.
-    fn keep(&mut self, names: &Names) {
+    fn retain_present(&mut self, names: &Names) {
         self.ports.retain(|name, _| names.ports.contains(name));
         self.bridges.retain(|name| names.bridges.contains(name));
         self.vrfs.retain(|name, _| names.vrfs.contains(name));
@@ -242,7 +242,7 @@ pub(super) fn bring(
     let mut present = switch.names()?;
     made.adopt(&present);
     let before = made.len();
-    made.keep(&present);
+    made.retain_present(&present);
     if before != made.len() || present.ports.is_empty() || !made.has_cpus_of(&present) {
         // The switch was started again, so its rules are unknown.
         made.rules = None;

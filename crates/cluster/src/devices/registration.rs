@@ -76,7 +76,7 @@ pub async fn serve(
     while !*stop.borrow() {
         if looked_at.is_none_or(|at| at.elapsed() >= COLLECT) {
             for plugged in &mut all {
-                plugged.look().await;
+                plugged.report_devices().await;
             }
             collect(&all, &places).await;
             looked_at = Some(Instant::now());
@@ -109,7 +109,7 @@ impl ServedResource {
     }
 
     /// Reads the devices, and reports them to kubelet if they have changed.
-    async fn look(&mut self) {
+    async fn report_devices(&mut self) {
         let resource = self.resource.clone();
         match tokio::task::spawn_blocking(move || resource.devices()).await {
             Ok(devices) => {
