@@ -185,7 +185,7 @@ fn configure_device(
     })?;
     // From here on, an error restores what was changed.
     let configured = ConfiguredFunction(record);
-    make(&access, &configured.0.changes, &interface).map_err(&unavailable)?;
+    apply_changes(&access, &configured.0.changes, &interface).map_err(&unavailable)?;
     Ok(Some(configured))
 }
 
@@ -214,7 +214,7 @@ fn changes(
 }
 
 /// Makes changes, and checks that the driver reports them.
-fn make(access: &dyn Function, changes: &[Change], interface: &str) -> Result<(), String> {
+fn apply_changes(access: &dyn Function, changes: &[Change], interface: &str) -> Result<(), String> {
     for Change { new, .. } in changes {
         access.set(new).map_err(|error| {
             format!("and the driver of {interface} refuses {new}: {error} (use another value, or remove the option)")
@@ -390,7 +390,7 @@ mod tests {
         let function = Scripted::new();
         let before = function.state.get();
         let changes = changes(&function, &SETTINGS, "eth0").unwrap();
-        make(&function, &changes, "eth0").unwrap();
+        apply_changes(&function, &changes, "eth0").unwrap();
         let made = function.set.take();
         let expected = [
             "mac=02:00:00:00:00:0a",
@@ -415,7 +415,7 @@ mod tests {
         };
         let before = refusing.state.get();
         let all = changes(&refusing, &SETTINGS, "eth0").unwrap();
-        let why = make(&refusing, &all, "eth0").unwrap_err();
+        let why = apply_changes(&refusing, &all, "eth0").unwrap_err();
         assert!(
             why.contains("the driver of eth0 refuses spoof-check=off"),
             "{why}"
@@ -427,7 +427,7 @@ mod tests {
             ..Scripted::new()
         };
         let all = changes(&ignoring, &SETTINGS, "eth0").unwrap();
-        let why = make(&ignoring, &all, "eth0").unwrap_err();
+        let why = apply_changes(&ignoring, &all, "eth0").unwrap_err();
         assert!(
             why.contains("accepted vlan=5,0 but reports vlan=0,0"),
             "{why}"
@@ -446,7 +446,7 @@ mod tests {
     fn what_another_program_has_changed_since_is_left_alone() {
         let function = Scripted::new();
         let changes = changes(&function, &SETTINGS, "eth0").unwrap();
-        make(&function, &changes, "eth0").unwrap();
+        apply_changes(&function, &changes, "eth0").unwrap();
         function.set(&Setting::Vlan { id: 9, priority: 0 }).unwrap();
         assert_eq!(restore(&function, &changes), Vec::<String>::new());
         let state = function.state.get();
