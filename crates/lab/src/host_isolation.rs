@@ -224,7 +224,7 @@ impl RunningIsolation {
         if request.device.is_some() {
             return Ok(());
         }
-        let pids: Vec<u32> = others(&request.peers)
+        let pids: Vec<u32> = other_processes(&request.peers)
             .filter_map(|pid| u32::try_from(pid).ok())
             .collect();
         let is_loop = pids.is_empty() && !request.peers.is_empty();
@@ -307,7 +307,7 @@ impl RunningIsolation {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let mut pids = vec![own];
-        pids.extend(others(&request.peers));
+        pids.extend(other_processes(&request.peers));
         if let Some(device) = &request.device {
             pids.extend(processes_on(device));
         }
@@ -358,7 +358,7 @@ impl RunningIsolation {
 }
 
 /// Processes other than this one.
-fn others(pids: &[i32]) -> impl Iterator<Item = i32> {
+fn other_processes(pids: &[i32]) -> impl Iterator<Item = i32> {
     let own = i32::try_from(std::process::id()).ok();
     pids.iter().copied().filter(move |pid| Some(*pid) != own)
 }

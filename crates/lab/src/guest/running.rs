@@ -158,9 +158,9 @@ impl Guest {
         let (spec, began) = (self.spec.clone(), self.began);
         let (qemu, vcpus) = self.release(&spec, began, stop)?;
         let hello = match spec.ready_signal {
-            ReadySignal::Agent => Some(self.greet(&spec, began, stop)?),
+            ReadySignal::Agent => Some(self.await_agent(&spec, began, stop)?),
             ReadySignal::Console => {
-                self.await_agent(&spec, began, stop)?;
+                self.await_console(&spec, began, stop)?;
                 None
             }
         };
@@ -285,7 +285,7 @@ impl Guest {
     }
 
     /// Waits until an image without an agent reports on its console that it forwards.
-    fn await_agent(
+    fn await_console(
         &mut self,
         spec: &GuestSpec,
         began: Instant,
@@ -310,7 +310,12 @@ impl Guest {
     }
 
     /// Waits for the agent.
-    fn greet(&mut self, spec: &GuestSpec, began: Instant, stop: &Stop) -> Result<Hello, LabError> {
+    fn await_agent(
+        &mut self,
+        spec: &GuestSpec,
+        began: Instant,
+        stop: &Stop,
+    ) -> Result<Hello, LabError> {
         let left = spec.ready_timeout.saturating_sub(began.elapsed());
         let greeted = Agent::connect_unless(stop, &self.name, &self.places.agent_socket, left);
         match greeted {

@@ -85,7 +85,7 @@ impl Applied {
             marker: marker.to_owned(),
             _lock: lock,
         };
-        match applied.make(target, plan) {
+        match applied.apply_plan(target, plan) {
             Ok(()) => Ok(applied),
             Err(error) => {
                 if let Err(second) = applied.take_back(target) {
@@ -120,7 +120,7 @@ impl Applied {
         }
     }
 
-    fn make(&mut self, target: &Target<'_>, plan: &Plan) -> Result<(), LabError> {
+    fn apply_plan(&mut self, target: &Target<'_>, plan: &Plan) -> Result<(), LabError> {
         let report = apply::apply(target, plan, None)?;
         let mut failed = Vec::new();
         for one in &report.applied {

@@ -247,7 +247,7 @@ impl InGuest {
     }
 
     /// Hashes of a custom image: its files may change later.
-    fn about(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
+    fn image_hashes(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let Some(own) = &plan.image else {
             return Ok(Vec::new());
         };
@@ -412,7 +412,7 @@ impl Forwarder for InGuest {
             self.vnf(plan)?;
         }
         let (spec, image) = (self.spec(plan)?, self.image(plan)?);
-        self.reported = self.about(plan)?;
+        self.reported = self.image_hashes(plan)?;
         let set = context.set.clone();
         let guest = Guest::begin(
             context.journal(),

@@ -180,7 +180,8 @@ impl CatalogEntry {
             })
             .collect();
         parameters.check(&graph)?;
-        let graph = laid(graph, &paths).map_err(|(_, message)| TopologyError::Wrong(message))?;
+        let graph =
+            build_graph(graph, &paths).map_err(|(_, message)| TopologyError::Wrong(message))?;
         graph
             .check()
             .map_err(|(_, message)| TopologyError::Wrong(message))?;
@@ -254,9 +255,9 @@ impl CatalogEntry {
 }
 
 /// Builds a graph with ports, links and joins along paths, and with a relay if two guests follow each other.
-pub(super) fn laid(mut graph: Graph, paths: &[Path]) -> Result<Graph, Fault> {
+pub(super) fn build_graph(mut graph: Graph, paths: &[Path]) -> Result<Graph, Fault> {
     let paths = relayed(&mut graph.elements, paths);
-    graph.lay(&paths)
+    graph.add_paths(&paths)
 }
 
 /// Returns the tester, which every topology has.

@@ -113,7 +113,7 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
             Some(entry) => entry.clone(),
             None => {
                 let own = free.next().unwrap_or_else(|| {
-                    let all = others_than(elements.first(), online);
+                    let all = cpus_without_tester(elements.first(), online);
                     turn += 1;
                     all[(turn - 1) % all.len()]
                 });
@@ -152,7 +152,7 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
 }
 
 /// Returns the CPUs that the tester does not use, or all CPUs if there are no others.
-fn others_than(tester: Option<&CpuList>, online: &CpuList) -> Vec<CpuId> {
+fn cpus_without_tester(tester: Option<&CpuList>, online: &CpuList) -> Vec<CpuId> {
     let others = tester.map_or_else(|| online.clone(), |tester| online.difference(tester));
     let chosen = if others.is_empty() { online } else { &others };
     chosen.iter().collect()

@@ -159,7 +159,7 @@ pub(super) type Fault = (Part, String);
 
 impl Graph {
     /// Adds ports, links and joins along paths. Each pass through an element uses two new ports of it.
-    pub(super) fn lay(mut self, paths: &[Path]) -> Result<Self, Fault> {
+    pub(super) fn add_paths(mut self, paths: &[Path]) -> Result<Self, Fault> {
         let mut ports = vec![0; self.elements.len()];
         for (chain, path) in paths.iter().enumerate() {
             let mut take = |element: usize| {
