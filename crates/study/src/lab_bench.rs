@@ -331,7 +331,10 @@ impl LabBench {
 
     /// Applications use the tester's ports meanwhile. In a pinned case they run on the forwarding CPUs, which its neighbours do not use;
     /// otherwise they run on any CPU.
-    fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, LabBenchError> {
+    fn run_applications(
+        &mut self,
+        plan: &ApplicationPlan,
+    ) -> Result<ApplicationResult, LabBenchError> {
         self.close_tester();
         let (Some(device), Some(spec)) = (self.lab.device_mut(), &self.entered) else {
             return Err(LabBenchError::NoCase);
@@ -600,7 +603,7 @@ impl Bench for LabBench {
     }
 
     fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, BenchError> {
-        self.have_applied(plan)
+        self.run_applications(plan)
             .map_err(|error| self.of_case(error, false))
     }
 }
