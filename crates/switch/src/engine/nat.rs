@@ -44,7 +44,7 @@ fn wrong(name: &str, what: impl Into<String>) -> SwitchError {
 }
 
 /// Returns the error of another reply than the expected one.
-fn another_reply() -> SwitchError {
+fn unexpected_reply() -> SwitchError {
     SwitchError::Config {
         location: "nat".to_owned(),
         what: "the thread gave another reply (this is a bug)".to_owned(),
@@ -313,7 +313,7 @@ impl Engine {
                     .map_or("", |place| place.identity.name.as_str()),
                 format!("no space for {without_space} published ports (raise max-mappings)"),
             )),
-            _ => Err(another_reply()),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -532,7 +532,7 @@ impl Engine {
     ) -> Result<Box<NatQuery>, SwitchError> {
         match self.send_command(cpu, WorkerCommand::NatQuery(query))? {
             Reply::NatQuery(query) => Ok(query),
-            _ => Err(another_reply()),
+            _ => Err(unexpected_reply()),
         }
     }
 }

@@ -149,7 +149,7 @@ impl Layer3 {
             return;
         }
         self.counts.unknown_protocol += 1;
-        if is_to_many(frame) {
+        if is_to_group(frame) {
             return;
         }
         match protocol_of(packet) {
@@ -186,7 +186,7 @@ impl Layer3 {
         let neighbours = self.rib.neighbours_for(known.vrf, to);
         if neighbours.is_empty() {
             // The neighbour was resolved or removed meanwhile: the forwarding thread decides again.
-            self.again(interface, frame);
+            self.route_again(interface, frame);
         }
         for (at, (out, address)) in neighbours.into_iter().enumerate() {
             // Of several next hops, the one that is resolved first.
@@ -196,7 +196,7 @@ impl Layer3 {
     }
 
     /// Returns a frame to a forwarding thread for routing.
-    fn again(&mut self, interface: u16, frame: &[u8]) {
+    fn route_again(&mut self, interface: u16, frame: &[u8]) {
         self.push(Mark::Route(interface), frame);
     }
 
@@ -304,7 +304,7 @@ impl Layer3 {
                 }
                 for waiting in packets {
                     match waiting {
-                        Waiting::Frame(from, frame) => self.again(from, &frame),
+                        Waiting::Frame(from, frame) => self.route_again(from, &frame),
                         Waiting::Packet(packet) => self.send_to(interface, mac, &packet),
                     }
                 }
@@ -378,6 +378,6 @@ fn protocol_of(packet: &[u8]) -> Option<u8> {
 }
 
 /// Returns true for a frame to a group address. Packets in such frames cause no error (RFC 1812, section 4.3.2.7).
-fn is_to_many(frame: &[u8]) -> bool {
+fn is_to_group(frame: &[u8]) -> bool {
     frame.first().is_some_and(|octet| octet & 1 == 1)
 }

@@ -169,7 +169,7 @@ impl<S: Read + Write> Active<S> {
         now: Instant,
     ) -> Result<(), SwitchError> {
         let begun = self.begun;
-        self.keep(|peer| peer.receive(begun, now));
+        self.retain_peers(|peer| peer.receive(begun, now));
         self.send_settings(tables, now);
         let result = if self.has_standby() {
             self.send_changes(tables, now)
@@ -184,7 +184,7 @@ impl<S: Read + Write> Active<S> {
         if result.is_err() {
             self.require_all();
         }
-        self.keep(|peer| {
+        self.retain_peers(|peer| {
             if peer.needs.is_some() && peer.link.quiet_for(now) >= HEARTBEAT {
                 peer.link.put(&Message::Heartbeat, now);
             }
@@ -208,7 +208,7 @@ impl<S: Read + Write> Active<S> {
     }
 
     /// Removes the peers whose streams have ended.
-    fn keep(&mut self, mut step: impl FnMut(&mut Peer<S>) -> Result<(), LinkError>) {
+    fn retain_peers(&mut self, mut step: impl FnMut(&mut Peer<S>) -> Result<(), LinkError>) {
         self.peers.retain_mut(|peer| match step(peer) {
             Ok(()) => true,
             Err(error) if peer.has_acknowledged => {
