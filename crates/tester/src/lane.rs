@@ -117,7 +117,7 @@ impl<'port> Link<'port> {
         }
     }
 
-    fn look(&mut self) {
+    fn sample_link(&mut self) {
         if self.changes_before.is_some() {
             return;
         }
@@ -469,7 +469,7 @@ impl<'port> Lane<'port> {
     /// Checks the link of the port.
     #[cold]
     pub(crate) fn look_at_link(&mut self) {
-        self.link.look();
+        self.link.sample_link();
     }
 
     /// Notes the totals, if an interval of the series has ended.

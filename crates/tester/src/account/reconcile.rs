@@ -68,11 +68,11 @@ impl LossClaims {
     fn gap_of_element(
         &mut self,
         name: &str,
-        perhaps: Vec<(LossSource, u64)>,
+        possible_sources: Vec<(LossSource, u64)>,
         made: u64,
         mut gap: i128,
     ) {
-        for (loser, frames) in perhaps {
+        for (loser, frames) in possible_sources {
             let explained = frames_of(gap).min(frames);
             self.add(loser, explained);
             gap -= i128::from(explained);
@@ -213,8 +213,8 @@ impl CounterDeltas<'_> {
                 let of_units = sure.map(|(_, frames)| i128::from(*frames));
                 let gap = gaps.sum::<i128>() - of_units.sum::<i128>();
                 let others = element.ports.iter().filter(|(port, _)| !counts(port));
-                let perhaps = perhaps(name, element, others);
-                claims.gap_of_element(name, perhaps, element.made, gap);
+                let possible_sources = possible_sources(name, element, others);
+                claims.gap_of_element(name, possible_sources, element.made, gap);
             } else {
                 for [from, to] in joins {
                     if let (Some(input), Some(output)) = (self.port(from), self.port(to)) {
@@ -264,7 +264,7 @@ impl CounterDeltas<'_> {
 }
 
 /// Returns the counters of an element that may explain missing frames, the most certain first.
-fn perhaps<'a>(
+fn possible_sources<'a>(
     name: &str,
     element: &ElementCounts,
     others: impl Iterator<Item = (&'a String, &'a PortCounts)> + Clone,

@@ -255,7 +255,7 @@ impl<'a> FrameProcessor<'a> {
 
     /// Lets the stateful device decide on a frame.
     #[cold]
-    fn lie(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
+    fn forward_by_liar(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
         let octets = frame.octets_mut();
         let disposition = match (&mut self.liar, octets) {
             (Some(liar), Some(octets)) => liar.judge(octets),
@@ -275,7 +275,7 @@ impl<'a> FrameProcessor<'a> {
     #[inline(always)]
     pub(super) fn take(&mut self, side: usize, frame: Mbuf<'_>, now: u64) {
         if self.liar.is_some() {
-            self.lie(side, frame, now);
+            self.forward_by_liar(side, frame, now);
             return;
         }
         let opposite = 1 - side;
