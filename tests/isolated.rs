@@ -378,7 +378,7 @@ fn a_signal_ends_it_and_undoes_everything() {
 }
 
 #[test]
-fn what_a_killed_tester_leaves_is_undone_without_anybody() {
+fn changes_of_a_killed_tester_are_undone_by_its_guard() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
@@ -546,7 +546,7 @@ fn cpus_that_the_device_cannot_have_are_refused() {
 }
 
 #[test]
-fn who_is_not_root_is_reported_in_a_line_and_measures() {
+fn without_root_isolation_is_reported_missing_and_the_measurement_runs() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();

@@ -662,7 +662,7 @@ fn a_lab_whose_process_is_killed_is_undone_by_clean() {
 }
 
 #[test]
-fn what_cannot_come_up_says_why_and_leaves_nothing() {
+fn labs_that_cannot_start_report_the_reason_and_leave_nothing() {
     let labs = Labs::none();
     let file = labs.directory.path().join("rules.toml");
     fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"refuse\"\n").unwrap();

@@ -443,7 +443,7 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
 }
 
 #[test]
-fn what_a_study_cannot_do_with_traffic_is_named() {
+fn traffic_that_a_study_does_not_support_is_reported() {
     let workspace = Workspace::new();
     for (frames, parts) in [
         (

@@ -230,7 +230,7 @@ fn no_figure_of_the_tester_is_wrong_at_10_mpps_whether_or_not_it_is_proven() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_of_a_self_test_are_refused() {
     for (arguments, part) in [
         (["--rate", "max"], "frames per second"),
         (["--fault", "colour"], "unknown fault"),

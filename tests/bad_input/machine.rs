@@ -22,7 +22,7 @@ fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn who_is_not_root_is_reported_where_root_is_needed() {
+fn commands_that_require_root_report_other_users() {
     let workspace = Workspace::new();
     drop(as_nobody(&workspace, &[]));
     let nulls: Vec<&str> = [&["switch", "run"], &NULLS[..]].concat();

@@ -174,7 +174,7 @@ impl Delaying {
 }
 
 #[test]
-fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
+fn frames_that_a_stopped_tester_does_not_receive_are_no_loss_of_the_device() {
     let workspace = Workspace::new();
     let out = workspace.path("out.json");
     let mut device = Delaying::start(&workspace);

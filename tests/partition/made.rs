@@ -227,7 +227,7 @@ fn the_remedy_of_an_interrupt_makes_its_check_pass() {
 }
 
 #[test]
-fn what_is_no_plan_is_bad_input() {
+fn an_invalid_plan_is_bad_input() {
     let made = FakeMachine::new();
     fs::write(&made.plan, "{").unwrap();
     for arguments in [

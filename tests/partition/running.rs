@@ -170,7 +170,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
 }
 
 #[test]
-fn who_gets_onto_a_forwarding_cpu_is_named() {
+fn threads_on_a_forwarding_cpu_are_reported_by_name() {
     let mut machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
     // DPDK's names of worker threads.

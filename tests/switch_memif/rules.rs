@@ -391,7 +391,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
 }
 
 #[test]
-fn what_rules_drop_is_not_routed_and_not_answered() {
+fn frames_that_rules_drop_are_not_routed_and_not_answered() {
     let bench = Bench::start(&["a"], &[]);
     change(
         &bench,

@@ -162,7 +162,7 @@ fn a_capture_whose_reader_is_killed_ends_by_itself() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_captures_and_traces_are_refused() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     for (arguments, words) in [
         (

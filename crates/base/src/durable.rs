@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    fn temporary_files_of_killed_processes_are_removed_and_no_others() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let mut ended = std::process::Command::new("true").spawn().unwrap();

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_no_card_is_wrong() {
+    fn absent_devices_and_other_devices_than_cards_are_refused() {
         let machine = Machine::new().with("0000:00:1f.2", "0x010601", Some("ahci"));
         assert_says(
             &machine.message(CARD),

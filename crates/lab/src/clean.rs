@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_undone_once() {
+    fn changes_of_killed_labs_are_undone_once() {
         let state = tempfile::tempdir().unwrap();
         let directory = left_over(state.path());
         // A lab that was killed before it wrote its first line.

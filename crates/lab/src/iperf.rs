@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_is_reported_and_not_made_up() {
+    fn errors_of_iperf3_are_reported_and_missing_figures_are_not_invented() {
         let options = options(5201);
         let read = |text: &str| read(text, &options, IperfDirection::Up).unwrap_err();
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_started_is_in_the_journal_and_says_what_it_has_to_say_in_its_log() {
+    fn a_started_process_is_in_the_journal_and_prints_into_its_log() {
         let directory = tempfile::tempdir().unwrap();
         let words = [&WITH_PARENT[..], &["echo", "ready"]].concat();
         let command: Vec<String> = words.into_iter().map(str::to_owned).collect();

@@ -203,7 +203,7 @@ fn a_device_that_does_not_come_back_or_forget_says_why() {
 }
 
 #[test]
-fn what_does_not_come_up_says_why_and_is_undone() {
+fn a_device_that_does_not_start_is_reported_and_undone() {
     let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let before = state_of_machine();

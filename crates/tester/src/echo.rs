@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_answered_over_both() {
+    fn requests_over_both_protocols_are_answered() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let server = EchoServer::bind(local.parse().unwrap()).unwrap();
             let address = server.address();

@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_made_good_slowly() {
+    fn unsent_frames_are_sent_later_at_a_limited_rate() {
         let microsecond = HZ / 1_000_000;
         let mut pacer = Pacer::new(Pace::Rate(1e6), 0, 10 * HZ, HZ, 512);
         pacer.due(0, 32);

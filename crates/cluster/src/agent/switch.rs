@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_noted_is_not_made() {
+    fn objects_that_cannot_be_recorded_are_not_added() {
         let switch = FakeSwitch::default();
         let mut made = OwnObjects::default();
         let full =

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_cluster_left_is_removed_and_nothing_else() {
+    fn remains_of_a_killed_cluster_are_removed_and_no_other_files() {
         let (state, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let groups = machine.path().join("cgroup");
         fs::create_dir_all(groups.join("cpuset").join(cgroups::NAME).join("kubepods")).unwrap();

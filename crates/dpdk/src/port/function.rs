@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_refuses_ignores_or_does_not_have_is_named() {
+    fn settings_that_a_driver_refuses_ignores_or_lacks_are_reported() {
         let refusing = Scripted {
             refused: "spoof-check",
             ..Scripted::new()
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_has_changed_since_is_left_alone() {
+    fn settings_changed_by_another_program_are_not_restored() {
         let function = Scripted::new();
         let changes = changes(&function, &SETTINGS, "eth0").unwrap();
         apply_changes(&function, &changes, "eth0").unwrap();

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_gives_has_to_be_an_eventfd() {
+    fn descriptors_other_than_eventfds_are_refused() {
         let interrupts = Interrupts::new().unwrap();
         let file = memfd_create(c"no-eventfd", MFdFlags::MFD_CLOEXEC).unwrap();
         let error = interrupts.watch_peer(file).unwrap_err();

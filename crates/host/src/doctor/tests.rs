@@ -496,7 +496,7 @@ fn vfio_is_repaired_only_where_modules_can_be_loaded() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named() {
+fn files_that_cannot_be_parsed_are_reported() {
     let tree = Tree::good();
     tree.write("sys/devices/system/cpu/online", "zero\n");
     let check = tree.check("unread-files");

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_changes_is_undone() {
+    fn the_tracer_restores_the_files_that_it_changes() {
         let root = tempfile::tempdir().unwrap();
         let place = root.path().join(PLACES[0]);
         let instance = place.join(INSTANCE);

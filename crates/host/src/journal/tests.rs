@@ -169,7 +169,7 @@ fn a_worker_that_the_kernel_has_bound_since_needs_no_undoing() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_left_alone() {
+fn settings_changed_by_another_program_are_not_rolled_back() {
     let directory = tempfile::tempdir().unwrap();
     let setting = directory.path().join("setting");
     fs::write(&setting, "1\n").unwrap();

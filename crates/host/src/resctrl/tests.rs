@@ -93,7 +93,7 @@ fn groups_are_made_filled_and_undone_to_what_was_there() {
 }
 
 #[test]
-fn what_somebody_else_set_since_is_left_alone() {
+fn classes_changed_by_another_program_are_not_rolled_back() {
     let mut rig = rig(Rules::default());
     let wanted = schemata("L3:0=7f0");
     rig.resctrl

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_peer_says_ends_in_an_answer_or_an_error() {
+    fn any_octets_of_a_peer_end_in_an_answer_or_an_error() {
         assert_eq!(heard(b"{\"a\": 1}\nrest", true).unwrap()["a"], 1);
         let error = heard(b"\x00\xffnonsense\n", true).unwrap_err().to_string();
         assert!(

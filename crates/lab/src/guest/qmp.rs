@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_monitor_is_reported() {
+    fn a_peer_that_is_no_qmp_monitor_is_reported() {
         with_monitor("{\"hello\": 1}", &[], |monitor| {
             assert!(monitor.unwrap_err().contains("no QMP"));
         });

@@ -381,7 +381,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_reported_with_the_guests_name() {
+    fn invalid_values_are_reported_with_the_name_of_the_guest() {
         let good = || spec(vec![port("/run/a.sock", 1), port("/run/b.sock", 2)]);
         good().check().unwrap();
         type Mutation = fn(&mut GuestSpec);

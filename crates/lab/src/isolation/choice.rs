@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_no_cpu_is_refused_with_the_reason() {
+    fn isolation_that_leaves_no_cpu_is_refused_with_the_reason() {
         let machine = read(&virtual_machine());
         let level = IsolationLevel::Full;
         let last_reason = choose(&machine, level, &list("0-1"), &CpuList::new()).unwrap_err();

@@ -80,7 +80,7 @@ fn each_machine_has_the_cases_that_its_hardware_allows() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_reported() {
+fn means_that_a_machine_lacks_are_reported() {
     let machine = read(&virtual_machine());
     let on = setup("1", "0");
     for (name, says) in [
@@ -314,7 +314,7 @@ fn functions_are_made_and_go_again() {
 }
 
 #[test]
-fn what_a_killed_lab_applied_is_taken_back_by_whoever_comes_first() {
+fn a_partition_of_a_killed_lab_is_rolled_back_by_the_next_process() {
     let rig = Rig::new(&two_packages_with_clusters());
     let before = rig.fake.groups();
     let (first, second) = (rig.path("first"), rig.path("second"));
@@ -353,7 +353,7 @@ fn a_partition_of_the_machines_owner_is_left_alone() {
 }
 
 #[test]
-fn what_does_not_come_about_is_reported_and_undone() {
+fn an_isolation_that_cannot_be_applied_is_reported_and_undone() {
     let rig = Rig::new(&two_packages_with_clusters());
     let before = rig.fake.groups();
     let on = setup("2", "0");

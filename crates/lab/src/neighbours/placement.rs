@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_does_not_have_is_reported() {
+    fn placements_that_a_machine_lacks_are_reported() {
         let machine = arm().inventory();
         for (placement, says) in [
             (Placement::Siblings, "one thread each"),

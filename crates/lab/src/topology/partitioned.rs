@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forwards_on_the_host_shares_out_the_forwarding_cpus() {
+    fn elements_on_the_host_divide_the_forwarding_cpus() {
         let machine = two_packages_with_clusters().inventory();
         let graph = graph("vNet6-1VNFch", ElementPlace::Container);
         let request = "[forwarding]\ncpus = \"2-5\"\n";

@@ -384,7 +384,7 @@ fn goals_of_an_mlrsearch_that_make_no_sense_are_reported() {
 }
 
 #[test]
-fn what_further_methods_get_wrong_is_reported_with_line_and_key() {
+fn wrong_keys_of_further_methods_are_reported_with_line_and_key() {
     let reported = |text: &str, key: &str, says: &str| {
         let whole = SMALL.replace("[neighbours]", &format!("{text}\n[neighbours]"));
         let message = parse(&whole).unwrap_err().to_string();

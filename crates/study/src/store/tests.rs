@@ -128,7 +128,7 @@ fn a_later_schema_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_not_touched() {
+fn files_that_are_not_stores_are_refused_and_left_unchanged() {
     let (_directory, path) = scratch();
     let notes =
         "these are notes, and long enough not to be taken for an empty database ".repeat(20);

@@ -96,7 +96,7 @@ fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Recorded) {
 }
 
 #[test]
-fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
+fn the_maximum_rate_is_the_calibrated_clean_rate_of_the_tester() {
     let (results, heard) = run("\"auto\"", 9e6);
     assert!(results.max_rates.iter().all(|known| known.rate_pps == 9e6));
     assert_eq!(heard.exceeds, []);

@@ -274,7 +274,7 @@ fn neighbours_need_the_lab() {
 }
 
 #[test]
-fn what_procedures_get_wrong_is_reported_with_its_key() {
+fn wrong_values_of_procedures_are_reported_with_their_key() {
     for (old, new, key) in [
         (
             "longest-burst-s = 0.01",

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_missed_and_counted_and_the_rest_is_whole() {
+    fn unread_frames_are_counted_as_missed_and_the_others_are_complete() {
         let (mut tap, mut reader) = pair(Directions::Both);
         let long = vec![7; 1500];
         let rounds = 60_000;

@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_over_is_found_once() {
+    fn a_frame_in_flight_is_found_once() {
         let in_flight = InFlight::new();
         in_flight.put(0x1000, 3);
         in_flight.put(0x2000, 4);

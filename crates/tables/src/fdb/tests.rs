@@ -210,7 +210,7 @@ fn a_port_has_no_more_than_it_may() {
 }
 
 #[test]
-fn what_cannot_be_static_is_refused() {
+fn invalid_static_entries_are_refused() {
     let fdb = Fdb::new(1, 10);
     let group = MacAddress([1, 0, 0x5e, 0, 0, 1]);
     assert_eq!(

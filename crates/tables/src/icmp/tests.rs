@@ -77,7 +77,7 @@ fn an_echo_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_is_no_sound_request_is_not_answered() {
+fn malformed_echo_requests_are_not_answered() {
     let request = echo4(b"hello");
     for at in [20, 21, 22, 28] {
         let mut damaged = request.clone();

@@ -178,7 +178,7 @@ fn packets_wait_until_the_neighbour_answers() {
 
 /// RFC 4861, section 7.3.3: three requests a second apart, then resolution fails.
 #[test]
-fn nobody_answers() {
+fn a_neighbour_without_an_answer_is_unreachable() {
     let mut table = Table::new();
     table.resolve(s(0), "192.0.2.9", Some(1));
     for now in 1..3 {

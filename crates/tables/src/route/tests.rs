@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_rewritten_is_sound((mut frame, interface) in frame()) {
+    fn rewritten_packets_are_well_formed((mut frame, interface) in frame()) {
         let world = World::new();
         let (decisions, _) = world.decide(&[(frame.clone(), interface)]);
         if let Decision::Forward(to) = decisions[0] {

@@ -517,7 +517,7 @@ fn the_error_of_the_rate_is_that_of_a_constant_rate() {
 }
 
 #[test]
-fn what_the_tester_could_not_hand_over_was_not_offered() {
+fn frames_that_the_tester_could_not_send_are_not_offered() {
     let offer = Offer {
         schedule: Some(Schedule {
             frames: 100,

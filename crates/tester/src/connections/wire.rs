@@ -439,7 +439,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_packets_are_read_back(
             is_ipv4: bool,
             is_tcp: bool,
             number in any::<u64>(),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_one_line() {
+    fn equal_cpus_share_one_line() {
         let shown: Vec<String> = lines(&machine())
             .into_iter()
             .map(|(name, value)| format!("{name} {value}"))

@@ -363,7 +363,7 @@ fn strong_cores_forward_on_a_hybrid_machine() {
 
 /// Tests every conflict and its nearest plan.
 #[test]
-fn what_cannot_be_had_is_reported_with_the_nearest_plan() {
+fn infeasible_requests_are_reported_with_the_nearest_plan() {
     let machine = inventory(&machines::two_packages_with_clusters());
     for (text, parts) in [
         (

@@ -69,7 +69,7 @@ fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
 }
 
 #[test]
-fn what_an_operator_set_comes_before_the_kernels_word() {
+fn static_neighbours_precede_those_of_the_kernel() {
     let mut table = Table::new();
     for was_known in [false, true] {
         if was_known {
@@ -94,7 +94,7 @@ fn what_an_operator_set_comes_before_the_kernels_word() {
 }
 
 #[test]
-fn what_cannot_be_a_neighbour_is_not_taken_over() {
+fn impossible_neighbours_of_the_kernel_are_ignored() {
     let mut table = Table::new();
     for address in ["192.0.2.255", "192.0.2.1", "198.51.100.1", "ff02::1", "::"] {
         table.kernel_has(s(0), address, THEIRS, true);

@@ -194,7 +194,7 @@ fn a_strict_check_finds_all_members() {
 
 proptest! {
     #[test]
-    fn who_stays_keeps_its_flows(
+    fn members_that_stay_keep_their_flows(
         before in prop::collection::btree_map(1..20u32, 1..5u8, 1..8),
         after in prop::collection::btree_map(1..20u32, 1..5u8, 1..8),
     ) {

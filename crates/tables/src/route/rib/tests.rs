@@ -162,7 +162,7 @@ fn routes_by_an_interface_rest_while_it_is_gone() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_routes_are_refused() {
     let mut rib = rib();
     let mut add = |prefix, ways| {
         let route = route(Source::Static, Target::Via(ways));
