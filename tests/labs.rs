@@ -601,7 +601,7 @@ fn labs_killed_at_many_moments_leave_nothing_after_clean() {
 }
 
 #[test]
-fn two_labs_are_apart_and_a_name_is_taken_once() {
+fn two_labs_are_separate_and_have_different_names() {
     let labs = Labs::new();
     let first = labs.up(&["vNet1", "--name", "first"]);
     let second = labs.up(&["vNet4-1VNF", "--name", "second", "--place", "container"]);

@@ -201,7 +201,7 @@ fn unproven_connections(lies: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn connections_that_the_device_lies_about_are_counted_as_it_says() {
+fn connections_with_faults_of_the_device_are_counted_as_in_its_ledger() {
     let mut open = Vec::new();
     for _ in 0..ATTEMPTS {
         open = unproven_connections(&["refuse", "forget"]);
@@ -275,7 +275,7 @@ fn wait_until<T>(condition: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn the_device_goes_with_its_parent() {
+fn the_device_ends_with_its_parent() {
     let mut command = self_test(&["--rate", "10k", "--duration", "60s", "--fault", "loss"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut parent: Child = command.spawn().unwrap();

@@ -423,7 +423,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
 }
 
 #[test]
-fn a_file_says_the_same_as_the_command_line() {
+fn a_configuration_file_and_the_command_line_give_the_same_switch() {
     let bench = Bench::new(&["a", "b"], &[]);
     let file = bench.path("switch.toml");
     let text = "[[bridge]]\nname = \"lan\"\nports = [\"a\", \"b\"]\ncolour = \"red\"\n";
@@ -441,7 +441,7 @@ fn a_file_says_the_same_as_the_command_line() {
 }
 
 #[test]
-fn asking_where_no_switch_is_says_so() {
+fn commands_without_a_running_switch_report_it() {
     let mut command: Command = quietwire();
     let asked = command.args([
         "switch",

@@ -77,7 +77,7 @@ fn a_missing_program_is_reported_before_anything_is_measured() {
 }
 
 #[test]
-fn more_memory_than_there_is_is_refused() {
+fn more_memory_than_available_is_refused() {
     let workspace = Workspace::new();
     let much = ["--memory-mib", "4000000000"];
     let parts = [
@@ -99,7 +99,7 @@ fn more_memory_than_there_is_is_refused() {
 }
 
 #[test]
-fn huge_pages_are_not_taken_from_everybody_else() {
+fn huge_pages_beyond_half_of_the_memory_are_refused() {
     let workspace = Workspace::new();
     let much = STUDY.replace("huge-pages-mib = 32", "huge-pages-mib = 4_000_000_000");
     fs::write(workspace.path("study.toml"), much).unwrap();
@@ -226,7 +226,7 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
 }
 
 #[test]
-fn a_study_goes_on_when_nobody_listens_any_more() {
+fn a_study_continues_if_its_output_cannot_be_written() {
     let workspace = Workspace::new();
     let before = workspace.machine();
     let short = STUDY.replace("rounds = 4", "rounds = 1");

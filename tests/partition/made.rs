@@ -112,7 +112,7 @@ impl FakeMachine {
 }
 
 #[test]
-fn a_kill_at_any_point_leaves_what_rollback_takes_back() {
+fn changes_of_an_apply_killed_at_any_point_are_rolled_back() {
     const SIGKILL: i32 = 9;
     const POINTS_MAX: u32 = 200;
     let made = FakeMachine::new();

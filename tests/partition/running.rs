@@ -83,7 +83,7 @@ impl Drop for Foreign {
 }
 
 #[test]
-fn a_neighbour_leaves_and_everything_comes_back() {
+fn threads_leave_the_isolated_cpus_and_return_after_rollback() {
     const PAGES: u64 = 8;
     let mut machine = Machine::new(PAGES);
     let steered = Steered::new();
@@ -374,7 +374,7 @@ fn verifying_without_root_lacks_it() {
 }
 
 #[test]
-fn a_kill_half_way_is_taken_back_on_the_running_machine() {
+fn changes_of_a_killed_apply_are_rolled_back_on_the_running_machine() {
     const SIGKILL: i32 = 9;
     let machine = Machine::new(4);
     // Each change has a point before and a point after its journal entry.

@@ -106,7 +106,7 @@ fn a_piece_that_ends_beyond_the_largest_packet_is_not_cut_once_more() {
 
 /// Checks RFC 4443, section 3.4, and RFC 8200, sections 4 and 4.7.
 #[test]
-fn headers_that_nobody_knows_here_are_reported() {
+fn unknown_next_headers_are_reported_by_icmpv6_errors() {
     let bench = router();
     let mut a = bench.peer("a");
     let mac = "02:00:00:00:00:01";

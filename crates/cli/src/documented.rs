@@ -211,7 +211,7 @@ fn page_of(name: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn every_option_that_is_there_the_guide_names() {
+fn the_guide_names_every_option() {
     let commands = commands();
     let names: Vec<&str> = commands.iter().map(|(name, _)| name.as_str()).collect();
     for name in names {

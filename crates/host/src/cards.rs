@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_cannot_be_used_says_what_is_wrong_and_how_to_solve_it() {
+    fn an_unusable_card_has_its_problem_and_the_remedy() {
         let root = tempfile::tempdir().unwrap();
         device(root.path(), CARD, "0x020000", None, None);
         let observed = card(root.path());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named_with_its_package() {
+    fn an_absent_program_is_reported_with_its_package() {
         require("sh", "dash").unwrap();
         let error = require("no-such-program", "some-package").unwrap_err();
         assert_eq!(error.fault(), quietwire_base::Fault::MissingPrerequisite);

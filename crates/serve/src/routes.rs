@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_resource_of_the_document_responds_as_it_says() {
+    fn every_resource_responds_as_documented() {
         let directory = tempfile::tempdir().unwrap();
         let views = views(directory.path(), Some("0123456789abcdef"));
         let document = openapi::document();

@@ -90,7 +90,7 @@ fn the_way_in_which_a_child_ended_is_reported() {
 }
 
 #[test]
-fn a_killed_child_takes_all_that_it_forked_along() {
+fn processes_forked_by_a_child_are_killed_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let (mut child, forked) = logged(directory.path(), DEAF);
     let forked = process(&forked);
@@ -132,7 +132,7 @@ fn the_status_of_a_child_is_that_of_the_kernel() {
 }
 
 #[test]
-fn a_released_child_goes_on() {
+fn a_released_child_keeps_running() {
     let child = Command::new("sleep").arg("600").start(Streams::Captured(0));
     let child = child.unwrap();
     let id = child.process().unwrap();

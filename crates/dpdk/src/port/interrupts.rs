@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn each_signal_is_an_edge_though_nobody_reads() {
+    fn each_signal_of_an_unread_eventfd_is_an_edge() {
         let interrupts = Interrupts::new().unwrap();
         let thread = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
         let edge = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 7);

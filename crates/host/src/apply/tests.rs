@@ -205,7 +205,7 @@ impl Rig {
 }
 
 #[test]
-fn a_plan_is_applied_once_and_taken_back() {
+fn a_plan_is_applied_once_and_rolled_back() {
     for cgroups in [FIRST_VERSION, SECOND_VERSION] {
         let rig = Rig::new(cgroups);
         let (target, before) = (rig.target(), rig.contents());

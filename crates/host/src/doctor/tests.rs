@@ -216,7 +216,7 @@ fn a_machine_with_everything_is_ok_throughout() {
 }
 
 #[test]
-fn a_machine_with_nothing_lacks_things_and_says_how_to_fix_each() {
+fn an_empty_machine_has_failed_checks_with_remedies() {
     let checks = Tree::empty().examine();
     assert_eq!(worst(&checks), State::Missing);
     for check in checks.iter().filter(|c| c.state == State::Missing) {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_reported_by_the_build() {
+    fn an_absent_program_is_reported_by_the_build() {
         let error = Image::build(Path::new("/no/such/program")).unwrap_err();
         assert!(error.to_string().contains("/no/such/program"), "{error}");
     }

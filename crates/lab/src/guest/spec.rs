@@ -430,7 +430,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_serves_is_reported_before_the_guest_waits_for_it() {
+    fn a_port_without_a_server_is_reported_before_the_guest_starts() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("a.sock");
         let mut spec = spec(vec![port(&socket.display().to_string(), 1)]);

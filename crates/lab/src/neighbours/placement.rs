@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_where_the_machine_says_that_they_are_near_or_far() {
+    fn placements_follow_the_topology_of_the_machine() {
         // Cores 0 to 15 and 16 to 31, second threads from 32 on; a cache for each package, two nodes in each.
         let machine = two_packages_with_clusters().inventory();
         let at = |placement| on(&machine, placement, "2-3");

@@ -118,7 +118,7 @@ fn the_maximum_rate_is_the_calibrated_clean_rate_of_the_tester() {
 }
 
 #[test]
-fn a_study_that_may_offer_more_says_so_before_it_does() {
+fn a_study_reports_rates_above_the_calibrated_one_before_it_offers_them() {
     let (results, heard) = run("8_000_000", 5e6);
     let sizes = &results.max_rates;
     assert_eq!(heard.exceeds.len(), sizes.len());

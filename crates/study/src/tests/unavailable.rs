@@ -14,7 +14,7 @@ impl Progress for Recorder {
 }
 
 #[test]
-fn a_case_that_cannot_be_had_is_stored_with_the_reason_and_not_run() {
+fn an_unavailable_case_is_stored_with_the_reason_and_not_run() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sqlite");
     let reason = "there is no such CPU";

@@ -189,7 +189,7 @@ fn the_command_line_wins_over_the_file() {
 }
 
 #[test]
-fn cpus_nobody_asked_for_are_chosen() {
+fn default_cpus_are_chosen() {
     let chosen = |settings: Settings, online: &str| {
         let plan = settings.plan(&online.parse().unwrap()).unwrap();
         [plan.forwarding_cpus, plan.service_cpus, plan.control_cpus].map(|cpus| cpus.to_string())

@@ -67,7 +67,7 @@ fn more_than_the_link_carries_is_an_invalid_trial() {
 }
 
 #[test]
-fn bursts_fit_as_far_as_the_buffer_goes() {
+fn bursts_up_to_the_size_of_the_buffer_pass() {
     // The buffer fills at the difference of both rates: at twice the capacity, 2000 frames fill a buffer of 1000.
     let mut device = device("capacity=1M,line-rate=2M,buffer=1000");
     assert_eq!(device.burst(&trial(1.0), 2000).unwrap().lost_frames, 0);

@@ -134,7 +134,7 @@ fn check_classes(machine: &Inventory, plan: &Plan) {
 }
 
 #[test]
-fn every_kind_of_machine_suggests_requests_that_can_be_had() {
+fn suggested_requests_are_feasible_on_every_kind_of_machine() {
     for machine in machines::all() {
         let inventory = inventory(&machine);
         let plan = plan(&inventory, &derive(&inventory))

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_of_ones_own_has_the_ports_beside_what_it_says() {
+    fn a_custom_configuration_is_extended_by_the_ports() {
         let text = "idle = \"yield\"\n[[port]]\nname = \"t\"\nuri = \"tap:t0\"\n[[bridge]]\nname = \"lan\"\nports = [\"p0\", \"t\"]\n";
         let config = written(VnfKind::Switch(text.to_owned()));
         let names: Vec<&str> = config["port"]

@@ -157,7 +157,7 @@ fn a_load_leans_to_what_most_of_its_trials_say() {
 }
 
 #[test]
-fn the_margin_is_how_much_would_turn_a_load_over() {
+fn the_margin_is_the_duration_that_would_change_the_verdict_of_a_load() {
     let goal = |exceed_ratio| MlrGoal {
         exceed_ratio,
         ..MlrGoal::rfc2544()

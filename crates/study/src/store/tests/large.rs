@@ -261,7 +261,7 @@ fn histograms_in_other_formats_are_stored_unchanged() {
 }
 
 #[test]
-fn damaged_histograms_are_told_and_never_made_up() {
+fn damaged_histograms_are_reported_and_never_invented() {
     let mut rng = Rng(5);
     let mut bare = measured(
         &[(1.0, Times::Waiting(1e3))],

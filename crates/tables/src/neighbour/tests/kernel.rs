@@ -31,7 +31,7 @@ impl Table {
 }
 
 #[test]
-fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
+fn a_permanent_neighbour_of_the_kernel_stays_until_the_kernel_removes_it() {
     let mut table = Table::new();
     table.kernel_has(s(0), ADDRESS, THEIRS, true);
     let set = Some((State::Permanent, Origin::Kernel, Some(THEIRS)));
