@@ -134,19 +134,19 @@ fn options_of(command: &Command) -> BTreeSet<String> {
         .collect()
 }
 
-fn leaves(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String>)>) {
+fn add_leaf_commands(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String>)>) {
     if !command.has_subcommands() {
         into.push((name.trim().to_owned(), options_of(command)));
     }
     for inner in command.get_subcommands() {
-        leaves(inner, &format!("{name} {}", inner.get_name()), into);
+        add_leaf_commands(inner, &format!("{name} {}", inner.get_name()), into);
     }
 }
 
 /// Returns the commands without subcommands, by the words after `quietwire`, with their options.
 fn commands() -> Vec<(String, BTreeSet<String>)> {
     let mut found = Vec::new();
-    leaves(&Cli::command(), "", &mut found);
+    add_leaf_commands(&Cli::command(), "", &mut found);
     found
 }
 
