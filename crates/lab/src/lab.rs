@@ -193,7 +193,7 @@ impl Lab {
             .record(&change)
             .map_err(io_error(&directory, "writing the journal"))
             .and_then(|()| make_directory(&Disk, &directory));
-        self.or_leave(made)
+        self.leave_on_error(made)
     }
 
     /// Applies a partition for the case. Returns the CPU set of its device, which has these CPUs. `tasks` decides what happens to tasks in

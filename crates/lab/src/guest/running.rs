@@ -156,7 +156,7 @@ impl Guest {
     /// [`LabError::Aborted`].
     pub fn wait_until_up(&mut self, stop: &Stop) -> Result<(), LabError> {
         let (spec, began) = (self.spec.clone(), self.began);
-        let (qemu, vcpus) = self.release(&spec, began, stop)?;
+        let (qemu, vcpus) = self.start_vcpus(&spec, began, stop)?;
         let hello = match spec.ready_signal {
             ReadySignal::Agent => Some(self.await_agent(&spec, began, stop)?),
             ReadySignal::Console => {
@@ -185,7 +185,7 @@ impl Guest {
     }
 
     /// Waits for the monitor, pins the threads, and starts the vCPUs.
-    fn release(
+    fn start_vcpus(
         &mut self,
         spec: &GuestSpec,
         began: Instant,
