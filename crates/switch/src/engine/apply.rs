@@ -118,7 +118,9 @@ impl Engine {
         self.plan.check_changeable(&next)?;
         self.withdraw_offloaded();
         self.settle()?;
-        let made = self.make(&next).inspect_err(|_| self.drop_preparations())?;
+        let made = self
+            .prepare(&next)
+            .inspect_err(|_| self.drop_preparations())?;
         let former = self.snapshot();
         match self.change_to(next, made) {
             Ok(()) => {
@@ -134,7 +136,7 @@ impl Engine {
         }
     }
 
-    fn make(&mut self, next: &Plan) -> Result<Prepared, SwitchError> {
+    fn prepare(&mut self, next: &Plan) -> Result<Prepared, SwitchError> {
         let there = |port: &&PortPlan| self.ports().any(|(_, slot)| slot.plan.is_same_device(port));
         let new: Vec<PortPlan> = next
             .ports

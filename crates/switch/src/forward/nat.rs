@@ -280,7 +280,7 @@ impl NatBinding {
 
     /// Returns true for a source of the router itself.
     #[inline(always)]
-    fn stays(&self, source: u32) -> bool {
+    fn is_of_router(&self, source: u32) -> bool {
         self.is_own(source) || self.virtuals.binary_search(&source).is_ok()
     }
 
@@ -554,7 +554,7 @@ impl NatStage {
         let Some(NatInstance { place, tables, .. }) = instance else {
             return Ok(());
         };
-        if !place.concerns_source(source) || place.stays(source) {
+        if !place.concerns_source(source) || place.is_of_router(source) {
             return Ok(());
         }
         if place.vrf != vrf {
