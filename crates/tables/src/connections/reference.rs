@@ -157,7 +157,7 @@ impl Reference {
             return invalid(InvalidReason::SameEndpoint);
         }
         if let Content::Error(inner) = &sent.content {
-            return self.relate(&Sent {
+            return self.verdict_on_error(&Sent {
                 zone: sent.zone,
                 ..Sent::clone(inner)
             });
@@ -171,7 +171,7 @@ impl Reference {
         }
     }
 
-    fn relate(&self, inner: &Sent) -> ReferenceVerdict {
+    fn verdict_on_error(&self, inner: &Sent) -> ReferenceVerdict {
         let unrelated = invalid(InvalidReason::Unrelated);
         let Some((tuple, direction)) = self.find(inner) else {
             return unrelated;

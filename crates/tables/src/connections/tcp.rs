@@ -142,7 +142,7 @@ impl Side {
     }
 
     /// Notes that the side may have sent more meanwhile. What it has sent up to a FIN is known.
-    pub(super) const fn loosen(&mut self) {
+    pub(super) const fn note_unseen_segments(&mut self) {
         if self.has(HAS_SYN) && !self.has(HAS_FIN) {
             self.flags |= LOOSE;
         }

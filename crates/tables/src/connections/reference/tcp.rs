@@ -167,9 +167,9 @@ pub(super) fn apply(
     segment: &TcpSent,
 ) -> Result<Effect, InvalidReason> {
     match (state, direction) {
-        (State::TcpSynSent, Direction::Original) => again(from, segment),
-        (State::TcpSynSent, Direction::Reply) => answer(from, to, segment),
-        (State::TcpSynSent2, _) => cross(from, to, segment),
+        (State::TcpSynSent, Direction::Original) => before_answer(from, segment),
+        (State::TcpSynSent, Direction::Reply) => first_answer(from, to, segment),
+        (State::TcpSynSent2, _) => simultaneous_open(from, to, segment),
         (State::TcpClose, _) if is_opening(segment) => Ok(Effect::New),
         (State::TcpClose, _) => {
             let is_late = from.has_acknowledged || to.has_acknowledged;
@@ -184,12 +184,12 @@ pub(super) fn apply(
         {
             Ok(Effect::New)
         }
-        _ => talk(state, from, to, segment),
+        _ => after_opening(state, from, to, segment),
     }
 }
 
 /// Returns the effect of a further segment of the host that sent a SYN, before an answer.
-fn again(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
+fn before_answer(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     if is_opening(segment) {
         *from = Host::after_syn(segment);
@@ -205,7 +205,11 @@ fn again(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
 }
 
 /// Returns the effect of the other host's answer to a SYN.
-fn answer(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
+fn first_answer(
+    from: &mut Host,
+    to: &mut Host,
+    segment: &TcpSent,
+) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     if is_opening(segment) {
         *from = Host::after_syn(segment);
@@ -228,7 +232,11 @@ fn answer(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, I
 }
 
 /// Returns the effect of a segment after both hosts have sent a SYN.
-fn cross(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
+fn simultaneous_open(
+    from: &mut Host,
+    to: &mut Host,
+    segment: &TcpSent,
+) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     let acknowledges = flags.ack && to.acknowledges_syn(segment.acknowledgement);
     let is_behind = from.position(segment.sequence) == from.sent;
@@ -281,7 +289,7 @@ fn fits(from: &Host, to: &Host, segment: &TcpSent) -> Result<(), InvalidReason> 
 }
 
 /// Returns the effect of a segment of either host after the first acknowledgement.
-fn talk(
+fn after_opening(
     state: State,
     from: &mut Host,
     to: &mut Host,
