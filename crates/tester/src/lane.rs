@@ -384,14 +384,14 @@ impl<'port> Lane<'port> {
                 self.receive_burst()
             };
             if received == 0 {
-                self.saw_empty(before);
+                self.record_empty_ring(before);
                 return all;
             }
             self.sent.checked += received as u64;
             all += received as u64;
             self.backlog.take(received as u64);
             if received < most {
-                self.saw_empty(before);
+                self.record_empty_ring(before);
                 return all;
             }
         }
@@ -432,7 +432,7 @@ impl<'port> Lane<'port> {
 
     /// Records that the receive ring is empty.
     #[inline(always)]
-    fn saw_empty(&mut self, before: u64) {
+    fn record_empty_ring(&mut self, before: u64) {
         if self.backlog.may_have_been_full() {
             self.backlog.end_row(cycles::now(), self.sent.checked);
         }
@@ -453,7 +453,7 @@ impl<'port> Lane<'port> {
     /// Ends the reception.
     pub(crate) fn end(&mut self) {
         self.empty_ring();
-        self.saw_empty(cycles::now());
+        self.record_empty_ring(cycles::now());
     }
 
     /// Returns the upper bound of the frames of this part of the trial that found the receive ring full.

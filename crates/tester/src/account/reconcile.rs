@@ -168,20 +168,20 @@ impl CounterDeltas<'_> {
             claims.add(LossSource::Tester, totals.send_error_frames);
             claims.add(LossSource::Tester, totals.receive_drop_frames);
             let Some(at) = at else { continue };
-            self.towards(at, claims);
+            self.assign_not_received(at, claims);
             if let (Some(sent), Some(arrived)) = (self.sent(at), self.arrived_from(at)) {
                 let reason = LossReason::NotArrived;
                 claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
             }
         }
         for [one, other] in &self.layout.links {
-            self.towards(one, claims);
-            self.towards(other, claims);
+            self.assign_not_received(one, claims);
+            self.assign_not_received(other, claims);
         }
     }
 
     /// Assigns the frames that were sent to a port and did not arrive.
-    fn towards(&self, at: &PortAt, claims: &mut LossClaims) {
+    fn assign_not_received(&self, at: &PortAt, claims: &mut LossClaims) {
         if let (Some(sent), Some(arrived)) = (self.sent_to(at), self.arrived(at)) {
             let reason = LossReason::NotReceived;
             claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
