@@ -9,7 +9,7 @@ use crate::workspace::{Ended, STUDY, Workspace};
 use crate::{FAILED, LACKS, NULLS};
 
 /// Returns the same command as the user `nobody`, who may run a copy of the program.
-fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
+fn command_as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
     let program = workspace.path("quietwire");
     fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -24,12 +24,12 @@ fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
 #[test]
 fn commands_that_require_root_report_other_users() {
     let workspace = Workspace::new();
-    drop(as_nobody(&workspace, &[]));
+    drop(command_as_nobody(&workspace, &[]));
     let nulls: Vec<&str> = [&["switch", "run"], &NULLS[..]].concat();
-    workspace.refused(LACKS, as_nobody(&workspace, &nulls), &["root"]);
+    workspace.refused(LACKS, command_as_nobody(&workspace, &nulls), &["root"]);
     workspace.refused(
         LACKS,
-        as_nobody(&workspace, &["study", "run", "study.toml"]),
+        command_as_nobody(&workspace, &["study", "run", "study.toml"]),
         &["root", "sudo"],
     );
     for uri in [
@@ -39,11 +39,15 @@ fn commands_that_require_root_report_other_users() {
         "pci:0000:ff:1f.7",
     ] {
         let generate = ["generate", "--no-huge", "--rate", "1k", "--port", uri];
-        workspace.refused(LACKS, as_nobody(&workspace, &generate), &["root", "sudo"]);
+        workspace.refused(
+            LACKS,
+            command_as_nobody(&workspace, &generate),
+            &["root", "sudo"],
+        );
     }
     fs::set_permissions(workspace.path("lab"), fs::Permissions::from_mode(0o700)).unwrap();
     let inside = workspace.text("lab/state");
-    let clean = as_nobody(&workspace, &["lab", "clean", "--state-directory", &inside]);
+    let clean = command_as_nobody(&workspace, &["lab", "clean", "--state-directory", &inside]);
     workspace.refused(LACKS, clean, &["lab/state", "Permission denied"]);
 }
 
@@ -164,7 +168,7 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
 #[test]
 fn a_calibration_file_of_another_user_is_not_cited() {
     let workspace = Workspace::new();
-    drop(as_nobody(&workspace, &[]));
+    drop(command_as_nobody(&workspace, &[]));
     fs::create_dir_all(workspace.path("home/quietwire")).unwrap();
     fs::write(workspace.path("home/quietwire/calibration.json"), "{}").unwrap();
     fs::set_permissions(workspace.path("home"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -185,7 +189,7 @@ fn a_calibration_file_of_another_user_is_not_cited() {
             "--port",
             "null:",
         ];
-        let mut command = as_nobody(&workspace, &[&words[..], more].concat());
+        let mut command = command_as_nobody(&workspace, &[&words[..], more].concat());
         command.env("XDG_STATE_HOME", workspace.path("home"));
         workspace.run(command)
     };
