@@ -70,7 +70,7 @@ impl Views {
         }
     }
 
-    /// Returns what reads a resource; none if there is no such resource.
+    /// Returns the function that reads a resource; none if there is no such resource.
     fn resource<'a>(&'a self, path: &[&'a str]) -> Option<Box<dyn FnOnce() -> Response + 'a>> {
         let read: Box<dyn FnOnce() -> Response + 'a> = match *path {
             [""] => Box::new(|| Response::page(index::page())),

@@ -162,7 +162,7 @@ impl Replication {
         }
     }
 
-    /// Connects to the active switch, and applies what it sends.
+    /// Connects to the active switch, and applies its messages.
     fn follow(&mut self, tables: &mut impl Tables, now: Instant) {
         let Some(active) = self.setting.peer else {
             return;

@@ -298,7 +298,7 @@ impl<'port> Lane<'port> {
         self.pacer.as_ref().is_none_or(Pacer::is_done)
     }
 
-    /// Sends what is due, a burst at most; returns how many frames were.
+    /// Sends the due frames, at most a burst. Returns their number.
     #[inline(always)]
     pub(crate) fn transmit(&mut self) -> u64 {
         let Some(pacer) = &mut self.pacer else {

@@ -223,7 +223,7 @@ impl Book {
                     .ips
                     .extend(address_of(&address).and_then(|it| pool.describe(it))),
                 Err(error) => {
-                    // What cannot be removed now is removed by the garbage collector, with the pod.
+                    // An address that cannot be removed now is removed by the garbage collector, with the pod.
                     if let Err(left) = self.remove(network, &made).await {
                         tracing::warn!(
                             "cannot release the addresses of pod '{}': {left}",

@@ -347,7 +347,7 @@ mod tests {
         let error = claim(&second, groups.path()).unwrap_err();
         assert!(matches!(&error, LocalError::Up(_)), "{error}");
         assert!(!second.exists());
-        // What a killed cluster left in another directory is removed after the end of this one: its groups have the same names.
+        // Remains of a killed cluster in another directory are removed after the end of this one: its groups have the same names.
         fs::create_dir(&second).unwrap();
         LocalState::default().write(&second).unwrap();
         fs::write(second.join(LOCK), "").unwrap();

@@ -183,7 +183,7 @@ fn configure_device(
             directory.display()
         ))
     })?;
-    // From here on, an error restores what was changed.
+    // From here on, an error restores the changed settings.
     let configured = ConfiguredFunction(record);
     apply_changes(&access, &configured.0.changes, &interface).map_err(&unavailable)?;
     Ok(Some(configured))

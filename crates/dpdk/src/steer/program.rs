@@ -19,7 +19,7 @@ use super::slots::{self, Slots, UNMATCHED};
 use Condition::{AnyBit, Equal, Greater, Less, NotEqual};
 use Size::{Half, Octet, Word};
 
-/// linux/bpf.h, XDP_PASS: the kernel goes on with the frame.
+/// linux/bpf.h, XDP_PASS: the kernel processes the frame.
 pub(super) const PASS: i32 = 2;
 
 /// Maps of a program.

@@ -56,7 +56,7 @@ pub(crate) enum LineError {
     Io(std::io::Error),
 }
 
-/// Returns what is wrong with a line, as a clause.
+/// Returns the fault of a line, as a clause.
 fn defect(cause: &serde_json::Error) -> &'static str {
     match cause.is_data() {
         true => "has an unknown format",

@@ -348,7 +348,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Orders all threads to do what the plan says. Orders that a thread has executed before change nothing.
+    /// Orders all threads to apply the plan. Orders that a thread has executed before change nothing.
     ///
     /// # Errors
     /// The first failure.
@@ -398,7 +398,7 @@ impl Engine {
         self.watch_on(cpu)
     }
 
-    /// Orders all threads and removes what the plan does not contain, after an interrupted change.
+    /// Orders all threads to apply the plan, and removes resources that it does not contain, after an interrupted change.
     pub(super) fn bring_to_plan(&mut self) -> Result<(), SwitchError> {
         let settled = self.transition(Effort::Best);
         settled.and(self.clean_up())

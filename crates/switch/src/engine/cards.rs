@@ -57,7 +57,7 @@ impl Engine {
         self.removed.reports().collect()
     }
 
-    /// Takes ports out of service. What a late thread prevents is done once it replies.
+    /// Takes ports out of service. Steps that a late thread prevents follow once it replies.
     pub(super) fn retire(&mut self, numbers: &[u16]) {
         let reports = self.port_reports();
         for number in numbers {

@@ -725,7 +725,7 @@ impl NatCopy {
         self.octets.get(..self.length.min(frame.len()))
     }
 
-    /// Copies what the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is not enough space.
+    /// Copies the octets that the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is no space.
     pub(super) fn of(&mut self, frame: &[u8], at: usize) -> Option<&mut [u8]> {
         self.of_protocol(frame, frame.get(at + PROTOCOL_AT) == Some(&ICMP))
     }

@@ -35,7 +35,7 @@ impl Routing {
         self.nat.as_ref().is_some_and(|nat| nat.families.is_some())
     }
 
-    /// Takes what a pass of NAT64 requires; `None` without NAT64 and within a pass.
+    /// Takes the state that a pass of NAT64 requires; `None` without NAT64 and within a pass.
     #[inline(always)]
     pub(super) fn take_nat64(&mut self) -> Option<Box<FamilyPass>> {
         self.nat.as_mut()?.families.take()

@@ -218,7 +218,7 @@ impl<S: Read + Write> Active<S> {
                 );
                 false
             }
-            // Whatever connects must not fill the log, and a standby with other settings logs them itself.
+            // No client may fill the log, and a standby with other settings logs them itself.
             Err(error) => {
                 tracing::debug!("replication: peer {}: {error}", peer.name);
                 false

@@ -248,7 +248,7 @@ impl Balancer {
         self.len() == 0
     }
 
-    /// Returns the backends and what they are used for.
+    /// Returns the backends and their connections.
     #[must_use]
     pub fn backends(&self) -> &[BackendUse] {
         &self.set.backends

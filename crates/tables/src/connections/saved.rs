@@ -15,7 +15,7 @@
 //! | 52 to 75 | packets and octets of each direction |
 //! | 76 to 107 | TCP: what each side has sent |
 //!
-//! Records come from outside: [`SavedConnection::read`] refuses what no connection can be.
+//! Records come from outside: [`SavedConnection::read`] refuses impossible ones.
 
 // Records from outside: no cast loses a value, and no index is unchecked.
 #![cfg_attr(

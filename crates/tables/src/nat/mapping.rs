@@ -167,7 +167,7 @@ impl Mappings {
         (product >> 64) as u64 ^ product as u64
     }
 
-    /// Loads what a look-up reads first.
+    /// Prefetches the memory that a look-up reads first.
     #[inline(always)]
     pub(super) fn prefetch(&self, hash: u64) {
         self.index.prefetch(hash);

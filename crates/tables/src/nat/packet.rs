@@ -119,7 +119,7 @@ fn checked_header(packet: &[u8], length: usize) -> Result<Header, NatDrop> {
     header.ok_or(NatDrop::Malformed)
 }
 
-/// Parses what is behind the IP header.
+/// Parses the packet after the IP header.
 #[inline]
 fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> {
     let payload = header.total - header.length;

@@ -32,7 +32,7 @@ pub(crate) struct Addresses {
     pub(crate) destination_port: u16,
 }
 
-/// Part of what one end sends.
+/// Part of the data that one end sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
     pub(crate) contents: Contents,

@@ -35,7 +35,7 @@ pub(super) trait Function: std::fmt::Debug {
     fn commands(&self) -> Vec<String>;
     /// Returns the counters of each port since it was started.
     fn counters(&mut self) -> Result<Vec<PortCounters>, String>;
-    /// Returns what it counts about its own work since it was started.
+    /// Returns its own report of cycles since it was started.
     fn cycles(&mut self) -> Result<CyclesReport, String> {
         Err("this network function counts no cycles".to_owned())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Statements of a rule: what it does with frames beside its action.
+//! Statements of a rule, which act on frames beside its action.
 
 use quietwire_tables::filter::{
     Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail,

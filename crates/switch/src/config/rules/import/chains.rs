@@ -81,7 +81,7 @@ pub(super) struct Source {
     pub(super) others: Vec<String>,
 }
 
-/// One list of rules, and what is missing in it.
+/// One list of rules, and the parts that could not be expressed.
 #[derive(Debug)]
 pub(super) struct Expanded {
     pub(super) default: Action,
@@ -274,7 +274,7 @@ impl Expansion<'_> {
         Action::Accept
     }
 
-    /// Notes what is missing, once for each place.
+    /// Notes a part that cannot be expressed, once for each place.
     fn note_missing(&mut self, place: &str, reason: &str) {
         let missing = Missing {
             place: place.to_owned(),
