@@ -22,7 +22,7 @@ const FORMER: usize = 2;
 
 /// The ring to an owner, and the frames that wait for the end of the burst.
 #[derive(Debug)]
-struct ToOwner {
+struct OwnerOutput {
     ring: FrameSender,
     waiting: Burst,
 }
@@ -36,7 +36,7 @@ pub(crate) struct ShareStage {
     /// Number of this thread among the owners; `None` for a thread that owns nothing, because it is about to end.
     number: Option<u16>,
     /// By number of the owner. `None` for this thread itself.
-    to_owners: Vec<Option<ToOwner>>,
+    to_owners: Vec<Option<OwnerOutput>>,
     from_others: Vec<FrameReceiver>,
     /// Rings of earlier sets of threads, which may have frames.
     former: [Vec<FrameReceiver>; FORMER],
@@ -57,7 +57,7 @@ impl ShareStage {
     ) -> Self {
         let to_owner = |ring: Option<FrameSender>| {
             let waiting = Burst::new(eal);
-            ring.map(|ring| ToOwner { ring, waiting })
+            ring.map(|ring| OwnerOutput { ring, waiting })
         };
         Self {
             owners,
@@ -163,7 +163,7 @@ impl ShareStage {
     /// Sends the waiting frames to their owners. Returns frames and octets of those that were dropped because a ring was full.
     pub(super) fn flush(&mut self, telemetry: &mut Telemetry) -> (u64, u64) {
         let (mut dropped, mut octets) = (0, 0);
-        for ToOwner { ring, waiting } in self.to_owners.iter_mut().flatten() {
+        for OwnerOutput { ring, waiting } in self.to_owners.iter_mut().flatten() {
             if waiting.is_empty() {
                 continue;
             }

@@ -161,7 +161,7 @@ fn check_number(
 
 /// Pairs of a field and a set, and lists of names, that rules refer to.
 #[derive(Debug, Default)]
-struct Uses<'rules> {
+struct RuleReferences<'rules> {
     sets: HashSet<(SetField, &'rules SetName)>,
     names: HashSet<NamesUse<'rules>>,
 }
@@ -169,7 +169,7 @@ struct Uses<'rules> {
 /// Names in connections, whether their rule accepts, and its action on names that cannot be decided on.
 type NamesUse<'rules> = ((NameKind, &'rules [NamePattern]), bool, NameFail);
 
-impl<'rules> Uses<'rules> {
+impl<'rules> RuleReferences<'rules> {
     fn of(rules: impl Iterator<Item = &'rules RuleSetting>) -> Self {
         let mut uses = Self::default();
         rules.for_each(|rule| uses.add(rule));
@@ -200,12 +200,12 @@ fn check_uses(
     gone: &[Arc<RuleSetting>],
     new: &[LocatedRule],
 ) -> Result<(), SwitchError> {
-    let of_gone = Uses::of(gone.iter().map(|rule| &**rule));
-    let of_new = Uses::of(new.iter().map(|rule| &*rule.value));
+    let of_gone = RuleReferences::of(gone.iter().map(|rule| &**rule));
+    let of_new = RuleReferences::of(new.iter().map(|rule| &*rule.value));
     if of_new.is_within(&of_gone) {
         return Ok(());
     }
-    let mut uses = Uses::default();
+    let mut uses = RuleReferences::default();
     for Located { value, location } in all {
         uses.add(value);
         if uses.count() > SET_USES_MAX {
