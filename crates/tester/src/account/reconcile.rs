@@ -298,9 +298,9 @@ fn offered_to(port: &PortCounts) -> i128 {
 }
 
 /// Lost frames without a place so far.
-struct Rest(u64);
+struct UnassignedLoss(u64);
 
-impl Rest {
+impl UnassignedLoss {
     fn take(&mut self, frames: u64) -> u64 {
         let taken = frames.min(self.0);
         self.0 -= taken;
@@ -395,7 +395,7 @@ pub fn account(
 
 /// Reduces the account of the whole trial to its counted part.
 fn reduced(result: &TrialResult, deltas: &CounterDeltas<'_>, claims: LossClaims) -> LossAccount {
-    let mut rest = Rest(result.lost_frames);
+    let mut rest = UnassignedLoss(result.lost_frames);
     let mut places = Vec::new();
     let facing = |port: usize| {
         let at = deltas.layout.at_tester.get(port).cloned().flatten();
