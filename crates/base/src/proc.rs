@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_what_ends_names() {
+    fn names_of_processes_may_contain_any_character() {
         for name in ["sh", "a) S 1 (b", "(((", ")))", "two words", "a\nZ 1 2", ""] {
             let text = format!("7 ({name}) {FIELDS}\n");
             let stat = Stat::parse(&text).unwrap();

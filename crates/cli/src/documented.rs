@@ -196,7 +196,7 @@ fn longest<'a, T>(all: &'a [T], name: impl Fn(&T) -> &str, words: &str) -> Optio
 }
 
 #[test]
-fn the_longest_name_of_a_command_is_meant() {
+fn the_longest_matching_command_is_chosen() {
     let names = ["switch", "switch add route", "switch add routes"];
     let of = |words: &str| longest(&names, |name| name, words).copied();
     assert_eq!(of("switch add routes --file x"), Some(names[2]));

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn invalid_options_are_refused() {
         let never = AtomicBool::new(false);
         for (options, reported) in [
             (

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn invalid_options_are_refused() {
         let never = AtomicBool::new(false);
         let good = options("127.0.0.1:9".parse().unwrap(), EchoTransport::Udp);
         for (options, reported) in [

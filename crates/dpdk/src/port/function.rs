@@ -386,7 +386,7 @@ mod tests {
     };
 
     #[test]
-    fn only_what_differs_is_changed_and_all_of_it_is_restored() {
+    fn only_different_settings_are_changed_and_all_are_restored() {
         let function = Scripted::new();
         let before = function.state.get();
         let changes = changes(&function, &SETTINGS, "eth0").unwrap();

@@ -518,7 +518,7 @@ fn the_machine_that_runs_this_can_be_examined() {
 }
 
 #[test]
-fn network_cards_are_described_or_say_what_is_wrong() {
+fn network_cards_are_described_or_have_their_problem() {
     let check = Tree::good().check("network-cards");
     assert_eq!(
         check.found,

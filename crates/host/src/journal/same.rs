@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_was_stopped_half_way_is_known() {
+    fn a_partly_filled_pool_of_huge_pages_is_recognised() {
         let pool = Path::new("/a/nr_hugepages");
         assert!(is_on_the_way(pool, "37\n", "0\n", "100"));
         assert!(is_on_the_way(pool, "37", "100", "0"));

@@ -116,7 +116,7 @@ fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
 }
 
 #[test]
-fn tasks_get_the_cpus_back_that_they_had() {
+fn tasks_get_their_former_cpus_back() {
     let online = threads::online_cpus(Path::new("/")).unwrap();
     assert!(online.len() > 1, "this test requires 2 CPUs");
     let first = online.first().unwrap();

@@ -558,7 +558,7 @@ fn remedies_name_what_applying_leaves_alone() {
 
 /// Tests CPU sets of version 1 and forwarding CPUs that sleep.
 #[test]
-fn balance_of_sets_and_waking_are_judged_where_they_count() {
+fn balancing_and_wake_up_latency_are_judged_if_they_matter() {
     let made = FakeMachine::new();
     let sets = "sys/fs/cgroup/cpuset";
     made.write(

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_ones_own_has_two_files() {
+    fn a_custom_image_has_two_files() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("vmlinuz");
         fs::write(&file, "").unwrap();

@@ -266,7 +266,7 @@ fn a_relay_stands_between_guests_and_nowhere_else() {
 }
 
 #[test]
-fn parameters_that_make_no_sense_are_reported() {
+fn invalid_parameters_are_reported() {
     let usual = container(None, None);
     let routing = Parameters {
         switch: Program::LinuxRouting,
@@ -441,7 +441,7 @@ link = "vhost-user"
 "#;
 
 #[test]
-fn a_topology_of_ones_own_has_the_same_parts() {
+fn a_custom_topology_has_the_same_parts() {
     let own = parse(OWN, Path::new("own.toml")).unwrap();
     check_links(&own);
     assert_eq!(own.chains.len(), 2);
@@ -462,7 +462,7 @@ fn a_topology_of_ones_own_has_the_same_parts() {
 }
 
 #[test]
-fn firewalls_have_rules_and_guests_images_of_ones_own() {
+fn firewalls_have_rules_and_guests_custom_images() {
     let rules = Some("rule-default = \"drop\"".to_owned());
     let image = Some(OwnImage {
         kernel: "/k".into(),

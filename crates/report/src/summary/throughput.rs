@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_load_is_one_that_all_cases_had() {
+    fn the_highest_load_is_common_to_all_cases() {
         let sweep = |valid: &[(f64, f64)], invalid: &[f64]| {
             let mut points: Vec<SweepPoint> = valid
                 .iter()

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_many_is_counted() {
+    fn kinds_beyond_the_limit_are_counted() {
         let mut all = Lines::new();
         add(
             &mut all,

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_asked_and_answers() {
+    fn requests_to_an_agent_are_answered() {
         let counters =
             r#"{"id":ID,"ok":[{"rx_frames":3,"tx_frames":2,"rx_dropped":1,"tx_dropped":0}]}"#;
         let refusal = r#"{"id":ID,"error":"nothing runs"}"#;

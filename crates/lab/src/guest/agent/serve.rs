@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_make_no_sense_are_refused_and_not_the_end() {
+    fn invalid_requests_are_refused_and_the_agent_continues() {
         assert!(refused("\u{1}nonsense").contains("nonsense"));
         let version = format!("version {VERSION}");
         assert!(refused("7").contains(&version));

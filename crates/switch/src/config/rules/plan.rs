@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused_with_their_line() {
+    fn invalid_rules_are_refused_with_their_line() {
         let drop = "\n[[rule]]\nname = \"x\"\naction = \"drop\"\n";
         for (more, printed) in [
             ("port = \"c\"", "no such port: 'c'"),
