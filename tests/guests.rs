@@ -358,7 +358,7 @@ fn run_victim(state: &Path) {
 }
 
 #[test]
-fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
+fn guests_of_a_killed_lab_end_when_the_lab_is_cleaned() {
     if let Some(state) = std::env::var_os(VICTIM) {
         return run_victim(Path::new(&state));
     }
@@ -369,7 +369,7 @@ fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned",
+            "guests_of_a_killed_lab_end_when_the_lab_is_cleaned",
         ])
         .env(VICTIM, state.path())
         .spawn()

@@ -317,7 +317,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
 }
 
 #[test]
-fn measure_and_calibrate_isolate_and_say_so() {
+fn measure_and_calibrate_isolate_and_report_it() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
@@ -364,7 +364,7 @@ fn measure_and_calibrate_isolate_and_say_so() {
 }
 
 #[test]
-fn a_signal_ends_it_and_undoes_everything() {
+fn a_signal_ends_the_measurement_and_undoes_all_changes() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();

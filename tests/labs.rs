@@ -423,7 +423,7 @@ fn switches_of_the_kernel_carry_traffic() {
 
 #[test]
 #[ignore = "takes a minute or more; make test-labs runs it"]
-fn switches_of_the_kernel_carry_traffic_in_other_ways() {
+fn kernel_switches_carry_traffic_with_other_options() {
     let routing = ["vNet1", "--switch", "linux-routing"];
     for encapsulation in ["ipv4", "ipv6"] {
         carries(
@@ -439,7 +439,7 @@ fn switches_of_the_kernel_carry_traffic_in_other_ways() {
 }
 
 #[test]
-fn a_firewall_lets_through_what_its_rules_say() {
+fn a_firewall_forwards_frames_that_its_rules_accept() {
     let reported = carries(
         &["vNet3", "--vnf", "firewall", "--encapsulation", "ipv6"],
         1,

@@ -471,7 +471,7 @@ fn traffic_that_a_study_does_not_support_is_reported() {
 }
 
 #[test]
-fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
+fn a_measurement_cites_the_calibration_and_reports_exceeding_it() {
     let workspace = Workspace::new();
     let ports = workspace.loop_ports();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();

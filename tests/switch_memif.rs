@@ -218,7 +218,7 @@ fn a_bridge_learns_floods_and_filters() {
 }
 
 #[test]
-fn a_full_bridge_goes_on_flooding_and_forgets_what_aged() {
+fn a_full_bridge_continues_to_flood_and_ages_addresses() {
     let arguments = [
         "--bridge",
         "lan=a,b,c",
@@ -351,7 +351,7 @@ fn a_switch_ends_with_its_parent() {
 }
 
 #[test]
-fn two_switches_do_not_get_into_each_others_way() {
+fn two_switches_do_not_share_sockets() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let same_control = bench.refused(2, &[]);
     assert!(

@@ -239,7 +239,7 @@ fn tables_fit_the_terminal_and_break_no_cell_inside_a_word() {
 }
 
 #[test]
-fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
+fn a_page_omits_unknown_facts_about_the_machine_of_the_device() {
     let workspace = Workspace::new();
     let run = [
         "measure",

@@ -293,7 +293,7 @@ fn the_remedy_of_a_balanced_set_makes_its_check_pass() {
 
 /// Checks that the command that `verify` proposes for an interrupt moves it off the isolated CPUs.
 #[test]
-fn the_remedy_of_an_interrupt_moves_it() {
+fn the_remedy_for_an_interrupt_moves_the_interrupt() {
     const CHECK: &str = "interrupts";
     let machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
@@ -341,7 +341,7 @@ fn the_remedy_of_an_interrupt_moves_it() {
 
 /// Checks that only root can read the applied plan.
 #[test]
-fn verifying_without_root_lacks_it() {
+fn verifying_without_root_reports_that_root_is_missing() {
     let machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
     let program = machine.directory.path().join("quietwire");

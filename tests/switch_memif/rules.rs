@@ -123,7 +123,7 @@ pub(crate) fn counts(bench: &Bench) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn frames_are_let_in_by_the_first_rule_that_they_match() {
+fn frames_are_accepted_by_the_first_rule_that_they_match() {
     let bench = Bench::new(&["a", "b"], &["--cross-connect", "a,b"]);
     let file = bench.path("rules.toml");
     fs::write(&file, RULES).unwrap();
@@ -195,7 +195,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
 }
 
 #[test]
-fn rules_change_whole_or_not_at_all() {
+fn rules_change_completely_or_not_at_all() {
     let mut bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let call = |number| frame([0xff; 6], [2, 0, 0, 0, 0, 1], number);

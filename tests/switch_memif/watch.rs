@@ -269,7 +269,7 @@ fn a_trace_reports_what_each_step_did_with_a_frame() {
 }
 
 #[test]
-fn a_trace_goes_through_the_router_and_its_service() {
+fn a_trace_follows_frames_through_the_router_and_its_service() {
     let bench = Bench::start(&["a", "b"], &[]);
     for (name, mac, address) in [
         ("a", "02:00:00:00:00:0a", "192.0.2.1/24"),

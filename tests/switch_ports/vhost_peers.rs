@@ -11,7 +11,7 @@ use crate::sockets::{memory, noise, send};
 use crate::vhost::*;
 
 #[test]
-fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
+fn a_vhost_peer_that_sends_invalid_messages_is_disconnected() {
     let scene = Scene::with_more_victims("vhost-talk", "vhost", 1, 5);
     let bystander = scene.bystander("5s");
     let mut victims = scene.victims();

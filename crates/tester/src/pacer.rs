@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_has_its_frames_and_begins_when_it_is_to() {
+    fn a_burst_has_its_frames_and_begins_on_time() {
         let mut pacer = Pacer::new(Pace::Burst(100), 1000, 0, HZ, 512);
         assert_eq!(pacer.due(999, 32).frames, 0);
         let sent: Vec<u64> = (0..6).map(|_| pacer.due(1000, 32).frames).collect();

@@ -239,7 +239,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn decisions_are_those_of_the_obvious_router(frames in prop::collection::vec(frame(), 1..40)) {
+    fn decisions_are_those_of_the_reference_router(frames in prop::collection::vec(frame(), 1..40)) {
         let world = World::new();
         let (decisions, tally) = world.decide(&frames);
         prop_assert_eq!(decisions.len(), frames.len());

@@ -429,7 +429,7 @@ fn frames_that_the_device_sends_back_count_where_they_came_from() {
 }
 
 #[test]
-fn the_tester_reports_how_well_it_did() {
+fn the_result_contains_the_health_of_the_tester() {
     let mut lanes = lanes();
     for (lane, by) in lanes.iter_mut().zip([1, 10]) {
         lane.sent = Sent {

@@ -18,7 +18,7 @@ fn device(text: &str) -> SimulatedDevice {
 }
 
 #[test]
-fn a_fixed_capacity_loses_what_is_over_it() {
+fn frames_beyond_a_fixed_capacity_are_lost() {
     let mut device = device("capacity=2M");
     let held = device.run(&trial(2e6)).unwrap();
     assert_eq!((held.lost_frames, held.offered_frames), (0, 2_000_000));
@@ -30,7 +30,7 @@ fn a_fixed_capacity_loses_what_is_over_it() {
 }
 
 #[test]
-fn models_lose_as_they_say() {
+fn models_lose_frames_as_configured() {
     let loss = |options: &str, rate_pps| {
         let mut device = device(options);
         let losses: Vec<f64> = (0..400)
@@ -248,7 +248,7 @@ fn a_stateful_device_forgets_between_runs_and_a_link_limits_the_tester() {
 }
 
 #[test]
-fn an_abort_ends_it() {
+fn an_abort_ends_a_trial() {
     let mut device = device("");
     device.abort_flag().store(true, Ordering::Relaxed);
     assert!(matches!(device.run(&trial(1.0)), Err(TesterError::Aborted)));

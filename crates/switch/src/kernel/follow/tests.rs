@@ -97,7 +97,7 @@ fn with_two_routes() -> RouteMonitor {
 }
 
 #[test]
-fn a_complete_dump_withdraws_what_it_does_not_name() {
+fn a_complete_dump_withdraws_routes_that_it_does_not_contain() {
     let mut monitor = with_two_routes();
     let events = vec![
         new_route("10.1.0.0/16"),

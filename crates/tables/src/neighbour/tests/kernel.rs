@@ -50,7 +50,7 @@ fn a_permanent_neighbour_of_the_kernel_stays_until_the_kernel_removes_it() {
 }
 
 #[test]
-fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
+fn neighbours_that_the_kernel_no_longer_confirms_are_probed_by_the_router() {
     let mut table = Table::new();
     table.kernel_has(s(0), ADDRESS, THEIRS, false);
     assert!(matches!(table.out[..], [Action::Found { mac: THEIRS, .. }]));

@@ -44,7 +44,7 @@ fn unsolicited_advertisements_confirm_nothing_rfc_4861_7_2_5() {
 
 /// RFC 4861, section 7.3.3: a neighbour that keeps sending without being confirmed is probed nevertheless.
 #[test]
-fn a_stale_neighbour_that_goes_on_speaking_is_asked_rfc_4861_7_3_3() {
+fn a_stale_neighbour_that_is_used_is_probed_rfc_4861_7_3_3() {
     let mut table = Table::new();
     for now in 0..5 {
         asked_us(&mut table, s(now), 9);

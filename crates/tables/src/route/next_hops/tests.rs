@@ -16,7 +16,7 @@ fn counts(buckets: &[u32]) -> BTreeMap<u32, usize> {
 }
 
 #[test]
-fn words_hold_what_they_are_made_of() {
+fn words_hold_their_parts() {
     let mac = MacAddress::from_u64(0x0200_0000_0007);
     for next_hop in [
         NextHop::None,
