@@ -28,7 +28,7 @@ pub(super) struct UpArgs {
     /// Number of simulated nodes beside the node, 0 to 5000.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=i64::from(NODES_MAX)))]
     simulated_nodes: u16,
-    /// CPUs that kubelet gives to no pod.
+    /// CPUs that kubelet reserves (reservedSystemCPUs).
     #[arg(long, value_name = "CPUS", default_value = "0")]
     reserved_cpus: CpuList,
     /// Image for pods with imagePullPolicy Never, an archive in the OCI layout. Can be repeated.
