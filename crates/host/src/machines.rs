@@ -83,15 +83,15 @@ pub struct Machine {
     pub vendor: Vendor,
     /// Number of packages.
     pub packages: u32,
-    /// NUMA nodes in each (sub-NUMA clusters, NPS).
+    /// Number of NUMA nodes in each package (sub-NUMA clusters, NPS).
     pub nodes_per_package: u32,
-    /// Cores in each package.
+    /// Number of cores in each package.
     pub cores: u32,
-    /// Threads of a core.
+    /// Number of threads of a core.
     pub threads: u32,
     /// Additional efficiency cores, with one thread each.
     pub efficiency_cores: u32,
-    /// Last level caches in each package.
+    /// Number of last level caches in each package.
     pub caches: u32,
     /// Size of each, KiB.
     pub cache_kib: u32,

@@ -111,9 +111,9 @@ pub struct Judgement {
     pub values: usize,
     /// True if two medians are compared, as with a baseline: then no single value meets or violates the bound.
     pub is_of_medians: bool,
-    /// Values that meet the bound.
+    /// Number of values that meet the bound.
     pub meeting: usize,
-    /// Values that violate the bound.
+    /// Number of values that violate the bound.
     pub violating: usize,
     /// Median, or ratio of two medians; none unless enough values are known exactly.
     pub median: Option<f64>,
