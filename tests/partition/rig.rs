@@ -19,6 +19,8 @@ pub(crate) const SETS: &str = "/sys/fs/cgroup/cpuset";
 /// File by which the data plane's processes are placed.
 pub(crate) const DATA_PLANE: &str = "/sys/fs/cgroup/cpuset/quietwire-data-plane/cgroup.procs";
 const POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+/// Frees the page cache, but what must still be written to disk (Documentation/admin-guide/sysctl/vm.rst).
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const DEADLINE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -109,6 +111,8 @@ impl Machine {
         );
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plan.json");
+        // The kernel reclaims little of the page cache for huge pages, and a build has just filled it.
+        fs::write(DROP_CACHES, "1").unwrap();
         let pool: u64 = fs::read_to_string(POOL).unwrap().trim().parse().unwrap();
         fs::write(&path, plan(pool + pages)).unwrap();
         Self {

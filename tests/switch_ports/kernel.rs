@@ -425,9 +425,16 @@ fn rules_give_the_kernel_what_would_go_on() {
     .concat();
     change(&switch, &add);
     says("kernel");
-    assert!(matched(&switch, "bgp") > Some(3));
-    // All other packets are still forwarded.
-    let before = matched(&switch, "bgp");
+    until("each packet of the connection is counted", || {
+        (matched(&switch, "bgp") > Some(3)).then_some(())
+    });
+    // All other packets are still forwarded. The last packets of the connection may be counted late.
+    let mut before = None;
+    until("the connection has ended", || {
+        let last = std::mem::replace(&mut before, matched(&switch, "bgp"));
+        std::thread::sleep(Duration::from_millis(300));
+        (last == before).then_some(())
+    });
     until("pings are answered", || {
         ping(&net.host, "10.99.0.1").then_some(())
     });

@@ -15,7 +15,7 @@ use quietwire_base::durable::remove_if_exists;
 use crate::error::{self, Error};
 use crate::library_log::{self, Mark};
 use crate::port::peers::Peers;
-use crate::{sys, thread};
+use crate::{heap, sys, thread};
 
 /// Use of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,11 @@ impl Eal {
         let memory = choose_memory(options)?;
         if STARTED.swap(true, Ordering::AcqRel) {
             return Err(Error::EalTwice);
+        }
+        if !heap::keep_small() {
+            tracing::warn!(
+                "the allocator keeps its defaults, so the process may hold more memory than it uses"
+            );
         }
         // DPDK's threads inherit the affinity.
         let before = thread::affinity()?;

@@ -16,6 +16,7 @@ mod eal;
 mod error;
 #[cfg(test)]
 mod fuzz;
+mod heap;
 mod library_log;
 mod mempool;
 mod pcap;

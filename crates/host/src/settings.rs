@@ -14,6 +14,8 @@ pub const REALTIME_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// Number of 2 MiB pages in the pool (Documentation/admin-guide/mm/hugetlbpage.rst).
 pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+/// Remedy if the kernel reserves fewer pages than requested: it reclaims little of the page cache for them.
+pub(crate) const MORE_HUGE_PAGES: &str = "memory is fragmented or used as page cache: drop the page cache with `sync; echo 1 > /proc/sys/vm/drop_caches` and apply again, or reserve huge pages at boot with hugepages= on the kernel command line";
 /// The kernel's memory statistics.
 pub const MEMORY: &str = "/proc/meminfo";
 const HUGE_PAGES_FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";

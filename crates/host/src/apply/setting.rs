@@ -10,6 +10,7 @@ use crate::files::{named, text};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
 use crate::pci_driver::FUNCTIONS_MAX;
+use crate::settings::MORE_HUGE_PAGES;
 
 /// Special rules of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,9 @@ impl Setting {
             self.value
         );
         match self.kind {
-            Kind::Pool => Outcome::Partly { what },
+            Kind::Pool => Outcome::Partly {
+                what: format!("{what} ({MORE_HUGE_PAGES})"),
+            },
             _ => Outcome::Failed { reason: what },
         }
     }

@@ -4,6 +4,7 @@
 use super::check::{APPLY, Check, UNREADABLE};
 use super::machine::Machine;
 use crate::partition::HugePages;
+use crate::settings::MORE_HUGE_PAGES;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let pool = |pages: &HugePages| {
@@ -21,9 +22,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
             expected,
             format!("{total}{free}"),
             total >= pages.pages,
-            format!(
-                "{APPLY}; if memory is too fragmented, add hugepages= to the kernel command line and reboot"
-            ),
+            format!("{APPLY}; if that reserves too few, {MORE_HUGE_PAGES}"),
         )
     };
     machine.plan.huge_pages.iter().map(pool).collect()
