@@ -220,7 +220,7 @@ impl Replication {
     /// [`SwitchError::Config`] if it is the active switch already.
     pub(crate) fn take_over(&mut self) -> Result<(), SwitchError> {
         match self.role {
-            Role::Active(_) => Err(wrong("this switch is active already".to_owned())),
+            Role::Active(_) => Err(wrong("this switch is already active".to_owned())),
             Role::Standby(_) => {
                 self.role = Role::Active(Active::new(self.setting.refresh()));
                 tracing::info!("this switch is active now");
