@@ -468,7 +468,7 @@ fn rules_drop_their_frames_whether_or_not_the_card_obeys() {
         let carried = guest.wires[0].carry(&guest.wires[1], &flood, flood.len());
         assert_eq!(carried.frames.len(), 0);
         let log = guest.log();
-        log.contains("rule 'flood' stays with the switch: ")
+        log.contains("rule 'flood' is not offloaded to the card: ")
             || log.contains("port 'a': its card drops frames of rule 'flood'")
     });
     assert!(is_decided, "{}", guest.log());

@@ -171,8 +171,8 @@ fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
         None,
     )
     .unwrap();
-    it_is_as_asked(&guest);
-    it_answers(&guest);
+    check_record(&guest);
+    check_agent(&guest);
 
     let (to_router, routing) = routed([&macs[0], &macs[1]]);
     let plain = "[traffic]\nsizes = [[70, 1], [1518, 1]]\nintegrity = true\n";
@@ -205,7 +205,7 @@ fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
         });
         assert!(all, "{kind:?}: {frames} frames, and {counted:?}");
         let twice = agent.start(&vnf(VnfKind::Bridge)).unwrap_err();
-        assert!(twice.to_string().contains("runs already"), "{twice}");
+        assert!(twice.to_string().contains("already running"), "{twice}");
         agent.stop().unwrap();
     }
     let pid = ProcessId::of(i32::try_from(guest.pid()).unwrap()).unwrap();
@@ -223,7 +223,7 @@ fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
 }
 
 /// Checks that the guest's properties are as recorded.
-fn it_is_as_asked(guest: &Guest) {
+fn check_record(guest: &Guest) {
     let record = guest.record().unwrap();
     assert_eq!(record.hello.as_ref().unwrap().cpus.len(), 2);
     assert_eq!(
@@ -241,7 +241,7 @@ fn it_is_as_asked(guest: &Guest) {
 }
 
 /// Checks the agent's functions, except network functions.
-fn it_answers(guest: &Guest) {
+fn check_agent(guest: &Guest) {
     let mut agent = guest.agent().unwrap();
     let states = agent.cpu_states().unwrap();
     assert!(
@@ -312,7 +312,7 @@ fn a_guest_that_does_not_come_up_is_reported_with_its_console() {
     let broken = Image::of_files(&image().kernel, &broken).unwrap();
     let error = fails(&broken, DEADLINE, "broken");
     assert!(
-        error.contains("Kernel panic") && error.contains("ended by itself"),
+        error.contains("Kernel panic") && error.contains("ended unexpectedly"),
         "{error}"
     );
     let error = fails(&image(), Duration::from_millis(50), "slow");
@@ -344,7 +344,7 @@ fn a_guest_that_does_not_come_up_is_reported_with_its_console() {
 const VICTIM: &str = "QUIETWIRE_TEST_GUEST_VICTIM";
 
 /// Starts a guest in a lab that is never taken down.
-fn be_the_victim(state: &Path) {
+fn run_victim(state: &Path) {
     let lab = state.join(format!("lab-{}", std::process::id()));
     fs::create_dir_all(&lab).unwrap();
     let mut own = Journal::open(&lab.join("lab.jsonl")).unwrap();
@@ -358,9 +358,9 @@ fn be_the_victim(state: &Path) {
 }
 
 #[test]
-fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
+fn guests_of_a_killed_lab_end_when_the_lab_is_cleaned() {
     if let Some(state) = std::env::var_os(VICTIM) {
-        return be_the_victim(Path::new(&state));
+        return run_victim(Path::new(&state));
     }
     let _alone = alone();
     // Built in advance, so that the victim does not build it.
@@ -369,7 +369,7 @@ fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned",
+            "guests_of_a_killed_lab_end_when_the_lab_is_cleaned",
         ])
         .env(VICTIM, state.path())
         .spawn()

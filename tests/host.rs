@@ -174,7 +174,7 @@ fn an_impossible_request_is_refused_with_the_nearest_one() {
 }
 
 #[test]
-fn what_is_no_machine_is_bad_input() {
+fn a_root_without_a_machine_is_bad_input() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "no archive").unwrap();

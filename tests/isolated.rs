@@ -317,7 +317,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
 }
 
 #[test]
-fn measure_and_calibrate_isolate_and_say_so() {
+fn measure_and_calibrate_isolate_and_report_it() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
@@ -367,7 +367,7 @@ fn measure_and_calibrate_isolate_and_say_so() {
 }
 
 #[test]
-fn a_signal_ends_it_and_undoes_everything() {
+fn a_signal_ends_the_measurement_and_undoes_all_changes() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
@@ -381,7 +381,7 @@ fn a_signal_ends_it_and_undoes_everything() {
 }
 
 #[test]
-fn what_a_killed_tester_leaves_is_undone_without_anybody() {
+fn changes_of_a_killed_tester_are_undone_by_its_guard() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
@@ -516,7 +516,7 @@ fn cpus_that_the_device_cannot_have_are_refused() {
     let workspace = Workspace::new();
     for (more, part) in [
         (["--device-cpus", "8000"], "CPU 8000 is not online"),
-        (["--device-cpus", "0"], "CPU 0 is the tester's"),
+        (["--device-cpus", "0"], "CPU 0 is also one of the tester's"),
         (["--device-cpus", ""], "it is empty"),
     ] {
         for words in [
@@ -552,7 +552,7 @@ fn cpus_that_the_device_cannot_have_are_refused() {
 }
 
 #[test]
-fn who_is_not_root_is_reported_in_a_line_and_measures() {
+fn without_root_isolation_is_reported_missing_and_the_measurement_runs() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();

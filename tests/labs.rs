@@ -421,7 +421,7 @@ fn switches_of_the_kernel_carry_traffic() {
 
 #[test]
 #[ignore = "takes a minute or more; make test-labs runs it"]
-fn switches_of_the_kernel_carry_traffic_in_other_ways() {
+fn kernel_switches_carry_traffic_with_other_options() {
     let routing = ["vNet1", "--switch", "linux-routing"];
     for encapsulation in ["ipv4", "ipv6"] {
         carries(
@@ -437,7 +437,7 @@ fn switches_of_the_kernel_carry_traffic_in_other_ways() {
 }
 
 #[test]
-fn a_firewall_lets_through_what_its_rules_say() {
+fn a_firewall_forwards_frames_that_its_rules_accept() {
     let reported = carries(
         &["vNet3", "--vnf", "firewall", "--encapsulation", "ipv6"],
         1,
@@ -592,14 +592,14 @@ fn labs_killed_at_many_moments_leave_nothing_after_clean() {
 }
 
 #[test]
-fn two_labs_are_apart_and_a_name_is_taken_once() {
+fn two_labs_are_separate_and_have_different_names() {
     let labs = Labs::new();
     let first = labs.up(&["vNet1", "--name", "first"]);
     let second = labs.up(&["vNet4-1VNF", "--name", "second", "--place", "container"]);
     let refused = labs.run("up", &["vNet1", "--name", "first"]);
     let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{printed}");
-    assert!(printed.contains("a lab 'first' is up"), "{printed}");
+    assert!(printed.contains("lab 'first' is already up"), "{printed}");
     // The name must be given.
     let printed = labs.run("down", &[]);
     assert_eq!(printed.status.code(), Some(2));
@@ -653,7 +653,7 @@ fn a_lab_whose_process_is_killed_is_undone_by_clean() {
 }
 
 #[test]
-fn what_cannot_come_up_says_why_and_leaves_nothing() {
+fn labs_that_cannot_start_report_the_reason_and_leave_nothing() {
     let labs = Labs::none();
     let file = labs.directory.path().join("rules.toml");
     fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"refuse\"\n").unwrap();
@@ -661,7 +661,11 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
     for (words, code, part) in [
         (&["vNet9"][..], 2, "unknown topology 'vNet9'"),
         (&["vNet1", "--chains", "2"], 2, "--chains is 2"),
-        (&["vNet1", "--cpus", "S=8000"], 2, "S is given CPUs '8000'"),
+        (
+            &["vNet1", "--cpus", "S=8000"],
+            2,
+            "S is assigned CPUs '8000'",
+        ),
         (
             &["vNet5-nVNF", "--chains", "5"],
             2,
@@ -670,7 +674,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (
             &["vNet3", "--vnf", "linux-routing"],
             2,
-            "choose the encapsulation ipv4 or ipv6",
+            "use the encapsulation ipv4 or ipv6",
         ),
         (&["vNet1", "--name", "../x"], 2, "is not a valid lab name"),
         (

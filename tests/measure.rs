@@ -443,7 +443,7 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
 }
 
 #[test]
-fn what_a_study_cannot_do_with_traffic_is_named() {
+fn traffic_that_a_study_does_not_support_is_reported() {
     let workspace = Workspace::new();
     for (frames, parts) in [
         (
@@ -471,7 +471,7 @@ fn what_a_study_cannot_do_with_traffic_is_named() {
 }
 
 #[test]
-fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
+fn a_measurement_cites_the_calibration_and_reports_exceeding_it() {
     let workspace = Workspace::new();
     let ports = workspace.loop_ports();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();

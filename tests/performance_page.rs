@@ -185,7 +185,7 @@ fn verdict(run: &Run, bound: Bound, wanted: f64) -> Judged {
 }
 
 #[test]
-fn goal_is_met_or_missed_only_if_the_whole_interval_says_so() {
+fn goal_is_met_or_missed_only_by_the_whole_interval() {
     let run = run([&[9.0, 10.0, 11.0, 10.0, 10.0], &[10.0; 5]]);
     for (bound, wanted, expected) in [
         (Bound::AtLeast, 0.9, Verdict::Met),
@@ -223,7 +223,7 @@ fn few_rounds_prove_nothing() {
 }
 
 #[test]
-fn goal_without_its_peer_is_unavailable_and_says_why() {
+fn goal_without_its_peer_is_unavailable_with_a_reason() {
     let mut run = run([&[10.0; 5], &[]]);
     let judged = verdict(&run, Bound::AtLeast, 1.0);
     assert_eq!(judged.verdict, Verdict::Unavailable);

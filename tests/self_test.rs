@@ -211,7 +211,7 @@ fn unproven_connections(lies: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn connections_that_the_device_lies_about_are_counted_as_it_says() {
+fn connections_with_faults_of_the_device_are_counted_as_in_its_ledger() {
     let _alone = alone();
     let mut open = Vec::new();
     for _ in 0..ATTEMPTS {
@@ -242,7 +242,7 @@ fn no_figure_of_the_tester_is_wrong_at_10_mpps_whether_or_not_it_is_proven() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_of_a_self_test_are_refused() {
     for (arguments, part) in [
         (["--rate", "max"], "frames per second"),
         (["--fault", "colour"], "unknown fault"),
@@ -287,7 +287,7 @@ fn wait_until<T>(condition: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn the_device_goes_with_its_parent() {
+fn the_device_ends_with_its_parent() {
     let _alone = alone();
     let mut command = self_test(&["--rate", "10k", "--duration", "60s", "--fault", "loss"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());

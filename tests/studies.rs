@@ -487,7 +487,7 @@ action = "accept"
 "#;
 
 #[test]
-fn what_a_machine_lacks_for_a_case_is_reported_and_the_others_are_run() {
+fn unavailable_cases_are_reported_and_the_others_are_run() {
     let place = Workplace::new();
     fs::write(place.path("study.toml"), LACKING).unwrap();
     let reported = place.run("study.toml", &[]);

@@ -380,7 +380,7 @@ fn a_second_study_at_the_same_time_reports_who_has_the_machine() {
         "{}",
         words(&output)
     );
-    assert!(place.clean().contains("left alone"));
+    assert!(place.clean().contains("left unchanged"));
     assert!(first.try_wait().unwrap().is_none(), "the first study ended");
     interrupt(&mut first);
     place.assert_nothing_left();

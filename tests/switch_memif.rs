@@ -218,7 +218,7 @@ fn a_bridge_learns_floods_and_filters() {
 }
 
 #[test]
-fn a_full_bridge_goes_on_flooding_and_forgets_what_aged() {
+fn a_full_bridge_continues_to_flood_and_ages_addresses() {
     let arguments = [
         "--bridge",
         "lan=a,b,c",
@@ -351,7 +351,7 @@ fn a_switch_ends_with_its_parent() {
 }
 
 #[test]
-fn two_switches_do_not_get_into_each_others_way() {
+fn two_switches_do_not_share_sockets() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let same_control = bench.refused(2, &[]);
     assert!(
@@ -423,7 +423,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
 }
 
 #[test]
-fn a_file_says_the_same_as_the_command_line() {
+fn a_configuration_file_and_the_command_line_give_the_same_switch() {
     let bench = Bench::new(&["a", "b"], &[]);
     let file = bench.path("switch.toml");
     let text = "[[bridge]]\nname = \"lan\"\nports = [\"a\", \"b\"]\ncolour = \"red\"\n";
@@ -441,7 +441,7 @@ fn a_file_says_the_same_as_the_command_line() {
 }
 
 #[test]
-fn asking_where_no_switch_is_says_so() {
+fn commands_without_a_running_switch_report_it() {
     let mut command: Command = quietwire();
     let asked = command.args([
         "switch",

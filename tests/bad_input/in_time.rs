@@ -279,7 +279,7 @@ fn a_command_whose_reader_does_not_read_ends_in_time() {
 }
 
 #[test]
-fn an_apply_that_is_stuck_ends_in_time_and_says_what_it_leaves() {
+fn a_stuck_apply_ends_in_time_and_reports_what_it_leaves() {
     // It changes files of its own directory only.
     let workspace = Workspace::beside_others();
     let root = workspace.path("root");

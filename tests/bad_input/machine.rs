@@ -9,7 +9,7 @@ use crate::workspace::{Ended, STUDY, Workspace};
 use crate::{FAILED, LACKS, NULLS};
 
 /// Returns the same command as the user `nobody`, who may run a copy of the program.
-fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
+fn command_as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
     let program = workspace.path("quietwire");
     fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -22,14 +22,14 @@ fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn who_is_not_root_is_reported_where_root_is_needed() {
+fn commands_that_require_root_report_other_users() {
     let workspace = Workspace::new();
-    drop(as_nobody(&workspace, &[]));
+    drop(command_as_nobody(&workspace, &[]));
     let nulls: Vec<&str> = [&["switch", "run"], &NULLS[..]].concat();
-    workspace.refused(LACKS, as_nobody(&workspace, &nulls), &["root"]);
+    workspace.refused(LACKS, command_as_nobody(&workspace, &nulls), &["root"]);
     workspace.refused(
         LACKS,
-        as_nobody(&workspace, &["study", "run", "study.toml"]),
+        command_as_nobody(&workspace, &["study", "run", "study.toml"]),
         &["root", "sudo"],
     );
     for uri in [
@@ -39,11 +39,15 @@ fn who_is_not_root_is_reported_where_root_is_needed() {
         "pci:0000:ff:1f.7",
     ] {
         let generate = ["generate", "--no-huge", "--rate", "1k", "--port", uri];
-        workspace.refused(LACKS, as_nobody(&workspace, &generate), &["root", "sudo"]);
+        workspace.refused(
+            LACKS,
+            command_as_nobody(&workspace, &generate),
+            &["root", "sudo"],
+        );
     }
     fs::set_permissions(workspace.path("lab"), fs::Permissions::from_mode(0o700)).unwrap();
     let inside = workspace.text("lab/state");
-    let clean = as_nobody(&workspace, &["lab", "clean", "--state-directory", &inside]);
+    let clean = command_as_nobody(&workspace, &["lab", "clean", "--state-directory", &inside]);
     workspace.refused(LACKS, clean, &["lab/state", "Permission denied"]);
 }
 
@@ -77,7 +81,7 @@ fn a_missing_program_is_reported_before_anything_is_measured() {
 }
 
 #[test]
-fn more_memory_than_there_is_is_refused() {
+fn more_memory_than_available_is_refused() {
     let workspace = Workspace::new();
     let much = ["--memory-mib", "4000000000"];
     let parts = [
@@ -99,7 +103,7 @@ fn more_memory_than_there_is_is_refused() {
 }
 
 #[test]
-fn huge_pages_are_not_taken_from_everybody_else() {
+fn huge_pages_beyond_half_of_the_memory_are_refused() {
     let workspace = Workspace::new();
     let much = STUDY.replace("huge-pages-mib = 32", "huge-pages-mib = 4_000_000_000");
     fs::write(workspace.path("study.toml"), much).unwrap();
@@ -164,7 +168,7 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
 #[test]
 fn a_calibration_file_of_another_user_is_not_cited() {
     let workspace = Workspace::new();
-    drop(as_nobody(&workspace, &[]));
+    drop(command_as_nobody(&workspace, &[]));
     fs::create_dir_all(workspace.path("home/quietwire")).unwrap();
     fs::write(workspace.path("home/quietwire/calibration.json"), "{}").unwrap();
     fs::set_permissions(workspace.path("home"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -185,7 +189,7 @@ fn a_calibration_file_of_another_user_is_not_cited() {
             "--port",
             "null:",
         ];
-        let mut command = as_nobody(&workspace, &[&words[..], more].concat());
+        let mut command = command_as_nobody(&workspace, &[&words[..], more].concat());
         command.env("XDG_STATE_HOME", workspace.path("home"));
         workspace.run(command)
     };
@@ -200,7 +204,7 @@ fn a_calibration_file_of_another_user_is_not_cited() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
+fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
     let workspace = Workspace::new();
     let clean = workspace.quietwire(&["lab", "clean", "--state-directory", "lab"]);
     for (script, wanted) in [
@@ -226,7 +230,7 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
 }
 
 #[test]
-fn a_study_goes_on_when_nobody_listens_any_more() {
+fn a_study_continues_if_its_output_cannot_be_written() {
     let workspace = Workspace::new();
     let before = workspace.machine();
     // Two trials are enough.

@@ -230,7 +230,7 @@ fn ports_that_cannot_be_a_testers_are_refused() {
 }
 
 #[test]
-fn a_control_socket_that_cannot_be_had_is_named() {
+fn an_unavailable_control_socket_is_reported() {
     let workspace = Workspace::new();
     fs::write(workspace.path("file"), "").unwrap();
     let run = |socket: &str| {

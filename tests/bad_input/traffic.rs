@@ -155,7 +155,7 @@ fn a_capture_that_is_none_is_named_with_its_offset() {
 }
 
 #[test]
-fn applications_that_cannot_be_had_are_named() {
+fn unavailable_applications_are_reported() {
     let workspace = Workspace::new();
     let application =
         |arguments: &[&str]| workspace.quietwire(&[&["application"], arguments].concat());

@@ -53,7 +53,7 @@ fn serve(namespace: &Namespace, octets: usize) {
 }
 
 /// Checks that the data of the guest's kernel arrive unchanged.
-fn hear(namespace: &Namespace, octets: usize) {
+fn check_data_of_kernel(namespace: &Namespace, octets: usize) {
     let heard = namespace.within(|| {
         let mut stream = TcpStream::connect(("10.9.0.2", 80)).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -121,7 +121,7 @@ impl Case<'_> {
             });
             guest.shows("GUEST HEARD ALL");
             guest.shows(self.shows);
-            hear(&namespace, self.octets);
+            check_data_of_kernel(&namespace, self.octets);
             self.check(&switch.port("guest"));
         }
         // The kernel counts segments dropped for a wrong checksum.

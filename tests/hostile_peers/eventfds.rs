@@ -136,7 +136,7 @@ fn keep_off_the_last_cpu() -> CpuSet {
 }
 
 #[test]
-fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
+fn a_memif_peer_with_a_full_blocking_eventfd_blocks_no_other_port() {
     let scene = Scene::of("full-memif", "memif", "");
     let mut rng = Rng::new();
     let mut number = 0;
@@ -180,7 +180,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
 }
 
 #[test]
-fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
+fn a_guest_with_a_full_blocking_eventfd_blocks_no_other_port() {
     let scene = Scene::of("full-vhost", "vhost", "");
     let mut rng = Rng::new();
     let mut number = 0;

@@ -129,11 +129,11 @@ fn go_on_as_they_came(kind: &str, queues: u16) {
 }
 
 #[test]
-fn fragments_go_on_as_they_came() {
+fn fragments_are_forwarded_unchanged() {
     go_on_as_they_came("fragments", 1);
 }
 
 #[test]
-fn fragments_go_on_as_they_came_over_several_queues() {
+fn fragments_are_forwarded_unchanged_over_several_queues() {
     go_on_as_they_came("fragments-queues", 2);
 }

@@ -81,7 +81,7 @@ impl PackedGuest {
 }
 
 #[test]
-fn packed_rings_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
+fn invalid_packed_rings_of_a_guest_are_dropped_and_counted() {
     let scene = Scene::of("packed", "vhost", "");
     let table = GUEST + TABLE;
     let many = [(INSIDE, 64, NEXT); SLOTS as usize];
@@ -186,7 +186,7 @@ fn logging(scene: &Scene, packed: bool, size: u64, offset: u64, ring_log: u64) -
 }
 
 #[test]
-fn logs_of_a_migration_that_make_no_sense_cost_their_guest_only() {
+fn invalid_logs_of_a_migration_cost_their_guest_only() {
     let scene = Scene::of("log", "vhost", "");
     let logs = [
         // Shorter than the memory requires, or empty.

@@ -44,7 +44,7 @@ impl Footprint {
     }
 
     /// Waits until the process uses at most `self` again.
-    pub(crate) fn is_had_again(&self, pid: u32) {
+    pub(crate) fn assert_restored(&self, pid: u32) {
         let mut last = None;
         let found = within(DEADLINE, || {
             last = Self::of(pid);

@@ -214,7 +214,7 @@ fn punch(file: &File, size: u64, mut frames: impl FnMut()) {
 }
 
 #[test]
-fn holes_in_the_memory_of_a_memif_client_hold_nobody() {
+fn holes_in_the_memory_of_a_memif_client_block_no_other_port() {
     let scene = Scene::of("holes-memif", "memif", "");
     let mut rng = Rng::new();
     scene.withstands(|| {
@@ -238,7 +238,7 @@ fn holes_in_the_memory_of_a_memif_client_hold_nobody() {
 }
 
 #[test]
-fn holes_in_the_memory_of_a_guest_hold_nobody() {
+fn holes_in_the_memory_of_a_guest_block_no_other_port() {
     let scene = Scene::of("holes-vhost", "vhost", "");
     let mut rng = Rng::new();
     scene.withstands(|| {

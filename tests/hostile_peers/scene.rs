@@ -113,7 +113,7 @@ impl Scene {
                 }
             }
             if bystander.lost_nothing(&self.kind) {
-                before.is_had_again(self.switch.pid());
+                before.assert_restored(self.switch.pid());
                 return;
             }
         }

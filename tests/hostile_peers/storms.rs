@@ -38,7 +38,7 @@ fn blows(scene: &Scene, what: &str, mut gust: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_storm_of_memif_connections_holds_nobody() {
+fn a_storm_of_memif_connections_blocks_no_other_port() {
     let scene = Scene::of("storm-memif", "memif", "");
     let path = scene.path("v.sock");
     scene.withstands(|| {
@@ -57,7 +57,7 @@ fn a_storm_of_memif_connections_holds_nobody() {
 }
 
 #[test]
-fn a_storm_of_guests_and_of_ring_messages_holds_nobody() {
+fn a_storm_of_guests_and_of_ring_messages_blocks_no_other_port() {
     let scene = Scene::of("storm-vhost", "vhost", "");
     let path = scene.path("v.sock");
     scene.withstands(|| {

@@ -334,7 +334,7 @@ fn a_study_measures_rules_and_an_image_of_ones_own() {
 
 #[test]
 #[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
-fn an_image_of_ones_own_that_never_says_that_it_forwards_is_reported() {
+fn a_custom_image_that_never_reports_forwarding_is_reported() {
     let labs = Labs::new();
     let built = Image::build(Path::new(env!("CARGO_BIN_EXE_quietwire"))).unwrap();
     let image = format!("{},{}", built.kernel.display(), built.initramfs.display());

@@ -60,7 +60,7 @@ fn has_tester_thread(process: u32) -> bool {
 }
 
 #[test]
-fn a_tester_that_is_held_up_says_so_and_ends() {
+fn a_stalled_tester_reports_it_and_ends() {
     let workspace = Workspace::new();
     let out = workspace.path("out.json");
     let mut command =
@@ -174,7 +174,7 @@ impl Delaying {
 }
 
 #[test]
-fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
+fn frames_that_a_stopped_tester_does_not_receive_are_no_loss_of_the_device() {
     let workspace = Workspace::new();
     let out = workspace.path("out.json");
     let mut device = Delaying::start(&workspace);

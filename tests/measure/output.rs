@@ -53,7 +53,7 @@ fn a_place_for_results_that_will_not_do_is_refused_before_the_first_trial() {
 }
 
 #[test]
-fn what_was_measured_is_printed_even_if_the_page_cannot_be_written() {
+fn results_are_printed_even_if_the_page_cannot_be_written() {
     let disk = tempfile::tempdir().unwrap();
     // There is space for the check of 64 KiB, but not for the page of twenty searches.
     let script = r#"mount -t tmpfs -o size=68k none "$1" || exit 99; shift; "$@"; code=$?; ls -A "${0%/*}"; exit $code"#;
@@ -239,7 +239,7 @@ fn tables_fit_the_terminal_and_break_no_cell_inside_a_word() {
 }
 
 #[test]
-fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
+fn a_page_omits_unknown_facts_about_the_machine_of_the_device() {
     let workspace = Workspace::new();
     let run = [
         "measure",

@@ -60,7 +60,7 @@ fn a_lab_has_isolated_cpus_only_by_the_plan_and_none_that_is_up_is_robbed() {
         .unwrap();
     let printed = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("labs that are up (vNet1)"), "{printed}");
+    assert!(printed.contains("labs that are up: vNet1"), "{printed}");
     let store = machine.directory.path().join("cache-and-bandwidth.sqlite");
     assert!(!store.exists());
 

@@ -112,7 +112,7 @@ impl FakeMachine {
 }
 
 #[test]
-fn a_kill_at_any_point_leaves_what_rollback_takes_back() {
+fn changes_of_an_apply_killed_at_any_point_are_rolled_back() {
     const SIGKILL: i32 = 9;
     const POINTS_MAX: u32 = 200;
     let made = FakeMachine::new();
@@ -227,7 +227,7 @@ fn the_remedy_of_an_interrupt_makes_its_check_pass() {
 }
 
 #[test]
-fn what_is_no_plan_is_bad_input() {
+fn an_invalid_plan_is_bad_input() {
     let made = FakeMachine::new();
     fs::write(&made.plan, "{").unwrap();
     for arguments in [

@@ -83,7 +83,7 @@ impl Drop for Foreign {
 }
 
 #[test]
-fn a_neighbour_leaves_and_everything_comes_back() {
+fn threads_leave_the_isolated_cpus_and_return_after_rollback() {
     const PAGES: u64 = 8;
     let mut machine = Machine::new(PAGES);
     let steered = Steered::new();
@@ -170,7 +170,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
 }
 
 #[test]
-fn who_gets_onto_a_forwarding_cpu_is_named() {
+fn threads_on_a_forwarding_cpu_are_reported_by_name() {
     let mut machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
     // DPDK's names of worker threads.
@@ -293,7 +293,7 @@ fn the_remedy_of_a_balanced_set_makes_its_check_pass() {
 
 /// Checks that the command that `verify` proposes for an interrupt moves it off the isolated CPUs.
 #[test]
-fn the_remedy_of_an_interrupt_moves_it() {
+fn the_remedy_for_an_interrupt_moves_the_interrupt() {
     const CHECK: &str = "interrupts";
     let machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
@@ -341,7 +341,7 @@ fn the_remedy_of_an_interrupt_moves_it() {
 
 /// Checks that only root can read the applied plan.
 #[test]
-fn verifying_without_root_lacks_it() {
+fn verifying_without_root_reports_that_root_is_missing() {
     let machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
     let program = machine.directory.path().join("quietwire");
@@ -374,7 +374,7 @@ fn verifying_without_root_lacks_it() {
 }
 
 #[test]
-fn a_kill_half_way_is_taken_back_on_the_running_machine() {
+fn changes_of_a_killed_apply_are_rolled_back_on_the_running_machine() {
     const SIGKILL: i32 = 9;
     let machine = Machine::new(4);
     // Each change has a point before and a point after its journal entry.

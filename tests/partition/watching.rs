@@ -47,7 +47,7 @@ fn value(text: &str, start: &str) -> Option<f64> {
 }
 
 #[test]
-fn watching_goes_on_and_is_there_for_prometheus() {
+fn watching_continues_and_serves_prometheus() {
     let directory = tempfile::tempdir().unwrap();
     let plan = directory.path().join("plan.json");
     fs::write(&plan, PLAN).unwrap();

@@ -179,7 +179,7 @@ fn an_isolation_is_applied_around_whatever_topology_a_case_has() {
 }
 
 #[test]
-fn an_isolation_that_was_killed_is_taken_back() {
+fn an_isolation_of_a_killed_study_is_undone() {
     let place = Workplace::new();
     let before = settings();
     let text = format!("{HEAD}{}", case("only", "none", "isolated"));

@@ -92,7 +92,7 @@ fn limit(result: &Value) -> Option<String> {
 }
 
 #[test]
-fn what_a_rule_drops_is_lost_at_its_port() {
+fn frames_that_a_rule_drops_are_lost_at_its_port() {
     let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let change = |arguments: &[&str]| output(&mut command(&bench, arguments));
     // Fewer frames than a ring has: a tester that other programs stall loses none.

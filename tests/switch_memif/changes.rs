@@ -153,7 +153,7 @@ pub(crate) fn restart_from_own_configuration(mut bench: Bench) {
 }
 
 #[test]
-fn what_is_shown_as_the_configuration_starts_the_same_switch() {
+fn the_shown_configuration_starts_the_same_switch() {
     let bench = Bench::start(
         &["a", "b", "c"],
         &["--bridge", "lan=a,b", "--ageing-s", "7"],

@@ -522,7 +522,7 @@ fn ends_beside_a_stopped_thread(name: &str, is_forwarding: bool) {
 }
 
 #[test]
-fn the_switch_ends_beside_a_stopped_thread_and_says_what_it_leaves() {
+fn the_switch_ends_beside_a_stopped_thread_and_reports_what_it_leaves() {
     // The switches wait at the same time.
     std::thread::scope(|scope| {
         for (name, is_forwarding) in [

@@ -30,7 +30,7 @@ fn knows(bench: &Bench, address: Ipv4Addr) -> bool {
 }
 
 #[test]
-fn a_gateway_is_asked_for_without_packets_until_it_is_there() {
+fn a_gateway_is_resolved_without_packets_until_it_answers() {
     let bench = router();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     change(
@@ -56,7 +56,7 @@ fn a_gateway_is_asked_for_without_packets_until_it_is_there() {
 }
 
 #[test]
-fn a_gateway_off_the_link_has_to_be_meant() {
+fn a_gateway_off_the_link_requires_onlink() {
     let bench = router();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let far = Ipv4Addr::new(203, 0, 113, 9);
@@ -106,7 +106,7 @@ fn a_piece_that_ends_beyond_the_largest_packet_is_not_cut_once_more() {
 
 /// Checks RFC 4443, section 3.4, and RFC 8200, sections 4 and 4.7.
 #[test]
-fn headers_that_nobody_knows_here_are_reported() {
+fn unknown_next_headers_are_reported_by_icmpv6_errors() {
     let bench = router();
     let mut a = bench.peer("a");
     let mac = "02:00:00:00:00:01";

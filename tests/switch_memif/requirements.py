@@ -451,11 +451,11 @@ def neighbour_discovery():
 ELSEWHERE = {
     "1812 4.3.2.8": "errors_are_limited",
     "4443 2.4 (f)": "errors_are_limited",
-    "4861 6.3.2": "neighbours_are_asked_again",
+    "4861 6.3.2": "confirmed_neighbours_are_probed_again",
     "6583": "a_scan_is_bounded",
     "6583 7": "repeated_questions_are_bounded_rfc_6583",
     "6583 7.1": "the_least_useful_makes_space_rfc_6583",
-    "4291 2.5.5.2": "the_kernel_gets_what_the_obvious_filter_gives_it",
+    "4291 2.5.5.2": "the_kernel_gets_the_packets_of_the_reference_filter",
 }
 
 FOLDERS = ["tables/src/route", "tables/src/icmp", "tables/src/neighbour", "tables/src/fib", "switch/src/layer3"]

@@ -124,7 +124,7 @@ pub(crate) fn counts(bench: &Bench) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn frames_are_let_in_by_the_first_rule_that_they_match() {
+fn frames_are_accepted_by_the_first_rule_that_they_match() {
     let frames = frames();
     let bench = Bench::new(&["a", "b"], &["--cross-connect", "a,b"]);
     let file = bench.path("rules.toml");
@@ -196,7 +196,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
 }
 
 #[test]
-fn rules_change_whole_or_not_at_all() {
+fn rules_change_completely_or_not_at_all() {
     let mut bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let call = |number| frame([0xff; 6], [2, 0, 0, 0, 0, 1], number);
@@ -392,7 +392,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
 }
 
 #[test]
-fn what_rules_drop_is_not_routed_and_not_answered() {
+fn frames_that_rules_drop_are_not_routed_and_not_answered() {
     let bench = Bench::start(&["a"], &[]);
     change(
         &bench,

@@ -138,7 +138,7 @@ fn access_trunk_native_and_tunnel_ports() {
 }
 
 #[test]
-fn vlans_are_put_into_a_trunk_and_taken_out() {
+fn vlans_are_added_to_a_trunk_and_removed() {
     let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let mut peers = ["a", "b"].map(|name| bench.peer(name));
     for port in ["a", "b"] {

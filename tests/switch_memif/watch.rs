@@ -144,7 +144,7 @@ fn scapy_reads(file: &Path, count: usize) {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_captures_and_traces_are_refused() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     for (arguments, words) in [
         (
@@ -253,7 +253,7 @@ fn a_trace_reports_what_each_step_did_with_a_frame() {
 }
 
 #[test]
-fn a_trace_goes_through_the_router_and_its_service() {
+fn a_trace_follows_frames_through_the_router_and_its_service() {
     let bench = Bench::start(&["a", "b"], &[]);
     for (name, mac, address) in [
         ("a", "02:00:00:00:00:0a", "192.0.2.1/24"),

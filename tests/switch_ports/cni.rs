@@ -281,7 +281,7 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
 }
 
 #[test]
-fn what_the_plugin_cannot_attach_leaves_nothing() {
+fn failed_attachments_of_the_plugin_leave_nothing() {
     let runtime = Runtime::new("cni-none");
     let pod = Namespace::new("cni-c");
     runtime.give(pod.name(), "10.66.0.2");

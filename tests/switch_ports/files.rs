@@ -82,7 +82,7 @@ fn as_scapy_reads(path: &Path) -> String {
 }
 
 #[test]
-fn what_a_file_holds_comes_out_in_a_file() {
+fn frames_of_a_capture_file_are_forwarded_into_a_capture_file() {
     let namespace = Namespace::new("pcap");
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name);

@@ -10,7 +10,7 @@ use crate::rig::until;
 use crate::sockets::{memory, noise};
 
 #[test]
-fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
+fn a_memif_peer_that_sends_invalid_messages_is_disconnected() {
     let scene = Scene::with_more_victims("memif-talk", "memif", 2, 3);
     let bystander = scene.bystander("4s");
     let mut victims = scene.victims();

@@ -87,7 +87,7 @@ fn vhost_and_virtio_user_have_several_queues() {
 }
 
 #[test]
-fn packed_rings_and_a_server_that_comes_later_work_too() {
+fn packed_rings_and_a_server_that_starts_later_are_supported() {
     arrive_on_all_queues(
         "mq-packed",
         [

@@ -218,7 +218,7 @@ fn is_cut(kind: &str, is_ipv4: bool, tagged: bool) {
 }
 
 #[test]
-fn what_a_guest_leaves_to_be_cut_is_cut_for_ports_that_do_not_take_it() {
+fn tso_data_of_a_guest_is_segmented_for_ports_without_tso() {
     is_cut("tso4", true, false);
     is_cut("tso6", false, false);
     is_cut("tsov", true, true);
@@ -343,7 +343,7 @@ fn is_routed(kind: &str, is_ipv4: bool) {
 }
 
 #[test]
-fn what_a_guest_leaves_to_be_cut_is_routed_whole_and_then_cut() {
+fn tso_data_of_a_guest_is_routed_unsegmented_and_then_segmented() {
     is_routed("tsor4", true);
     is_routed("tsor6", false);
 }

@@ -11,7 +11,7 @@ use crate::sockets::{memory, noise, send};
 use crate::vhost::*;
 
 #[test]
-fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
+fn a_vhost_peer_that_sends_invalid_messages_is_disconnected() {
     let scene = Scene::with_more_victims("vhost-talk", "vhost", 1, 5);
     let bystander = scene.bystander("5s");
     let mut victims = scene.victims();
@@ -192,7 +192,7 @@ type Table<'a> = &'a [(u64, u32, u16, u16)];
 const TABLE: u64 = 0x6_0000;
 
 #[test]
-fn chains_and_tables_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
+fn invalid_chains_and_tables_of_a_guest_are_dropped_and_counted() {
     let scene = Scene::new("vhost-table", "vhost", 1);
     let victim = scene.path("v.sock");
     let inside = GUEST + BUFFERS;

@@ -27,7 +27,7 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Beginning and end of the names of temporary files of `path`; between them is the number of a process.
+/// Returns beginning and end of the names of temporary files of `path`; between them is the ID of a process.
 fn temporary(path: &Path) -> (OsString, &'static str) {
     let mut start = OsString::from(".");
     start.push(path.file_name().unwrap_or_default());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    fn temporary_files_of_killed_processes_are_removed_and_no_others() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let mut ended = std::process::Command::new("true").spawn().unwrap();

@@ -107,7 +107,7 @@ pub enum When {
     OneIn(u64),
 }
 
-/// Faults that are to happen, and those that have.
+/// Planned faults, and those that have happened.
 #[derive(Debug)]
 struct Script {
     when: When,

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_says_is_located() {
+    fn errors_of_toml_have_line_column_and_key() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Small {

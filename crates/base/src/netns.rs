@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_holds_nobody_and_is_no_namespace() {
+    fn a_fifo_is_refused_as_namespace_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_what_ends_names() {
+    fn names_of_processes_may_contain_any_character() {
         for name in ["sh", "a) S 1 (b", "(((", ")))", "two words", "a\nZ 1 2", ""] {
             let text = format!("7 ({name}) {FIELDS}\n");
             let stat = Stat::parse(&text).unwrap();
@@ -352,7 +352,7 @@ mod tests {
         assert!(status.voluntary_switches().is_some() && !status.is_kernel_thread());
     }
 
-    /// Whatever a text says, a name is in it, and the parsers end.
+    /// Parses any octets as files of /proc: a name is part of the text, and the parsers end.
     fn fuzz_proc(octets: &[u8]) -> bool {
         let text = String::from_utf8_lossy(octets);
         let status = Status::new(&text);

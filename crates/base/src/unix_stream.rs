@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_accepts_nothing_holds_nobody() {
+    fn connecting_to_a_process_that_accepts_nothing_has_a_deadline() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let flags = SockFlag::SOCK_CLOEXEC;

@@ -14,7 +14,7 @@ use quietwire_host::{CpuList, CpuSequence};
 use quietwire_switch::config::Settings;
 use toml::{Table, Value};
 
-/// A request with a value for every key. A new key does not compile until it has a value here.
+/// Returns a request with a value for every key. A new key does not compile until it has a value here.
 fn full() -> PartitionRequest {
     let host = || HostRequest {
         cpus: Some(CpuRequest::Count(1)),

@@ -134,19 +134,19 @@ fn options_of(command: &Command) -> BTreeSet<String> {
         .collect()
 }
 
-fn leaves(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String>)>) {
+fn add_leaf_commands(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String>)>) {
     if !command.has_subcommands() {
         into.push((name.trim().to_owned(), options_of(command)));
     }
     for inner in command.get_subcommands() {
-        leaves(inner, &format!("{name} {}", inner.get_name()), into);
+        add_leaf_commands(inner, &format!("{name} {}", inner.get_name()), into);
     }
 }
 
 /// Returns the commands without subcommands, by the words after `quietwire`, with their options.
 fn commands() -> Vec<(String, BTreeSet<String>)> {
     let mut found = Vec::new();
-    leaves(&Cli::command(), "", &mut found);
+    add_leaf_commands(&Cli::command(), "", &mut found);
     found
 }
 
@@ -196,7 +196,7 @@ fn longest<'a, T>(all: &'a [T], name: impl Fn(&T) -> &str, words: &str) -> Optio
 }
 
 #[test]
-fn the_longest_name_of_a_command_is_meant() {
+fn the_longest_matching_command_is_chosen() {
     let names = ["switch", "switch add route", "switch add routes"];
     let of = |words: &str| longest(&names, |name| name, words).copied();
     assert_eq!(of("switch add routes --file x"), Some(names[2]));
@@ -211,7 +211,7 @@ fn page_of(name: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn every_option_that_is_there_the_guide_names() {
+fn the_guide_names_every_option() {
     let commands = commands();
     let names: Vec<&str> = commands.iter().map(|(name, _)| name.as_str()).collect();
     for name in names {

@@ -135,7 +135,7 @@ fn of_fault(fault: Fault) -> u8 {
     }
 }
 
-/// A path that will not do is bad input; a disk that fails is not.
+/// Returns the exit code of an error of a store. An unsuitable path is bad input; a failure of the disk is not.
 fn of_store(error: &StoreError) -> u8 {
     match error {
         StoreError::Full(_)

@@ -16,7 +16,7 @@ pub(crate) fn unwritable(option: &str, path: &Path, error: &Error) -> anyhow::Er
     match Fault::of_path(error) {
         Fault::Failed => CheckFailed(text).into(),
         Fault::BadInput | Fault::MissingPrerequisite => {
-            Usage(format!("{text}; give another path")).into()
+            Usage(format!("{text} (give another path)")).into()
         }
     }
 }
@@ -56,14 +56,14 @@ const SPACE: usize = 64 << 10;
 pub(crate) fn check_place(option: &str, path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!(Usage(format!(
-            "{option} {}: that is a directory; give the path of a file in it",
+            "{option} {}: is a directory (give the path of a file in it)",
             path.display()
         )));
     }
     if path.exists() && !path.is_file() {
         // Opening a pipe would wait for its reader.
         bail!(Usage(format!(
-            "{option} {}: that is a device, a pipe or a socket; give the path of a file",
+            "{option} {}: is a device, a pipe or a socket (give the path of a file)",
             path.display()
         )));
     }
@@ -77,7 +77,7 @@ pub(crate) fn check_place(option: &str, path: &Path) -> Result<()> {
     let nearest = nearest.unwrap_or(Path::new("."));
     if !nearest.is_dir() {
         bail!(Usage(format!(
-            "{option} {}: {} is not a directory; give another path",
+            "{option} {}: {} is not a directory (give another path)",
             path.display(),
             nearest.display()
         )));

@@ -72,7 +72,7 @@ impl<T> Out<T> {
         Ok(Self(pointer))
     }
 
-    /// Null stands for a result that the caller does not want.
+    /// Returns the object of a pointer, or none for null: the caller does not want this result.
     fn optional(pointer: *mut T) -> Result<Option<Self>, Status> {
         if pointer.is_null() {
             return Ok(None);

@@ -51,7 +51,7 @@ impl Object {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
-    /// Increases when an object comes and when it goes: odd as long as there is one.
+    /// Increases when an object is created and when it is destroyed: odd while the object exists.
     generation: AtomicU32,
     /// The slot has an object, or a thread is about to give it one.
     is_taken: AtomicBool,

@@ -149,7 +149,7 @@ pub struct VerdictRecord {
     pub cause: u8,
     /// `enum qw_ct_state`.
     pub ct_state: u8,
-    /// 1 if the packet goes against the direction of the first packet of its connection.
+    /// 1 if the packet has the opposite direction of the first packet of its connection.
     pub is_reply: u8,
     /// Why the packet is invalid: `enum qw_invalid_reason`, or 0.
     pub invalid_reason: u8,

@@ -187,7 +187,7 @@ fn settings(machine: &Inventory, plan: &Plan, kubelet: &Kubelet) -> Vec<Setting>
             now: shown(&configuration.reserved),
             wanted: shown(&wanted_reserve(machine, plan, &configuration.reserved)),
             reason: format!(
-                "the plan takes CPUs {taken}, and the host keeps at least one more CPU"
+                "CPUs {taken} belong to the plan, and the host requires at least one other CPU"
             ),
         });
     }

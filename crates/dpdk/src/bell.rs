@@ -50,12 +50,12 @@ impl Bell {
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.is_asleep.load(Ordering::Relaxed) {
-            self.strike();
+            self.signal();
         }
     }
 
     #[cold]
-    fn strike(&self) {
+    fn signal(&self) {
         // One signal is enough if several threads ring.
         if self.is_asleep.swap(false, Ordering::Relaxed)
             && let Err(error) = self.event.write(1)

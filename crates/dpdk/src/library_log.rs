@@ -39,7 +39,7 @@ pub(crate) fn open() {
     let code = unsafe { sys::qw_log_to(Some(take)) };
     if code != 0 {
         let cause = crate::error::text(code);
-        tracing::warn!("DPDK's lines go to the terminal: {cause}");
+        tracing::warn!("cannot redirect DPDK's log, so it is printed on the terminal: {cause}");
     }
 }
 

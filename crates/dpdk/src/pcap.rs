@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_of_ethernet_is_reported() {
+    fn captures_of_other_links_than_ethernet_are_reported() {
         let raw = capture(u32::to_le_bytes, MAGICS[0], 101, &[]);
         for (name, octets, part) in [
             ("empty", &[] as &[u8], "not a pcap file"),

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_no_card_is_wrong() {
+    fn absent_devices_and_other_devices_than_cards_are_refused() {
         let machine = Machine::new().with("0000:00:1f.2", "0x010601", Some("ahci"));
         assert_says(
             &machine.message(CARD),
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_that_dpdk_works_with_are_fine() {
+    fn drivers_that_dpdk_supports_are_accepted() {
         for driver in ["uio_pci_generic", "igb_uio", "mlx5_core"] {
             let machine = Machine::new().with(CARD, "0x020000", Some(driver));
             assert_eq!(check(&machine.0, CARD), Ok(()), "{driver}");
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_iommu_is_reported_unless_it_is_done_without() {
+    fn a_missing_iommu_is_reported_unless_noiommu_mode_is_on() {
         let machine = Machine::new().with(CARD, "0x020000", Some(VFIO));
         assert_says(
             &machine.message(CARD),
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn others_in_the_group_are_named() {
+    fn other_devices_of_the_iommu_group_are_reported() {
         let machine = Machine::new()
             .with(CARD, "0x020000", Some(VFIO))
             .with("0000:17:00.1", "0x020000", Some("ixgbe"))

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_that_is_not_there_is_an_error() {
+    fn an_absent_interface_is_an_error() {
         assert!(Promiscuity::of("quietwire-none").is_err());
     }
 

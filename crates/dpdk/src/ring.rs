@@ -42,7 +42,7 @@ pub fn channel(eal: &Eal, capacity: usize) -> (FrameSender, FrameReceiver) {
     channel_with_bell(eal, capacity, None)
 }
 
-/// A ring for `capacity` frames to a thread with this bell.
+/// Creates a ring for `capacity` frames to a thread with this bell.
 #[must_use]
 pub fn channel_with_bell(
     eal: &Eal,
@@ -88,7 +88,7 @@ impl FrameReceiver {
         self.bell.as_ref().is_some_and(|own| Arc::ptr_eq(own, bell))
     }
 
-    /// Number of frames in the ring.
+    /// Returns the number of frames in the ring.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.slots()

@@ -314,7 +314,7 @@ impl PortUri {
         )
     }
 
-    /// True where frames with TCP or UDP data of any length may come in, with the request to cut them.
+    /// Returns true if the port may receive frames with TCP or UDP data of any length that request segmentation.
     #[must_use]
     pub fn has_segmentation(&self) -> bool {
         matches!(

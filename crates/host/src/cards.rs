@@ -90,7 +90,7 @@ fn bind(address: &str) -> String {
     format!("modprobe {VFIO} && dpdk-devbind.py --bind={VFIO} {address}")
 }
 
-/// A card of the kernel is no problem: `af-xdp` and `af-packet` ports use its interface.
+/// Returns the problem of the card's driver. A driver of the kernel is none: `af-xdp` and `af-packet` ports use its interface.
 fn driver(nic: &Nic) -> Option<CardProblem> {
     match nic.driver.as_deref() {
         None => Some(CardProblem {
@@ -106,7 +106,7 @@ fn driver(nic: &Nic) -> Option<CardProblem> {
     }
 }
 
-/// Only vfio requires a complete group.
+/// Returns the problem of the card's IOMMU group. Only vfio requires a complete group.
 fn group(nic: &Nic) -> Option<CardProblem> {
     if nic.driver.as_deref() != Some(VFIO) {
         return None;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_cannot_be_used_says_what_is_wrong_and_how_to_solve_it() {
+    fn an_unusable_card_has_its_problem_and_the_remedy() {
         let root = tempfile::tempdir().unwrap();
         device(root.path(), CARD, "0x020000", None, None);
         let observed = card(root.path());

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn invalid_lists_are_reported() {
         assert_eq!(
             "3-1".parse::<CpuList>(),
             Err(CpuListError::Backwards("3-1".into()))

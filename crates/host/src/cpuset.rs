@@ -293,7 +293,7 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<(), CpusetError> {
         for pid in processes(from).map_err(io_error(from, "listing its processes"))? {
             match fs::write(&file, pid.to_string()) {
                 Ok(()) => has_moved = true,
-                Err(error) if stays(&error) => {}
+                Err(error) if is_left_in_place(&error) => {}
                 Err(cause) => {
                     return Err(CpusetError::Io {
                         path: file,
@@ -311,7 +311,7 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<(), CpusetError> {
 }
 
 /// Returns true if a process has ended (ESRCH), or is a kernel thread that is bound to its CPU (EINVAL).
-fn stays(error: &io::Error) -> bool {
+fn is_left_in_place(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw);
     matches!(code, Some(Errno::ESRCH | Errno::EINVAL))
 }

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_none_and_what_is_there_is_read() {
+    fn absent_files_give_none_and_present_ones_are_read() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Inventory::read(root.path()), Inventory::default());
         let write = |path: &str, text: &str| {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_release_stored_is_still_read() {
+    fn inventories_of_earlier_releases_are_read() {
         let read: Inventory =
             serde_json::from_str(r#"{"cpu_model":"x","numa_nodes":"0"}"#).unwrap();
         assert_eq!(read.cpu_model.as_deref(), Some("x"));

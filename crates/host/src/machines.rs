@@ -83,15 +83,15 @@ pub struct Machine {
     pub vendor: Vendor,
     /// Number of packages.
     pub packages: u32,
-    /// NUMA nodes in each (sub-NUMA clusters, NPS).
+    /// Number of NUMA nodes in each package (sub-NUMA clusters, NPS).
     pub nodes_per_package: u32,
-    /// Cores in each package.
+    /// Number of cores in each package.
     pub cores: u32,
-    /// Threads of a core.
+    /// Number of threads of a core.
     pub threads: u32,
     /// Additional efficiency cores, with one thread each.
     pub efficiency_cores: u32,
-    /// Last level caches in each package.
+    /// Number of last level caches in each package.
     pub caches: u32,
     /// Size of each, KiB.
     pub cache_kib: u32,
@@ -652,7 +652,7 @@ fn controller(address: &'static str, node: i32) -> Controller {
     }
 }
 
-/// Two packages with hyper-threading and sub-NUMA clusters, RDT with bandwidth limits, network cards on two nodes.
+/// Returns a machine of two packages with hyper-threading and sub-NUMA clusters, RDT with bandwidth limits, network cards on two nodes.
 #[must_use]
 pub fn two_packages_with_clusters() -> Machine {
     Machine {
@@ -692,7 +692,7 @@ pub fn two_packages_with_clusters() -> Machine {
     }
 }
 
-/// AMD: two packages with four nodes and eight last level caches each, absolute bandwidth limits.
+/// Returns an AMD machine of two packages with four nodes and eight last level caches each, absolute bandwidth limits.
 #[must_use]
 pub fn many_caches() -> Machine {
     Machine {
@@ -718,7 +718,7 @@ pub fn many_caches() -> Machine {
     }
 }
 
-/// Arm: many cores with one thread each.
+/// Returns an Arm machine: many cores with one thread each.
 #[must_use]
 pub fn arm() -> Machine {
     Machine {
@@ -733,7 +733,7 @@ pub fn arm() -> Machine {
     }
 }
 
-/// Hybrid processor with two kinds of cores.
+/// Returns a machine with a hybrid processor: two kinds of cores.
 #[must_use]
 pub fn hybrid() -> Machine {
     Machine {
@@ -753,7 +753,7 @@ pub fn hybrid() -> Machine {
     }
 }
 
-/// Some CPUs are offline: one whole core and one thread of another.
+/// Returns a machine with offline CPUs: one whole core and one thread of another.
 #[must_use]
 pub fn offline() -> Machine {
     Machine {
@@ -766,7 +766,7 @@ pub fn offline() -> Machine {
     }
 }
 
-/// A virtual machine with two CPUs, control groups of version 1.
+/// Returns a virtual machine with two CPUs, control groups of version 1.
 #[must_use]
 pub fn virtual_machine() -> Machine {
     Machine {
@@ -780,7 +780,7 @@ pub fn virtual_machine() -> Machine {
     }
 }
 
-/// SST-BF: six of twenty cores have high priority.
+/// Returns a machine with SST-BF: six of twenty cores have high priority.
 #[must_use]
 pub fn priority_cores() -> Machine {
     Machine {
@@ -825,7 +825,7 @@ pub fn all() -> Vec<Machine> {
     ]
 }
 
-/// The largest machine: 512 CPUs in two packages.
+/// Returns the largest machine: 512 CPUs in two packages.
 #[must_use]
 pub fn largest() -> Machine {
     Machine {

@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_passes_forwards_on_cpus_of_its_own(
+        fn valid_roles_have_separate_online_forwarding_cpus(
             forwarding in some_cpus(), service in some_cpus(), control in some_cpus(),
         ) {
             let online: CpuList = "0-3,5".parse().unwrap();

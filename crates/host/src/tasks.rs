@@ -108,9 +108,9 @@ pub struct Task {
     pub cpus: CpuList,
     /// Whether it is a kernel thread.
     pub is_kernel: bool,
-    /// Voluntary context switches since the thread started.
+    /// Number of voluntary context switches since the thread started.
     pub voluntary_switches: u64,
-    /// Involuntary context switches.
+    /// Number of involuntary context switches since the thread started.
     pub involuntary_switches: u64,
     /// Data plane for which it forwards.
     pub forwards_for: Option<DataPlane>,

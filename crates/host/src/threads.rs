@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn cpu_lists_that_cannot_be_parsed_are_reported() {
         let root = machine(&[("9", "Name:\tx\nCpus_allowed_list:\tmany\n")]);
         let error = own_threads(root.path()).unwrap_err().to_string();
         assert!(

@@ -166,7 +166,7 @@ impl Cards<'_> {
         let class = self.text(&path.join("class"))?.unwrap_or_default();
         if !class.starts_with(CLASS_NETWORK) {
             return Ok(Some(format!(
-                "it is no network card: its class is '{class}', but classes of network cards begin with {CLASS_NETWORK} (use the address of a card)"
+                "it is not a network card: its class is '{class}', but classes of network cards begin with {CLASS_NETWORK} (use the address of a card)"
             )));
         }
         let functions = PciDevice::new(self.files, &path).functions()?;
@@ -188,7 +188,7 @@ impl Cards<'_> {
         }
     }
 
-    /// An interface that is set up may be the one of the user's own connection.
+    /// Returns the problem of an interface that is set up: it may carry the user's own connection.
     fn interface_problem(&self, path: &Path) -> io::Result<Option<String>> {
         let mut directories = vec![path.join("net")];
         // The interface of a virtio device is one directory deeper.
@@ -215,7 +215,7 @@ impl Cards<'_> {
         self.files.is_directory(&group)
     }
 
-    /// vfio requires a complete group: all its devices have drivers that do no DMA, or none.
+    /// Returns the problem of the card's IOMMU group. vfio requires that all its devices have drivers without DMA, or no driver.
     fn group_problem(&self, address: &str) -> io::Result<Option<String>> {
         if !self.has_group(address)? {
             return self.no_iommu_problem();

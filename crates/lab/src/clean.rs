@@ -77,9 +77,10 @@ fn clean_in(storage: &dyn Storage, state_directory: &Path) -> Result<CleanReport
             return Ok(CleanReport::default());
         }
         Err(error) => {
-            return Err(io_error(state_directory, "looking for what was left")(
-                error,
-            ));
+            return Err(io_error(
+                state_directory,
+                "searching for changes of killed labs",
+            )(error));
         }
     }
     let (undone, up) = clean_named(storage, state_directory)?;
@@ -96,7 +97,7 @@ fn clean_in(storage: &dyn Storage, state_directory: &Path) -> Result<CleanReport
     Ok(report)
 }
 
-/// With the lock held, no lab is running: all state there is left over.
+/// Returns the state of killed labs. With the lock held, no lab is running, so all state there is of killed ones.
 pub(crate) fn leftovers(
     storage: &dyn Storage,
     state_directory: &Path,
@@ -122,7 +123,7 @@ pub(crate) fn leftovers(
             && !path.ends_with(NAMED)
             && !path.to_string_lossy().contains(DAMAGED)
         {
-            tracing::warn!("{} is none of the lab's and is left alone", path.display());
+            tracing::warn!("{} is not a file of a lab: left unchanged", path.display());
         }
     }
     unreadable.map_or(Ok(report), Err)
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
     use crate::state_directory::judge;
 
-    /// A lab whose process has ended: one case that made a directory, one setting of the lab.
+    /// Creates the state of a lab whose process has ended: one case that made a directory, one setting of the lab.
     fn left_over(state: &Path) -> PathBuf {
         let directory = state.join("lab-1");
         fs::create_dir_all(directory.join("case-0001")).unwrap();
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_undone_once() {
+    fn changes_of_killed_labs_are_undone_once() {
         let state = tempfile::tempdir().unwrap();
         let directory = left_over(state.path());
         // A lab that was killed before it wrote its first line.
@@ -278,7 +279,7 @@ mod tests {
         assert!(clean(state.path()).unwrap().undone.is_empty());
     }
 
-    /// A lab with one case, from its start to its end.
+    /// Runs a lab with one case, from its start to its end.
     fn run_lab(storage: &dyn Storage, state: &Path) -> Result<(), LabError> {
         let _held = lock(state)?;
         let directory = state.join("lab-1");

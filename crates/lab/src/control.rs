@@ -43,7 +43,7 @@ pub(crate) fn ask_within<T: DeserializeOwned>(
             }
             Ok(result)
         }
-        Answer::Error { message, .. } => Err(format!("it refused the request: {message}")),
+        Answer::Error { message, .. } => Err(format!("request refused: {message}")),
     }
 }
 
@@ -115,10 +115,10 @@ mod tests {
         assert_eq!(request, "{\"show\":\"cycles\"}\n");
         assert_eq!(outcome.unwrap().hz, 2);
         for (answer, part) in [
-            (r#"{"error":"not today"}"#, "refused the request: not today"),
+            (r#"{"error":"not today"}"#, "request refused: not today"),
             (
                 r#"{"error":"not today","fault":"failed"}"#,
-                "refused the request: not today",
+                "request refused: not today",
             ),
             (r#"{}"#, "either `ok` or `error`"),
             (r#"{"ok":{"hz":2}}"#, "missing field `uptime_s`"),

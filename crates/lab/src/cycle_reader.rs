@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_that_is_not_there_is_an_error() {
+    fn an_absent_switch_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let reader = CycleReader::new(directory.path().join("switch.sock"));
         let reason = reader.read(Duration::from_secs(1)).unwrap_err();

@@ -16,7 +16,7 @@ use crate::unavailable::Unavailable;
 pub enum LabError {
     /// Another lab is running.
     #[error(
-        "another lab is up ({owner}), and two would disturb each other; wait for it or stop it"
+        "another lab is up ({owner}), and two would disturb each other (wait until it ends, or stop it)"
     )]
     Busy {
         /// The process that runs it.
@@ -24,7 +24,7 @@ pub enum LabError {
     },
     /// Another lab isolates CPUs, and did not end within the timeout.
     #[error(
-        "another lab isolates CPUs of this machine ({owner}), and two would disturb each other; wait for it or stop it"
+        "another lab isolates CPUs of this machine ({owner}), and two would disturb each other (wait until it ends, or stop it)"
     )]
     OtherPartition {
         /// Its process.
@@ -32,23 +32,23 @@ pub enum LabError {
     },
     /// Labs are running whose CPUs an isolation case would take.
     #[error(
-        "an isolation case would take CPUs from labs that are up ({0}); stop them with `quietwire lab down NAME`"
+        "an isolation case would take CPUs from labs that are up: {0} (stop them with `quietwire lab down NAME`)"
     )]
     LabsUp(String),
     /// A partition is applied that does not belong to the lab.
     #[error(
-        "a partition is applied to this machine already (`quietwire partition status` shows it), and an isolation case would change it; undo it with `quietwire partition rollback`"
+        "a partition is applied to this machine already (`quietwire partition status` shows it), and an isolation case would change it (undo it with `quietwire partition rollback`)"
     )]
     Partitioned,
     /// A partition could not be applied or rolled back.
     #[error(transparent)]
     Apply(#[from] quietwire_host::apply::ApplyError),
     /// An isolation case could not be applied.
-    #[error("the isolation failed: {0}")]
+    #[error("cannot isolate CPUs: {0}")]
     Isolation(String),
     /// A lab of this name is running.
     #[error(
-        "a lab '{name}' is up ({owner}); give another name with --name, or `quietwire lab down {name}` first"
+        "lab '{name}' is already up, started by {owner} (use another name with --name, or stop it with `quietwire lab down {name}`)"
     )]
     NameTaken {
         /// The name.
@@ -95,7 +95,7 @@ pub enum LabError {
     #[error(transparent)]
     Monitor(#[from] quietwire_monitor::MonitorError),
     /// A program is not installed.
-    #[error("{program} is not installed; `apt-get install {package}` or scripts/setup installs it")]
+    #[error("{program} is not installed (run `apt-get install {package}` or scripts/setup)")]
     MissingProgram {
         /// The program.
         program: String,
@@ -103,7 +103,7 @@ pub enum LabError {
         package: &'static str,
     },
     /// The device under test did not start.
-    #[error("the device '{name}' {what}. Its last words:\n{log}\n(the command was: {command})")]
+    #[error("the device '{name}' {what}. Its last output:\n{log}\n(the command was: {command})")]
     Device {
         /// Its name.
         name: String,
@@ -115,7 +115,7 @@ pub enum LabError {
         command: String,
     },
     /// A device that the lab does not start could not be prepared.
-    #[error("preparing the device: `{command}` {what}. Its last lines:\n{printed}")]
+    #[error("cannot prepare the device: `{command}` {what}. Its last output:\n{printed}")]
     Prepare {
         /// The command.
         command: String,
@@ -125,7 +125,7 @@ pub enum LabError {
         printed: String,
     },
     /// Neighbours did not start.
-    #[error("the neighbours {what}. Their last words:\n{log}\n(the command was: {command})")]
+    #[error("the neighbours {what}. Their last output:\n{log}\n(the command was: {command})")]
     Neighbours {
         /// The failure.
         what: String,
@@ -160,7 +160,7 @@ pub enum LabError {
         what: String,
     },
     /// The image that guests boot could not be built.
-    #[error("the guests' image could not be built: {printed}")]
+    #[error("cannot build the image of guests: {printed}")]
     Image {
         /// The output of the build.
         printed: String,
@@ -168,11 +168,13 @@ pub enum LabError {
         is_lacking: bool,
     },
     /// KVM was requested, but no guest boots under it.
-    #[error("guests cannot run under KVM here: {0}; choose software emulation, or any accelerator")]
+    #[error(
+        "guests cannot run under KVM on this machine: {0} (use software emulation, or any accelerator)"
+    )]
     NoKvm(String),
     /// Options that stress-ng does not accept.
     #[error(
-        "[neighbours] stressors: stress-ng does not accept `{stressors}`: {printed}; `stress-ng --help` lists its options"
+        "[neighbours] stressors: stress-ng does not accept `{stressors}`: {printed} (`stress-ng --help` lists its options)"
     )]
     Stressors {
         /// All options.
@@ -182,7 +184,7 @@ pub enum LabError {
     },
     /// A network namespace that does not exist.
     #[error(
-        "network namespace '{0}' does not exist; `ip netns list` shows all, `ip netns add {0}` creates it"
+        "network namespace '{0}' does not exist (create it with `ip netns add {0}`; `ip netns list` lists all)"
     )]
     NoNamespace(String),
     /// iperf3 failed.
@@ -200,11 +202,11 @@ pub enum LabError {
     #[error("interrupted")]
     Aborted,
     /// The state directory is not a directory.
-    #[error("the state directory {} is not a directory; give another with --state-directory", .0.display())]
+    #[error("the state directory {} is not a directory (use another one with --state-directory)", .0.display())]
     NoDirectory(PathBuf),
     /// Huge pages that would leave too little memory for other programs.
     #[error(
-        "{wanted_mib} MiB of huge pages are more than half of the {available_mib} MiB of memory that are available; set a smaller huge-pages-mib"
+        "{wanted_mib} MiB of huge pages are more than half of the {available_mib} MiB of memory that are available (set a smaller huge-pages-mib)"
     )]
     Memory {
         /// Requested memory.
@@ -227,7 +229,7 @@ pub enum LabError {
         left: Box<LabError>,
     },
     /// A change of a case could not be undone.
-    #[error("not everything could be undone: {0}; `quietwire lab clean` tries again")]
+    #[error("some changes could not be undone: {0} (`quietwire lab clean` tries again)")]
     Undo(String),
 }
 

@@ -132,12 +132,14 @@ impl IsolationRequest {
         let absent = device.difference(online);
         let both = device.intersection(&self.tester);
         let wrong = if device.is_empty() {
-            "it is empty; name the CPUs on which the device forwards, or leave the option out"
+            "it is empty (name the CPUs on which the device forwards, or remove the option)"
                 .to_owned()
         } else if !absent.is_empty() {
-            format!("CPU {absent} is not online; this machine has {online} online")
+            format!("CPU {absent} is not online (online: {online})")
         } else if !both.is_empty() {
-            format!("CPU {both} is the tester's (--cpus); give each of them CPUs of its own")
+            format!(
+                "CPU {both} is also one of the tester's --cpus (use separate CPUs for tester and device)"
+            )
         } else {
             return Ok(());
         };
@@ -180,7 +182,7 @@ impl RunningIsolation {
             return Ok(isolation);
         }
         if !nix::unistd::geteuid().is_root() {
-            isolation.lacks("CPUs: only root may; run the same command with sudo");
+            isolation.lacks("CPUs: permission denied (run the same command with sudo)");
             return Ok(isolation);
         }
         if let Err(error) = isolation.find_device(request) {
@@ -222,7 +224,7 @@ impl RunningIsolation {
         if request.device.is_some() {
             return Ok(());
         }
-        let pids: Vec<u32> = others(&request.peers)
+        let pids: Vec<u32> = other_processes(&request.peers)
             .filter_map(|pid| u32::try_from(pid).ok())
             .collect();
         let is_loop = pids.is_empty() && !request.peers.is_empty();
@@ -234,15 +236,15 @@ impl RunningIsolation {
             self.record.device_cpus = Some(cpus);
         } else if !found.is_empty() {
             self.lacks(&format!(
-                "the device, which is pinned to CPU {found} as the tester is; give one of them another"
+                "the device: it is pinned to CPU {found}, and so is the tester (use another CPU for one of them)"
             ));
         } else if pids.is_empty() {
             self.lacks(
-                "the device: no process is known at the other end of the ports; name its CPUs with --device-cpus",
+                "the device: no process is known at the other end of the ports (name its CPUs with --device-cpus)",
             );
         } else {
             self.lacks(&format!(
-                "the device: no thread of process {} is pinned to one CPU and busy; name its CPUs with --device-cpus",
+                "the device: no thread of process {} is pinned to one CPU and busy (name its CPUs with --device-cpus)",
                 words(&pids)
             ));
         }
@@ -305,7 +307,7 @@ impl RunningIsolation {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let mut pids = vec![own];
-        pids.extend(others(&request.peers));
+        pids.extend(other_processes(&request.peers));
         if let Some(device) = &request.device {
             pids.extend(processes_on(device));
         }
@@ -356,7 +358,7 @@ impl RunningIsolation {
 }
 
 /// Processes other than this one.
-fn others(pids: &[i32]) -> impl Iterator<Item = i32> {
+fn other_processes(pids: &[i32]) -> impl Iterator<Item = i32> {
     let own = i32::try_from(std::process::id()).ok();
     pids.iter().copied().filter(move |pid| Some(*pid) != own)
 }

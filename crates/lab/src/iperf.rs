@@ -137,18 +137,18 @@ fn check(options: &IperfOptions) -> Result<(), LabError> {
     let bad = |text: String| Err(LabError::BadIperf(text));
     if !(1..=STREAMS_MAX).contains(&options.streams) {
         return bad(format!(
-            "{} parallel connections are out of range; iperf3 supports 1 to {STREAMS_MAX}",
+            "{} parallel connections are out of range (iperf3 supports 1 to {STREAMS_MAX})",
             options.streams
         ));
     }
     if options.duration < Duration::from_secs(1) || options.duration > DURATION_MAX {
         return bad(format!(
-            "a duration of {} s is out of range; iperf3 supports 1 s to a day",
+            "a duration of {} s is out of range (iperf3 supports 1 s to a day)",
             options.duration.as_secs_f64()
         ));
     }
     if options.port == 0 {
-        return bad("port 0 is out of range; use a port from 1 to 65535".to_owned());
+        return bad("port 0 is out of range (use a port from 1 to 65535)".to_owned());
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ impl Running {
         let late = || {
             Err(failed(
                 &self.command,
-                "it did not end in time, and was ended",
+                "it did not end in time and was killed",
             ))
         };
         ended.unwrap_or_else(late)?;
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// A port that was free a moment ago.
+    /// Returns a port that was free a moment ago.
     fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_is_reported_and_not_made_up() {
+    fn errors_of_iperf3_are_reported_and_missing_figures_are_not_invented() {
         let options = options(5201);
         let read = |text: &str| read(text, &options, IperfDirection::Up).unwrap_err();
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn invalid_options_are_refused() {
         let never = AtomicBool::new(false);
         for (options, reported) in [
             (

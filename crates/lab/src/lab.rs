@@ -57,7 +57,7 @@ struct Running {
 }
 
 impl Running {
-    /// Number of frames that the device has received from neighbours.
+    /// Returns the number of frames that the device has received from neighbours.
     fn received_from_neighbours(&self) -> Result<u64, LabError> {
         self.device
             .as_ref()
@@ -89,14 +89,16 @@ impl Lab {
         let left = clean::leftovers(&Disk, state, &held)?;
         if !left.undone.is_empty() {
             tracing::warn!(
-                "an earlier lab had left {} changes behind; they were undone",
+                "undid {} changes of an earlier lab that was killed",
                 left.undone.len()
             );
         }
         for (change, outcome) in left.failures() {
             match outcome {
                 UndoOutcome::ChangedSince(reason) => {
-                    tracing::warn!("left as it is, since another changed it: {change:?}: {reason}");
+                    tracing::warn!(
+                        "left unchanged, because another program has changed it: {change:?}: {reason}"
+                    );
                 }
                 UndoOutcome::Unreadable(reason) => tracing::warn!("{change}: {reason}"),
                 _ => return Err(LabError::Undo(format!("{change:?}: {outcome:?}"))),
@@ -158,7 +160,7 @@ impl Lab {
     pub fn allow_realtime(&mut self, tester: &CpuList, online: &CpuList) -> Result<(), LabError> {
         if online.difference(tester).is_empty() {
             return Err(LabError::Cpus(format!(
-                "the tester would have all CPUs ({online}) at real-time priority and the machine none; leave one CPU, or set realtime = false"
+                "the tester would use all CPUs ({online}) at real-time priority (use fewer CPUs, or set realtime = false)"
             )));
         }
         let path = Path::new(settings::REALTIME_RUNTIME);
@@ -191,7 +193,7 @@ impl Lab {
             .record(&change)
             .map_err(io_error(&directory, "writing the journal"))
             .and_then(|()| make_directory(&Disk, &directory));
-        self.or_leave(made)
+        self.leave_on_error(made)
     }
 
     /// Applies a partition for the case. Returns the CPU set of its device, which has these CPUs. `tasks` decides what happens to tasks in
@@ -344,5 +346,5 @@ fn undo(journal: &Journal) -> Result<(), LabError> {
 }
 
 fn no_device() -> LabError {
-    LabError::Undo("no case is up, so no device can do that".to_owned())
+    LabError::Undo("no case is up, so no device supports this request".to_owned())
 }

@@ -83,7 +83,7 @@ impl Neighbours {
         neighbours.workers.push(worker);
         // stress-ng itself only waits: it is at work once it has children.
         let set = around.set;
-        neighbours.wait("were not at work", || Ok(set.processes()?.len() > alone))?;
+        neighbours.wait("were not running", || Ok(set.processes()?.len() > alone))?;
         Ok(neighbours)
     }
 

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_is_not_there_is_named() {
+    fn an_absent_namespace_is_reported_by_name() {
         for name in ["absent-namespace", "", "..", "a/b"] {
             let error = NetNs::of(Some(name)).unwrap_err();
             assert_eq!(error.fault(), quietwire_base::Fault::BadInput);

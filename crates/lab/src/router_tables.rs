@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_reads_the_tables_as_they_were_meant() {
+    fn the_switch_accepts_the_generated_tables() {
         let address = |text: &str| text.parse().unwrap();
         let routing = Routing {
             addresses: [

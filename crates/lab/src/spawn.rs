@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_started_is_in_the_journal_and_says_what_it_has_to_say_in_its_log() {
+    fn a_started_process_is_in_the_journal_and_prints_into_its_log() {
         let directory = tempfile::tempdir().unwrap();
         let words = [&WITH_PARENT[..], &["echo", "ready"]].concat();
         let command: Vec<String> = words.into_iter().map(str::to_owned).collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named_with_its_package() {
+    fn an_absent_program_is_reported_with_its_package() {
         require("sh", "dash").unwrap();
         let error = require("no-such-program", "some-package").unwrap_err();
         assert_eq!(error.fault(), quietwire_base::Fault::MissingPrerequisite);

@@ -135,7 +135,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// A command with the fewest options.
+    /// Returns a command with the fewest options.
     fn least() -> SwitchCommand {
         SwitchCommand {
             program: "/bin/quietwire".into(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_the_switchs_to_decide() {
+    fn absent_settings_give_no_options() {
         assert_eq!(
             least().words().join(" "),
             "/bin/quietwire switch run --control-socket /run/s.sock --forwarding-cpus 1,3"

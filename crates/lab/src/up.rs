@@ -120,13 +120,13 @@ impl UpLab {
             name,
             ..
         } = options;
-        Self::up_by(state_directory, name, |claim, running| {
+        Self::start_with_build(state_directory, name, |claim, running| {
             build(options, claim, running)
         })
     }
 
     /// Claims a name and starts a topology by `build`, which lists every element before it starts it.
-    fn up_by(
+    fn start_with_build(
         state_directory: &Path,
         name: &str,
         build: impl FnOnce(&mut Claim, &mut Vec<Running>) -> Result<Built, LabError>,
@@ -432,7 +432,7 @@ fn wait_for_sockets(plan: &Plan, stop: &Stop) -> Result<(), LabError> {
         let is_over = wait_until(SOCKETS_DEADLINE, || socket.exists() || stop.is_wanted());
         stop.check()?;
         if !is_over {
-            let what = format!("made no socket {} in 20 s", socket.display());
+            let what = format!("created no socket {} within 20 s", socket.display());
             return Err(plan.failed(what));
         }
     }

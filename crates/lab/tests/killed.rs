@@ -22,7 +22,7 @@ const VICTIM: &str = "QUIETWIRE_TEST_VICTIM";
 const TEST: &str = "a_killed_lab_is_undone_by_another_process_and_only_once";
 
 /// Starts a complete lab, reports it, and waits to be killed.
-fn be_the_victim(directory: &Path) {
+fn run_victim(directory: &Path) {
     let (forwarding, others) = machine();
     let options = options(directory, "works");
     let mut lab = Lab::open(options.clone()).unwrap();
@@ -52,7 +52,7 @@ impl Drop for Victim {
 #[test]
 fn a_killed_lab_is_undone_by_another_process_and_only_once() {
     if let Some(directory) = std::env::var_os(VICTIM) {
-        return be_the_victim(Path::new(&directory));
+        return run_victim(Path::new(&directory));
     }
     let _turn = take_turn().unwrap();
     let before = state_of_machine();

@@ -184,7 +184,7 @@ fn a_device_is_restarted_and_forgets_where_it_was() {
 }
 
 #[test]
-fn a_device_that_does_not_come_back_or_forget_says_why() {
+fn a_device_that_does_not_restart_or_flush_addresses_is_reported() {
     let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn a_device_that_does_not_come_back_or_forget_says_why() {
 }
 
 #[test]
-fn what_does_not_come_up_says_why_and_is_undone() {
+fn a_device_that_does_not_start_is_reported_and_undone() {
     let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let before = state_of_machine();
@@ -235,7 +235,7 @@ fn what_does_not_come_up_says_why_and_is_undone() {
 }
 
 #[test]
-fn a_device_that_only_says_it_is_pinned_is_found_out() {
+fn a_device_that_falsely_reports_pinned_threads_is_detected() {
     let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn a_device_that_only_says_it_is_pinned_is_found_out() {
 }
 
 #[test]
-fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
+fn invalid_cpus_are_refused_before_any_change() {
     let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();

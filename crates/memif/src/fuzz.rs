@@ -156,7 +156,7 @@ fn any_message(input: &mut Input<'_>) -> Message {
     }
 }
 
-/// A server's session, and what it asked its caller to keep.
+/// A server's session, and the resources that its caller keeps for it.
 struct ServerRun {
     greeting: Option<Greeting>,
     server: Server,

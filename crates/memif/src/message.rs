@@ -170,7 +170,7 @@ pub struct Hello {
     pub max_s2c_ring: u16,
     /// The highest index of a ring from client to server.
     pub max_c2s_ring: u16,
-    /// The highest logarithm of a ring's size.
+    /// Highest binary logarithm of a ring's size.
     pub max_log2_ring_size: u8,
 }
 

@@ -33,7 +33,7 @@ pub use sender::{PutResult, Sender};
 
 /// Maximum length of a frame, octets. Longer frames are bad.
 pub const MAX_FRAME: usize = LONGEST as usize;
-/// The same number, as in descriptors.
+/// Maximum length of a frame in the type of a descriptor, octets.
 const LONGEST: u32 = 65_535;
 /// Maximum number of descriptors per frame. Longer chains are bad.
 pub const MAX_PIECES: usize = 64;
@@ -42,7 +42,7 @@ pub const MAX_PIECES: usize = 64;
 const COOKIE: u32 = 0x03E3_1F20;
 /// Octets before the descriptors.
 const HEADER: u64 = 128;
-/// The same in words of 16 bits.
+/// 16-bit words before the descriptors.
 const HEADER_WORDS: usize = 64;
 /// Octets of a descriptor.
 const DESCRIPTOR: u64 = 16;

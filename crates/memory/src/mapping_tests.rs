@@ -76,7 +76,7 @@ fn a_file_that_cannot_be_sealed_is_refused_unless_its_owner_is_trusted() {
 }
 
 #[test]
-fn a_file_that_is_shorter_than_its_owner_says_is_refused() {
+fn a_file_shorter_than_the_announced_region_is_refused() {
     let file = sealable(SIZE);
     for (offset, len) in [(0, SIZE + 1), (SIZE, 1), (1, SIZE), (u64::MAX, 1), (0, 0)] {
         Mapping::of_peer(file.as_fd(), offset, len, Sealing::Required).unwrap_err();

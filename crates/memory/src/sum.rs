@@ -31,7 +31,7 @@ fn wide(octets: &[u8]) -> u64 {
     plain(octets)
 }
 
-/// The reference, which the compiler makes vector code of.
+/// Returns the sum by the reference code, which the compiler vectorises.
 #[inline(always)]
 fn plain(octets: &[u8]) -> u64 {
     let (chunks, rest) = octets.as_chunks::<4>();

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_away_is_reported_by_name() {
+    fn threads_and_cpus_that_disappear_are_reported_by_name() {
         let two = "cpu0 1 1 1 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1 1 1 1\n";
         let one = "cpu0 1 1 1 1 1 1 1 1 1 1\n";
         let take = |root: &tempfile::TempDir| Snapshot::take(root.path(), &[7]).unwrap();

@@ -112,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nonsense_is_named() {
+    fn invalid_addresses_are_reported() {
         for bad in [
             "",
             "02",

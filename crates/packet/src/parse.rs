@@ -21,7 +21,7 @@ pub struct Parsed {
     pub tags: [Option<VlanTag>; VLAN_TAGS_MAX],
     /// Type after the tags. With more than [`VLAN_TAGS_MAX`] tags, it is that of a tag.
     pub ethertype: EtherType,
-    /// Offset of the Ethernet payload: the IP header or the ARP packet, if it is one of these.
+    /// Offset of the Ethernet payload, octets: the IP header or the ARP packet, if it is one of these.
     pub network_offset: u16,
     /// Kind of the payload.
     pub network: Network,
@@ -47,9 +47,9 @@ pub struct Ip {
     pub protocol: IpProtocol,
     /// Part of a datagram that the packet carries.
     pub fragment: Fragment,
-    /// Offset of the payload.
+    /// Offset of the payload of IP from the start of the frame, octets.
     pub transport_offset: u16,
-    /// End of the IP packet by its own length; padding may follow.
+    /// Offset of the end of the IP packet by its own length, octets; padding may follow.
     pub end: u16,
     /// Kind of the payload.
     pub transport: Transport,

@@ -85,7 +85,7 @@ pub struct ComparedQuantity {
 pub struct Comparison {
     /// Names of the two studies.
     pub studies: [String; 2],
-    /// Confidence of each interval.
+    /// Confidence of each interval, between 0 and 1.
     pub confidence: f64,
     /// Margin, as a part of the first store's value.
     pub margin: f64,

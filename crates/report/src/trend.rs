@@ -86,7 +86,7 @@ pub struct TrendSeries {
 }
 
 impl TrendSeries {
-    /// Returns the last change if it is a regression: what the quantity suffers from now.
+    /// Returns the last change if it is a regression, which still has an effect.
     #[must_use]
     pub fn regression(&self) -> Option<&TrendChange> {
         self.changes.last().filter(|change| change.is_regression)

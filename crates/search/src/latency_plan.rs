@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_found_is_left_out() {
+    fn rates_that_were_not_found_are_left_out() {
         assert_eq!(
             latency_plan(None, None, 10.0, 4.0, PartsOf::Ndr),
             Ok(vec![])

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_number_is_it_is_found_in_few_tries() {
+    fn every_maximum_is_found_in_few_tries() {
         for most in 1..=70 {
             for limit in 0..=most + 1 {
                 let mut search = MaxCount::up_to(most);

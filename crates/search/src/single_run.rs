@@ -68,7 +68,7 @@ impl SingleRun {
     }
 
     /// Records a valid trial at the current rate. A loss is repeated as often as best-of-N permits.
-    fn judge(&mut self, held: bool) -> Option<SearchEnd> {
+    fn record_verdict(&mut self, held: bool) -> Option<SearchEnd> {
         self.losses_here += u32::from(!held);
         if !held && self.losses_here < self.config.best_of {
             return None;
@@ -149,7 +149,9 @@ impl Method for SingleRun {
             .ledger
             .settle(outcome, self.config.max_invalid_repeats)?;
         self.end = match verdict {
-            Verdict::Loss(loss_ratio) => self.judge(self.config.loss_tolerance.allows(loss_ratio)),
+            Verdict::Loss(loss_ratio) => {
+                self.record_verdict(self.config.loss_tolerance.allows(loss_ratio))
+            }
             Verdict::Repeat => None,
             Verdict::GiveUp => Some(SearchEnd::InvalidTrials {
                 rate_pps: request.rate_pps,

@@ -70,7 +70,7 @@ impl Views {
         }
     }
 
-    /// Returns what reads a resource; none if there is no such resource.
+    /// Returns the function that reads a resource; none if there is no such resource.
     fn resource<'a>(&'a self, path: &[&'a str]) -> Option<Box<dyn FnOnce() -> Response + 'a>> {
         let read: Box<dyn FnOnce() -> Response + 'a> = match *path {
             [""] => Box::new(|| Response::page(index::page())),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_resource_of_the_document_responds_as_it_says() {
+    fn every_resource_responds_as_documented() {
         let directory = tempfile::tempdir().unwrap();
         let views = views(directory.path(), Some("0123456789abcdef"));
         let document = openapi::document();

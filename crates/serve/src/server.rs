@@ -59,7 +59,7 @@ impl Drop for Slot {
 }
 
 impl Server {
-    /// Listens.
+    /// Listens on the address of the options.
     ///
     /// # Errors
     /// [`ServeError`]: the options are not suitable, or the address is not available.

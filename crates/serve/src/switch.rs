@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_is_not_there_is_an_error() {
+    fn an_absent_switch_is_an_error() {
         let sampler = SwitchSampler::new(PathBuf::from("/nonexistent/switch.sock"));
         let error = sampler.view().unwrap_err();
         assert!(error.contains("no switch is listening"), "{error}");

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_version_stored_is_an_error_and_what_an_earlier_one_stored_is_not() {
+    fn activities_of_earlier_versions_are_read_and_invalid_ones_are_errors() {
         assert_eq!(read(Value::Null).unwrap(), TrialActivity::default());
         assert_eq!(read(json!({})).unwrap(), TrialActivity::default());
         let machine = json!({

@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(settings(&case), expected);
         let facts = CaseFacts::of(&expected).unwrap();
         assert_eq!(facts.isolation, Some(isolation));
-        // What no version stored is an error, not an absence.
+        // A value that no version stored is an error, not an absence.
         expected["isolated_cpus"] = json!("many");
         CaseFacts::of(&expected).unwrap_err();
     }

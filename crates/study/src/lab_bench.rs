@@ -338,7 +338,10 @@ impl LabBench {
 
     /// Applications use the tester's ports meanwhile. In a pinned case they run on the forwarding CPUs, which its neighbours do not use;
     /// otherwise they run on any CPU.
-    fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, LabBenchError> {
+    fn run_applications(
+        &mut self,
+        plan: &ApplicationPlan,
+    ) -> Result<ApplicationResult, LabBenchError> {
         self.close_tester();
         let (Some(device), Some(spec)) = (self.lab.device_mut(), &self.entered) else {
             return Err(LabBenchError::NoCase);
@@ -607,7 +610,7 @@ impl Bench for LabBench {
     }
 
     fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, BenchError> {
-        self.have_applied(plan)
+        self.run_applications(plan)
             .map_err(|error| self.of_case(error, false))
     }
 }
@@ -702,7 +705,7 @@ fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
 /// Timeout for a program's report of its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// First line of `PROGRAM --version`.
+/// Returns the first line of `PROGRAM --version`.
 fn program_version(program: &str) -> Option<String> {
     let command = Command::new(program).arg("--version");
     let finished = command.run(Deadline::after(VERSION_TIMEOUT)).ok()?;

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn published_figures_say_what_they_are_and_of_what() {
+    fn published_figures_have_a_place_and_a_quantity() {
         for one in ready_made() {
             let published = one.file().unwrap().published.unwrap();
             assert!(published.title.is_some(), "{}", one.name);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_isolation_leaves_neighbours_what_it_does_not_isolate() {
+    fn neighbours_run_on_cpus_that_an_isolation_does_not_isolate() {
         // CPU 1 forwards, CPU 0 is for everything else; 32 and 33 are their siblings.
         let machine = read(&two_packages_with_clusters());
         for (isolation, neighbours, wanted) in [

@@ -120,7 +120,7 @@ pub fn run_study(
         invalid_in_a_row: 0,
     };
     let done = runner.rounds();
-    let left = runner.leave();
+    let left = runner.leave_entered_case();
     let outcome = both(done, left);
     let end = match &outcome {
         Ok(StudyEnd::Finished) => RunEnd::Finished,
@@ -543,7 +543,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), RunError> {
+    fn leave_entered_case(&mut self) -> Result<(), RunError> {
         let Some(spec) = self.entered.take() else {
             return Ok(());
         };

@@ -386,7 +386,7 @@ fn series(elapsed_s: f64, (offered, received): (u64, u64), latency_ns: f64) -> T
     series
 }
 
-/// Identity of the arithmetic.
+/// Returns the identity of the simulation.
 fn generator() -> GeneratorIdentity {
     GeneratorIdentity {
         name: "simulated bench".to_owned(),

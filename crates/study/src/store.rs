@@ -314,7 +314,7 @@ fn lock(path: &Path) -> Result<LockFile, StoreError> {
     locked(file, path)
 }
 
-/// One run at a time.
+/// Locks the file of a store, so that one run at a time writes it.
 fn locked(file: File, path: &Path) -> Result<LockFile, StoreError> {
     LockFile::try_acquire_data(file, path).map_err(|error| match error {
         LockError::Busy { path, owner } => StoreError::Locked { path, owner },

@@ -94,8 +94,8 @@ impl Sample {
         Self::within(
             self.round,
             self.repeat,
-            over(self.low, other.high),
-            over(self.high, other.low),
+            quotient(self.low, other.high),
+            quotient(self.high, other.low),
         )
     }
 }
@@ -111,9 +111,9 @@ pub struct Judgement {
     pub values: usize,
     /// True if two medians are compared, as with a baseline: then no single value meets or violates the bound.
     pub is_of_medians: bool,
-    /// Values that meet the bound.
+    /// Number of values that meet the bound.
     pub meeting: usize,
-    /// Values that violate the bound.
+    /// Number of values that violate the bound.
     pub violating: usize,
     /// Median, or ratio of two medians; none unless enough values are known exactly.
     pub median: Option<f64>,
@@ -152,7 +152,7 @@ impl Judgement {
 #[must_use]
 pub fn judge(rule: &Rule, samples: &[Sample]) -> Judgement {
     let of = |wanted: bool| {
-        let is_one = |sample: &&Sample| meets(rule, sample.low, sample.high) == Some(wanted);
+        let is_one = |sample: &&Sample| meets_bound(rule, sample.low, sample.high) == Some(wanted);
         samples.iter().filter(is_one).count()
     };
     let (meeting, violating) = (of(true), of(false));
@@ -211,7 +211,7 @@ pub fn ratios(samples: &[Sample], others: &[Sample]) -> Vec<Sample> {
 pub fn judge_against_baseline(rule: &Rule, samples: &[Sample], baseline: &[Sample]) -> Judgement {
     let estimate = ratio_of_medians(samples, baseline, rule.error_rate);
     let [low, high] = estimate.limits;
-    let verdict = match meets(rule, low, high) {
+    let verdict = match meets_bound(rule, low, high) {
         Some(true) => Verdict::Pass,
         Some(false) => Verdict::Fail,
         None => Verdict::Unknown,
@@ -259,30 +259,30 @@ pub fn ratio_of_medians(samples: &[Sample], others: &[Sample], error_rate: f64) 
         let [low, high] = sorted_limits(samples);
         let [other_low, other_high] = sorted_limits(others);
         [
-            over(
+            quotient(
                 at_rank(&low, ranks.first),
                 from_above(&other_high, ranks.second),
             ),
-            over(
+            quotient(
                 from_above(&high, ranks.first),
                 at_rank(&other_low, ranks.second),
             ),
         ]
     });
     RatioEstimate {
-        ratio: over(median(samples), median(others)),
+        ratio: quotient(median(samples), median(others)),
         limits: limits.unwrap_or_default(),
     }
 }
 
 /// Returns the quotient; none unless both are known and the divisor is above zero.
-fn over(value: Option<f64>, base: Option<f64>) -> Option<f64> {
+fn quotient(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     let base = base.filter(|base| *base > 0.0)?;
     Some(value? / base)
 }
 
 /// Returns whether a value between these limits meets the bound; none if they do not decide.
-fn meets(rule: &Rule, low: Option<f64>, high: Option<f64>) -> Option<bool> {
+fn meets_bound(rule: &Rule, low: Option<f64>, high: Option<f64>) -> Option<bool> {
     let bound = rule.bound;
     match rule.direction {
         Direction::AtLeast if low.is_some_and(|low| low >= bound) => Some(true),

@@ -103,10 +103,10 @@ impl History {
     /// Sets the ports of the bridge. `sums_of` returns the counters of a port.
     pub(crate) fn settle(&mut self, ports: &BTreeSet<u16>, sums_of: impl Fn(u16) -> Sums) {
         let gone = |(port, joined): &(&u16, &Sums)| {
-            (!ports.contains(port)).then(|| less(sums_of(**port), joined))
+            (!ports.contains(port)).then(|| subtract_sums(sums_of(**port), joined))
         };
         let left: Vec<Sums> = self.joined.iter().filter_map(|one| gone(&one)).collect();
-        self.left = left.into_iter().fold(self.left, more);
+        self.left = left.into_iter().fold(self.left, add_sums);
         self.joined.retain(|port, _| ports.contains(port));
         for port in ports {
             self.joined.entry(*port).or_insert_with(|| sums_of(*port));
@@ -118,16 +118,16 @@ impl History {
         let here = self
             .joined
             .iter()
-            .map(|(port, joined)| less(sums_of(*port), joined));
-        here.fold(self.left, more)
+            .map(|(port, joined)| subtract_sums(sums_of(*port), joined));
+        here.fold(self.left, add_sums)
     }
 }
 
-fn more(a: Sums, b: Sums) -> Sums {
+fn add_sums(a: Sums, b: Sums) -> Sums {
     std::array::from_fn(|at| a[at] + b[at])
 }
 
-fn less(a: Sums, b: &Sums) -> Sums {
+fn subtract_sums(a: Sums, b: &Sums) -> Sums {
     std::array::from_fn(|at| a[at].saturating_sub(b[at]))
 }
 

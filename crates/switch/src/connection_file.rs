@@ -227,7 +227,7 @@ impl<R: Read> ConnectionFileReader<R> {
             .collect();
         if !connections.iter().all(SavedConnection::is_valid) {
             return Err(ConnectionFileError::Damaged(
-                "a record is none of a connection",
+                "a record is not a valid connection",
             ));
         }
         self.total += connections.len() as u64;
@@ -250,7 +250,7 @@ impl<R: Read> ConnectionFileReader<R> {
             return Err(ConnectionFileError::Damaged("connections are missing"));
         }
         if self.input.read(&mut [0])? != 0 {
-            return Err(ConnectionFileError::Damaged("it continues behind its end"));
+            return Err(ConnectionFileError::Damaged("data follows its end"));
         }
         self.has_ended = true;
         Ok(())
@@ -282,7 +282,7 @@ pub(crate) mod tests {
         octets
     }
 
-    /// A connection of UDP between 10.0.0.1, port N, and 10.0.0.2, port 53.
+    /// Returns a connection of UDP between 10.0.0.1, port N, and 10.0.0.2, port 53.
     fn connection(port: u16) -> SavedConnection {
         let mut octets = [0; SAVED_OCTETS];
         octets[12..16].copy_from_slice(&[10, 0, 0, 1]);
@@ -316,7 +316,7 @@ pub(crate) mod tests {
         }
         let longer = [&file[..], &[0]].concat();
         let error = read_all(&longer).unwrap_err().to_string();
-        assert!(error.contains("behind its end"), "{error}");
+        assert!(error.contains("data follows its end"), "{error}");
     }
 
     #[test]
@@ -333,7 +333,7 @@ pub(crate) mod tests {
         assert!(error(&file[..30]).contains("ends too early"));
         // A block that another program wrote: right checksums, wrong contents.
         let impossible = SavedConnection::from_octets([0xff; SAVED_OCTETS]);
-        assert!(error(&written(&[impossible], 7)).contains("none of a connection"));
+        assert!(error(&written(&[impossible], 7)).contains("not a valid connection"));
         let too_long = [&file[..24], &[0, 0, 1, 1]].concat();
         assert!(error(&too_long).contains("too long"));
         let missing = [&file[..24], &file[file.len() - 16..]].concat();

@@ -249,7 +249,7 @@ impl Engine {
         ports
     }
 
-    /// The same without steering rules and filter rules.
+    /// Returns the ports that a frame of this port can leave by, without steering rules and filter rules.
     fn reach_of_switch(&self, number: u16) -> BTreeSet<u16> {
         let routed = self.routed_ports();
         if routed.contains(&number) {

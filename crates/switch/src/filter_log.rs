@@ -102,7 +102,7 @@ impl FilterLog {
         drop(unused);
     }
 
-    /// Prints what is in the rings.
+    /// Prints the records in the rings.
     pub(crate) fn print(&self) {
         for line in self.take_lines() {
             tracing::info!("{line}");

@@ -223,7 +223,7 @@ impl Layer3 {
             .unwrap_or("-")
     }
 
-    /// VRFs with their numbers.
+    /// Returns the VRFs with their numbers.
     pub(crate) fn vrfs(&self) -> impl Iterator<Item = (u16, &str)> {
         let numbered = (0u16..).zip(&self.vrfs);
         numbered.filter_map(|(number, name)| Some((number, name.as_deref()?)))

@@ -111,17 +111,23 @@ fn read_all(
         while let Some(message) = reader.next()? {
             match message {
                 _ if is_complete => {
-                    return Err(MappingFileError::Damaged("it continues behind its end"));
+                    return Err(MappingFileError::Damaged("data follows its end"));
                 }
                 Message::Hello => {}
                 Message::Complete => is_complete = true,
                 Message::Mappings { .. } | Message::Balanced { .. } => each(message)?,
-                _ => return Err(MappingFileError::Damaged("it has another message")),
+                _ => {
+                    return Err(MappingFileError::Damaged(
+                        "it contains an unexpected message",
+                    ));
+                }
             }
         }
     }
     if reader.has_rest() || !is_complete {
-        return Err(MappingFileError::Damaged("it ends at another place"));
+        return Err(MappingFileError::Damaged(
+            "it is truncated, or data follows its end",
+        ));
     }
     Ok(())
 }
@@ -204,16 +210,16 @@ mod tests {
         }
         let longer = [&file[..], &[0]].concat();
         let error = read(&longer).unwrap_err();
-        assert!(error.contains("ends at another place"), "{error}");
+        assert!(error.contains("data follows its end"), "{error}");
     }
 
     #[test]
     fn errors_have_their_cause() {
         let error = |messages: &[Message]| read(&written(messages)).unwrap_err();
         let behind = error(&[Message::Hello, Message::Complete, mappings(1..2)]);
-        assert!(behind.contains("behind its end"), "{behind}");
+        assert!(behind.contains("data follows its end"), "{behind}");
         let other = error(&[Message::Hello, Message::Heartbeat, Message::Complete]);
-        assert!(other.contains("another message"), "{other}");
+        assert!(other.contains("unexpected message"), "{other}");
         let foreign = read(&[b'#'; 100]).unwrap_err();
         assert!(
             foreign.contains("not a file of saved mappings"),

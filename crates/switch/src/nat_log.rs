@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted() {
+    fn events_that_cannot_be_written_are_counted() {
         let mut log = NatLog::default();
         log.set_file(Some(File::options().write(true).open("/dev/full").unwrap()));
         let (mut sender, receiver) = rtrb::RingBuffer::new(4);

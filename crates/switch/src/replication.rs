@@ -38,7 +38,7 @@ pub(crate) use wire::{
 
 /// Pause of a standby before it connects again.
 const RETRY: Duration = Duration::from_millis(500);
-/// The same after an active switch with other settings.
+/// Pause of a standby after an active switch with other settings.
 const RETRY_OTHER: Duration = Duration::from_secs(10);
 /// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -165,7 +165,7 @@ impl Replication {
         }
     }
 
-    /// Connects to the active switch, and applies what it sends.
+    /// Connects to the active switch, and applies its messages.
     fn follow(&mut self, tables: &mut impl Tables, now: Instant) {
         let Some(active) = self.setting.peer else {
             return;
@@ -225,7 +225,7 @@ impl Replication {
     /// [`SwitchError::Config`] if it is the active switch already.
     pub(crate) fn take_over(&mut self) -> Result<(), SwitchError> {
         match self.role {
-            Role::Active(_) => Err(wrong("this switch is active already".to_owned())),
+            Role::Active(_) => Err(wrong("this switch is already active".to_owned())),
             Role::Standby(_) => {
                 self.role = Role::Active(Active::new(self.setting.refresh()));
                 self.differing.clear();

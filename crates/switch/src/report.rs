@@ -204,7 +204,7 @@ pub struct ThreadCounts {
     pub bursts: u64,
     /// Number of times the thread yielded the CPU or slept.
     pub yields: u64,
-    /// For how long the thread has not replied to an order, seconds. 0 if it replies.
+    /// Time for which the thread has not replied to an order, seconds. 0 if it replies.
     #[serde(default)]
     pub late_s: f64,
     /// Frames received.

@@ -180,7 +180,7 @@ impl Watchdog {
             self.notify("WATCHDOG=1", status());
         } else {
             let late = late.join(", ");
-            self.notify("", format!("not forwarding: no turn of {late}"));
+            self.notify("", format!("not forwarding: {late} made no progress"));
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(turn(5, [2, 2]), ["WATCHDOG=1\nSTATUS=fine"]);
         // CPU 4 stands still, and is named once.
         assert!(turn(9, [3, 2]).is_empty());
-        let late = ["STATUS=not forwarding: no turn of qw-fwd-4"];
+        let late = ["STATUS=not forwarding: qw-fwd-4 made no progress"];
         assert_eq!(turn(10, [4, 2]), late);
         assert!(turn(11, [5, 2]).is_empty());
         // The signal follows as soon as it runs again.

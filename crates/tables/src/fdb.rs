@@ -93,7 +93,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    fn takes(&self, key: Key, port: u16) -> bool {
+    fn matches(&self, key: Key, port: u16) -> bool {
         self.port.is_none_or(|only| only == port)
             && self.vlan.is_none_or(|only| key.vlan() == Some(only))
     }
@@ -340,7 +340,7 @@ impl Fdb {
     /// may stay.
     pub fn flush(&self, selection: Selection) -> u32 {
         self.vacate_where(0, usize::MAX, |key, word| {
-            !word.is_static() && selection.takes(key, word.port())
+            !word.is_static() && selection.matches(key, word.port())
         })
     }
 

@@ -184,7 +184,7 @@ impl<V: Copy> Datagrams<V> {
         }
     }
 
-    /// Returns what the first fragment of a datagram has said.
+    /// Returns the value noted for the first fragment of a datagram.
     pub(crate) fn find(&self, id: &DatagramId, now: u32) -> Option<V> {
         let start = self.set_of(id);
         let set = self.datagrams.get(start..)?;

@@ -235,7 +235,7 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Deterministic numbers (a linear congruential generator, which is enough for hashes).
+    /// Returns deterministic numbers (a linear congruential generator, which is enough for hashes).
     fn hashes(count: u32) -> Vec<u64> {
         let mut state = 1u64;
         let mut next = || {

@@ -229,7 +229,7 @@ fn error_v4(packet: &[u8], error: Error, source: Ipv4Addr) -> Option<Vec<u8>> {
     ))
 }
 
-/// Echo, router discovery, timestamp, information and address mask: requests and replies, not errors.
+/// Returns true for echo, router discovery, timestamp, information and address mask: requests and replies, not errors.
 pub(crate) const fn is_query_v4(kind: Option<u8>) -> bool {
     matches!(kind, Some(0 | 8 | 9 | 10 | 13..=18))
 }
@@ -256,7 +256,7 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
     Some(ipv6(source, sender, 0, message))
 }
 
-/// Informational messages (RFC 4443, section 2.1) except redirects (section 2.4 (e.2)).
+/// Returns true for informational messages (RFC 4443, section 2.1) except redirects (section 2.4 (e.2)).
 pub(crate) const fn is_query_v6(kind: Option<&u8>) -> bool {
     matches!(kind, Some(128..=136 | 138..))
 }

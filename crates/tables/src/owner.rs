@@ -218,7 +218,7 @@ impl Owners {
         })
     }
 
-    /// Returns the owner of a saved connection. `None` if the record is none of a connection.
+    /// Returns the owner of a saved connection. `None` if the record is not a valid connection.
     #[must_use]
     pub fn of_saved(&self, saved: &SavedConnection) -> Option<u16> {
         let ([source, destination], protocol) = saved.endpoints()?;
@@ -348,7 +348,7 @@ fn place_of(endpoint: SocketAddrV4, protocol: NatProtocol) -> ProtocolEndpoint {
     (endpoint.ip().to_bits(), endpoint.port(), protocol as u8)
 }
 
-/// Returns the EtherType of a frame, and what is behind it. `None` for frames to group addresses.
+/// Returns the EtherType of a frame, and the octets after it. `None` for frames to group addresses.
 #[inline(always)]
 fn packet_of(octets: &[u8]) -> Option<([u8; 2], &[u8])> {
     let is_group = octets.first()? & 1 != 0;

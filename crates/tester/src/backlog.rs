@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_beyond_what_was_received_found_the_ring_full() {
+    fn arrivals_beyond_the_received_frames_found_the_ring_full() {
         // 2 frames per microsecond for 600 us are 1200.
         assert_eq!(refused_at_most(0.002, 600 * US, 1024), 176);
         assert_eq!(refused_at_most(0.002, 600 * US, 1200), 0);

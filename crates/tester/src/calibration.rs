@@ -100,7 +100,7 @@ pub struct PacingCalibration {
     pub burst_time_ns: f64,
     /// Time from the start of a burst to the start of the next.
     pub burst_gaps: LatencySummary,
-    /// The same times if the tester stalled in between: they are not among the others.
+    /// Times between starts of bursts in which the tester stalled. They are not among `burst_gaps`.
     #[serde(default)]
     pub stalled_gaps: LatencySummary,
     /// Latency of the loop itself, without its histogram: the tester's own part of any latency at this rate.

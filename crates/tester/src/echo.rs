@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_answered_over_both() {
+    fn requests_over_both_protocols_are_answered() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let server = EchoServer::bind(local.parse().unwrap()).unwrap();
             let address = server.address();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn invalid_options_are_refused() {
         let never = AtomicBool::new(false);
         let good = options("127.0.0.1:9".parse().unwrap(), EchoTransport::Udp);
         for (options, reported) in [

@@ -146,7 +146,7 @@ pub trait TrafficGenerator {
     /// # Errors
     /// Errors of [`Self::run`].
     fn forget(&mut self) -> Result<(), TesterError> {
-        Err(cannot("make the device forget its addresses"))
+        Err(cannot("clear the device's address table"))
     }
 
     /// Sends a frame from each of `addresses` addresses into the learning port, at the trial's rate. Returns whether the generator worked
@@ -163,7 +163,7 @@ pub trait TrafficGenerator {
     /// # Errors
     /// Errors of [`Self::run`].
     fn probe(&mut self, _trial: &Trial, _addresses: u32) -> Result<Probed, TesterError> {
-        Err(cannot("observe at which port frames come out"))
+        Err(cannot("observe at which port frames arrive"))
     }
 
     /// Opens connections for a method after RFC 9411, section 7, and waits for the run's pause afterwards.

@@ -117,7 +117,7 @@ impl<'port> Link<'port> {
         }
     }
 
-    fn look(&mut self) {
+    fn sample_link(&mut self) {
         if self.changes_before.is_some() {
             return;
         }
@@ -303,7 +303,7 @@ impl<'port> Lane<'port> {
         self.pacer.as_ref().is_none_or(Pacer::is_done)
     }
 
-    /// Sends what is due, a burst at most; returns how many frames were.
+    /// Sends the due frames, at most a burst. Returns their number.
     #[inline(always)]
     pub(crate) fn transmit(&mut self) -> u64 {
         let Some(pacer) = &mut self.pacer else {
@@ -389,14 +389,14 @@ impl<'port> Lane<'port> {
                 self.receive_burst()
             };
             if received == 0 {
-                self.saw_empty(before);
+                self.record_empty_ring(before);
                 return all;
             }
             self.sent.checked += received as u64;
             all += received as u64;
             self.backlog.take(received as u64);
             if received < most {
-                self.saw_empty(before);
+                self.record_empty_ring(before);
                 return all;
             }
         }
@@ -437,7 +437,7 @@ impl<'port> Lane<'port> {
 
     /// Records that the receive ring is empty.
     #[inline(always)]
-    fn saw_empty(&mut self, before: u64) {
+    fn record_empty_ring(&mut self, before: u64) {
         if self.backlog.may_have_been_full() {
             self.backlog.end_row(cycles::now(), self.sent.checked);
         }
@@ -458,7 +458,7 @@ impl<'port> Lane<'port> {
     /// Ends the reception.
     pub(crate) fn end(&mut self) {
         self.empty_ring();
-        self.saw_empty(cycles::now());
+        self.record_empty_ring(cycles::now());
     }
 
     /// Returns the upper bound of the frames of this part of the trial that found the receive ring full.
@@ -474,7 +474,7 @@ impl<'port> Lane<'port> {
     /// Checks the link of the port.
     #[cold]
     pub(crate) fn look_at_link(&mut self) {
-        self.link.look();
+        self.link.sample_link();
     }
 
     /// Notes the totals, if an interval of the series has ended.

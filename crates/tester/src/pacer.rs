@@ -168,7 +168,7 @@ impl Part {
 
     /// Returns how many of the first `frames` frames of the schedule belong to the part.
     #[inline(always)]
-    fn among(self, frames: u64) -> u64 {
+    fn count_of(self, frames: u64) -> u64 {
         if self.of == 1 {
             return frames;
         }
@@ -287,7 +287,7 @@ impl Pacer {
                 index: u64::from(index),
                 of: u64::from(of),
             };
-            self.scheduled = self.part.among(self.scheduled);
+            self.scheduled = self.part.count_of(self.scheduled);
         }
         self
     }
@@ -321,7 +321,7 @@ impl Pacer {
             behind = self.catch_up;
             (self.owed_since, self.made_good) = (now, 0);
         } else if self.unsent != 0 && self.together == 1 && self.times.is_none() {
-            made_good = self.make_good(now, burst.saturating_sub(behind));
+            made_good = self.catch_up(now, burst.saturating_sub(behind));
         }
         let frames = (behind + made_good).min(burst);
         let late = behind >= 2 * burst.max(self.together);
@@ -347,7 +347,7 @@ impl Pacer {
     #[inline(always)]
     fn due_within(&self, elapsed: u64) -> u64 {
         if let Some(times) = &self.times {
-            return self.part.among(times.due(elapsed)).min(self.scheduled);
+            return self.part.count_of(times.due(elapsed)).min(self.scheduled);
         }
         let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
         let due = if self.together == 1 {
@@ -355,7 +355,7 @@ impl Pacer {
         } else {
             (due / self.together + 1) * self.together
         };
-        self.part.among(due).min(self.scheduled)
+        self.part.count_of(due).min(self.scheduled)
     }
 
     /// Returns the number of frames from `next` on that were due more than [`LATE_US`] ago; 0 if stalls shift the schedule.
@@ -383,13 +383,13 @@ impl Pacer {
         }
         let elapsed = now.saturating_sub(self.start);
         let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
-        let due = self.part.among(due);
+        let due = self.part.count_of(due);
         self.scheduled = self.scheduled.min(due.max(self.offered));
     }
 
     /// Returns the number of unsent frames to send in addition to those due, at most `space`.
     #[cold]
-    fn make_good(&mut self, now: u64, space: u64) -> u64 {
+    fn catch_up(&mut self, now: u64, space: u64) -> u64 {
         let passed = now.saturating_sub(self.owed_since) as f64;
         let frames_per_tick = self.frames_per_tick / self.part.of as f64;
         let allowed = (passed * frames_per_tick * SURPLUS) as u64;
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_made_good_slowly() {
+    fn unsent_frames_are_sent_later_at_a_limited_rate() {
         let microsecond = HZ / 1_000_000;
         let mut pacer = Pacer::new(Pace::Rate(1e6), 0, 10 * HZ, HZ, 512);
         pacer.due(0, 32);
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_has_its_frames_and_begins_when_it_is_to() {
+    fn a_burst_has_its_frames_and_begins_on_time() {
         let mut pacer = Pacer::new(Pace::Burst(100), 1000, 0, HZ, 512);
         assert_eq!(pacer.due(999, 32).frames, 0);
         let sent: Vec<u64> = (0..6).map(|_| pacer.due(1000, 32).frames).collect();

@@ -162,7 +162,8 @@ impl Tester {
                 lost_frames: None,
                 gap_s: None,
                 validity: validity.and(Some(
-                    InvalidCause::NoFrames.because("no frame came through before the restart"),
+                    InvalidCause::NoFrames
+                        .because("the device forwarded no frame before the restart"),
                 )),
             },
             Restarted::NotBack => Outage {
@@ -198,7 +199,7 @@ impl Tester {
                 late_s * 1e3
             ))
         });
-        Ok(whole(result).and(reason))
+        Ok(validity_with_unsent(result).and(reason))
     }
 
     /// Sends a frame from the first port to each of `addresses` addresses, at the trial's rate, and counts where they come out.
@@ -213,7 +214,7 @@ impl Tester {
         Ok(Probed {
             flooded_frames: arrived_to(&trial_run.lanes, |port| port != LEARNING_PORT),
             lost_frames: offered.saturating_sub(at_home),
-            validity: whole(&trial_run.result),
+            validity: validity_with_unsent(&trial_run.result),
         })
     }
 
@@ -256,7 +257,7 @@ impl Tester {
 }
 
 /// Returns the validity of a result; invalid if a frame was not sent.
-fn whole(result: &TrialResult) -> Validity {
+fn validity_with_unsent(result: &TrialResult) -> Validity {
     let unsent = result.health.unsent_frames;
     let reason = (unsent > 0).then(|| {
         let cause = result.health.cause(InvalidCause::RateMissed);

@@ -364,7 +364,7 @@ impl Tester {
     }
 
     /// Prepares the trial's traffic description before the timed part.
-    pub(crate) fn make_ready(&mut self, trial: &Trial) -> Result<(), TesterError> {
+    pub(crate) fn prepare_traffic(&mut self, trial: &Trial) -> Result<(), TesterError> {
         let Some(traffic) = trial.traffic.as_deref() else {
             self.ready = None;
             return Ok(());

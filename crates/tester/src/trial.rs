@@ -133,8 +133,8 @@ pub struct TesterHealth {
     /// show how even the stream was. A frame that is due alone is a burst.
     #[serde(default)]
     pub burst_gaps: LatencySummary,
-    /// The same times if the tester did not serve the port for more than 100 us in between, because its CPU was taken or its loop took
-    /// that long. They are not among `burst_gaps`.
+    /// Times between starts of bursts in which the tester did not serve the port for more than 100 us, because its CPU was taken or its
+    /// loop took that long. They are not among `burst_gaps`.
     #[serde(default)]
     pub stalled_gaps: LatencySummary,
     /// Achieved rate divided by the offered rate, minus 1: negative if the rate was missed. None for traffic without a constant rate, in

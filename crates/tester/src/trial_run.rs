@@ -60,7 +60,7 @@ impl Tester {
         meanwhile: &mut dyn FnMut(&TrialControl<'_>),
     ) -> Result<TrialRun, TesterError> {
         self.check(trial)?;
-        self.make_ready(trial)?;
+        self.prepare_traffic(trial)?;
         self.trials += 1;
         let epoch = Epoch::of_trial(self.trials);
         let before: Vec<PortStats> = self

@@ -320,7 +320,7 @@ fn misbehaves(tester: &mut Tester, habit: &AtomicU8) {
 
 // One test: the EAL can be started once in a process.
 #[test]
-fn what_cannot_be_is_reported() {
+fn impossible_results_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![0, 1],

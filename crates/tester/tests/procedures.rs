@@ -149,7 +149,7 @@ fn silence(tester: &mut Tester) {
         panic!("{observed:?}");
     };
     assert!(
-        reasons[0].text.contains("no frame came through"),
+        reasons[0].text.contains("forwarded no frame"),
         "{reasons:?}"
     );
     let step = StepDown {

@@ -113,7 +113,7 @@ impl Started {
     }
 }
 
-/// Faults that are to happen, and those that have.
+/// Planned faults, and those that have happened.
 #[derive(Debug)]
 struct Script {
     when: When,

@@ -118,7 +118,7 @@ metrics! {
     SwitchThreadTransmitFramesTotal = Counter "quietwire_switch_thread_transmit_frames_total" ["cpu"]
         "Frames sent.";
     SwitchThreadLateSeconds = Gauge "quietwire_switch_thread_late_seconds" ["cpu"]
-        "For how long the thread has not replied to the control thread; 0 if it replies.";
+        "Time for which the thread has not replied to the control thread; 0 if it replies.";
     SwitchThreadStepCyclesTotal = Counter "quietwire_switch_thread_step_cycles_total" ["cpu", "step"]
         "Cycles of the time stamp counter, by step.";
     SwitchThreadStepBurstsTotal = Counter "quietwire_switch_thread_step_bursts_total" ["cpu", "step"]
@@ -200,7 +200,7 @@ metrics! {
     SwitchReplicationSentTotal = Counter "quietwire_switch_replication_sent_total" []
         "Connections and mappings sent to standbys, and their ends.";
     SwitchReplicationLostTotal = Counter "quietwire_switch_replication_lost_total" []
-        "Changes that were too many, and new tables: standbys got all connections again.";
+        "Changes lost because there were too many, and new tables: standbys got all connections again.";
     SwitchReplicationPassesTotal = Counter "quietwire_switch_replication_passes_total" []
         "Times that standbys got all connections.";
     SwitchReplicationReceivedTotal = Counter "quietwire_switch_replication_received_total" ["result"]

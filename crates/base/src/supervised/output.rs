@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_whose_log_cannot_be_written_is_read_on_and_says_so() {
+    fn output_is_read_and_reported_even_if_its_log_cannot_be_written() {
         let (reader, mut writer) = io::pipe().unwrap();
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = Output::read(reader, 16, Some(Box::new(full))).unwrap();

@@ -90,7 +90,7 @@ fn the_way_in_which_a_child_ended_is_reported() {
 }
 
 #[test]
-fn a_killed_child_takes_all_that_it_forked_along() {
+fn processes_forked_by_a_child_are_killed_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let (mut child, forked) = logged(directory.path(), DEAF);
     let forked = process(&forked);
@@ -101,7 +101,7 @@ fn a_killed_child_takes_all_that_it_forked_along() {
 }
 
 #[test]
-fn what_a_child_forked_is_ended_even_if_the_child_was_killed() {
+fn processes_that_a_killed_child_forked_are_ended() {
     for is_known in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let (mut child, forked) = logged(directory.path(), DEAF);
@@ -132,7 +132,7 @@ fn the_status_of_a_child_is_that_of_the_kernel() {
 }
 
 #[test]
-fn a_released_child_goes_on() {
+fn a_released_child_keeps_running() {
     let child = Command::new("sleep").arg("600").start(Streams::Captured(0));
     let child = child.unwrap();
     let id = child.process().unwrap();
@@ -161,7 +161,7 @@ fn an_exit_is_reported_with_the_last_lines() {
 }
 
 #[test]
-fn what_a_child_prints_endlessly_does_not_fill_the_disk() {
+fn endless_output_of_a_child_does_not_fill_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let mut child = shell("echo begin; yes 0123456789abcdef")
@@ -212,7 +212,7 @@ fn a_child_in_this_group_may_lead_a_session_and_is_ended_as_well() {
 }
 
 #[test]
-fn what_is_to_go_with_its_parent_looks_whether_it_is_there() {
+fn a_command_bound_to_its_parent_does_not_run_under_another_parent() {
     let words = [&WITH_PARENT[..], &["echo", "ready"]].concat();
     let command: Vec<String> = words.into_iter().map(str::to_owned).collect();
     let guarded = never_orphaned(&command);

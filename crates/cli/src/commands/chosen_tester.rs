@@ -39,12 +39,12 @@ impl FromStr for ChosenTester {
 }
 
 impl ChosenTester {
-    /// True for a device made of arithmetic.
+    /// Returns true for a simulated device.
     pub(crate) fn is_simulated(&self) -> bool {
         matches!(self, Self::Simulated(_))
     }
 
-    /// The generator, as after so many trials of the study.
+    /// Opens the generator. A simulated device continues after `made` trials of the study.
     pub(crate) fn open(&self, made: u64) -> Result<Box<dyn TrafficGenerator>> {
         Ok(match self {
             Self::Trex(address) => Box::new(Trex::connect(address)?),

@@ -192,7 +192,7 @@ fn agent(args: &AgentArgs) -> Result<()> {
     run_agent(options, &stop).map_err(agent_error)
 }
 
-/// A kubeconfig that is absent or wrong is bad input, also that of the environment.
+/// Returns the error with its exit code: a missing or invalid kubeconfig is bad input, also that of the environment.
 fn agent_error(error: AgentError) -> anyhow::Error {
     match error {
         AgentError::Configuration(_) => Usage(error.to_string()).into(),

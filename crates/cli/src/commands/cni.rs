@@ -22,7 +22,7 @@ pub(crate) fn run() -> ExitCode {
         .take(INPUT_MAX as u64 + 1)
         .read_to_string(&mut input);
     if let Err(error) = read {
-        // What was read is no complete configuration, and is refused as such.
+        // The read part is no complete configuration, and is refused as such.
         say(format!("cannot read the network configuration: {error}"));
     }
     let variables = |name: &str| std::env::var(name).ok();

@@ -84,7 +84,7 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         print(serde_json::to_string_pretty(&report)?)?;
     } else {
         if let Some(owner) = &report.busy {
-            print(format!("a lab is up, of {owner}: left alone"))?;
+            print(format!("a lab is up, of {owner}: left unchanged"))?;
         }
         for name in &report.up {
             print(format!("lab {name} is up: left unchanged"))?;

@@ -339,9 +339,9 @@ fn all_settings(args: &RunArgs) -> Result<Settings, SwitchError> {
 
 fn settings(args: &RunArgs) -> Settings {
     Settings {
-        ports: given(&args.ports),
-        cross_connects: given(&args.cross_connects),
-        bridges: given(&args.bridges),
+        ports: non_empty(&args.ports),
+        cross_connects: non_empty(&args.cross_connects),
+        bridges: non_empty(&args.bridges),
         forwarding_cpus: args.forwarding_cpus.clone(),
         service_cpus: args.service_cpus.clone(),
         control_cpus: args.control_cpus.clone(),
@@ -369,7 +369,7 @@ fn settings(args: &RunArgs) -> Settings {
     }
 }
 
-fn given<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
     (!list.is_empty()).then(|| list.to_vec())
 }
 

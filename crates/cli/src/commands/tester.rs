@@ -98,7 +98,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     }
     if args.ports.contains(&PortUri::Null) {
         bail!(Usage(
-            "--port null: discards all frames, and what it receives are remains in its buffers (give two ports that are connected to each other)".to_owned()
+            "--port null: discards all frames, and receives only remains of its buffers (give two ports that are connected to each other)".to_owned()
         ));
     }
     if args.both && args.ports.len() == 1 {

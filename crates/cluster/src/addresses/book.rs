@@ -126,7 +126,7 @@ impl Book {
                 network,
                 holder,
                 requested,
-            } => return self.give(network, holder, requested).await,
+            } => return self.assign(network, holder, requested).await,
             Request::Del {
                 network,
                 container,
@@ -166,7 +166,7 @@ impl Book {
 
     /// Gives an interface the addresses that it requests, or one of each family. An interface keeps those that it has already, as far as
     /// the network still has them: the sandbox of a pod may be made again, and ranges may change.
-    async fn give(
+    async fn assign(
         &self,
         network: &NetworkName,
         holder: &Holder,
@@ -212,7 +212,7 @@ impl Book {
                     })
             });
             let done = match kept {
-                Some(kept) => self.keep(network, holder, kept).await,
+                Some(kept) => self.reassign(network, holder, kept).await,
                 None => {
                     let chosen = self.take(network, holder, &pool, required, &mut taken);
                     chosen.await.inspect(|address| made.push(address.clone()))
@@ -223,9 +223,12 @@ impl Book {
                     .ips
                     .extend(address_of(&address).and_then(|it| pool.describe(it))),
                 Err(error) => {
-                    // What cannot be removed now is removed by the garbage collector, with the pod.
+                    // An address that cannot be removed now is removed by the garbage collector, with the pod.
                     if let Err(left) = self.remove(network, &made).await {
-                        tracing::warn!("addresses of pod '{}' are left: {left}", holder.pod);
+                        tracing::warn!(
+                            "cannot release the addresses of pod '{}': {left}",
+                            holder.pod
+                        );
                     }
                     return Err(error);
                 }
@@ -270,7 +273,7 @@ impl Book {
     }
 
     /// Gives an address of an interface to its present container (verb `patch` of `addresses`).
-    async fn keep(
+    async fn reassign(
         &self,
         network: &NetworkName,
         holder: &Holder,

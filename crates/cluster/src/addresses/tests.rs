@@ -133,7 +133,7 @@ fn a_pod_has_one_address_of_each_family_that_no_other_has() {
 }
 
 #[test]
-fn addresses_are_taken_back_and_kept_by_a_pod_whose_sandbox_is_made_again() {
+fn addresses_are_released_and_kept_by_a_pod_whose_sandbox_is_created_again() {
     let server = server(&json!([{ "subnet": "10.66.0.0/29" }]));
     let (book, other) = (book(&server, "n1"), book(&server, "n2"));
     runtime().unwrap().block_on(async {

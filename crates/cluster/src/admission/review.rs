@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_an_error() {
+    fn an_invalid_review_is_an_error() {
         assert!(parse(b"{").is_err());
         let (object, value) = (r#"{"":0},"#, "0,");
         for many in [object.repeat(OBJECTS_MAX), value.repeat(VALUES_MAX + 1)] {

@@ -113,7 +113,7 @@ struct Peers(Mutex<HashMap<IpAddr, usize>>);
 
 /// A connection of a peer.
 #[derive(Debug)]
-struct OfPeer {
+struct PeerConnection {
     peers: Arc<Peers>,
     address: IpAddr,
 }
@@ -124,21 +124,21 @@ impl Peers {
     }
 
     /// Counts a connection until the result is dropped; `None` if the peer has too many.
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<OfPeer> {
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<PeerConnection> {
         let mut all = self.all();
         let count = all.entry(address).or_default();
         if *count >= CONNECTIONS_OF_PEER {
             return None;
         }
         *count += 1;
-        Some(OfPeer {
+        Some(PeerConnection {
             peers: Arc::clone(self),
             address,
         })
     }
 }
 
-impl Drop for OfPeer {
+impl Drop for PeerConnection {
     fn drop(&mut self) {
         let mut all = self.peers.all();
         if let Some(count) = all.get_mut(&self.address) {
@@ -190,7 +190,7 @@ async fn serve(
             _ = reload.tick() => match files.load() {
                 Ok(current) => config = current,
                 // While a Secret changes, the files may not fit one another.
-                Err(problem) => tracing::warn!("certificate of the webhook stays as it was: {problem}"),
+                Err(problem) => tracing::warn!("the webhook keeps its former certificate: {problem}"),
             },
             accepted = accept(listener, &permits) => match accepted {
                 Ok((stream, peer, permit)) => {
@@ -200,7 +200,7 @@ async fn serve(
                     let (config, reviewer) = (Arc::clone(&config), Arc::clone(&reviewer));
                     connections.spawn(async move {
                         if timeout(CONNECTION, converse(stream, config, reviewer)).await.is_err() {
-                            tracing::debug!("a connection of the webhook took too long");
+                            tracing::debug!("a connection to the webhook was closed at its time limit");
                         }
                         drop((of_peer, permit));
                     });
@@ -262,7 +262,7 @@ async fn respond(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Fu
 
 async fn review(reviewer: &Reviewer, octets: impl FnOnce() -> Bytes) -> Response<Full<Bytes>> {
     let failed = |problem: String| {
-        tracing::warn!("a pod was not decided on: {problem}");
+        tracing::warn!("cannot decide on a pod: {problem}");
         response(StatusCode::INTERNAL_SERVER_ERROR, problem)
     };
     let decided = async {
@@ -396,7 +396,7 @@ mod tests {
     fn a_peer_has_a_part_of_the_connections_only() {
         let peers = Arc::new(Peers::default());
         let [first, second] = [1u8, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-        let mut held: Vec<OfPeer> = (0..CONNECTIONS_OF_PEER)
+        let mut held: Vec<PeerConnection> = (0..CONNECTIONS_OF_PEER)
             .map(|_| peers.admit(first).unwrap())
             .collect();
         assert!(peers.admit(first).is_none());

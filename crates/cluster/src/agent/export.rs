@@ -107,7 +107,7 @@ fn topology(inventory: &Inventory, kubelet: &Kubelet) -> Option<Value> {
     }))
 }
 
-/// Returns features and labels of a `NodeFeature`. What is unknown is left out.
+/// Returns features and labels of a `NodeFeature`. Unknown ones are left out.
 fn features(inventory: &Inventory) -> Value {
     let mut elements = BTreeMap::new();
     let mut note = |name: &str, value: Option<String>| {
@@ -145,7 +145,7 @@ fn features(inventory: &Inventory) -> Value {
 /// An object that was written, and when.
 type Written = BTreeMap<String, (Value, Instant)>;
 
-/// Writes what the agent shows to others.
+/// Writes the topology and the features of the node for other programs.
 pub(super) struct Exporter {
     client: Client,
     node: String,
@@ -226,7 +226,7 @@ impl Exporter {
     }
 }
 
-/// Writes what the agent shows to others until `ended` becomes true.
+/// Writes the topology and the features of the node for other programs until `ended` becomes true.
 pub(super) async fn serve(
     mut exporter: Exporter,
     root: PathBuf,
@@ -282,7 +282,7 @@ pub(super) mod tests {
     use crate::runtime;
     use crate::simulated::Simulated;
 
-    /// A machine of two NUMA nodes with four CPUs each.
+    /// Returns a machine of two NUMA nodes with four CPUs each.
     fn inventory() -> Inventory {
         let root = tempfile::tempdir().unwrap();
         let machine = machines::Machine {

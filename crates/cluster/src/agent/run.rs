@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LABELS: Duration = Duration::from_secs(60);
 /// Pause before a change that failed is tried again.
 const RETRY: Duration = Duration::from_secs(60);
-/// File with what the agent has made in the switch, below the root directory.
+/// File with the objects that the agent has added to the switch, below the root directory.
 const MADE: &str = "run/quietwire/agent/data-plane.json";
 
 /// Options of the agent.
@@ -176,7 +176,7 @@ impl Agent {
         Ok(done.map_err(|error| PassError::Task(error.to_string()))??)
     }
 
-    /// Brings the node one step nearer to what the resources request, and reports its state.
+    /// Brings the node one step nearer to the state that the resources request, and reports its state.
     pub(super) async fn pass(&mut self, partitions: &[NodePartition]) -> Result<(), PassError> {
         let labels = self.current_labels().await?;
         let marker = self.on_machine(|machine| machine.marker()).await?;
@@ -211,7 +211,7 @@ impl Agent {
         self.report(owner, status, &domain).await
     }
 
-    /// Brings the switch to what the first resource by name that selects the node requests, and reports rejected changes.
+    /// Brings the switch to the state that the first resource by name requests for the node, and reports rejected changes.
     pub(super) async fn pass_data_planes(&mut self, planes: &[DataPlane]) -> Result<(), PassError> {
         let labels = self.current_labels().await?;
         let mut selecting: Vec<&DataPlane> = planes

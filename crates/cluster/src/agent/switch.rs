@@ -114,21 +114,21 @@ pub(super) struct OwnObjects {
     rules: Option<String>,
     forwarding_cpus: Option<String>,
     /// Objects that the agent is about to make. If it is killed meanwhile, it has made those that exist.
-    #[serde(skip_serializing_if = "Coming::is_empty")]
-    coming: Coming,
+    #[serde(skip_serializing_if = "PendingObjects::is_empty")]
+    coming: PendingObjects,
 }
 
 /// Objects that did not exist before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Coming {
+struct PendingObjects {
     bridges: BTreeSet<String>,
     ports: BTreeMap<String, Port>,
     vrfs: BTreeMap<String, Vrf>,
     interfaces: BTreeMap<String, Interface>,
 }
 
-impl Coming {
+impl PendingObjects {
     /// Returns the objects of a specification that were not made, and that the switch does not have.
     fn of(spec: &DataPlaneSpec, made: &OwnObjects, present: &Names) -> Self {
         let bridges = spec.bridges.iter().map(|bridge| &bridge.name);
@@ -202,7 +202,7 @@ impl OwnObjects {
 
     /// Adds the objects that a killed agent was about to make, as far as the switch has them.
     fn adopt(&mut self, names: &Names) {
-        let Coming {
+        let PendingObjects {
             mut bridges,
             mut ports,
             mut vrfs,
@@ -219,7 +219,7 @@ impl OwnObjects {
     }
 
     /// Forgets objects that the switch does not have any more.
-    fn keep(&mut self, names: &Names) {
+    fn retain_present(&mut self, names: &Names) {
         self.ports.retain(|name, _| names.ports.contains(name));
         self.bridges.retain(|name| names.bridges.contains(name));
         self.vrfs.retain(|name, _| names.vrfs.contains(name));
@@ -242,13 +242,13 @@ pub(super) fn bring(
     let mut present = switch.names()?;
     made.adopt(&present);
     let before = made.len();
-    made.keep(&present);
+    made.retain_present(&present);
     if before != made.len() || present.ports.is_empty() || !made.has_cpus_of(&present) {
         // The switch was started again, so its rules are unknown.
         made.rules = None;
         made.forwarding_cpus = None;
     }
-    let mut work = Work {
+    let mut work = SwitchChanges {
         switch,
         rejected: Vec::new(),
     };
@@ -256,12 +256,14 @@ pub(super) fn bring(
         work.set_forwarding_cpus(spec.forwarding_cpus.as_deref(), made);
     }
     work.remove(spec, &mut present, made);
-    made.coming = Coming::of(spec, made, &present);
+    made.coming = PendingObjects::of(spec, made, &present);
     if !made.coming.is_empty()
         && let Err(error) = note(&*made)
     {
-        made.coming = Coming::default();
-        return Err(format!("cannot note what is about to be made: {error}"));
+        made.coming = PendingObjects::default();
+        return Err(format!(
+            "cannot record the objects before adding them: {error}"
+        ));
     }
     for bridge in &spec.bridges {
         work.add_bridge(bridge, &present.bridges, made);
@@ -278,17 +280,17 @@ pub(super) fn bring(
     if spec.rules != made.rules {
         work.set_rules(spec.rules.as_deref(), made);
     }
-    made.coming = Coming::default();
+    made.coming = PendingObjects::default();
     work.rejected.truncate(REJECTED_MAX);
     Ok(work.rejected)
 }
 
-struct Work<'a, O> {
+struct SwitchChanges<'a, O> {
     switch: &'a O,
     rejected: Vec<RejectedChange>,
 }
 
-impl<O: Orders> Work<'_, O> {
+impl<O: Orders> SwitchChanges<'_, O> {
     /// Makes a change. Returns whether the switch accepted it.
     fn change(&mut self, object: String, change: Change) -> bool {
         match self.switch.change(change) {
@@ -770,14 +772,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_noted_is_not_made() {
+    fn objects_that_cannot_be_recorded_are_not_added() {
         let switch = FakeSwitch::default();
         let mut made = OwnObjects::default();
         let full =
             |_: &OwnObjects| -> io::Result<()> { Err(io::Error::from(io::ErrorKind::StorageFull)) };
         let wanted = spec(&[port("a", "null:")]);
         let error = super::bring(&switch, &wanted, &mut made, full).unwrap_err();
-        assert!(error.contains("cannot note"), "{error}");
+        assert!(error.contains("cannot record"), "{error}");
         assert_eq!(changes(&switch), [""; 0]);
         assert!(made.is_empty(), "{made:?}");
     }

@@ -96,7 +96,7 @@ pub struct NetworkConfig {
     /// Not used: Multus repeats the device by this name.
     #[serde(rename = "pciBusID")]
     pci_bus_id: Option<Value>,
-    /// Not used: what the runtime may ask for.
+    /// Not used: capabilities that the runtime may request.
     capabilities: Option<Map<String, Value>>,
     /// Not used: arguments for any plugin.
     args: Option<Value>,

@@ -56,7 +56,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Name of the attachment's port.
+    /// Returns the name of the attachment's port.
     fn port_name(&self) -> String {
         let environment = self.environment;
         port::name(
@@ -81,7 +81,7 @@ impl Call<'_> {
     }
 
     /// Asks for addresses and routes. Returns them and the MAC address that is reserved with them.
-    fn given(&self) -> Result<(CniResult, Option<MacAddress>), CniError> {
+    fn request_addresses(&self) -> Result<(CniResult, Option<MacAddress>), CniError> {
         let requested = || self.config.requested_ips();
         match &self.config.ipam {
             Some(Ipam::Plugin(plugin)) => {
@@ -124,7 +124,7 @@ impl Call<'_> {
             return Err(CniError::new(ErrorCode::InvalidConfig, what));
         }
         let mac = self.config.mac(self.environment)?;
-        let (given, reserved) = self.given()?;
+        let (given, reserved) = self.request_addresses()?;
         self.attach(switch, mac.or(reserved), given)
             .map_err(|error| self.release(error))
     }
@@ -164,7 +164,7 @@ impl Call<'_> {
             match removed {
                 Ok(()) => error,
                 Err(left) => {
-                    let both = format!("{error}; port {name} is left: {left}");
+                    let both = format!("{error}; port {name} is not removed: {left}");
                     error.with_details(both)
                 }
             }
@@ -178,7 +178,7 @@ impl Call<'_> {
         let device = self.config.host_device()?;
         let requested = self.config.mac(environment)?;
         host_device::check_free(namespace, &environment.interface)?;
-        let (given, reserved) = self.given()?;
+        let (given, reserved) = self.request_addresses()?;
         let taken = host_device::take(namespace, device, &environment.interface, &attachment);
         let done = taken
             .and_then(|()| self.configure(&given))

@@ -47,7 +47,7 @@ impl Functions {
         devices.join(address).is_dir()
     }
 
-    /// Returns what a container gets for functions.
+    /// Returns the device files and variables that a container gets for functions.
     ///
     /// # Errors
     /// A function that does not belong to the cards.

@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(prefer(&node_of(&nodes), &all, &[], 9).len(), 6);
     }
 
-    /// The smallest number of nodes of a choice, by trying all.
+    /// Returns the smallest number of nodes of a choice, by trying all.
     fn fewest(nodes: &[Option<u32>], must: &[usize], size: usize) -> usize {
         let count = nodes.len();
         let choices = (0..1u32 << count).filter(|bits| bits.count_ones() as usize == size);

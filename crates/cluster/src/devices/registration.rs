@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Interval at which the plugin checks its devices, and collects those that no container has.
 const COLLECT: Duration = Duration::from_secs(10);
 
-/// Identity of a socket: a new one at the same path has another.
+/// Returns the identity of a socket: a new socket at the same path has a different one.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let file = fs::symlink_metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
@@ -76,7 +76,7 @@ pub async fn serve(
     while !*stop.borrow() {
         if looked_at.is_none_or(|at| at.elapsed() >= COLLECT) {
             for plugged in &mut all {
-                plugged.look().await;
+                plugged.report_devices().await;
             }
             collect(&all, &places).await;
             looked_at = Some(Instant::now());
@@ -109,7 +109,7 @@ impl ServedResource {
     }
 
     /// Reads the devices, and reports them to kubelet if they have changed.
-    async fn look(&mut self) {
+    async fn report_devices(&mut self) {
         let resource = self.resource.clone();
         match tokio::task::spawn_blocking(move || resource.devices()).await {
             Ok(devices) => {

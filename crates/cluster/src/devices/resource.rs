@@ -97,7 +97,7 @@ impl Resource {
         prefer(&node_of, available, must, size)
     }
 
-    /// Closes what no container has any more, and opens again what containers lack. `used` are the devices of all containers.
+    /// Closes devices that no container has any more, and opens those again that containers lack. `used` are the devices of all containers.
     ///
     /// # Errors
     /// The message of the switch.

@@ -133,7 +133,7 @@ impl Layout {
             "failSwapOn": false,
             "reservedSystemCPUs": self.reserved_cpus.to_string(),
             "cpuManagerPolicy": "static",
-            // What the agent requires beside a partition.
+            // Settings that the agent requires beside a partition.
             "cpuManagerPolicyOptions": { "strict-cpu-reservation": "true" },
             "topologyManagerPolicy": "single-numa-node",
             // The file of the machine may be a link into /run, which the cluster does not see.

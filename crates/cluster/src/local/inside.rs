@@ -32,7 +32,7 @@ pub fn run(state: &Path) -> Result<(), LocalError> {
             reason: "started outside of them (use `quietwire cluster up --local`)".to_owned(),
         });
     }
-    // What is mounted there is still of the host's process namespace.
+    // The file system that is mounted there still shows the host's process namespace.
     let own = Path::new("/proc/self");
     let number = fs::read_link(own).map_err(io_error(own, "reading the link"))?;
     mount_all(state)?;

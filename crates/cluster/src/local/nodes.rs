@@ -76,7 +76,7 @@ async fn keep_all(nodes: &Arc<Nodes>, count: u16, round: u64) -> String {
         if running.len() >= AT_ONCE
             && let Some(kept) = running.join_next().await
         {
-            note(&mut problem, kept);
+            record_problem(&mut problem, kept);
         }
         let nodes = Arc::clone(nodes);
         running.spawn(async move {
@@ -86,13 +86,13 @@ async fn keep_all(nodes: &Arc<Nodes>, count: u16, round: u64) -> String {
         });
     }
     while let Some(kept) = running.join_next().await {
-        note(&mut problem, kept);
+        record_problem(&mut problem, kept);
     }
     problem
 }
 
 /// Replaces the problem by that of a task, if it has one.
-fn note(problem: &mut String, kept: Result<Result<(), String>, JoinError>) {
+fn record_problem(problem: &mut String, kept: Result<Result<(), String>, JoinError>) {
     match kept {
         Ok(Ok(())) => {}
         Ok(Err(reason)) => *problem = reason,
@@ -122,7 +122,7 @@ impl Nodes {
     /// Makes a node if it is absent, renews its lease, and from time to time writes its status.
     async fn keep(&self, name: &str, round: u64) -> kube::Result<()> {
         if round == 0 {
-            self.make(name).await?;
+            self.create_node(name).await?;
         }
         let parameters = PatchParams::apply(MANAGER).force();
         let lease = Patch::Apply(lease(name));
@@ -134,7 +134,7 @@ impl Nodes {
         Ok(())
     }
 
-    async fn make(&self, name: &str) -> kube::Result<()> {
+    async fn create_node(&self, name: &str) -> kube::Result<()> {
         let node: Node = serde_json::from_value(node(name)).map_err(Error::SerdeError)?;
         match bounded(self.nodes.create(&PostParams::default(), &node)).await {
             Err(Error::Api(status)) if status.code == 409 => Ok(()),

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_cluster_left_is_removed_and_nothing_else() {
+    fn remains_of_a_killed_cluster_are_removed_and_no_other_files() {
         let (state, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let groups = machine.path().join("cgroup");
         fs::create_dir_all(groups.join("cpuset").join(cgroups::NAME).join("kubepods")).unwrap();
@@ -347,7 +347,7 @@ mod tests {
         let error = claim(&second, groups.path()).unwrap_err();
         assert!(matches!(&error, LocalError::Up(_)), "{error}");
         assert!(!second.exists());
-        // What a killed cluster left in another directory is removed after the end of this one: its groups have the same names.
+        // Remains of a killed cluster in another directory are removed after the end of this one: its groups have the same names.
         fs::create_dir(&second).unwrap();
         LocalState::default().write(&second).unwrap();
         fs::write(second.join(LOCK), "").unwrap();

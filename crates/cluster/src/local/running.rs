@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_before_anything_is_made() {
+    fn missing_programs_are_reported_before_any_change() {
         let directory = tempfile::tempdir().unwrap();
         let options = LocalOptions {
             quietwire: "/proc/self/exe".into(),

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_state_is_read_back() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(LocalState::read(directory.path()).unwrap(), None);
         let state = LocalState {

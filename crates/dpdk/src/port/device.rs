@@ -188,7 +188,8 @@ impl Receiver {
         self.note(code);
     }
 
-    /// It worked when the port was started. If it does not now, the thread polls after each short sleep.
+    /// Reports an error of arming or disarming an interrupt. It worked when the port was started: if it fails now, the thread polls after
+    /// each short sleep.
     fn note(&self, code: i32) {
         if code != 0 {
             let (port, queue) = (self.port, self.queue);
@@ -428,7 +429,7 @@ impl Device {
         }
     }
 
-    /// The ends of the receive queues that threads use, their interrupts among those given.
+    /// Returns the receive queues for threads, with their interrupts from those given.
     pub(crate) fn receivers(
         &self,
         options: &PortOptions,
@@ -665,7 +666,7 @@ impl Device {
                     sys::qw_hash_flows(&raw mut conf, &raw const info, i32::from(is_symmetric));
                 self.check(
                     code,
-                    "choosing a symmetric hash key (the card takes none; remove rss=symmetric)",
+                    "setting a symmetric hash key (the card does not support it; remove rss=symmetric)",
                 )?;
             }
             let code = sys::rte_eth_dev_configure(
@@ -757,8 +758,8 @@ fn hint(uri: &PortUri) -> &'static str {
     }
 }
 
-/// The same for a device that was found: AF_XDP limits buffers and MTU, and a queue of an interface has one user. `data_room` is
-/// that of each buffer, octets.
+/// Returns the likely cause of an unspecific error of a device that was found: AF_XDP limits buffers and MTU, and a queue of an interface
+/// has one user. `data_room` is that of each buffer, octets.
 fn likely_cause(uri: &PortUri, data_room: u16) -> String {
     let PortUri::AfXdp { interface, .. } = uri else {
         return String::new();

@@ -183,9 +183,9 @@ fn configure_device(
             directory.display()
         ))
     })?;
-    // From here on, an error restores what was changed.
+    // From here on, an error restores the changed settings.
     let configured = ConfiguredFunction(record);
-    make(&access, &configured.0.changes, &interface).map_err(&unavailable)?;
+    apply_changes(&access, &configured.0.changes, &interface).map_err(&unavailable)?;
     Ok(Some(configured))
 }
 
@@ -214,7 +214,7 @@ fn changes(
 }
 
 /// Makes changes, and checks that the driver reports them.
-fn make(access: &dyn Function, changes: &[Change], interface: &str) -> Result<(), String> {
+fn apply_changes(access: &dyn Function, changes: &[Change], interface: &str) -> Result<(), String> {
     for Change { new, .. } in changes {
         access.set(new).map_err(|error| {
             format!("and the driver of {interface} refuses {new}: {error} (use another value, or remove the option)")
@@ -250,7 +250,9 @@ fn restore(access: &dyn Function, changes: &[Change]) -> Vec<String> {
             continue;
         }
         if now != Some(*new) {
-            tracing::warn!("{new} of a virtual function was changed since, and is left as it is");
+            tracing::warn!(
+                "{new} of a virtual function was changed by another program since: left unchanged"
+            );
             continue;
         }
         if let Err(error) = access.set(former) {
@@ -384,11 +386,11 @@ mod tests {
     };
 
     #[test]
-    fn only_what_differs_is_changed_and_all_of_it_is_restored() {
+    fn only_different_settings_are_changed_and_all_are_restored() {
         let function = Scripted::new();
         let before = function.state.get();
         let changes = changes(&function, &SETTINGS, "eth0").unwrap();
-        make(&function, &changes, "eth0").unwrap();
+        apply_changes(&function, &changes, "eth0").unwrap();
         let made = function.set.take();
         let expected = [
             "mac=02:00:00:00:00:0a",
@@ -406,14 +408,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_refuses_ignores_or_does_not_have_is_named() {
+    fn settings_that_a_driver_refuses_ignores_or_lacks_are_reported() {
         let refusing = Scripted {
             refused: "spoof-check",
             ..Scripted::new()
         };
         let before = refusing.state.get();
         let all = changes(&refusing, &SETTINGS, "eth0").unwrap();
-        let why = make(&refusing, &all, "eth0").unwrap_err();
+        let why = apply_changes(&refusing, &all, "eth0").unwrap_err();
         assert!(
             why.contains("the driver of eth0 refuses spoof-check=off"),
             "{why}"
@@ -425,7 +427,7 @@ mod tests {
             ..Scripted::new()
         };
         let all = changes(&ignoring, &SETTINGS, "eth0").unwrap();
-        let why = make(&ignoring, &all, "eth0").unwrap_err();
+        let why = apply_changes(&ignoring, &all, "eth0").unwrap_err();
         assert!(
             why.contains("accepted vlan=5,0 but reports vlan=0,0"),
             "{why}"
@@ -441,10 +443,10 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_has_changed_since_is_left_alone() {
+    fn settings_changed_by_another_program_are_not_restored() {
         let function = Scripted::new();
         let changes = changes(&function, &SETTINGS, "eth0").unwrap();
-        make(&function, &changes, "eth0").unwrap();
+        apply_changes(&function, &changes, "eth0").unwrap();
         function.set(&Setting::Vlan { id: 9, priority: 0 }).unwrap();
         assert_eq!(restore(&function, &changes), Vec::<String>::new());
         let state = function.state.get();

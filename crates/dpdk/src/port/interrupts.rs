@@ -61,7 +61,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         // The peer holds the open file too, so it would stay a source after this descriptor is closed.
         if let Err(error) = self.interrupts.0.delete(&self.file) {
-            tracing::debug!("a descriptor was not watched any more: {error}");
+            tracing::debug!("cannot remove a descriptor from epoll: {error}");
         }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn each_signal_is_an_edge_though_nobody_reads() {
+    fn each_signal_of_an_unread_eventfd_is_an_edge() {
         let interrupts = Interrupts::new().unwrap();
         let thread = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
         let edge = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 7);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_gives_has_to_be_an_eventfd() {
+    fn descriptors_other_than_eventfds_are_refused() {
         let interrupts = Interrupts::new().unwrap();
         let file = memfd_create(c"no-eventfd", MFdFlags::MFD_CLOEXEC).unwrap();
         let error = interrupts.watch_peer(file).unwrap_err();

@@ -51,7 +51,7 @@ impl Offload {
         Self { header }
     }
 
-    fn may(self, kinds: u16) -> bool {
+    fn allows_kinds(self, kinds: u16) -> bool {
         self.header.num_buffers() & kinds == kinds
     }
 
@@ -63,7 +63,7 @@ impl Offload {
 
     /// Returns the longest frame allowed with this offload. `limit` is that of frames without segmentation, octets without FCS.
     pub(super) fn length_max(self, limit: u32) -> u32 {
-        if self.may(TSO) && self.header.is_segmented() {
+        if self.allows_kinds(TSO) && self.header.is_segmented() {
             SEGMENTED_MAX
         } else {
             limit
@@ -85,7 +85,7 @@ impl Offload {
                 GSO_UDP_L4 => (false, USO | ecn),
                 _ => return false,
             };
-            if !self.may(kinds) || header.gso_size == 0 {
+            if !self.allows_kinds(kinds) || header.gso_size == 0 {
                 return false;
             }
             // TCP data may be cut anywhere, so a short frame is a segment. Datagrams keep their boundaries.

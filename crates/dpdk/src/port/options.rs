@@ -57,7 +57,7 @@ impl PortOptions {
     }
 }
 
-/// A port that has no receive interrupts and should have.
+/// Returns the error of a port that requires receive interrupts and has none.
 pub(super) fn no_interrupts(uri: &PortUri, options: &PortOptions) -> Error {
     Error::PortOptions {
         port: options.name.clone(),

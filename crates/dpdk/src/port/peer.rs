@@ -290,7 +290,7 @@ impl PeerPort {
     }
 }
 
-/// A unicast address that is administered locally (IEEE 802, section 8.2.2).
+/// Returns a random unicast address that is administered locally (IEEE 802, section 8.2.2).
 pub(crate) fn random_address() -> [u8; 6] {
     let mut address = [0x02, 0, 0, 0, 0, 1];
     // Without a random number, this address stays.

@@ -29,19 +29,19 @@ pub(super) type Process = (i32, u64);
 
 /// A record: a file whose name follows from its content.
 pub(super) trait Record: Sized {
-    /// Name of the file.
+    /// Returns the name of the file.
     fn name(&self) -> String;
 
-    /// Content of the file.
+    /// Returns the content of the file.
     fn text(&self) -> String;
 
     /// Reads a content; `None` if it is not that of a record.
     fn parse(text: &str) -> Option<Self>;
 
-    /// The process that made the change.
+    /// Returns the process that made the change.
     fn process(&self) -> Process;
 
-    /// Path of the file.
+    /// Returns the path of the file.
     fn path(&self, directory: &Path) -> PathBuf {
         directory.join(self.name())
     }

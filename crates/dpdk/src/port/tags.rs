@@ -370,7 +370,7 @@ mod tests {
             assert_eq!(inserts("qwt1"), [false; 2]);
             assert!(give_back(directory, &second));
             assert_eq!(inserts("qwt1"), [true; 2]);
-            // What an administrator has switched off stays off.
+            // Features that an administrator has switched off stay off.
             switch("qwt1", false);
             assert_eq!(keep("qwt0", directory), Ok(None));
             assert_eq!(Record::all(directory), []);

@@ -317,7 +317,7 @@ pub(crate) fn open(
     else {
         return Err(fail(
             "reading the URI",
-            "it is not that of a tap".to_owned(),
+            "it is not the URI of a tap".to_owned(),
         ));
     };
     let mtu = requested_mtu(*mtu, options)?;

@@ -125,7 +125,7 @@ pub(crate) trait Sink {
     fn take_malformed(&mut self) -> u64;
 }
 
-/// A frame to be put into a ring.
+/// A frame for a ring.
 pub(crate) struct Outgoing<'burst> {
     mbuf: *mut sys::rte_mbuf,
     _burst: std::marker::PhantomData<&'burst Burst>,

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segmentation_is_offered_where_the_uri_says_so() {
+    fn segmentation_is_offered_if_the_uri_has_it() {
         for uri in [
             "vhost:/v",
             "vhost:/v?checksum=off&mergeable=off",

@@ -102,7 +102,7 @@ const DOMAINS: [i32; 6] = [
 /// Signals whose handlers restore the default action, so that a fault ends the process.
 const FATAL: [i32; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT];
 
-/// A condition on one argument: its lower half, which is the whole of an `int`.
+/// Returns a condition on the lower half of an argument, which is all of an `int`.
 fn is(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, Error> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
         .map_err(Error::seccomp)
@@ -112,7 +112,7 @@ fn equal(argument: u8, value: u64) -> Result<SeccompCondition, Error> {
     is(argument, SeccompCmpOp::Eq, value)
 }
 
-/// The bits of a mask have the values of `value`.
+/// Returns the condition that the bits of a mask have the values of `value`.
 fn masked(argument: u8, mask: i32, value: i32) -> Result<SeccompCondition, Error> {
     let mask = SeccompCmpOp::MaskedEq(bits(mask));
     is(argument, mask, bits(value))
@@ -122,7 +122,7 @@ fn bits(flags: i32) -> u64 {
     u64::from(flags.cast_unsigned())
 }
 
-/// Any of some values of an argument.
+/// Returns rules that allow any of these values of an argument.
 fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
     let rules = values
         .iter()

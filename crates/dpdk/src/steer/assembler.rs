@@ -225,7 +225,7 @@ impl Assembler {
         }
     }
 
-    /// Jumps.
+    /// Appends an unconditional jump.
     pub(super) fn jump(&mut self, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP, (NONE, NONE), 0, 0);

@@ -50,7 +50,7 @@ struct NewMap {
     name: [u8; 16],
 }
 
-/// The same for an element.
+/// union bpf_attr, for an element of a map.
 #[repr(C)]
 struct Element {
     map: u32,
@@ -60,7 +60,7 @@ struct Element {
     flags: u64,
 }
 
-/// The same for a new program.
+/// union bpf_attr, for a new program.
 #[repr(C)]
 #[derive(Default)]
 struct NewProgram {
@@ -78,7 +78,7 @@ struct NewProgram {
     attach_type: u32,
 }
 
-/// The same for a new link.
+/// union bpf_attr, for a new link.
 #[repr(C)]
 struct NewLink {
     program: u32,
@@ -87,7 +87,7 @@ struct NewLink {
     flags: u32,
 }
 
-/// The same for a link that gets another program.
+/// union bpf_attr, for a link whose program is replaced.
 #[repr(C)]
 struct LinkUpdate {
     link: u32,

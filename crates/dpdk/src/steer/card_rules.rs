@@ -185,13 +185,13 @@ impl<T: FlowTable> CardRules<T> {
         let made = self.table.rule(location);
         let why = match made {
             Ok(made) if made.is_same(spec) => return Ok(location),
-            Ok(_) => "the card made another flow rule of it".to_owned(),
+            Ok(_) => "the card installed a different flow rule".to_owned(),
             Err(error) => unreadable(error),
         };
         match self.table.remove(location) {
             Ok(()) => Err(why),
             Err(error) => Err(format!(
-                "{why}; the flow rule at location {location} stays: {error}"
+                "{why}; the flow rule at location {location} is not removed: {error}"
             )),
         }
     }
@@ -241,7 +241,7 @@ impl<T: FlowTable> CardRules<T> {
     /// Removes all rules. Reports those that stay.
     pub(crate) fn clear(&mut self) {
         if let Err(why) = self.exchange(0, &[]) {
-            tracing::warn!("flow rules stay on a card: {why}");
+            tracing::warn!("cannot remove flow rules from a card: {why}");
         }
     }
 }

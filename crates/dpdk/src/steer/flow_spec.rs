@@ -162,7 +162,7 @@ impl FlowSpec {
         spec
     }
 
-    /// A rule about Ethernet headers.
+    /// Returns a flow rule that matches Ethernet headers.
     fn of_frames(frames: &SteerMatch, target: CardTarget) -> Self {
         let mut spec = Self::new(ETHER_FLOW, target);
         if let Some(mac) = frames.destination_mac {
@@ -178,7 +178,7 @@ impl FlowSpec {
         spec
     }
 
-    /// A rule about packets of one version of IP.
+    /// Returns a flow rule that matches packets of one version of IP.
     fn of_packets(
         frames: &SteerMatch,
         version: Version,

@@ -214,7 +214,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
                 Err(why) => {
                     let rule = match one.wanted.place {
                         NO_PLACE => "an earlier rule".to_owned(),
-                        place => format!("rule {} of before", place + 1),
+                        place => format!("former rule {}", place + 1),
                     };
                     failed = Some(format!("{rule}: cannot remove it: {why}"));
                     gone.push(one);
@@ -239,7 +239,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
         };
         for mut one in made {
             if let Err(why) = self.driver.destroy(&one.rule) {
-                failed += &format!("; a flow rule stays on the card: {why}");
+                failed += &format!("; a flow rule is not removed from the card: {why}");
                 // The next change removes it.
                 one.wanted.place = NO_PLACE;
                 gone.push(one);
@@ -336,7 +336,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
     pub(crate) fn clear(&mut self) {
         for one in std::mem::take(&mut self.installed) {
             if let Err(why) = self.driver.destroy(&one.rule) {
-                tracing::warn!("a flow rule stays on a card: {why}");
+                tracing::warn!("cannot remove a flow rule from a card: {why}");
             }
         }
         self.count = 0;

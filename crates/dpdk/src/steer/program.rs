@@ -19,7 +19,7 @@ use super::slots::{self, Slots, UNMATCHED};
 use Condition::{AnyBit, Equal, Greater, Less, NotEqual};
 use Size::{Half, Octet, Word};
 
-/// linux/bpf.h, XDP_PASS: the kernel goes on with the frame.
+/// linux/bpf.h, XDP_PASS: the kernel processes the frame.
 pub(super) const PASS: i32 = 2;
 
 /// Maps of a program.
@@ -202,7 +202,7 @@ impl Program {
         self.code.add(R9, 4);
     }
 
-    /// RFC 791, section 3.1.
+    /// Parses the IPv4 header (RFC 791, section 3.1).
     fn parse_ipv4(&mut self, rules: Label) {
         self.require(34, rules);
         self.code.load(Octet, R4, (R2, 14));
@@ -231,7 +231,7 @@ impl Program {
         self.code.jump(rules);
     }
 
-    /// RFC 8200, section 3. R8 is the type of the next header, R9 its distance, R7 the length of the frame.
+    /// Parses the IPv6 header (RFC 8200, section 3). R8 is the type of the next header, R9 its distance, R7 the length of the frame.
     fn parse_ipv6(&mut self, rules: Label) {
         self.require(54, rules);
         self.code.load(Octet, R4, (R2, 14));

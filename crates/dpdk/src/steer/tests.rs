@@ -369,7 +369,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn the_kernel_steers_as_the_obvious_matcher(
+    fn the_kernel_steers_as_the_reference_matcher(
         rules in vec(rule(), 0..12),
         frames in vec(frame(), 24),
     ) {

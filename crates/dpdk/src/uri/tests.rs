@@ -58,7 +58,7 @@ fn every_form_survives_printing_and_reading() {
 }
 
 #[test]
-fn wrong_uris_say_what_is_wrong() {
+fn wrong_uris_are_reported_with_the_reason() {
     for (text, part) in [
         ("memif", "no scheme"),
         ("memif:/a", "role=server"),
@@ -173,7 +173,7 @@ fn wrong_uris_say_what_is_wrong() {
 }
 
 #[test]
-fn drivers_get_what_the_uri_says() {
+fn drivers_get_the_arguments_of_the_uri() {
     for (uri, arguments) in [
         (
             "af-xdp:e?queues=2&first-queue=4&copy=on",

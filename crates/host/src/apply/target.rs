@@ -37,7 +37,7 @@ impl Target<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Another process is applying or rolling back a partition.
-    #[error("{owner} is applying a partition or rolling one back; wait until it has ended")]
+    #[error("{owner} is applying a partition or rolling one back (wait until it has ended)")]
     Busy {
         /// The process.
         owner: LockOwner,

@@ -207,7 +207,7 @@ impl Rig {
 }
 
 #[test]
-fn a_plan_is_applied_once_and_taken_back() {
+fn a_plan_is_applied_once_and_rolled_back() {
     for cgroups in [FIRST_VERSION, SECOND_VERSION] {
         let rig = Rig::new(cgroups);
         let (target, before) = (rig.target(), rig.contents());
@@ -328,7 +328,7 @@ fn from_every_point_the_way_back_leads_to_the_beginning() {
 }
 
 #[test]
-fn what_the_next_plan_does_not_want_goes_back() {
+fn settings_that_the_next_plan_lacks_are_rolled_back() {
     let rig = Rig::new(FIRST_VERSION);
     let before = rig.contents();
     apply(&rig.target(), &plan(), None).unwrap();
@@ -358,7 +358,7 @@ fn what_the_next_plan_does_not_want_goes_back() {
 }
 
 #[test]
-fn what_somebody_else_changed_stays_until_it_is_forced() {
+fn settings_changed_by_another_program_are_rolled_back_only_by_force() {
     let rig = Rig::new(FIRST_VERSION);
     let before = rig.contents();
     let target = rig.target();
@@ -466,7 +466,7 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
 }
 
 #[test]
-fn what_fails_is_reported_and_the_rest_is_done() {
+fn a_failed_change_is_reported_and_the_others_are_made() {
     let rig = Rig::new(FIRST_VERSION);
     let before = rig.contents();
     let mut infeasible = plan();
@@ -505,7 +505,7 @@ fn a_journal_that_was_cut_off_is_gone_on_with() {
 }
 
 #[test]
-fn what_came_to_less_than_was_wanted_counts_as_failed() {
+fn an_incomplete_change_counts_as_failed() {
     let reason = || "there is no memory".to_owned();
     let outcomes = [
         (Outcome::Done, 0),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_forward_leaves_the_isolated_cpus() {
+    fn threads_that_do_not_forward_leave_the_isolated_cpus() {
         let plan = Plan {
             groups: vec![
                 group(Role::Host, "0"),

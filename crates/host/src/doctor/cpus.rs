@@ -33,7 +33,7 @@ fn allowed(machine: &Machine) -> Option<CpuList> {
     machine.parse(STATUS, Status::new(&text).allowed_cpus()?)
 }
 
-/// Whether this process is in a CPU set that a study or a lab created (cpuset(7), `/proc/self/cpuset`).
+/// Returns true if this process is in a CPU set that a study or a lab created (cpuset(7), `/proc/self/cpuset`).
 fn is_confined_by_us(machine: &Machine) -> bool {
     machine
         .text("/proc/self/cpuset")

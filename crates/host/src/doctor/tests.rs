@@ -216,7 +216,7 @@ fn a_machine_with_everything_is_ok_throughout() {
 }
 
 #[test]
-fn a_machine_with_nothing_lacks_things_and_says_how_to_fix_each() {
+fn an_empty_machine_has_failed_checks_with_remedies() {
     let checks = Tree::empty().examine();
     assert_eq!(worst(&checks), State::Missing);
     for check in checks.iter().filter(|c| c.state == State::Missing) {
@@ -496,7 +496,7 @@ fn vfio_is_repaired_only_where_modules_can_be_loaded() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named() {
+fn files_that_cannot_be_parsed_are_reported() {
     let tree = Tree::good();
     tree.write("sys/devices/system/cpu/online", "zero\n");
     let check = tree.check("unread-files");
@@ -518,7 +518,7 @@ fn the_machine_that_runs_this_can_be_examined() {
 }
 
 #[test]
-fn network_cards_are_described_or_say_what_is_wrong() {
+fn network_cards_are_described_or_have_their_problem() {
     let check = Tree::good().check("network-cards");
     assert_eq!(
         check.found,

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_know_is_not_counted() {
+    fn unknown_packages_and_caches_are_not_counted() {
         let directory = machine();
         let file = "sys/devices/system/cpu/cpu1/topology/physical_package_id";
         write(directory.path(), file, "-1\n");

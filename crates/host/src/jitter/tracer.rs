@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_offer_it_says_so() {
+    fn a_kernel_without_the_osnoise_tracer_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let cpus = "1".parse().unwrap();
         let why = Tracer::start(root.path(), &cpus).unwrap_err();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_changes_is_undone() {
+    fn the_tracer_restores_the_files_that_it_changes() {
         let root = tempfile::tempdir().unwrap();
         let place = root.path().join(PLACES[0]);
         let instance = place.join(INSTANCE);

@@ -33,7 +33,7 @@ pub(crate) fn split_by_effect(
 
 fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
     match change {
-        // What exists and cannot be read may contain the new text.
+        // A file that exists and cannot be read may contain the new text.
         Change::FileWritten { path, former, .. } => match read_setting(files, path, STEP_MAX) {
             Ok(now) => !same(path, &now, former),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,

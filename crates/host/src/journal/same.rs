@@ -17,7 +17,7 @@ enum Form {
     Schemata,
 }
 
-fn form(path: &Path) -> Form {
+fn form_of(path: &Path) -> Form {
     let name = path.file_name().and_then(|name| name.to_str());
     match name.unwrap_or_default() {
         "default_smp_affinity" | "smp_affinity" | "cpumask" | "rps_cpus" | "xps_cpus" => {
@@ -42,7 +42,7 @@ pub(crate) fn same(path: &Path, now: &str, wanted: &str) -> bool {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
     };
-    match form(path) {
+    match form_of(path) {
         Form::Text => false,
         Form::CpuMask => lists(&as_mask(now), &as_mask(wanted)),
         Form::CpuList => lists(now, wanted),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_was_stopped_half_way_is_known() {
+    fn a_partly_filled_pool_of_huge_pages_is_recognised() {
         let pool = Path::new("/a/nr_hugepages");
         assert!(is_on_the_way(pool, "37\n", "0\n", "100"));
         assert!(is_on_the_way(pool, "37", "100", "0"));

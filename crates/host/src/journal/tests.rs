@@ -116,7 +116,7 @@ fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
 }
 
 #[test]
-fn tasks_get_the_cpus_back_that_they_had() {
+fn tasks_get_their_former_cpus_back() {
     let online = threads::online_cpus(Path::new("/")).unwrap();
     assert!(online.len() > 1, "this test requires 2 CPUs");
     let first = online.first().unwrap();
@@ -169,7 +169,7 @@ fn a_worker_that_the_kernel_has_bound_since_needs_no_undoing() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_left_alone() {
+fn settings_changed_by_another_program_are_not_rolled_back() {
     let directory = tempfile::tempdir().unwrap();
     let setting = directory.path().join("setting");
     fs::write(&setting, "1\n").unwrap();

@@ -44,7 +44,7 @@ pub fn undo_in(files: &dyn Files, changes: &[Change], force: bool) -> Vec<(Chang
                 }
                 undoing.file(path, former, changes)
             }
-            _ => undoing.one(change),
+            _ => undoing.undo_change(change),
         };
         outcomes.push((change.clone(), outcome));
     }
@@ -65,7 +65,7 @@ struct UndoContext<'a> {
 }
 
 impl UndoContext<'_> {
-    fn one(&self, change: &Change) -> UndoOutcome {
+    fn undo_change(&self, change: &Change) -> UndoOutcome {
         let outcome = match change {
             Change::FileWritten { path, former, .. } => {
                 return self.file(path, former, std::slice::from_ref(change));
@@ -283,7 +283,7 @@ fn restore_device(words: &[String], timeout_ms: u64) -> UndoOutcome {
         ),
     };
     let printed = last_lines(&finished.printed());
-    UndoOutcome::Failed(format!("`{line}` {what}. Its last lines:\n{printed}"))
+    UndoOutcome::Failed(format!("`{line}` {what}. Its last output:\n{printed}"))
 }
 
 /// Removes the name of a network namespace. The kernel removes the namespace with its last process.

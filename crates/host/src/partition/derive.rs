@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_stand_above_what_they_are_for() {
+    fn reasons_precede_their_keys() {
         let plain = propose(&Machine::default().inventory()).to_toml().unwrap();
         assert!(
             plain.starts_with("# proposed for 4 cores (4 CPUs) on 1 NUMA node"),

@@ -34,7 +34,7 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 #[test]
-fn a_virtual_machine_is_what_it_was() {
+fn the_recorded_virtual_machine_is_read_as_before() {
     let root = Root::open(&recording()).unwrap();
     let machine = Inventory::read(root.path());
     assert_eq!(machine.vendor(), Vendor::Intel);

@@ -103,7 +103,7 @@ pub(super) fn sample() -> Plan {
 
 /// Compares with the golden files. `QUIETWIRE_GOLDEN=write` rewrites them; review the changes.
 #[test]
-fn every_file_is_as_it_was_looked_at() {
+fn rendered_files_are_those_of_the_golden_directory() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/golden");
     let is_written = std::env::var_os("QUIETWIRE_GOLDEN").is_some_and(|value| value == "write");
     for target in Target::ALL {

@@ -93,7 +93,7 @@ fn groups_are_made_filled_and_undone_to_what_was_there() {
 }
 
 #[test]
-fn what_somebody_else_set_since_is_left_alone() {
+fn classes_changed_by_another_program_are_not_rolled_back() {
     let mut rig = rig(Rules::default());
     let wanted = schemata("L3:0=7f0");
     rig.resctrl
@@ -176,7 +176,7 @@ proptest! {
 
 #[test]
 #[ignore = "requires a processor with cache allocation, resctrl mounted at /sys/fs/resctrl, and root; make test-hardware runs it"]
-fn the_machine_s_own_is_used_and_left_as_it_was() {
+fn resctrl_of_the_machine_is_used_and_left_unchanged() {
     let resctrl = Resctrl::find(&Disk, Path::new("/")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&directory.path().join("journal")).unwrap();

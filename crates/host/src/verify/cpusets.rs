@@ -22,7 +22,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
             "no control group hierarchy has the cpuset controller",
         )];
     };
-    let mut checks = vec![others(machine, &sets)];
+    let mut checks = vec![foreign_sets(machine, &sets)];
     match sets.version {
         Version::V1 => checks.push(balance(machine, &sets)),
         Version::V2 => {
@@ -213,7 +213,7 @@ fn read(path: &Path) -> Option<String> {
 }
 
 /// Checks for sets whose processes may use isolated CPUs, except the sets of quietwire and guests.
-fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
+fn foreign_sets(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let name = "cpu-sets";
     let files = format!("{}/**/{}", machine.shown(&sets.mount), effective(sets));
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));

@@ -301,7 +301,7 @@ fn a_machine_as_planned_passes() {
 }
 
 #[test]
-fn whatever_is_spoilt_fails_its_check_and_no_other() {
+fn a_wrong_setting_fails_its_own_check_and_no_other() {
     let spoilt: &[(&str, &str, &[&str])] = &[
         (
             "proc/cmdline",
@@ -558,7 +558,7 @@ fn remedies_name_what_applying_leaves_alone() {
 
 /// Tests CPU sets of version 1 and forwarding CPUs that sleep.
 #[test]
-fn balance_of_sets_and_waking_are_judged_where_they_count() {
+fn balancing_and_wake_up_latency_are_judged_if_they_matter() {
     let made = FakeMachine::new();
     let sets = "sys/fs/cgroup/cpuset";
     made.write(
@@ -609,7 +609,7 @@ fn balance_of_sets_and_waking_are_judged_where_they_count() {
 
 /// Tests a recording, which has no processes and no control groups: checks without data do not pass.
 #[test]
-fn what_is_not_in_a_recording_is_not_reported_to_be_fine() {
+fn checks_without_their_files_in_a_recording_do_not_pass() {
     let root = tempfile::tempdir().unwrap();
     crate::machines::two_packages_with_clusters()
         .write(root.path())
@@ -643,7 +643,7 @@ fn an_interrupt_that_has_yet_to_move_is_reported() {
 }
 
 #[test]
-fn what_the_machine_does_not_say_is_not_judged() {
+fn checks_without_their_files_are_unknown() {
     let made = FakeMachine::new();
     for file in [
         "proc/schedstat",
@@ -684,7 +684,7 @@ fn an_interval_without_disturbance_passes() {
 }
 
 #[test]
-fn what_disturbs_is_found_over_an_interval() {
+fn disturbances_in_an_interval_fail_their_checks() {
     let spoilt: &[(&str, &str, &str)] = &[
         (
             "proc/20/task/20/stat",

@@ -229,7 +229,7 @@ fn a_function_that_is_gone_and_a_card_with_a_third_driver_are_left_alone() {
 }
 
 #[test]
-fn what_must_not_be_bound_is_refused_before_anything_is_changed() {
+fn cards_that_must_not_be_bound_are_refused_before_any_change() {
     let kernel = two_cards().with(SOUND, "0x040300", Some("snd_hda_intel"));
     let why = kernel.refused(&[CARD, SOUND], Iommu::Required);
     assert!(why.contains("0000:00:1f.3: it is no network card"), "{why}");

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Parses the output of `ip` and returns the counters of the interfaces `p0`, `p1` and so on.
 pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
     let links: Vec<Value> = serde_json::from_str(reported)
-        .map_err(|error| format!("what `ip` prints is not understood: {error}"))?;
+        .map_err(|error| format!("cannot parse the output of `ip`: {error}"))?;
     let mut counts = ElementCounts::default();
     for link in links {
         let name = link
@@ -29,7 +29,7 @@ pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
         let stats = link.get("stats64");
         let count = |way: &str, key: &str| stats?.get(way)?.get(key)?.as_u64();
         let (Some(received), Some(sent)) = (count("rx", "packets"), count("tx", "packets")) else {
-            return Err(format!("`ip` prints no counters of {name}"));
+            return Err(format!("the output of `ip` has no counters of {name}"));
         };
         let drops = |way, key| count(way, key).unwrap_or(0);
         let port = PortCounts {

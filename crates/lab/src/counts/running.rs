@@ -101,7 +101,7 @@ impl SwitchCycles {
     fn since(&self, then: &Self) -> Result<Self, String> {
         let count = self.count.since(&then.count);
         Ok(Self {
-            count: count.ok_or("its counters began again during the trial")?,
+            count: count.ok_or("its counters restarted during the trial")?,
             tsc_hz: self.tsc_hz,
         })
     }
@@ -133,7 +133,7 @@ fn layout(ports: &[PortReport], tester: &[PortUri]) -> Result<DeviceLayout, Stri
     })
 }
 
-/// Meeting point of two ports: a socket and an interface number.
+/// Returns the meeting point of two ports: a socket and an interface number.
 fn place_of(uri: &PortUri) -> Option<(PathBuf, u32)> {
     let (path, id) = match uri {
         PortUri::Memif { path, id, .. } => (path, *id),
@@ -233,6 +233,6 @@ mod tests {
         };
         assert_eq!(cycles(5000).since(&cycles(3000)), Ok(cycles(2000)));
         let reason = cycles(3000).since(&cycles(5000)).unwrap_err();
-        assert!(reason.contains("began again"), "{reason}");
+        assert!(reason.contains("restarted during"), "{reason}");
     }
 }

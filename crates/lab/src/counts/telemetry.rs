@@ -138,7 +138,7 @@ impl Program {
             return Err("it closed the connection".to_owned());
         }
         serde_json::from_slice(octets.get(..length).unwrap_or_default())
-            .map_err(|error| format!("its answer is no JSON: {error}"))
+            .map_err(|error| format!("its answer is not JSON: {error}"))
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
         assert!(reason.contains("ENOENT"), "{reason}");
         for (name, says, part) in [
             ("gone", vec![INFO.to_owned()], "closed the connection"),
-            ("no JSON", vec!["hello".to_owned()], "no JSON"),
+            ("no JSON", vec!["hello".to_owned()], "not JSON"),
             (
                 "no port",
                 vec![INFO.to_owned(), r#"{"/ethdev/stats":null}"#.to_owned()],
@@ -251,7 +251,7 @@ mod tests {
             1,
             Deadline::after(Duration::from_millis(50)),
         );
-        assert!(reason.unwrap_err().contains("did not report"));
+        assert!(reason.unwrap_err().contains("no counters within"));
     }
 
     /// Parses any octets as a reply of DPDK's telemetry.

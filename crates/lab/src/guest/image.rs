@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_reported_by_the_build() {
+    fn an_absent_program_is_reported_by_the_build() {
         let error = Image::build(Path::new("/no/such/program")).unwrap_err();
         assert!(error.to_string().contains("/no/such/program"), "{error}");
     }
 
     #[test]
-    fn an_image_of_ones_own_has_two_files() {
+    fn a_custom_image_has_two_files() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("vmlinuz");
         fs::write(&file, "").unwrap();

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_holds_for_this_boot_only() {
+    fn the_result_of_the_kvm_test_is_valid_for_one_boot_and_kernel() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kvm.json");
         let remembered = |kernel, boot_id| super::remembered(&path, kernel, boot_id);

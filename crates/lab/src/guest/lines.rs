@@ -35,7 +35,7 @@ pub(crate) enum LineError {
     #[error("it closed the connection")]
     Closed,
     /// No line within the timeout.
-    #[error("it did not answer in {0:?}")]
+    #[error("no answer within {0:?}")]
     Silent(Duration),
     /// The stop flag is set.
     #[error("interrupted")]
@@ -56,7 +56,7 @@ pub(crate) enum LineError {
     Io(std::io::Error),
 }
 
-/// Returns what is wrong with a line, as a clause.
+/// Returns the fault of a line, as a clause.
 fn defect(cause: &serde_json::Error) -> &'static str {
     match cause.is_data() {
         true => "has an unknown format",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_peer_says_ends_in_an_answer_or_an_error() {
+    fn any_octets_of_a_peer_end_in_an_answer_or_an_error() {
         assert_eq!(heard(b"{\"a\": 1}\nrest", true).unwrap()["a"], 1);
         let error = heard(b"\x00\xffnonsense\n", true).unwrap_err().to_string();
         assert!(

@@ -125,7 +125,7 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian 1:7.2"}, "capabilities": []}}"#;
 
-    /// A monitor that sends this greeting, and answers each command with the next of these.
+    /// Runs a monitor that sends this greeting, and answers each command with the next of these.
     fn with_monitor<T>(
         greeting: &str,
         answers: &[&str],
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_monitor_is_reported() {
+    fn a_peer_that_is_no_qmp_monitor_is_reported() {
         with_monitor("{\"hello\": 1}", &[], |monitor| {
             assert!(monitor.unwrap_err().contains("no QMP"));
         });

@@ -156,11 +156,11 @@ impl Guest {
     /// [`LabError::Aborted`].
     pub fn wait_until_up(&mut self, stop: &Stop) -> Result<(), LabError> {
         let (spec, began) = (self.spec.clone(), self.began);
-        let (qemu, vcpus) = self.release(&spec, began, stop)?;
+        let (qemu, vcpus) = self.start_vcpus(&spec, began, stop)?;
         let hello = match spec.ready_signal {
-            ReadySignal::Agent => Some(self.greet(&spec, began, stop)?),
+            ReadySignal::Agent => Some(self.await_agent(&spec, began, stop)?),
             ReadySignal::Console => {
-                self.await_agent(&spec, began, stop)?;
+                self.await_console(&spec, began, stop)?;
                 None
             }
         };
@@ -185,7 +185,7 @@ impl Guest {
     }
 
     /// Waits for the monitor, pins the threads, and starts the vCPUs.
-    fn release(
+    fn start_vcpus(
         &mut self,
         spec: &GuestSpec,
         began: Instant,
@@ -197,7 +197,7 @@ impl Guest {
             .map_err(|reason| self.failed(reason))?;
         if threads.len() != spec.vcpu_cpus.len() {
             return Err(self.failed(format!(
-                "has {} vCPUs, and {} were asked for",
+                "has {} vCPUs, but {} were requested",
                 threads.len(),
                 spec.vcpu_cpus.len()
             )));
@@ -265,7 +265,7 @@ impl Guest {
                 && error.raw_os_error() != Some(nix::errno::Errno::ESRCH as i32)
             {
                 return Err(self.failed(format!(
-                    "has a thread {} that cannot be given CPU {cpus}: {error}",
+                    "has a thread {} that cannot be pinned to CPUs {cpus}: {error}",
                     thread.name
                 )));
             }
@@ -285,7 +285,7 @@ impl Guest {
     }
 
     /// Waits until an image without an agent reports on its console that it forwards.
-    fn await_agent(
+    fn await_console(
         &mut self,
         spec: &GuestSpec,
         began: Instant,
@@ -310,7 +310,12 @@ impl Guest {
     }
 
     /// Waits for the agent.
-    fn greet(&mut self, spec: &GuestSpec, began: Instant, stop: &Stop) -> Result<Hello, LabError> {
+    fn await_agent(
+        &mut self,
+        spec: &GuestSpec,
+        began: Instant,
+        stop: &Stop,
+    ) -> Result<Hello, LabError> {
         let left = spec.ready_timeout.saturating_sub(began.elapsed());
         let greeted = Agent::connect_unless(stop, &self.name, &self.places.agent_socket, left);
         match greeted {
@@ -341,7 +346,7 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] with the console's last lines.
     pub fn check(&mut self) -> Result<(), LabError> {
-        let ended = spawn::ended(&mut self.child, "ended by itself: QEMU exited");
+        let ended = spawn::ended(&mut self.child, "ended unexpectedly: QEMU exited");
         ended.map_or(Ok(()), |what| Err(self.failed(what)))
     }
 

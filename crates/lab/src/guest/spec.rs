@@ -150,25 +150,25 @@ impl GuestSpec {
         let bad = |what: String| Err(bad(&self.name, what));
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
-            return bad("a name has 1 to 32 letters, digits, '-' and '.'".to_owned());
+            return bad("invalid name (use 1 to 32 letters, digits, '-' and '.')".to_owned());
         }
         if self.memory_mib < MEMORY_MIN_MIB {
             return bad(format!(
-                "{} MiB of memory are too few; give it {MEMORY_MIN_MIB} at least",
+                "{} MiB of memory are too few (use at least {MEMORY_MIN_MIB} MiB)",
                 self.memory_mib
             ));
         }
         if self.vcpu_cpus.is_empty() {
-            return bad("it has no vCPU; give it one at least".to_owned());
+            return bad("it has no vCPU (give it at least one)".to_owned());
         }
         if self.pinned && self.service_cpus.is_empty() {
             return bad(
-                "no CPU is left for QEMU's own threads; name some as service CPUs".to_owned(),
+                "no CPU is left for QEMU's own threads (name at least one service CPU)".to_owned(),
             );
         }
         if self.ports.len() > PORTS_MAX {
             return bad(format!(
-                "{} ports; a guest has {PORTS_MAX} at most",
+                "{} ports are too many (maximum: {PORTS_MAX})",
                 self.ports.len()
             ));
         }
@@ -178,7 +178,7 @@ impl GuestSpec {
             .find(|option| option.chars().any(|c| c.is_control()))
         {
             return bad(format!(
-                "the kernel option {option:?} holds a control character"
+                "the kernel option {option:?} contains a control character"
             ));
         }
         let mut taken = BTreeSet::new();
@@ -200,25 +200,28 @@ impl GuestSpec {
             PortBackend::Card { address } if is_pci_address(address) => {}
             PortBackend::Card { address } => {
                 return bad(format!(
-                    "'{address}' is not an address of a PCI device, which is like 0000:17:00.0"
+                    "'{address}' is not a PCI address like 0000:17:00.0"
                 ));
             }
         }
         if !(1..=QUEUES_MAX).contains(&port.queues) {
             return bad(format!(
-                "{} queues; a port has 1 to {QUEUES_MAX}",
+                "{} queues are out of range (allowed: 1 to {QUEUES_MAX})",
                 port.queues
             ));
         }
         // Ring sizes that QEMU's virtio-net accepts (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE, VIRTQUEUE_MAX_SIZE).
         if !port.ring_size.is_power_of_two() || !(256..=1024).contains(&port.ring_size) {
             return bad(format!(
-                "rings of {} descriptors (use 256, 512 or 1024)",
+                "rings of {} descriptors are not supported (use 256, 512 or 1024)",
                 port.ring_size
             ));
         }
         if port.mac.is_multicast() {
-            return bad(format!("{} is an address of many stations", port.mac));
+            return bad(format!(
+                "{} is a group address (use a unicast address)",
+                port.mac
+            ));
         }
         Ok(())
     }
@@ -243,7 +246,7 @@ impl GuestSpec {
                 return Err(bad(
                     &self.name,
                     format!(
-                        "port {index}: the socket {} does not exist; start the switch or tester with the port vhost:{} first",
+                        "port {index}: the socket {} does not exist (start the switch or tester with the port vhost:{} first)",
                         socket.display(),
                         socket.display()
                     ),
@@ -272,7 +275,7 @@ fn check_interface(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "'{name}' is not a name of an interface; take up to 15 letters, digits, '-', '_' and '.'"
+        "'{name}' is not the name of an interface (use 1 to 15 letters, digits, '-', '_' and '.')"
     ))
 }
 
@@ -378,7 +381,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_reported_with_the_guests_name() {
+    fn invalid_values_are_reported_with_the_name_of_the_guest() {
         let good = || spec(vec![port("/run/a.sock", 1), port("/run/b.sock", 2)]);
         good().check().unwrap();
         type Mutation = fn(&mut GuestSpec);
@@ -386,8 +389,8 @@ pub(crate) mod tests {
             ("letters, digits", |spec| spec.name = "a,b".to_owned()),
             ("too few", |spec| spec.memory_mib = 64),
             ("no vCPU", |spec| spec.vcpu_cpus.clear()),
-            ("service CPUs", |spec| spec.service_cpus = CpuList::new()),
-            ("15 at most", |spec| {
+            ("service CPU)", |spec| spec.service_cpus = CpuList::new()),
+            ("maximum: 15", |spec| {
                 spec.ports = vec![spec.ports[0].clone(); 16];
             }),
             ("control character", |spec| {
@@ -405,13 +408,13 @@ pub(crate) mod tests {
             ("two ports have the interface p0", |spec| {
                 spec.ports = vec![tap("p0", 1), tap("p0", 2)];
             }),
-            ("'a,b' is not a name of an interface", |spec| {
+            ("'a,b' is not the name of an interface", |spec| {
                 spec.ports[0] = tap("a,b", 1);
             }),
             ("two ports have the network card 0000:17:02.0", |spec| {
                 spec.ports = vec![card("0000:17:02.0", 1), card("0000:17:02.0", 2)];
             }),
-            ("'17:02.0,x' is not an address", |spec| {
+            ("'17:02.0,x' is not a PCI address", |spec| {
                 spec.ports[0] = card("17:02.0,x", 1);
             }),
             ("queues", |spec| spec.ports[0].queues = 0),
@@ -427,7 +430,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_serves_is_reported_before_the_guest_waits_for_it() {
+    fn a_port_without_a_server_is_reported_before_the_guest_starts() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("a.sock");
         let mut spec = spec(vec![port(&socket.display().to_string(), 1)]);

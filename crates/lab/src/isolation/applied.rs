@@ -31,7 +31,7 @@ const DATA_PLANE: &str = "quietwire-data-plane";
 /// Wait for a partition of another lab, which lasts as long as one of its cases.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The running machine.
+/// Returns the running machine.
 pub(crate) fn running_machine() -> Target<'static> {
     Target {
         files: &Disk,
@@ -85,7 +85,7 @@ impl Applied {
             marker: marker.to_owned(),
             _lock: lock,
         };
-        match applied.make(target, plan) {
+        match applied.apply_plan(target, plan) {
             Ok(()) => Ok(applied),
             Err(error) => {
                 if let Err(second) = applied.take_back(target) {
@@ -120,7 +120,7 @@ impl Applied {
         }
     }
 
-    fn make(&mut self, target: &Target<'_>, plan: &Plan) -> Result<(), LabError> {
+    fn apply_plan(&mut self, target: &Target<'_>, plan: &Plan) -> Result<(), LabError> {
         let report = apply::apply(target, plan, None)?;
         let mut failed = Vec::new();
         for one in &report.applied {
@@ -136,7 +136,7 @@ impl Applied {
                 Outcome::Partly { what } => self.settings.push(format!("{text}; in part: {what}")),
                 Outcome::Fixed { reason } => self
                     .settings
-                    .push(format!("{text}; the kernel keeps it: {reason}")),
+                    .push(format!("{text}; fixed by the kernel: {reason}")),
                 Outcome::Failed { reason } => failed.push(format!("{text}: {reason}")),
             }
         }
@@ -146,7 +146,7 @@ impl Applied {
         if let Ok(sets) = Cpusets::find(&target.root) {
             let path = sets.mount.join(DATA_PLANE);
             let is_directory = target.files.is_directory(&path);
-            let is_there = is_directory.map_err(io_error(&path, "looking for the CPU set"))?;
+            let is_there = is_directory.map_err(io_error(&path, "checking the CPU set"))?;
             self.device_set = is_there.then_some(Cpuset { path });
         }
         let has_class = |name: &&str| plan.classes.iter().any(|class| class.name == *name);
@@ -206,7 +206,7 @@ fn take_back(target: &Target<'_>) -> Result<Vec<(Change, UndoOutcome)>, LabError
 }
 
 fn remove(marker: &Path) -> Result<(), LabError> {
-    remove_if_exists(marker).map_err(io_error(marker, "removing the note of the partition"))
+    remove_if_exists(marker).map_err(io_error(marker, "removing the record of the partition"))
 }
 
 fn note_path(target: &Target<'_>) -> PathBuf {
@@ -219,7 +219,9 @@ fn noted(target: &Target<'_>) -> Result<Option<PathBuf>, LabError> {
     match fs::read(&path) {
         Ok(marker) => Ok(Some(PathBuf::from(OsStr::from_bytes(&marker)))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error(&path, "reading the note of the partition")(error)),
+        Err(error) => Err(io_error(&path, "reading the record of the partition")(
+            error,
+        )),
     }
 }
 

@@ -88,7 +88,7 @@ const CASES: &[IsolationCase] = &[
     },
     IsolationCase {
         name: "rdt-cat",
-        about: "as isolated, with ways of the last-level cache for the forwarding CPUs alone",
+        about: "as isolated, with exclusive ways of the last-level cache for the forwarding CPUs",
         parts: &[
             IsolationPart::Pinned,
             IsolationPart::Isolated,
@@ -139,7 +139,7 @@ const CASES: &[IsolationCase] = &[
     },
     IsolationCase {
         name: "full",
-        about: "as isolated, with as many of the others as the machine has, one at least",
+        about: "as isolated, with all further means that the machine supports, at least one",
         parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
         if_available: &[
             IsolationPart::IdleSiblings,

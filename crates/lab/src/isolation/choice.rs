@@ -62,7 +62,7 @@ pub(crate) fn choose(
         .find(|cpus| !cpus.is_empty() && !online.difference(cpus).is_empty());
     let Some(forwarding) = forwarding else {
         return Err(format!(
-            "the CPUs {both} are all of this machine, and none would be left for everything else"
+            "the CPUs {both} are all CPUs of this machine, so no CPU would be left for other work"
         ));
     };
     let shared = both.difference(forwarding);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_no_cpu_is_refused_with_the_reason() {
+    fn isolation_that_leaves_no_cpu_is_refused_with_the_reason() {
         let machine = read(&virtual_machine());
         let level = IsolationLevel::Full;
         let last_reason = choose(&machine, level, &list("0-1"), &CpuList::new()).unwrap_err();
@@ -183,7 +183,10 @@ mod tests {
             ..machine
         };
         let last_reason = choose(&alone, level, &list("0"), &CpuList::new()).unwrap_err();
-        assert!(last_reason.contains("none would be left"), "{last_reason}");
+        assert!(
+            last_reason.contains("no CPU would be left"),
+            "{last_reason}"
+        );
         let machine = read(&virtual_machine());
         assert!(choose(&machine, IsolationLevel::None, &list("0"), &list("1")).is_err());
     }

@@ -53,7 +53,7 @@ fn masks(cache: &CacheAllocation) -> Option<Masks> {
     })
 }
 
-/// The last-level cache, as far as resctrl can allocate it.
+/// Returns the last-level cache, if resctrl can allocate it.
 fn cache(machine: &Inventory) -> Option<&CacheAllocation> {
     machine.rdt.caches.iter().max_by_key(|cache| cache.level)
 }

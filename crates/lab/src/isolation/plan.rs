@@ -60,7 +60,7 @@ impl IsolationCase {
             let missing = self.if_available.iter().filter_map(lacks);
             let missing: Vec<String> = missing.collect();
             return Err(format!(
-                "the machine has nothing that goes beyond isolated: {}",
+                "the machine supports no means beyond those of isolated: {}",
                 missing.join("; ")
             ));
         }
@@ -158,7 +158,7 @@ fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
     plan.reasons.retain(|reason| is_reported(&reason.subject));
 }
 
-/// Every CPU at the processor's nominal frequency; isolated CPUs without frequency changes.
+/// Returns settings of every CPU at the processor's nominal frequency, and of isolated CPUs without frequency changes.
 fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<FrequencySetting> {
     const GOVERNOR: &str = "performance";
     let nominal = machine.nominal_khz();
@@ -183,7 +183,7 @@ fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<Frequency
         .collect()
 }
 
-/// The others' CPUs belong to the host, too: all other work on the machine may run there, in their class.
+/// Adds the CPUs of others to the host: all other work on the machine may run there, in their class.
 fn join_host(plan: &mut Plan, others: &CpuList) {
     let Some(at) = plan
         .groups
@@ -208,7 +208,7 @@ fn join_host(plan: &mut Plan, others: &CpuList) {
     plan.housekeeping = plan.housekeeping.union(others);
 }
 
-/// CPUs that neither forward, nor belong to tester or device, nor stay idle.
+/// Returns the CPUs that neither forward, nor belong to tester or device, nor stay idle.
 fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuList {
     let online = machine.cpus_online.clone().unwrap_or_default();
     let rest = online
@@ -261,15 +261,17 @@ fn lacks_cpus(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
     let forwarding = setup.map(|setup| &setup.forwarding);
     if online.len() < 2 {
         return Some(format!(
-            "there is no CPU to isolate: everything else needs one, and {} is online",
+            "no CPU can be isolated: other work requires one, and only CPU {} is online",
             online.len()
         ));
     }
     if machine.cpusets.is_none() {
-        return Some("the kernel has no CPU sets, which isolate a CPU from other work".to_owned());
+        return Some(
+            "the kernel does not support CPU sets, which isolate a CPU from other work".to_owned(),
+        );
     }
     let all = forwarding.filter(|forwarding| online.difference(forwarding).is_empty());
-    all.map(|all| format!("the CPUs {all} forward, and none is left for everything else"))
+    all.map(|all| format!("the CPUs {all} forward, so no CPU is left for other work"))
 }
 
 fn lacks_siblings(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
@@ -280,7 +282,9 @@ fn lacks_siblings(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
         !siblings(machine, &one).intersection(&online).is_empty()
     });
     if !has_any {
-        return Some("no core runs more than one thread, so that there are no siblings".to_owned());
+        return Some(
+            "no core runs more than one thread, so no forwarding CPU has a sibling".to_owned(),
+        );
     }
     let setup = setup?;
     let idle = siblings(machine, &setup.forwarding).intersection(&online);
@@ -289,7 +293,7 @@ fn lacks_siblings(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     }
     let used = idle.intersection(&setup.apparatus);
     (!used.is_empty()).then(|| {
-        format!("CPU {used} is a forwarding core's sibling, and the tester or the device's other threads have it")
+        format!("CPU {used} is a sibling of a forwarding CPU, but the tester or another thread of the device uses it")
     })
 }
 
@@ -298,11 +302,11 @@ fn without_resctrl(machine: &Inventory, flag: &str) -> &'static str {
     let rdt = &machine.rdt;
     let has_flag = rdt.cpu_flags.iter().any(|known| known.starts_with(flag));
     if rdt.is_mounted {
-        "resctrl does not offer it"
+        "resctrl does not support it"
     } else if has_flag {
-        "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` mounts it"
+        "resctrl is not mounted (run `mount -t resctrl resctrl /sys/fs/resctrl`)"
     } else {
-        "the processor or the kernel has no resctrl"
+        "the processor or the kernel does not support resctrl"
     }
 }
 
@@ -324,7 +328,7 @@ fn lacks_cache(machine: &Inventory) -> Option<String> {
 
 fn lacks_classes(machine: &Inventory) -> Option<String> {
     let most = machine.rdt.classes_max().unwrap_or(0);
-    (most < 2).then(|| "the processor knows one class of service only".to_owned())
+    (most < 2).then(|| "the processor supports only one class of service".to_owned())
 }
 
 fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
@@ -353,9 +357,7 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
         } else {
             "the kernel reports no base frequency"
         };
-        return Some(format!(
-            "there are no cores of high priority (SST-BF): {reason}"
-        ));
+        return Some(format!("no core has high priority (SST-BF): {reason}"));
     }
     let low = setup?.forwarding.difference(&high);
     (!low.is_empty()).then(|| {
@@ -365,7 +367,7 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     })
 }
 
-/// cpufreq sets limits of the frequency; the nominal frequency must be known and within them.
+/// Returns why CPUs cannot run at the nominal frequency: it must be known, and within the limits of cpufreq.
 fn lacks_nominal(machine: &Inventory) -> Option<String> {
     let Some(nominal) = machine.nominal_khz() else {
         return Some(
@@ -395,7 +397,7 @@ fn lacks_functions(machine: &Inventory, setup: Option<&Setup>) -> Option<String>
     let setup = setup?;
     if setup.ports.is_empty() {
         return Some(
-            "the device is joined within the machine, and has no network controller for a port"
+            "the device is connected within the machine: none of its ports is on a network controller"
                 .to_owned(),
         );
     }

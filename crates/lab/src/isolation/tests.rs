@@ -80,17 +80,17 @@ fn each_machine_has_the_cases_that_its_hardware_allows() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_reported() {
+fn means_that_a_machine_lacks_are_reported() {
     let machine = read(&virtual_machine());
     let on = setup("1", "0");
     for (name, says) in [
-        ("sibling-idle", "no siblings"),
-        ("rdt-cat", "no resctrl"),
-        ("rdt-cat-mba", "no resctrl"),
+        ("sibling-idle", "no forwarding CPU has a sibling"),
+        ("rdt-cat", "does not support resctrl"),
+        ("rdt-cat-mba", "does not support resctrl"),
         ("nominal-frequency", "states no nominal frequency"),
         ("sst-bf", "no base frequency"),
         ("sr-iov", "SR-IOV"),
-        ("full", "nothing that goes beyond isolated"),
+        ("full", "no means beyond those of isolated"),
     ] {
         let text = reason(&machine, name, &on);
         assert!(text.contains(says), "{name}: {text}");
@@ -107,9 +107,13 @@ fn a_set_up_may_lack_what_its_machine_has() {
     // Cores 1, 4, 7 … of each package of 20 are fast; second threads come from 40 on.
     for (name, on, says) in [
         ("sst-bf", setup("2", "0"), "CPU 2 is not one of"),
-        ("sibling-idle", setup("1", "41"), "CPU 41 is a forwarding"),
+        (
+            "sibling-idle",
+            setup("1", "41"),
+            "CPU 41 is a sibling of a forwarding",
+        ),
         ("sibling-idle", setup("1,41", "0"), "forward themselves"),
-        ("sr-iov", setup("1", "0"), "joined within the machine"),
+        ("sr-iov", setup("1", "0"), "connected within the machine"),
         ("rdt-cat-mba", setup("1", "0,2-79"), "no CPU outside"),
     ] {
         let text = reason(&machine, name, &on);
@@ -117,7 +121,7 @@ fn a_set_up_may_lack_what_its_machine_has() {
     }
     let everything = machine.cpus_online.clone().unwrap().to_string();
     let text = reason(&machine, "isolated", &setup(&everything, ""));
-    assert!(text.contains("none is left"), "{text}");
+    assert!(text.contains("no CPU is left"), "{text}");
     let with_port = Setup {
         ports: vec!["0000:02:00.0".to_owned()],
         ..setup("1", "0")
@@ -310,7 +314,7 @@ fn functions_are_made_and_go_again() {
 }
 
 #[test]
-fn what_a_killed_lab_applied_is_taken_back_by_whoever_comes_first() {
+fn a_partition_of_a_killed_lab_is_rolled_back_by_the_next_process() {
     let rig = Rig::new(&two_packages_with_clusters());
     let before = rig.fake.groups();
     let (first, second) = (rig.path("first"), rig.path("second"));
@@ -349,7 +353,7 @@ fn a_partition_of_the_machines_owner_is_left_alone() {
 }
 
 #[test]
-fn what_does_not_come_about_is_reported_and_undone() {
+fn an_isolation_that_cannot_be_applied_is_reported_and_undone() {
     let rig = Rig::new(&two_packages_with_clusters());
     let before = rig.fake.groups();
     let on = setup("2", "0");

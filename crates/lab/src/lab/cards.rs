@@ -21,7 +21,7 @@ impl Lab {
         iommu: Iommu,
     ) -> Result<Vec<String>, LabError> {
         let bound = self.bind(addresses, iommu);
-        self.or_leave(bound)
+        self.leave_on_error(bound)
     }
 
     fn bind(&mut self, addresses: &[String], iommu: Iommu) -> Result<Vec<String>, LabError> {

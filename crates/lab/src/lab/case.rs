@@ -31,7 +31,7 @@ impl Lab {
     pub fn begin(&mut self, case: &Case) -> Result<Vec<String>, LabError> {
         self.open_case()?;
         let commands = self.apply_partition(case);
-        self.or_leave(commands)
+        self.leave_on_error(commands)
     }
 
     fn apply_partition(&mut self, case: &Case) -> Result<Vec<String>, LabError> {
@@ -51,7 +51,7 @@ impl Lab {
     /// The part that did not start; the whole case is undone then.
     pub fn bring_up(&mut self, options: &UpOptions) -> Result<&UpLab, LabError> {
         let up = self.device_up(options);
-        let up = self.or_leave(up)?;
+        let up = self.leave_on_error(up)?;
         let running = being_entered(&mut self.running)?;
         Ok(running.device.insert(up))
     }
@@ -70,7 +70,7 @@ impl Lab {
     /// The neighbour that did not start; the whole case is undone then.
     pub fn start_neighbours(&mut self, spec: &NeighbourSpec) -> Result<Vec<String>, LabError> {
         let started = self.neighbours_up(spec);
-        self.or_leave(started)
+        self.leave_on_error(started)
     }
 
     fn neighbours_up(&mut self, spec: &NeighbourSpec) -> Result<Vec<String>, LabError> {
@@ -102,7 +102,10 @@ impl Lab {
     }
 
     /// Returns the outcome; an error undoes the whole case.
-    pub(super) fn or_leave<T>(&mut self, outcome: Result<T, LabError>) -> Result<T, LabError> {
+    pub(super) fn leave_on_error<T>(
+        &mut self,
+        outcome: Result<T, LabError>,
+    ) -> Result<T, LabError> {
         if outcome.is_err()
             && let Err(also) = self.leave()
         {

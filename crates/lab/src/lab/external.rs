@@ -48,7 +48,7 @@ impl Lab {
         stop: &Stop,
     ) -> Result<Vec<String>, LabError> {
         let prepared = self.prepare(device, stop);
-        self.or_leave(prepared)
+        self.leave_on_error(prepared)
     }
 
     fn prepare(&mut self, device: &ExternalDevice, stop: &Stop) -> Result<Vec<String>, LabError> {

@@ -25,7 +25,7 @@ impl Lab {
     ) -> Result<Vec<String>, LabError> {
         self.open_case()?;
         let external = self.isolate_host(partition, cpus, pids);
-        self.or_leave(external)
+        self.leave_on_error(external)
     }
 
     fn isolate_host(

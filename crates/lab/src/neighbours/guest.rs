@@ -95,7 +95,7 @@ impl InGuest {
         Ok(ran.output)
     }
 
-    /// stress-ng itself only waits: it is at work once it has children.
+    /// Waits until stress-ng runs its stressors, which are its children.
     fn wait_until_at_work(&mut self) -> Result<(), LabError> {
         let outcome = Deadline::after(UP_DEADLINE).poll(POLL_INTERVAL, || {
             match self.run("pidof stress-ng") {
@@ -107,7 +107,7 @@ impl InGuest {
         outcome.unwrap_or_else(|| {
             Err(LabError::Neighbours {
                 what: format!(
-                    "in the guest were not at work in {} s",
+                    "in the guest were not running within {} s",
                     UP_DEADLINE.as_secs()
                 ),
                 log: self.run(&format!("tail -n 5 {LOG}"))?,

@@ -100,7 +100,7 @@ mod tests {
     use crate::{NeighbourPlace, NeighbourSpec};
 
     #[test]
-    fn stress_ng_takes_what_every_kind_says() {
+    fn stress_ng_accepts_the_options_of_every_kind() {
         let names: BTreeSet<&str> = neighbour_kinds().iter().map(|kind| kind.name).collect();
         assert_eq!(names.len(), 10);
         for kind in neighbour_kinds() {

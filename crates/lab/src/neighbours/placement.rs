@@ -27,21 +27,21 @@ impl Placement {
     pub fn cpus(self, machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, String> {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let (found, reason) = match self {
-            Self::Everywhere => (online, "the kernel reports no online CPU"),
+            Self::Everywhere => (online, "the kernel reports no online CPUs"),
             Self::OffForwardingCpus => (
                 online.difference(forwarding),
-                "every CPU forwards, and none is left for neighbours",
+                "every CPU forwards, so no CPU is left for neighbours",
             ),
             Self::Siblings => (
                 siblings(machine, forwarding).intersection(&online),
-                "the forwarding cores run one thread each, and have no siblings",
+                "the forwarding cores run one thread each, so no forwarding CPU has a sibling",
             ),
             Self::SameLlc => {
                 let cores = forwarding.union(&siblings(machine, forwarding));
                 let near = sharing_cache(machine, forwarding)?;
                 (
                     near.difference(&cores).intersection(&online),
-                    "no other core shares a last-level cache with a forwarding one",
+                    "no other core shares a last-level cache with a forwarding core",
                 )
             }
             Self::OtherNode => (
@@ -57,7 +57,7 @@ impl Placement {
     }
 }
 
-/// The other threads of the cores of these CPUs.
+/// Returns the other threads of the cores of these CPUs.
 pub(crate) fn siblings(machine: &Inventory, of: &CpuList) -> CpuList {
     let places = of.iter().filter_map(|cpu| machine.cpu(cpu));
     let threads = places.filter_map(|place| place.siblings.as_ref());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_where_the_machine_says_that_they_are_near_or_far() {
+    fn placements_follow_the_topology_of_the_machine() {
         // Cores 0 to 15 and 16 to 31, second threads from 32 on; a cache for each package, two nodes in each.
         let machine = two_packages_with_clusters().inventory();
         let at = |placement| on(&machine, placement, "2-3");
@@ -116,14 +116,17 @@ mod tests {
         assert_eq!(at(Placement::OtherNode), "8-31,40-63");
         // A sibling that forwards as well is not for neighbours.
         let refused = on(&machine, Placement::Siblings, "2,34");
-        assert!(refused.contains("no siblings"), "{refused}");
+        assert!(
+            refused.contains("no forwarding CPU has a sibling"),
+            "{refused}"
+        );
         // Eight caches in a package: the forwarding core's has seven others.
         let machine = many_caches().inventory();
         assert_eq!(on(&machine, Placement::SameLlc, "9"), "8,10-15,136,138-143");
     }
 
     #[test]
-    fn what_a_machine_does_not_have_is_reported() {
+    fn placements_that_a_machine_lacks_are_reported() {
         let machine = arm().inventory();
         for (placement, says) in [
             (Placement::Siblings, "one thread each"),

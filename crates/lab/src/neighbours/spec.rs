@@ -61,7 +61,7 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Through these sockets of the device; `None` if the device has no two ports for neighbours.
+    /// Returns the attachment through these sockets of the device; `None` if the device has no two ports for neighbours.
     pub(crate) fn by(sockets: &[PathBuf]) -> Option<Self> {
         let [first, second] = sockets else {
             return None;

@@ -78,19 +78,19 @@ pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), L
         stressors: arguments.join(" "),
         printed: match finished.status {
             Some(_) => first_complaint(&finished.printed()),
-            None => format!("no result in {} s", CHECK_TIMEOUT.as_secs()),
+            None => format!("no result within {} s", CHECK_TIMEOUT.as_secs()),
         },
     })
 }
 
-/// The first line that stress-ng prints above the level of information.
+/// Returns the first line that stress-ng prints above the level of information.
 fn first_complaint(printed: &str) -> String {
     let mut lines = printed.lines().map(str::trim);
     let line = lines.find(|line| !line.is_empty() && !line.contains(": info:"));
     line.unwrap_or("(it printed nothing)").to_owned()
 }
 
-/// The command that starts a neighbour.
+/// Returns the command that starts a neighbour.
 pub(super) fn as_neighbour(words: impl IntoIterator<Item = String>) -> Vec<String> {
     let first = AS_NEIGHBOUR.split(' ').map(str::to_owned);
     first.chain(words).collect()

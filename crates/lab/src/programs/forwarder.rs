@@ -57,7 +57,7 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
         None
     }
 
-    /// Returns what the program counts about its own work since the start.
+    /// Returns the program's counters of its own work since the start.
     ///
     /// # Errors
     /// The reason, as a clause, why it does not report it by the deadline.

@@ -39,7 +39,7 @@ const RING_SIZE: u16 = 1024;
 const FRAME_SIZE_MAX: u16 = 1518;
 /// Timeout under KVM until the guest's agent answers.
 const DEADLINE_KVM: Duration = Duration::from_secs(30);
-/// The same in software emulation, where several guests may boot on one CPU.
+/// Timeout in software emulation until the guest's agent answers: several guests may boot on one CPU.
 const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
 /// vhost-net: the host's kernel is the back end of a virtio network card.
 const VHOST_NET: &str = "/dev/vhost-net";
@@ -223,7 +223,7 @@ impl InGuest {
         })
     }
 
-    /// Image that the guest boots.
+    /// Returns the image that the guest boots.
     fn image(&self, plan: &Plan) -> Result<Image, LabError> {
         match &plan.image {
             Some(own) => Image::of_files(&own.kernel, &own.initramfs),
@@ -241,13 +241,13 @@ impl InGuest {
         })
     }
 
-    /// A custom image starts its forwarding program itself.
+    /// Returns true unless the image is a custom one, which starts its forwarding program itself.
     fn has_agent(&self) -> bool {
         self.program != Program::OwnImage
     }
 
     /// Hashes of a custom image: its files may change later.
-    fn about(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
+    fn image_hashes(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let Some(own) = &plan.image else {
             return Ok(Vec::new());
         };
@@ -311,7 +311,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
     })
 }
 
-/// The namespace with the peers of its taps; QEMU uses one.
+/// Returns the namespace with the peers of its taps; QEMU uses one.
 fn namespace_of(plan: &Plan) -> Result<Option<String>, LabError> {
     let mut names = plan.ports.iter().filter_map(|port| match &port.attachment {
         Attachment::Tap { namespace, .. } => Some(namespace),
@@ -333,7 +333,7 @@ fn has_vhost_net() -> bool {
     file.read(true).write(true).open(VHOST_NET).is_ok()
 }
 
-/// Program that the agent starts.
+/// Returns the program that the agent starts.
 fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     let is_one = plan.joins.len() == 1;
     Ok(match (program, plan.forwarding) {
@@ -372,7 +372,7 @@ fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     })
 }
 
-/// The switch's configuration beyond its ports and addresses: its rules, if it has no other.
+/// Returns the switch's configuration beyond its ports and addresses: its rules, if it has no other.
 fn config_of(plan: &Plan) -> String {
     let config = plan.config.as_ref().or(plan.rules.as_ref());
     config.cloned().unwrap_or_default()
@@ -382,7 +382,7 @@ fn routing_of(plan: &Plan) -> Result<Routing, LabError> {
     router::routing(plan, plan.destinations).map_err(LabError::Topology)
 }
 
-/// The switch's configuration: a bridge for each pair of ports.
+/// Returns the switch's configuration with a bridge for each pair of ports.
 fn bridges(plan: &Plan) -> String {
     let bridge = |(index, [from, to]): (usize, &[usize; 2])| {
         format!("[[bridge]]\nname = \"b{index}\"\nports = [\"p{from}\", \"p{to}\"]\n")
@@ -391,7 +391,7 @@ fn bridges(plan: &Plan) -> String {
 }
 
 impl Forwarder for InGuest {
-    /// The image contains the programs that are installed on this machine.
+    /// Checks the programs of the image, which are those that are installed on this machine.
     fn probe(&self) -> Result<String, Unavailable> {
         let version = match self.program.is_of_the_kernel() {
             true => "Linux of the guests' image".to_owned(),
@@ -405,14 +405,14 @@ impl Forwarder for InGuest {
         Ok(format!("{version}, in a guest under {under}"))
     }
 
-    /// Only starts the boot: QEMU waits for the peers of its ports, and several guests boot at once.
+    /// Starts the boot and does not wait: QEMU waits for the peers of its ports, and several guests boot at once.
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         if self.has_agent() {
             // Unsupported settings are reported before anything is started.
             self.vnf(plan)?;
         }
         let (spec, image) = (self.spec(plan)?, self.image(plan)?);
-        self.reported = self.about(plan)?;
+        self.reported = self.image_hashes(plan)?;
         let set = context.set.clone();
         let guest = Guest::begin(
             context.journal(),
@@ -450,7 +450,7 @@ impl Forwarder for InGuest {
         Ok(())
     }
 
-    /// testpmd prints its counters into its log, and those are up to a second old.
+    /// Reads the counters of the guest's program. Those in testpmd's log are up to a second old.
     fn frames(&self, _plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         if !self.has_agent() {
             return Err("a custom image has no agent that reports its counters".to_owned());
@@ -486,7 +486,7 @@ impl Forwarder for InGuest {
         Ok(OwnView::of_quietwire(&reported))
     }
 
-    /// The threads of vCPUs forward, except the first of several.
+    /// Returns the guest's threads. Those of vCPUs forward, except the first of several.
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         let guest = self.running()?;
         let record = guest.record().ok_or("it is not up")?;
@@ -508,7 +508,7 @@ impl Forwarder for InGuest {
         Ok(reported.collect())
     }
 
-    /// The commands that started the guest and its program.
+    /// Returns the commands that started the guest and its program.
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let guest = self.running()?;
         let mut lines = vec![guest.command()];

@@ -12,7 +12,7 @@ use crate::unavailable::Unavailable;
 /// Timeout for a program's report of its version.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// First line that `command` prints with these words, on standard output or standard error.
+/// Returns the first line that `command` prints with these arguments, on standard output or standard error.
 pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
     let command = Command::new(command).args(words);
     let finished = command.run(Deadline::after(TIMEOUT)).ok()?;
@@ -26,10 +26,10 @@ pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
 
 /// Returns the reason why a program that is not in PATH is unavailable.
 pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
-    Unavailable(format!("{program} is not installed; {how}"))
+    Unavailable(format!("{program} is not installed ({how})"))
 }
 
-/// Path of one of DPDK's examples: on the search path, or in the directory where `scripts/build-l3fwd` puts its builds.
+/// Returns the path of one of DPDK's examples: in PATH, or in the directory of the builds of `scripts/build-l3fwd`.
 pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
     let built = quietwire.parent()?.parent()?.join("peers").join(name);
     find_program(name).or_else(|| built.is_file().then_some(built))
@@ -39,11 +39,11 @@ pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
 pub(super) fn probe_example(binary: Option<&Path>, name: &str) -> Result<String, Unavailable> {
     match binary {
         Some(_) => Ok(dpdk_version()),
-        None => Err(not_installed(name, "scripts/build-l3fwd builds it")),
+        None => Err(not_installed(name, "run scripts/build-l3fwd")),
     }
 }
 
-/// Version of Debian's DPDK, which all DPDK programs here share.
+/// Returns the version of Debian's DPDK, which all DPDK programs here share.
 pub(super) fn dpdk_version() -> String {
     let finished = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Version}", "dpdk"])

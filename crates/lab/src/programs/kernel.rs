@@ -11,18 +11,15 @@ use crate::element::{ElementContext, Plan, run};
 use crate::error::LabError;
 use crate::unavailable::Unavailable;
 
-/// Release of the kernel.
+/// Returns the release of the kernel.
 pub(super) fn probe() -> Result<String, Unavailable> {
     if find_program("ip").is_none() {
-        return Err(not_installed(
-            "ip",
-            "`apt-get install iproute2` installs it",
-        ));
+        return Err(not_installed("ip", "run `apt-get install iproute2`"));
     }
     Ok(format!("Linux {}", kernel_release()))
 }
 
-/// The namespace of the element; an element with interfaces of the kernel always has one.
+/// Returns the namespace of the element. An element with interfaces of the kernel always has one.
 pub(super) fn namespace(plan: &Plan) -> Result<&str, LabError> {
     plan.namespace
         .as_deref()

@@ -61,7 +61,7 @@ impl L2fwd {
     }
 }
 
-/// A bit for each port.
+/// Returns a mask with a bit for each port.
 pub(super) fn mask(ports: usize) -> u64 {
     (1_u64 << ports.min(63)) - 1
 }

@@ -25,7 +25,7 @@ const RULES: [&str; 2] = ["ipv4", "ipv6"];
 /// RFC 5180, section 8, for the rule file that is not used: l3fwd accepts IPv6 addresses only with all their digits.
 const RULES_IPV6: &str = "R2001:0002:0:0:0:0:0:0/64 0\nR2001:0002:0:1:0:0:0:0/64 1\n";
 
-/// The rules of a file: each network of the tester, with the port that leads to it.
+/// Returns the rules of a file: each network of the tester, with the port that leads to it.
 fn rules(plan: &Plan, name: &str) -> String {
     if name == "ipv6" {
         return RULES_IPV6.to_owned();

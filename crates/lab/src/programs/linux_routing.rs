@@ -88,7 +88,7 @@ fn transit(encapsulation: Encapsulation, at: usize) -> [String; 3] {
     }
 }
 
-/// Locally administered, and unique: addresses of guests have another prefix.
+/// Returns the MAC address of a port: locally administered and unique, because addresses of guests have another prefix.
 fn transit_mac(port: usize) -> String {
     format!("02:51:57:ff:00:{port:02x}")
 }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_routes_by_addresses() {
+    fn linux_routing_alone_routes_by_addresses() {
         let alone = passed(vec![[0, 1]], Encapsulation::Ipv4);
         let legs = legs(&alone);
         let reported: Vec<&str> = legs.iter().map(|leg| leg.address.as_str()).collect();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn around_vnfs_it_routes_by_the_port_that_a_packet_came_in_at() {
+    fn linux_routing_around_vnfs_routes_by_the_receiving_port() {
         let around = passed(vec![[0, 1], [2, 3], [4, 5]], Encapsulation::Ipv6);
         let legs = legs(&around);
         // Static neighbours on both sides of a VNF.

@@ -40,7 +40,7 @@ impl Ovs {
     pub(super) fn probe(&self) -> Result<String, Unavailable> {
         for path in [self.daemon, SCHEMA, DATABASE_SERVER] {
             if !Path::new(path).exists() {
-                let how = format!("`apt-get install {}` installs it", self.package);
+                let how = format!("run `apt-get install {}`", self.package);
                 return Err(not_installed(path, &how));
             }
         }

@@ -13,7 +13,7 @@ use crate::unavailable::Unavailable;
 #[derive(Debug)]
 pub(super) struct OwnImage;
 
-const WHY: &str = "an image of your own runs in a guest only";
+const WHY: &str = "own-image runs in guests only";
 
 impl Forwarder for OwnImage {
     fn probe(&self) -> Result<String, Unavailable> {

@@ -124,7 +124,7 @@ fn ports(plan: &Plan) -> Vec<(String, String)> {
     ports.chain(neighbours).collect()
 }
 
-/// Name of a pair's bridge.
+/// Returns the name of a pair's bridge.
 fn bridge(index: usize) -> String {
     format!("b{index}")
 }
@@ -392,7 +392,7 @@ mod tests {
         words[3..].join(" ")
     }
 
-    /// A switch between two pairs of ports.
+    /// Returns the plan of a switch between two pairs of ports.
     fn switch(forwarding: Forwarding) -> Plan {
         let one = plan(Path::new("/lab"));
         Plan {

@@ -26,7 +26,7 @@ pub(super) struct Testpmd {
 }
 
 impl Testpmd {
-    /// Forwarding mode of testpmd.
+    /// Creates the program with a forwarding mode of testpmd.
     pub(super) fn new(mode: &'static str) -> Self {
         Self {
             mode,
@@ -61,7 +61,7 @@ impl Forwarder for Testpmd {
             Some(_) => Ok(dpdk_version()),
             None => Err(not_installed(
                 BINARY,
-                "`apt-get install dpdk` or scripts/setup installs it",
+                "run `apt-get install dpdk` or scripts/setup",
             )),
         }
     }

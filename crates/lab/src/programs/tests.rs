@@ -140,7 +140,7 @@ fn vpp_is_started_connected_and_configured() {
 }
 
 #[test]
-fn what_is_not_installed_says_so() {
+fn programs_that_are_not_installed_are_unavailable_with_a_reason() {
     let printed = vpp::Vpp::of(None, None).probe().unwrap_err().to_string();
     assert!(
         printed.starts_with("unavailable because vpp is not installed"),

@@ -31,7 +31,7 @@ pub(super) fn example_options(
     options_on(lcores, plan, memory_mib)
 }
 
-/// One thread on each of these CPUs; the first is the main thread.
+/// Returns the EAL options for one thread on each of these CPUs; the first is the main thread.
 fn options_on(
     cpus: impl Iterator<Item = u32>,
     plan: &Plan,
@@ -90,12 +90,12 @@ pub(super) fn start(
     })
 }
 
-/// Free huge-page memory, MiB.
+/// Returns the free huge-page memory, MiB.
 pub(super) fn free_huge_memory_mib() -> u64 {
     settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB
 }
 
-/// Huge pages if enough are free, released when the program ends; otherwise ordinary pages.
+/// Returns the EAL options of memory: huge pages if enough are free, released when the program ends; otherwise ordinary pages.
 pub(super) fn memory_options(memory_mib: u64) -> Vec<String> {
     let free = free_huge_memory_mib();
     let options: &[&str] = if free >= 2 * memory_mib {

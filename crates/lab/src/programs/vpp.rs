@@ -117,7 +117,7 @@ fn startup(plan: &Plan) -> String {
     text
 }
 
-/// Name of a port's interface, and the commands that create it.
+/// Returns the name of a port's interface, and the commands that create it.
 fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<String>), LabError> {
     Ok(match attachment {
         Attachment::Memif { socket, is_server } => {

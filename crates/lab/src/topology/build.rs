@@ -180,7 +180,8 @@ impl CatalogEntry {
             })
             .collect();
         parameters.check(&graph)?;
-        let graph = laid(graph, &paths).map_err(|(_, message)| TopologyError::Wrong(message))?;
+        let graph =
+            build_graph(graph, &paths).map_err(|(_, message)| TopologyError::Wrong(message))?;
         graph
             .check()
             .map_err(|(_, message)| TopologyError::Wrong(message))?;
@@ -254,9 +255,9 @@ impl CatalogEntry {
 }
 
 /// Builds a graph with ports, links and joins along paths, and with a relay if two guests follow each other.
-pub(super) fn laid(mut graph: Graph, paths: &[Path]) -> Result<Graph, Fault> {
+pub(super) fn build_graph(mut graph: Graph, paths: &[Path]) -> Result<Graph, Fault> {
     let paths = relayed(&mut graph.elements, paths);
-    graph.lay(&paths)
+    graph.add_paths(&paths)
 }
 
 /// Returns the tester, which every topology has.
@@ -305,9 +306,7 @@ fn check_cards(cards: &[String], chains: u32) -> Result<(), TopologyError> {
 pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     for (index, card) in cards.iter().enumerate() {
         if !is_pci_address(card) {
-            return Err(format!(
-                "'{card}' is not an address of a PCI device, which is like 0000:17:00.0"
-            ));
+            return Err(format!("'{card}' is not a PCI address like 0000:17:00.0"));
         }
         if cards[..index].contains(card) {
             return Err(format!("{card} is named twice; each link has its own"));
@@ -316,7 +315,7 @@ pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a text is a PCI address, domain:bus:device.function as in /sys/bus/pci/devices.
+/// Returns true if a text is a PCI address, domain:bus:device.function as in /sys/bus/pci/devices.
 pub(crate) fn is_pci_address(text: &str) -> bool {
     let is_hex = |part: &str, length: usize| {
         part.len() == length && part.bytes().all(|octet| octet.is_ascii_hexdigit())

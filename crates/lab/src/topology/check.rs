@@ -46,7 +46,9 @@ impl Graph {
             .as_ref()
             .is_some_and(quietwire_host::CpuList::is_empty)
         {
-            return Err(format!("{name} is given no CPU; name one or leave it out"));
+            return Err(format!(
+                "{name} has an empty CPU list (name at least one CPU, or remove the entry)"
+            ));
         }
         self.check_place(element)?;
         check_parts(element)?;
@@ -75,7 +77,7 @@ impl Graph {
         } = element;
         if *program == Program::OwnImage && *place != ElementPlace::Guest {
             return Err(format!(
-                "{name}: own-image is what a guest boots; give it the place guest"
+                "{name}: own-image is an image that a guest boots (set the place to guest)"
             ));
         }
         let is_possible = match place {
@@ -87,7 +89,7 @@ impl Graph {
             return Ok(());
         }
         Err(format!(
-            "{name}: {program} does not run in a {place} here; give it the place host"
+            "{name}: {program} is not supported in a {place} (set the place to host)"
         ))
     }
 
@@ -99,15 +101,15 @@ impl Graph {
             Encapsulation::Ipv4 | Encapsulation::Ipv6
         ) {
             return Err(format!(
-                "{name}: {program} forwards by IP addresses; choose the encapsulation ipv4 or ipv6"
+                "{name}: {program} forwards by IP addresses (use the encapsulation ipv4 or ipv6)"
             ));
         }
         if *program == Program::L3fwd && self.encapsulation != Encapsulation::Ipv4 {
-            return Err(format!("{name}: l3fwd is set up for IPv4 only here"));
+            return Err(format!("{name}: l3fwd supports only IPv4 in a lab"));
         }
         if *program == Program::Nat && self.encapsulation != Encapsulation::Ipv4 {
             return Err(format!(
-                "{name}: nat translates IPv4 addresses; choose the encapsulation ipv4"
+                "{name}: nat translates IPv4 addresses (use the encapsulation ipv4)"
             ));
         }
         let others = || self.elements.iter().filter(|other| other.name != *name);
@@ -116,13 +118,13 @@ impl Graph {
             |other: &&Element| other.program.routes() && !(is_chained && is_in_chain(other));
         if let Some(other) = others().find(conflicts) {
             return Err(format!(
-                "{name} and {} both route, and there are two networks only, those of the tester; choose another program for one of them",
+                "{name} and {} both route, but the lab has only the two networks of the tester (use another program for one of them)",
                 other.name
             ));
         }
         if let Some(other) = others().find(|other| changes_addresses(other)) {
             return Err(format!(
-                "{}: {} changes MAC addresses, so that frames would not find {name}, which routes; choose another program for one of them",
+                "{}: {} changes MAC addresses, so frames would not reach {name}, which routes (use another program for one of them)",
                 other.name, other.program
             ));
         }
@@ -162,7 +164,7 @@ impl Graph {
             .iter()
             .any(|index| is_tester(*index))
         {
-            return Err("a chain passes T in its midst; make two chains of it".to_owned());
+            return Err("a chain passes T between its ends (use two chains)".to_owned());
         }
         if let Some(pair) = path.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("{} is connected to itself", element(pair[0]).name));
@@ -182,7 +184,7 @@ impl Graph {
         }
     }
 
-    /// Whether an element forwards by learned addresses.
+    /// Returns true if an element forwards by learned addresses.
     fn learns(&self, element: &Element) -> bool {
         element.program == Program::LinuxBridge
             || element.role == Role::Switch
@@ -207,24 +209,26 @@ fn check_parts(element: &Element) -> Result<(), String> {
         ..
     } = element;
     if element.rules.is_some() && *program != Program::Firewall {
-        return Err(format!("{name}: {program} has no rules; a firewall has"));
+        return Err(format!(
+            "{name}: {program} does not support rules (use a firewall)"
+        ));
     }
     if let Some(config) = &element.config {
         if !program.is_quietwire() {
             return Err(format!(
-                "{name}: {program} accepts no configuration; quietwire, firewall, quietwire-router and nat do"
+                "{name}: {program} does not support a configuration (use quietwire, firewall, quietwire-router or nat)"
             ));
         }
         if element.rules.is_some() {
             return Err(format!(
-                "{name}: rules and a configuration exclude each other; write the rules into the configuration"
+                "{name}: rules and a configuration exclude each other (write the rules into the configuration)"
             ));
         }
         check_config(config).map_err(|message| format!("{name}: {message}"))?;
     }
     if element.image.is_some() && *place != ElementPlace::Guest {
         return Err(format!(
-            "{name}: an image is what a guest boots, and {name} is in none; give it the place guest"
+            "{name}: an image requires a guest, but {name} is not in one (set the place to guest)"
         ));
     }
     if element.image.is_none() && *program == Program::OwnImage {
@@ -235,12 +239,12 @@ fn check_parts(element: &Element) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether it is one of the routers of a chain, with a network between each two.
+/// Returns true if it is one of the routers of a chain, with a network between each two.
 fn is_in_chain(element: &Element) -> bool {
     element.role == Role::Vnf && element.program.routes_in_chains()
 }
 
-/// Whether the frames that it sends have other MAC addresses than those that it received.
+/// Returns true if the frames that it sends have other MAC addresses than those that it received.
 fn changes_addresses(element: &Element) -> bool {
     matches!(
         element.program,

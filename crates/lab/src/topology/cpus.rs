@@ -43,7 +43,7 @@ impl Assignment {
         self.shared.iter().map(reported).collect()
     }
 
-    /// Whether an element shares a CPU.
+    /// Returns true if an element shares a CPU.
     #[must_use]
     pub fn is_shared(&self, name: &str) -> bool {
         let names = self.shared.iter().flat_map(|shared| &shared.elements);
@@ -69,7 +69,7 @@ pub fn assign(
             .map(|element| element.name.as_str())
             .collect();
         return Err(TopologyError::Wrong(format!(
-            "CPUs are given to '{name}', and the elements are {}",
+            "CPUs are assigned to '{name}', which is not an element (elements: {})",
             names.join(", ")
         )));
     }
@@ -83,7 +83,7 @@ pub fn assign(
         let absent = entry.difference(online);
         if entry.is_empty() || !absent.is_empty() {
             return Err(TopologyError::Wrong(format!(
-                "{} is given CPUs '{entry}', but only CPUs {online} are available",
+                "{} is assigned CPUs '{entry}', but only CPUs {online} are available",
                 element.name
             )));
         }
@@ -113,7 +113,7 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
             Some(entry) => entry.clone(),
             None => {
                 let own = free.next().unwrap_or_else(|| {
-                    let all = others_than(elements.first(), online);
+                    let all = cpus_without_tester(elements.first(), online);
                     turn += 1;
                     all[(turn - 1) % all.len()]
                 });
@@ -152,7 +152,7 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
 }
 
 /// Returns the CPUs that the tester does not use, or all CPUs if there are no others.
-fn others_than(tester: Option<&CpuList>, online: &CpuList) -> Vec<CpuId> {
+fn cpus_without_tester(tester: Option<&CpuList>, online: &CpuList) -> Vec<CpuId> {
     let others = tester.map_or_else(|| online.clone(), |tester| online.difference(tester));
     let chosen = if others.is_empty() { online } else { &others };
     chosen.iter().collect()

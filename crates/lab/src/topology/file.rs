@@ -13,7 +13,7 @@ use quietwire_base::locate::{self, At, FileError, LocatedFault, of_fault, of_tom
 use quietwire_host::CpuList;
 use serde::Deserialize;
 
-use super::build::{CHAINS_MAX, check_addresses, laid, tester};
+use super::build::{CHAINS_MAX, build_graph, check_addresses, tester};
 use super::check::duplicate;
 use super::graph::{Element, Graph, OwnImage, Part, Path, TESTER};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
@@ -116,7 +116,7 @@ impl ElementSection {
 }
 
 impl File {
-    /// Relative paths in the file are relative to its directory.
+    /// Returns the graph of the file. Relative paths in the file are relative to `directory`.
     fn graph(&self, directory: &FilePath) -> Result<Graph, LocatedFault> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
@@ -155,7 +155,7 @@ impl File {
             joins: Vec::new(),
             chains: Vec::new(),
         };
-        let graph = laid(graph, &paths?).map_err(placed)?;
+        let graph = build_graph(graph, &paths?).map_err(placed)?;
         graph.check().map_err(placed)?;
         Ok(graph)
     }

@@ -124,7 +124,7 @@ pub struct RouterPlace {
 }
 
 impl Default for RouterPlace {
-    /// The only router of the first chain.
+    /// Returns the place of the only router of the first chain.
     fn default() -> Self {
         Self {
             chain: 0,
@@ -159,7 +159,7 @@ pub(super) type Fault = (Part, String);
 
 impl Graph {
     /// Adds ports, links and joins along paths. Each pass through an element uses two new ports of it.
-    pub(super) fn lay(mut self, paths: &[Path]) -> Result<Self, Fault> {
+    pub(super) fn add_paths(mut self, paths: &[Path]) -> Result<Self, Fault> {
         let mut ports = vec![0; self.elements.len()];
         for (chain, path) in paths.iter().enumerate() {
             let mut take = |element: usize| {
@@ -320,7 +320,7 @@ impl Graph {
     }
 }
 
-/// Whether one element is a guest, whose QEMU is the peer of a tap, and the other uses kernel interfaces.
+/// Returns true if one element is a guest, whose QEMU is the peer of a tap, and the other uses kernel interfaces.
 fn is_tapped(first: &Element, second: &Element) -> bool {
     let is_guest = |element: &Element| element.place == ElementPlace::Guest;
     is_guest(first) && second.is_kernels() || is_guest(second) && first.is_kernels()
@@ -342,7 +342,7 @@ impl Element {
         }
     }
 
-    /// Whether its ports are interfaces of this machine's kernel.
+    /// Returns true if its ports are interfaces of this machine's kernel.
     #[must_use]
     pub fn is_kernels(&self) -> bool {
         self.place != ElementPlace::Guest && self.program.is_of_the_kernel()

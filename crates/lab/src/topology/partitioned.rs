@@ -42,7 +42,7 @@ pub fn assign_by_plan(
     let absent = assignment.rest.difference(online);
     if assignment.rest.is_empty() || !absent.is_empty() {
         return Err(TopologyError::Wrong(format!(
-            "the plan has CPUs '{}' for threads that do not forward, but only CPUs {online} are available; make the plan for this machine",
+            "the plan has CPUs '{}' for threads that do not forward, but only CPUs {online} are available (make the plan for this machine)",
             assignment.rest
         )));
     }
@@ -72,7 +72,7 @@ fn give_guests(
     }
     if unnamed.len() > groups.len() {
         return Err(TopologyError::Wrong(format!(
-            "the topology has {} elements in guests and the plan CPUs for {count}; add a [[guest]] for each to partition.toml, or name CPUs with --cpus",
+            "the topology has {} elements in guests, but the plan has CPUs for {count} (add a [[guest]] for each to partition.toml, or name CPUs with --cpus)",
             elements.len()
         )));
     }
@@ -95,7 +95,7 @@ fn give_forwarding(
     }
     if cpus.is_empty() {
         return Err(TopologyError::Wrong(
-            "the plan has no forwarding CPU; `quietwire partition plan` makes one that has"
+            "the plan has no forwarding CPU (make a plan with `quietwire partition plan`)"
                 .to_owned(),
         ));
     }
@@ -127,7 +127,7 @@ fn tester(element: &Element, plan: &Plan) -> Result<CpuList, TopologyError> {
     });
     cpus.ok_or_else(|| {
         TopologyError::Wrong(format!(
-            "the plan leaves no CPU to the host, but the tester requires one; add a [[neighbour]] named {TESTER_GROUP} to partition.toml"
+            "the plan leaves no CPU to the host, but the tester requires one (add a [[neighbour]] named {TESTER_GROUP} to partition.toml)"
         ))
     })
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forwards_on_the_host_shares_out_the_forwarding_cpus() {
+    fn elements_on_the_host_divide_the_forwarding_cpus() {
         let machine = two_packages_with_clusters().inventory();
         let graph = graph("vNet6-1VNFch", ElementPlace::Container);
         let request = "[forwarding]\ncpus = \"2-5\"\n";

@@ -92,7 +92,7 @@ impl Program {
         }
     }
 
-    /// Whether it supports this role.
+    /// Returns true if it supports this role.
     #[must_use]
     pub fn suits(self, role: Role) -> bool {
         match role {
@@ -103,7 +103,7 @@ impl Program {
         }
     }
 
-    /// Whether it can be a VNF, which has two ports.
+    /// Returns true if it can be a VNF, which has two ports.
     fn is_vnf(self) -> bool {
         self.runs_in_containers()
             || matches!(
@@ -112,7 +112,7 @@ impl Program {
             )
     }
 
-    /// Whether it runs in a container.
+    /// Returns true if it runs in a container.
     #[must_use]
     pub fn runs_in_containers(self) -> bool {
         matches!(
@@ -127,13 +127,13 @@ impl Program {
         )
     }
 
-    /// Whether it runs in a guest.
+    /// Returns true if it runs in a guest.
     #[must_use]
     pub fn runs_in_guests(self) -> bool {
         self.is_vnf()
     }
 
-    /// Whether it forwards by IP addresses and rewrites MAC addresses.
+    /// Returns true if it forwards by IP addresses and rewrites MAC addresses.
     #[must_use]
     pub fn routes(self) -> bool {
         matches!(
@@ -146,7 +146,7 @@ impl Program {
         )
     }
 
-    /// Whether it is quietwire's switch, which accepts a configuration file.
+    /// Returns true if it is quietwire's switch, which accepts a configuration file.
     #[must_use]
     pub fn is_quietwire(self) -> bool {
         matches!(
@@ -155,13 +155,13 @@ impl Program {
         )
     }
 
-    /// Whether several of them can be VNFs of a chain, with a network between each two.
+    /// Returns true if several of them can be VNFs of a chain, with a network between each two.
     #[must_use]
     pub fn routes_in_chains(self) -> bool {
         matches!(self, Self::QuietwireRouter | Self::Nat)
     }
 
-    /// Whether it routes between two ports only, so that its chain can have no other element.
+    /// Returns true if it routes between two ports only, so that its chain can have no other element.
     #[must_use]
     pub fn routes_alone(self) -> bool {
         matches!(self, Self::OvsDpdkRouter | Self::L3fwd)
@@ -192,7 +192,7 @@ impl Program {
         }
     }
 
-    /// Whether its ports are kernel interfaces: it accepts a tap that another process creates, and creates none itself.
+    /// Returns true if its ports are kernel interfaces: it accepts a tap that another process creates, and creates none itself.
     #[must_use]
     pub fn is_of_the_kernel(self) -> bool {
         matches!(

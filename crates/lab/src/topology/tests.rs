@@ -266,7 +266,7 @@ fn a_relay_stands_between_guests_and_nowhere_else() {
 }
 
 #[test]
-fn parameters_that_make_no_sense_are_reported() {
+fn invalid_parameters_are_reported() {
     let usual = container(None, None);
     let routing = Parameters {
         switch: Program::LinuxRouting,
@@ -293,7 +293,7 @@ fn parameters_that_make_no_sense_are_reported() {
                 ports: vec!["eth0".to_owned(), "eth1".to_owned()],
                 ..usual.clone()
             },
-            "'eth0' is not an address",
+            "'eth0' is not a PCI address",
         ),
         (
             "vNet1",
@@ -317,7 +317,7 @@ fn parameters_that_make_no_sense_are_reported() {
                 switch: Program::OvsDpdk,
                 ..usual.clone()
             },
-            "does not run in a container",
+            "is not supported in a container",
         ),
         (
             "vNet4-1VNF",
@@ -343,7 +343,7 @@ fn parameters_that_make_no_sense_are_reported() {
                 encapsulation: Encapsulation::Ipv6,
                 ..usual.clone()
             },
-            "IPv4 only",
+            "only IPv4",
         ),
         (
             "vNet4-1VNF",
@@ -397,7 +397,7 @@ fn cpus_that_cannot_be_given_are_reported() {
     let graph = graph("vNet1", &container(None, None));
     let asked = |name: &str, list: &str| BTreeMap::from([(name.to_owned(), cpus(list))]);
     for (asked, part) in [
-        (asked("V", "1"), "the elements are T, S"),
+        (asked("V", "1"), "elements: T, S"),
         (asked("S", "2"), "CPUs 0-1 are available"),
     ] {
         let message = assign(&graph, &cpus("0-1"), &asked)
@@ -441,7 +441,7 @@ link = "vhost-user"
 "#;
 
 #[test]
-fn a_topology_of_ones_own_has_the_same_parts() {
+fn a_custom_topology_has_the_same_parts() {
     let own = parse(OWN, Path::new("own.toml")).unwrap();
     check_links(&own);
     assert_eq!(own.chains.len(), 2);
@@ -462,7 +462,7 @@ fn a_topology_of_ones_own_has_the_same_parts() {
 }
 
 #[test]
-fn firewalls_have_rules_and_guests_images_of_ones_own() {
+fn firewalls_have_rules_and_guests_custom_images() {
     let rules = Some("rule-default = \"drop\"".to_owned());
     let image = Some(OwnImage {
         kernel: "/k".into(),
@@ -507,7 +507,7 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
                 inside: ElementPlace::Container,
                 ..own
             },
-            "give it the place guest",
+            "set the place to guest",
         ),
         (
             "vNet1",
@@ -540,11 +540,15 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
     );
     for (from, to, part) in [
         ("rules.toml", "nowhere.toml", "element[1].rules"),
-        ("\"firewall\"", "\"quietwire\"", "quietwire has no rules"),
+        (
+            "\"firewall\"",
+            "\"quietwire\"",
+            "quietwire does not support rules",
+        ),
         (
             "place = \"guest\"",
             "place = \"container\"",
-            "left is in none",
+            "left is not in one",
         ),
     ] {
         let message = parse(&text.replace(from, to), &path)
@@ -685,7 +689,7 @@ fn switches_of_quietwire_and_vnfs_have_configurations() {
                 switch: Program::OvsDpdk,
                 ..both.clone()
             },
-            "S: ovs-dpdk accepts no configuration",
+            "S: ovs-dpdk does not support a configuration",
         ),
         (
             "vNet4-1VNF",
@@ -761,7 +765,7 @@ fn faults_of_a_file_are_reported_with_line_and_key() {
         (
             "link = \"vhost-user\"",
             "ports = [\"a\", \"b\"]",
-            "own.toml:27:9: chain[1].ports: 'a' is not an address",
+            "own.toml:27:9: chain[1].ports: 'a' is not a PCI address",
         ),
         (
             "name = \"two-tenants\"",

@@ -55,7 +55,7 @@ pub(super) fn bracketed(element: &Element) -> String {
     }
 }
 
-/// `T p0 -memif- p0 S p1 -memif- p1 T`.
+/// Returns a chain as text, such as `T p0 -memif- p0 S p1 -memif- p1 T`.
 fn chain_text(graph: &Graph, chain: usize) -> String {
     let mut text = String::new();
     let shown = |end: End| bracketed(&graph.elements[end.element]);

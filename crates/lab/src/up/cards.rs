@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_looked_at_where_they_are_used() {
+    fn cards_are_checked_for_the_programs_that_use_them() {
         let usual = Parameters::default();
         let kernel = Parameters {
             switch: Program::LinuxBridge,

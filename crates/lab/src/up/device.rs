@@ -52,7 +52,7 @@ impl UpLab {
         self.running.iter().try_for_each(|running| {
             let forgotten = running.forwarder.forget_addresses(&running.plan);
             forgotten.map_err(|reason| {
-                let what = format!("does not clear its address table: {reason}");
+                let what = format!("cannot clear its address table: {reason}");
                 running.plan.failed(what)
             })
         })

@@ -35,8 +35,7 @@ impl UpLab {
     pub fn with_ends<T>(&mut self, work: impl FnOnce(&Ends) -> T) -> Result<T, LabError> {
         let none = || {
             LabError::Topology(
-                "applications talk through interfaces of the kernel's; choose link = \"veth\""
-                    .to_owned(),
+                "applications require kernel interfaces (use link = \"veth\")".to_owned(),
             )
         };
         let near = self.state.tester.namespace.clone().ok_or_else(none)?;

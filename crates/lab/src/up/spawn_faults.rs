@@ -66,7 +66,7 @@ fn state(elements: Vec<ElementState>) -> LabState {
 }
 
 fn up(rig: &Rig) -> Result<UpLab, LabError> {
-    UpLab::up_by(&rig.state(), NAME, |claim, running| {
+    UpLab::start_with_build(&rig.state(), NAME, |claim, running| {
         build(rig, claim, running)
     })
 }
@@ -181,7 +181,7 @@ fn a_lab_is_up_or_gone_after_any_fault_of_spawning() {
 fn a_start_that_fails_reports_what_is_left_and_how_to_clean_it() {
     let rig = Rig::new();
     let setting = rig.setting();
-    let failed = UpLab::up_by(&rig.state(), NAME, |claim, running| {
+    let failed = UpLab::start_with_build(&rig.state(), NAME, |claim, running| {
         let faults = SpawnFaults::new(
             When::Once(4),
             Some(SpawnFault::Refused(Errno::ENOMEM)),

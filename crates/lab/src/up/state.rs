@@ -218,7 +218,7 @@ mod tests {
     use crate::guest::{Acceleration, Accelerator, GuestRecord, example_spec};
     use crate::topology::{CATALOG, Parameters};
 
-    /// A lab with one guest.
+    /// Returns the state of a lab with one guest.
     fn state() -> LabState {
         let record = GuestRecord {
             spec: example_spec(Vec::new()),

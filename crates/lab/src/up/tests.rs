@@ -62,7 +62,7 @@ fn all_are_asked_to_end_before_the_first_is_waited_for() {
 }
 
 #[test]
-fn what_comes_up_is_given_up_at_once_when_everything_is_to_end() {
+fn a_start_is_aborted_by_the_stop_flag() {
     let directory = tempfile::tempdir().unwrap();
     let flag = Arc::new(AtomicBool::new(false));
     let mut element = element(directory.path(), "never", "exec sleep 600".to_owned());

@@ -171,7 +171,7 @@ fn namespace_name(tag: &str, element: &Element) -> String {
     format!("{tag}-{}", element.name)
 }
 
-/// Whether an element has a network namespace: containers do, and so do elements whose kernel interfaces must be hidden from
+/// Returns true if an element has a network namespace: containers do, and so do elements whose kernel interfaces must be hidden from
 /// others or that create interfaces.
 fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
     let has_veth = graph.links.iter().any(|link| {
@@ -223,7 +223,7 @@ fn attachment(
     }
 }
 
-/// Whether this end is the network card and not its other side: a guest's end always is, otherwise the later element's.
+/// Returns true if this end is the network card and not its other side: a guest's end always is, otherwise the later element's.
 fn is_front(own: &Element, peer: &Element, is_server: bool) -> bool {
     match (own.place, peer.place) {
         (ElementPlace::Guest, _) => true,

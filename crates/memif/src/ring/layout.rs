@@ -28,9 +28,9 @@ pub struct Layout {
 /// The logarithms of the numbers of descriptors of the rings of either direction, at most 14.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSizes {
-    /// Rings from client to server.
+    /// Number of rings from client to server.
     pub c2s: u8,
-    /// Rings from server to client.
+    /// Number of rings from server to client.
     pub s2c: u8,
 }
 

@@ -459,7 +459,7 @@ fn rings_of_every_size_fill_up_and_drain() {
 }
 
 #[test]
-fn descriptors_that_make_no_sense_are_bad_and_good_ones_behind_them_are_frames() {
+fn invalid_descriptors_are_bad_and_later_valid_ones_are_frames() {
     let memory = Memory::new(5, 2048);
     let mut receiver = memory.receiver(C2S);
     let region = memory.regions[0].len() as u32;

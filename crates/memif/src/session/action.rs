@@ -50,15 +50,15 @@ pub type Actions<F> = Vec<Action<F>>;
 /// Limits that a server grants to one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Regions, at least 1. Default: 8.
+    /// Number of regions, at least 1. Default: 8.
     pub regions: u16,
     /// Octets of all regions. Default: 256 MiB.
     pub octets: u64,
-    /// Rings from client to server, at least 1. Default: 1.
+    /// Number of rings from client to server, at least 1. Default: 1.
     pub c2s_rings: u16,
-    /// Rings from server to client, at least 1. Default: 1.
+    /// Number of rings from server to client, at least 1. Default: 1.
     pub s2c_rings: u16,
-    /// Logarithm of a ring's size, at most 14. Default: 14.
+    /// Binary logarithm of a ring's size, at most 14. Default: 14.
     pub log2_ring_size: u8,
 }
 

@@ -25,9 +25,9 @@ pub struct ClientConfig {
     pub program: Name,
     /// This interface's name, shown to the server.
     pub interface: Name,
-    /// Rings from client to server. A server may grant fewer. Default: 1.
+    /// Number of rings from client to server. A server may grant fewer. Default: 1.
     pub c2s_rings: u16,
-    /// Rings from server to client. A server may grant fewer. Default: 1.
+    /// Number of rings from server to client. A server may grant fewer. Default: 1.
     pub s2c_rings: u16,
     /// The sizes of the rings. A server may grant less. Default: 1024 descriptors.
     pub sizes: RingSizes,

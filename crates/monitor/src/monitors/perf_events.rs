@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A machine that shows software events only, and one hardware event that counted half of the time.
+    /// Opens events of a machine that shows software events only, and one hardware event that counted half of the time.
     fn small(cpu: u32, source: &Source) -> io::Result<Box<dyn Running>> {
         let reading = |running_ns| Reading {
             count: 100 * (u64::from(cpu) + 1),

@@ -77,7 +77,7 @@ impl Monitor for Threads {
     type Counters = BTreeMap<(u32, i32), ThreadCounters>;
     type Activity = ThreadsActivity;
 
-    /// A process that has ended has no threads.
+    /// Reads the counters of all threads. A process that has ended has none.
     fn read(target: &Target<'_>) -> Result<Self::Counters, Unavailable> {
         let of_process = |watched: &Watched| of_process(target.root, *watched);
         Ok(target.watched.iter().flat_map(of_process).collect())
@@ -128,7 +128,7 @@ fn of_process(root: &Path, watched: Watched) -> Vec<((u32, i32), ThreadCounters)
     let process = proc::process_name(root, pid);
     // A thread that ends while it is read is left out, as if it had ended before.
     let observed = |thread: &Thread| {
-        let counters = one(thread, &process)?;
+        let counters = read_thread(thread, &process)?;
         let owner = watched.owner;
         Some((
             (watched.pid, thread.tid()),
@@ -138,7 +138,7 @@ fn of_process(root: &Path, watched: Watched) -> Vec<((u32, i32), ThreadCounters)
     threads.iter().filter_map(observed).collect()
 }
 
-fn one(thread: &Thread, process: &str) -> Option<ThreadCounters> {
+fn read_thread(thread: &Thread, process: &str) -> Option<ThreadCounters> {
     let text = thread.stat().ok()?;
     let stat = Stat::parse(&text)?;
     let text = thread.status().ok()?;

@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// A machine of two packages with two memory controllers, a link and a unit of another kind.
+    /// Returns a machine of two packages with two memory controllers, a link and a unit of another kind.
     fn machine() -> Machine {
         let mut machine = Machine::default().with(&format!("{DIRECTORY}/msr/type"), "9\n");
         for (unit, event) in [

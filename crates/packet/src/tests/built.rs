@@ -46,7 +46,7 @@ fn smallest_frame_octet_by_octet() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_written() {
+fn packets_that_do_not_fit_are_refused_and_nothing_is_written() {
     let mut buffer = [0xee; 100];
     // 14 + 20 + 8 + 5 + FCS.
     assert_eq!(

@@ -98,7 +98,7 @@ fn correct(frame: &mut [u8], is_ipv4: bool, network: usize) {
 
 proptest! {
     #[test]
-    fn what_was_merged_is_cut_into_the_same_segments(spec in specs(), size in 20..3000usize) {
+    fn merged_frames_are_segmented_into_the_same_segments(spec in specs(), size in 20..3000usize) {
         let size = size.max(spec.data.len() / 200);
         let segments = cut(&spec.whole(), size).unwrap();
         let merged = merge(&segments);

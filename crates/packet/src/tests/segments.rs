@@ -219,7 +219,7 @@ fn the_longest_is_cut() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_not() {
+fn malformed_ipv4_frames_are_not_segmented() {
     let good = plain().whole();
     let changed = |at: usize, value: u8| {
         let mut frame = good.clone();
@@ -278,7 +278,7 @@ fn extension_headers_that_every_segment_may_have_are_kept_and_others_refused() {
 }
 
 #[test]
-fn what_cannot_be_cut_of_ipv6_is_not() {
+fn malformed_ipv6_frames_are_not_segmented() {
     let spec = Spec {
         is_ipv4: false,
         ..plain()

@@ -66,14 +66,14 @@ pub(crate) fn bars(groups: &[BarGroup], description: &str) -> Markup {
             @for (group, top) in groups.iter().zip(tops) {
                 text.group x="0" y=(px(top + 20.0)) { (group.title) }
                 @for (index, bar) in group.bars.iter().enumerate() {
-                    (one(bar, &scale, top + TITLE + STEP * index as f64))
+                    (draw_bar(bar, &scale, top + TITLE + STEP * index as f64))
                 }
             }
         }
     }
 }
 
-fn one(bar: &Bar, scale: &Linear, top: f64) -> Markup {
+fn draw_bar(bar: &Bar, scale: &Linear, top: f64) -> Markup {
     let middle = top + BAR / 2.0;
     let mpps = |value: f64| scale.at(value / 1e6);
     let furthest = bar.values.iter().copied().fold(bar.value, f64::max);

@@ -200,7 +200,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_scale_holds_is_on_it(max in 1e-9f64..1e12, part in 0.0f64..1.0) {
+        fn values_of_a_linear_scale_are_within_it(max in 1e-9f64..1e12, part in 0.0f64..1.0) {
             let scale = Linear::new(max, 10.0, 90.0);
             let ticks = scale.ticks();
             prop_assert!((2..=7).contains(&ticks.len()), "{:?}", ticks);

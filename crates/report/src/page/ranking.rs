@@ -58,7 +58,7 @@ fn head() -> Markup {
     }
 }
 
-/// Returns the goal and what the cases have in common.
+/// Returns the goal and the common properties of the cases.
 pub(crate) fn title(ranking: &Ranking) -> String {
     let mut parts = vec![
         format!("{} over {}", ranking.goal, ranking.links),

@@ -17,7 +17,7 @@ fn best_of(results: &StudyResults) -> Option<u32> {
     search.best_of.filter(|tries| *tries > 1)
 }
 
-/// Renders what the rates of the goals are.
+/// Returns the title of the rates.
 fn found(results: &StudyResults) -> &'static str {
     let search = results.file.search.as_ref();
     search.map_or("Forwarded frames", |search| search.method.rate_described())

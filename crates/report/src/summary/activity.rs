@@ -38,7 +38,7 @@ pub struct ThreadShare {
 /// Load by the neighbours of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NeighbourShare {
-    /// Trials and procedure actions with data about neighbours.
+    /// Number of trials and procedure actions with data about neighbours.
     pub trials: usize,
     /// Maximum number of their threads.
     pub threads: usize,

@@ -81,7 +81,7 @@ impl CaseSummary {
 /// Quality of the tester's work in one case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Health {
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
     /// Invalid trials.
     pub invalid: usize,

@@ -44,7 +44,7 @@ pub struct RoundTrip {
     pub percentiles: Vec<PercentileValue>,
     /// Latency of the tester itself, by its calibration. None without a calibration.
     pub own: Option<OwnPart>,
-    /// The same with its percentiles.
+    /// Latency of the tester itself with its percentiles. None without a calibration.
     #[serde(skip)]
     pub own_latency: Option<LatencySummary>,
     /// Delay variation of every frame (RFC 5481); no samples if a version without this measurement made the trials.

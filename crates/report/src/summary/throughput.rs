@@ -36,7 +36,7 @@ pub(super) fn of_goals<'a>(
         let mut own = own.clone();
         for (stricter, theirs) in goals.iter().zip(&found) {
             if stricter.loss_ratio < goal.loss_ratio {
-                lift(&mut own.outcomes, &theirs.outcomes);
+                raise_to_stricter(&mut own.outcomes, &theirs.outcomes);
                 lift_readings(&mut own.readings, &theirs.readings);
                 lift_best(&mut own.best_pps, &theirs.best_pps);
             }
@@ -82,7 +82,7 @@ fn lift_readings(own: &mut [Option<Readings>], stricter: &[Option<Readings>]) {
 
 /// Replaces outcomes that are below those of a stricter goal in the same round. If the tester failed in the goal's own search, the rate of
 /// the stricter goal is a lower bound.
-fn lift(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
+fn raise_to_stricter(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
     for (own, stricter) in own.iter_mut().zip(stricter) {
         let Some(proven) = stricter.counted_rate().filter(|rate| *rate > 0.0) else {
             continue;
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_load_is_one_that_all_cases_had() {
+    fn the_highest_load_is_common_to_all_cases() {
         let sweep = |valid: &[(f64, f64)], invalid: &[f64]| {
             let mut points: Vec<SweepPoint> = valid
                 .iter()
@@ -480,7 +480,7 @@ mod tests {
             SearchOutcome::TesterFailed,
             SearchOutcome::TesterFailed,
         ];
-        lift(&mut pdr, &ndr);
+        raise_to_stricter(&mut pdr, &ndr);
         assert_eq!(
             pdr,
             [

@@ -46,7 +46,7 @@ impl Outcome {
         }
     }
 
-    /// An invalid trial for another reason than a missed rate.
+    /// Returns an invalid trial for another reason than a missed rate.
     #[must_use]
     pub fn invalid(reason: impl Into<String>) -> Self {
         Self::Invalid {

@@ -19,7 +19,7 @@ pub enum LoadClass {
     Undecided,
 }
 
-/// Valid trial, reduced to what a goal uses.
+/// Valid trial, reduced to the values that a goal uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     /// Intended duration, seconds. It distinguishes full-length from short trials.

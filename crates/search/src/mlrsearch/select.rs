@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overload_costs_is_followed_down_a_line() {
+    fn a_forwarding_rate_that_falls_with_the_load_is_extrapolated_on_a_line() {
         // Of 20 Mpps, 6 pass; of 10 Mpps, 8. That is 2 less for 10 more, so x passes at x = 10 - 0.2 x.
         assert_near(hint_pps(0.0, Some((20e6, 0.7))), 10e6 / 1.2);
         assert_near(hint_pps(0.1, Some((20e6, 0.7))), 10e6 / (0.9 + 0.2));

@@ -17,7 +17,7 @@ pub enum RestartKind {
     PowerInterruption,
 }
 
-/// Action on the test bench. Rates are frames per second. The caller defines over what they are summed.
+/// Action on the test bench. Rates are frames per second. The caller defines whether they are sums over directions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {

@@ -71,7 +71,7 @@ impl ConversationSearch {
         }
     }
 
-    /// Returns what the search has found so far.
+    /// Returns the findings of the search so far.
     pub(super) fn found(&self) -> ConversationSearchFindings {
         let highest_held = self.held.as_ref().map(|(value, _)| *value);
         let under = |value: &&f64| highest_held.is_some_and(|held| **value <= held);

@@ -151,7 +151,7 @@ fn bursts_have_limits_and_failures() {
 }
 
 #[test]
-fn what_cannot_have_been_observed_is_refused() {
+fn impossible_observations_are_refused() {
     let mut method = BackToBack::new(bursts()).unwrap();
     assert_eq!(
         method.record(Observation::Done),

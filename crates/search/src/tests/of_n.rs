@@ -114,7 +114,7 @@ fn of_n_names_bad_parameters_and_ends_early_with_a_reason() {
 }
 
 #[test]
-fn a_side_that_finds_nothing_says_how_far_down_it_looked() {
+fn a_side_without_a_rate_reports_the_lowest_tried_one() {
     let of = |change: fn(&mut SingleRunConfig)| {
         let mut config = config(2, Sides::Worst);
         change(&mut config.search);
@@ -229,7 +229,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn both_do_what_the_text_says_with_no_trial_too_many(
+    fn both_sides_follow_the_specification_without_superfluous_trials(
         search in searches(),
         trials in 1..6u32,
         capacity in 0.0..1.2f64,

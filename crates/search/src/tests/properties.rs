@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn does_what_the_text_says_trial_by_trial(config in configs(), script in scripts()) {
+    fn each_trial_follows_the_specification(config in configs(), script in scripts()) {
         let mut device = |trial: usize, _| script[trial % script.len()].clone();
         let expected = reference::run(&config, &mut device);
         let mut search = SingleRun::new(config).unwrap();

@@ -76,7 +76,7 @@ fn the_maximum_falls_by_a_tenth_at_least() {
 }
 
 #[test]
-fn fewer_repeats_lower_it_sooner() {
+fn fewer_repeats_lower_the_maximum_rate_sooner() {
     let config = SingleRunConfig {
         max_invalid_repeats: 2,
         ..steps()
@@ -91,7 +91,7 @@ fn fewer_repeats_lower_it_sooner() {
 }
 
 #[test]
-fn a_device_slower_than_the_tester_is_found_as_ever() {
+fn a_device_slower_than_the_tester_has_the_plain_result() {
     let plain = drive(&mut SingleRun::new(steps()).unwrap(), 100, |_, rate| {
         loss_of(33.0, rate)
     });
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn without_missed_rates_it_is_the_plain_search(script in scripts(), method in 0..3) {
+    fn without_missed_rates_the_search_is_the_plain_one(script in scripts(), method in 0..3) {
         let of_n = BestWorstConfig { search: steps(), trials: 3, sides: Sides::Both };
         let (mut plain, repeated): (Box<dyn Method>, _) = match method {
             0 => (Box::new(SingleRun::new(steps()).unwrap()), ThroughputSearch::SingleRun(steps())),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_http_requests_are_refused() {
         let head = |fields: &str| format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n");
         for (text, status) in [
             (head("Host: a\r\nHost: b"), Status::BadRequest),

@@ -18,7 +18,7 @@ pub struct BisectOptions {
     pub bad: String,
     /// Command that prints a value as its last line. It runs in the directory of a worktree.
     pub command: Vec<OsString>,
-    /// Values of each of the two commits that are compared, at first.
+    /// Number of values of each of the two compared commits, at first.
     pub runs: u32,
     /// Time limit of each run.
     pub timeout: Duration,

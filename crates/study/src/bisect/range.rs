@@ -35,7 +35,7 @@ impl Range {
             .min_by_key(|index| index.abs_diff(middle))
     }
 
-    /// Records what a commit is.
+    /// Records whether a commit is good or bad.
     pub(super) fn record(&mut self, index: usize, finding: CommitFinding) {
         match finding {
             CommitFinding::Good => self.first = self.first.max(index + 1),

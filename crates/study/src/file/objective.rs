@@ -264,7 +264,7 @@ impl fmt::Display for Measure {
 }
 
 impl Objective {
-    /// Returns what is measured.
+    /// Returns the measured quantity.
     #[must_use]
     pub fn measure(&self) -> Measure {
         Measure {

@@ -244,7 +244,7 @@ pub struct Case {
     /// Rules, connections, NAT and load balancers of quietwire's switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_config: Option<String>,
-    /// The same of every network function.
+    /// Rules, connections, NAT and load balancers of every network function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnf_config: Option<String>,
     /// Boot image of guests with network functions.

@@ -348,7 +348,7 @@ fn goals_of_an_mlrsearch_have_attributes() {
 }
 
 #[test]
-fn goals_of_an_mlrsearch_that_make_no_sense_are_reported() {
+fn invalid_goals_of_an_mlrsearch_are_reported() {
     let line = SMALL
         .lines()
         .take_while(|line| !line.starts_with("goal"))
@@ -384,7 +384,7 @@ fn goals_of_an_mlrsearch_that_make_no_sense_are_reported() {
 }
 
 #[test]
-fn what_further_methods_get_wrong_is_reported_with_line_and_key() {
+fn wrong_keys_of_further_methods_are_reported_with_line_and_key() {
     let reported = |text: &str, key: &str, says: &str| {
         let whole = SMALL.replace("[neighbours]", &format!("{text}\n[neighbours]"));
         let message = parse(&whole).unwrap_err().to_string();
@@ -673,7 +673,7 @@ fn a_device_may_be_any_topology_with_guests_and_chains() {
 }
 
 #[test]
-fn topologies_that_make_no_sense_are_reported() {
+fn invalid_topologies_are_reported() {
     let wrong = |device: &str, cases: &str, says: &[&str]| {
         let error = of_topologies(device, cases).unwrap_err().to_string();
         assert!(says.iter().all(|words| error.contains(words)), "{error}");
@@ -744,7 +744,7 @@ fn topologies_that_make_no_sense_are_reported() {
 }
 
 #[test]
-fn published_figures_have_ratios_cases_and_say_where_they_stand() {
+fn published_figures_have_ratios_cases_and_places() {
     let of = |title: &str, figure: &str| {
         let published = format!(
             "[published]\n{title}\nsource = \"s\"\ndiffers = \"d\"\n[[published.figure]]\nconfiguration = \"c\"\n{figure}\n[[case]]\nname = \"quiet\""

@@ -33,7 +33,7 @@ fn drain_s() -> f64 {
     0.1
 }
 
-/// If one trial in three is invalid, a search of a hundred trials fails once in a thousand searches.
+/// Returns the default: if one trial in three is invalid, a search of a hundred trials fails once in a thousand searches.
 fn invalid_repeats() -> u32 {
     10
 }

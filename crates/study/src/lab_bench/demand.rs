@@ -10,7 +10,7 @@ use crate::file::{Neighbours, StudyFile};
 const MEMORY_MIB: u32 = 192;
 const MEMORY_JUMBO_MIB: u32 = 512;
 
-/// Maximum number of MAC addresses of one sending port.
+/// Returns the maximum number of MAC addresses of one sending port.
 pub(super) fn addresses(file: &StudyFile) -> u32 {
     let frames = file.traffic.frames.as_ref();
     let of_case = |case: &crate::Case| file.traffic_of(case).mac_addresses;

@@ -70,7 +70,7 @@ impl ElementActivity {
         let increase = match (before.get(&self.name), after.get(&self.name)) {
             (Some(Ok(before)), Some(Ok(after))) => after
                 .since(before)
-                .ok_or_else(|| "its counters began again during the trial".to_owned()),
+                .ok_or_else(|| "its counters restarted during the trial".to_owned()),
             (Some(Err(reason)), _) | (_, Some(Err(reason))) => Err(reason.clone()),
             // It did not exist at both times.
             _ => return,
@@ -194,7 +194,10 @@ mod tests {
             (element.own_view, element.own_view_unavailable.unwrap())
         };
         let (none, reason) = refused(Ok(after), Ok(before.clone()));
-        assert!(none.is_none() && reason.contains("began again"), "{reason}");
+        assert!(
+            none.is_none() && reason.contains("restarted during"),
+            "{reason}"
+        );
         let (none, reason) = refused(Ok(before), Err("it is not installed".to_owned()));
         assert!(
             none.is_none() && reason == "it is not installed",

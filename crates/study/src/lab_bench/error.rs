@@ -28,9 +28,7 @@ pub enum LabBenchError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A CPU that the study names and the machine lacks.
-    #[error(
-        "the study gives CPU {cpu} to {role}, and CPUs {online} are online; change {key} in the study file"
-    )]
+    #[error("CPU {cpu} of {role} is not online (online: {online}; change {key} in the study file)")]
     Offline {
         /// The CPU.
         cpu: CpuId,

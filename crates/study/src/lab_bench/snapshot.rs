@@ -78,7 +78,7 @@ impl DeviceSnapshot {
         let threads = self.machine()?.forwarding_threads();
         match earlier.filter(|counters| counters.are_of(&threads)) {
             Some(mut counters) => {
-                // What was called between the trials does not count.
+                // Calls between the trials do not count.
                 counters.since_last();
                 Ok(counters)
             }

@@ -103,7 +103,7 @@ fn lacks_card(address: &str) -> Option<String> {
     Some(what)
 }
 
-/// Network cards of the tester that DPDK can drive; cases that require others are unavailable.
+/// Returns the network cards of the tester that DPDK can drive. Cases that require others are unavailable.
 pub(super) fn cards(file: &StudyFile) -> Vec<String> {
     let mut cards = file.tester_cards();
     cards.retain(|address| lacks_card(address).is_none());

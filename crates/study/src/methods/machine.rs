@@ -99,7 +99,7 @@ impl Machine {
     }
 }
 
-/// The same trial, a number of times or until the loss is small enough. An invalid trial is repeated up to a limit, then given up.
+/// Repetition of one trial: a number of times, or until the loss is small enough. An invalid trial is repeated up to a limit.
 pub(crate) struct Repeats {
     pub(crate) request: TrialRequest,
     pub(crate) left: u32,

@@ -82,7 +82,7 @@ impl Method for TenantsPlan {
         let Some(tenants) = around.tenants else {
             return Vec::new();
         };
-        let held = Held {
+        let held = TenantsCheck {
             plan: *self,
             tenants,
         };
@@ -97,12 +97,12 @@ impl Method for TenantsPlan {
 
 /// Work that checks the loss goal with this number of tenants.
 #[derive(Debug)]
-struct Held {
+struct TenantsCheck {
     plan: TenantsPlan,
     tenants: u32,
 }
 
-impl Work for Held {
+impl Work for TenantsCheck {
     fn machine(&self, common: &Common, _found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
         let rate_pps = self.plan.offered_pps(self.tenants);
         Ok(common.repeats(rate_pps, self.plan.trials, Some(self.plan.loss_ratio)))

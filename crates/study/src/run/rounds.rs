@@ -122,7 +122,7 @@ impl Runner<'_> {
                 None => return Err(error),
             },
         };
-        self.leave()?;
+        self.leave_entered_case()?;
         Ok(end)
     }
 }

@@ -61,7 +61,7 @@ pub enum StoreError {
     #[error("{} is in use by another run (wait until it ends, or use another path)", .0.display())]
     InUse(PathBuf),
     /// Another run has it open.
-    #[error("{} is being written by another run, of {owner}; wait for that one to end, or give another path", path.display())]
+    #[error("{} is in use by another run, of {owner} (wait until it ends, or use another path)", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
@@ -78,7 +78,7 @@ pub enum StoreError {
     },
     /// A resumed study is not the one that was begun.
     #[error(
-        "{} contains results of another study file (SHA-256 {}…, not {}…); resume with the original file, or start over with --fresh",
+        "{} contains results of another study file (SHA-256 {}…, not {}…; resume with the original file, or start over with --fresh)",
         path.display(), short(stored), short(given)
     )]
     OtherStudy {

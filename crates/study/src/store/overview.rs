@@ -33,7 +33,7 @@ pub struct StudyOverview {
     pub finished_steps: usize,
     /// Steps of all rounds in the cases that the machine can run.
     pub planned_steps: usize,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
     /// Invalid trials.
     pub invalid_trials: usize,

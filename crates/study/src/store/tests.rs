@@ -128,7 +128,7 @@ fn a_later_schema_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_not_touched() {
+fn files_that_are_not_stores_are_refused_and_left_unchanged() {
     let (_directory, path) = scratch();
     let notes =
         "these are notes, and long enough not to be taken for an empty database ".repeat(20);
@@ -146,7 +146,7 @@ fn what_is_no_store_is_refused_and_not_touched() {
 }
 
 #[test]
-fn a_store_that_is_not_there_and_a_directory_that_is_not_there_are_told() {
+fn absent_stores_and_directories_are_reported() {
     let (directory, path) = scratch();
     let error = Store::open_to_read(&path).unwrap_err();
     assert!(matches!(error, StoreError::Missing(_)), "{error}");
@@ -161,7 +161,7 @@ fn a_store_that_is_not_there_and_a_directory_that_is_not_there_are_told() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_was_stored_stays() {
+fn a_full_disk_is_reported_and_stored_results_stay() {
     let (_directory, path) = scratch();
     let mut store = open(&path, OpenMode::New).unwrap();
     let pages: i64 = store
@@ -195,7 +195,7 @@ fn a_full_disk_is_told_and_what_was_stored_stays() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_says_so() {
+fn a_store_that_cannot_be_written_is_reported() {
     let (_directory, path) = scratch();
     let mut store = open(&path, OpenMode::New).unwrap();
     store

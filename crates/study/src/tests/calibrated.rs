@@ -96,7 +96,7 @@ fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Recorded) {
 }
 
 #[test]
-fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
+fn the_maximum_rate_is_the_calibrated_clean_rate_of_the_tester() {
     let (results, heard) = run("\"auto\"", 9e6);
     assert!(results.max_rates.iter().all(|known| known.rate_pps == 9e6));
     assert_eq!(heard.exceeds, []);
@@ -118,7 +118,7 @@ fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
 }
 
 #[test]
-fn a_study_that_may_offer_more_says_so_before_it_does() {
+fn a_study_reports_rates_above_the_calibrated_one_before_it_offers_them() {
     let (results, heard) = run("8_000_000", 5e6);
     let sizes = &results.max_rates;
     assert_eq!(heard.exceeds.len(), sizes.len());

@@ -190,7 +190,7 @@ answer = 1000
 }
 
 #[test]
-fn what_is_wrong_is_reported_with_its_key() {
+fn wrong_values_of_connection_methods_are_reported_with_their_key() {
     for (sections, expected) in [
         (
             "[connections-per-second]\nmax-per-s = 0\n",

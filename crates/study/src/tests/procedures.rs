@@ -222,7 +222,7 @@ fn a_device_that_takes_every_rate_has_no_bursts_to_store() {
 }
 
 #[test]
-fn a_generator_without_the_ability_says_so() {
+fn a_generator_that_does_not_support_a_procedure_reports_it() {
     struct Plain(SimulatedDevice);
     impl quietwire_tester::TrafficGenerator for Plain {
         fn identity(
@@ -274,7 +274,7 @@ fn neighbours_need_the_lab() {
 }
 
 #[test]
-fn what_procedures_get_wrong_is_reported_with_its_key() {
+fn wrong_values_of_procedures_are_reported_with_their_key() {
     for (old, new, key) in [
         (
             "longest-burst-s = 0.01",

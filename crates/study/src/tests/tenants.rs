@@ -95,7 +95,7 @@ fn tenants_are_added_by_doubling_and_then_halfway_between() {
 }
 
 #[test]
-fn what_cannot_be_had_bounds_the_search() {
+fn unavailable_numbers_of_tenants_bound_the_search() {
     let mut bench = bench();
     let why = CaseSkipped::Failed("no memory".to_owned());
     bench.left_out = Some(("tenants-4".to_owned(), why));
@@ -111,7 +111,7 @@ fn what_cannot_be_had_bounds_the_search() {
 }
 
 #[test]
-fn what_tenants_are_asked_for_has_to_make_sense() {
+fn wrong_values_of_tenants_are_refused() {
     for (old, new, says) in [
         ("vNet4-nVNF", "vNet4-1VNF", "has one chain"),
         ("rate-pps = 1_000_000", "rate-pps = 0", "above 0"),

@@ -14,7 +14,7 @@ impl Progress for Recorder {
 }
 
 #[test]
-fn a_case_that_cannot_be_had_is_stored_with_the_reason_and_not_run() {
+fn an_unavailable_case_is_stored_with_the_reason_and_not_run() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sqlite");
     let reason = "there is no such CPU";
@@ -103,7 +103,7 @@ fn a_case_that_is_given_up_for_the_end_is_interrupted_and_made_later() {
 }
 
 #[test]
-fn what_consoles_reported_is_kept_each_time_that_a_case_is_left() {
+fn console_output_is_stored_each_time_a_case_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sqlite");
     let mut bench = SimulatedBench::new(SEED, 0);

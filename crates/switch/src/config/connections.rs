@@ -175,7 +175,7 @@ pub struct ConnectionSelection {
     pub label: Option<LabelBits>,
 }
 
-/// Name of a state in configuration files.
+/// Returns the name of a state in configuration files.
 fn key_of(state: State) -> String {
     state.name().replace('_', "-")
 }

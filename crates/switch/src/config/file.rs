@@ -114,7 +114,7 @@ fn located<T>(
     list.into_iter().map(one).collect()
 }
 
-/// The same for a long list.
+/// Attaches its location in the file to each element of a long list.
 fn shared<T>(
     list: Vec<Spanned<T>>,
     key: &'static str,

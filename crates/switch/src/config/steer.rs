@@ -87,7 +87,7 @@ impl SteerSetting {
             },
             target: match self.to {
                 SteerTo::Switch => SteerTarget::Switch,
-                // The kernel gets what the card does not deliver to the function.
+                // The kernel gets the frames that the card does not deliver to the function.
                 SteerTo::Kernel | SteerTo::VirtualFunction => SteerTarget::Kernel,
             },
             card: self.card(),

@@ -189,7 +189,7 @@ fn the_command_line_wins_over_the_file() {
 }
 
 #[test]
-fn cpus_nobody_asked_for_are_chosen() {
+fn default_cpus_are_chosen() {
     let chosen = |settings: Settings, online: &str| {
         let plan = settings.plan(&online.parse().unwrap()).unwrap();
         [plan.forwarding_cpus, plan.service_cpus, plan.control_cpus].map(|cpus| cpus.to_string())
@@ -242,7 +242,7 @@ fn wrong_cpus_are_named() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_with_its_option() {
+fn invalid_options_are_reported_by_name() {
     let twins = [("a", "vhost:/v.sock"), ("b", "vhost:/v.sock")];
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a [&'a str]], &'a str);
     let cases: [Case<'_>; 8] = [
@@ -387,7 +387,7 @@ fn queues_are_mapped_in_turn() {
 }
 
 #[test]
-fn what_is_written_asks_for_the_same() {
+fn a_written_configuration_gives_the_same_plan() {
     let plan = parse(FILE).unwrap().plan(&online()).unwrap();
     let text = plan.to_toml().unwrap();
     assert_eq!(

@@ -68,7 +68,7 @@ pub(crate) fn replace<T>(
         wrong(path, what)
     };
     let new = temporary(path);
-    // What an interrupted command left; the name belongs to no other program.
+    // The file of an interrupted command; the name belongs to no other program.
     let _ = fs::remove_file(&new);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);

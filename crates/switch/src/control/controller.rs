@@ -398,7 +398,7 @@ impl Controller {
         report.ok_or_else(no_replication)
     }
 
-    /// Makes a standby the active switch. Returns what it has.
+    /// Makes a standby the active switch. Returns the state of its replication.
     fn take_over(&mut self) -> Result<ReplicationReport, SwitchError> {
         let replication = self.replication.as_mut().ok_or_else(no_replication)?;
         replication.take_over()?;

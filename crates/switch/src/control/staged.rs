@@ -18,7 +18,7 @@ pub(super) struct StagedRules {
     sets: Vec<SetSetting>,
 }
 
-/// Returns the error of a request that continues behind what is staged.
+/// Returns the error of a request that continues after the end of the staged items.
 fn gap(staged: usize, what: &str, at: usize) -> String {
     format!(
         "{staged} {what} are staged, not {at} (start again with 'at' 0; another client may have replaced them)"

@@ -193,7 +193,7 @@ fn a_client_that_misbehaves_hurts_only_itself() {
 }
 
 #[test]
-fn the_socket_is_taken_only_from_the_dead() {
+fn only_the_socket_of_an_ended_switch_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("switch.sock");
     let refusal = |path: &Path| {

@@ -118,7 +118,9 @@ impl Engine {
         self.plan.check_changeable(&next)?;
         self.withdraw_offloaded();
         self.settle()?;
-        let made = self.make(&next).inspect_err(|_| self.drop_preparations())?;
+        let made = self
+            .prepare(&next)
+            .inspect_err(|_| self.drop_preparations())?;
         let former = self.snapshot();
         match self.change_to(next, made) {
             Ok(()) => {
@@ -134,7 +136,7 @@ impl Engine {
         }
     }
 
-    fn make(&mut self, next: &Plan) -> Result<Prepared, SwitchError> {
+    fn prepare(&mut self, next: &Plan) -> Result<Prepared, SwitchError> {
         let there = |port: &&PortPlan| self.ports().any(|(_, slot)| slot.plan.is_same_device(port));
         let new: Vec<PortPlan> = next
             .ports
@@ -346,7 +348,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Orders all threads to do what the plan says. Orders that a thread has executed before change nothing.
+    /// Orders all threads to apply the plan. Orders that a thread has executed before change nothing.
     ///
     /// # Errors
     /// The first failure.
@@ -396,7 +398,7 @@ impl Engine {
         self.watch_on(cpu)
     }
 
-    /// Orders all threads and removes what the plan does not contain, after an interrupted change.
+    /// Orders all threads to apply the plan, and removes resources that it does not contain, after an interrupted change.
     pub(super) fn bring_to_plan(&mut self) -> Result<(), SwitchError> {
         let settled = self.transition(Effort::Best);
         settled.and(self.clean_up())

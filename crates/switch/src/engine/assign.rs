@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_comes_before_habit_and_habit_before_balance() {
+    fn configured_cpus_precede_former_threads_and_these_the_balance() {
         let queues = [
             queue(0, None, Some(3), None),
             queue(1, Some(2), Some(3), None),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_of_the_port_comes_before_balance() {
+    fn the_node_of_the_port_precedes_the_balance() {
         let queues: Vec<_> = (0..4)
             .map(|port| queue(port, None, None, Some(1)))
             .collect();

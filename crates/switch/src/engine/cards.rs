@@ -31,7 +31,7 @@ impl Engine {
                 Ok(0) => {}
                 Ok(count) => {
                     tracing::warn!(
-                        "port '{name}': the card had lost {count} flow rules, which it has again"
+                        "port '{name}': restored {count} flow rules that the card had lost"
                     );
                 }
                 Err(error) => tracing::error!("{error}"),
@@ -57,7 +57,7 @@ impl Engine {
         self.removed.reports().collect()
     }
 
-    /// Takes ports out of service. What a late thread prevents is done once it replies.
+    /// Takes ports out of service. Steps that a late thread prevents follow once it replies.
     pub(super) fn retire(&mut self, numbers: &[u16]) {
         let reports = self.port_reports();
         for number in numbers {
@@ -68,7 +68,7 @@ impl Engine {
             let plan = slot.plan.clone();
             let uri = &plan.uri;
             tracing::error!(
-                "port '{}': the device of {uri} was removed; the other ports go on (delete the port, and add it again when the device is back)",
+                "port '{}': the device of {uri} was removed; other ports are not affected (delete the port, and add it again when the device is back)",
                 plan.name
             );
             let report = reports.iter().find(|one| one.counts.name == plan.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removal of ports and threads that the plan does not contain. What a late thread holds is removed once it replies.
+//! Removal of ports and threads that the plan does not contain. Resources of a late thread are removed once it replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Engine {
     /// Removes ports and threads that the plan does not contain.
     ///
     /// # Errors
-    /// The first failure. What remains is removed by a later call.
+    /// The first failure. A later call removes the remaining ones.
     pub(super) fn clean_up(&mut self) -> Result<(), SwitchError> {
         let mut tally = Tally::new(Effort::Best);
         for number in self.leaving() {

@@ -10,6 +10,7 @@ use quietwire_tables::filter::Protocol;
 use quietwire_tables::share::Share;
 
 use super::Engine;
+use super::orders::unexpected_reply;
 use super::pages::{from_position, paged};
 use crate::config::Plan;
 use crate::config::connections::ConnectionSelection;
@@ -40,14 +41,14 @@ pub(super) fn connection_stage(
     for limit in &mut settings.zone_limits {
         *limit = share.part(*limit);
     }
-    let mut tracker = Tracker::new(&settings).map_err(|error| without(&error.to_string()))?;
+    let mut tracker = Tracker::new(&settings).map_err(|error| wrong(&error.to_string()))?;
     if let Some(limit) = setting.max_per_source {
         let limited = tracker.limit_sources(limit);
-        limited.map_err(|error| without(&error.to_string()))?;
+        limited.map_err(|error| wrong(&error.to_string()))?;
     }
     if setting.labels {
         let allowed = tracker.allow_labels();
-        allowed.map_err(|error| without(&error.to_string()))?;
+        allowed.map_err(|error| wrong(&error.to_string()))?;
     }
     tracker.allow_helpers(&setting.helpers);
     if setting.replication.is_some() {
@@ -145,7 +146,7 @@ impl Engine {
             let setting = self.plan.connections.as_ref();
             let zone = setting.and_then(|setting| setting.zone_number(name));
             let absent = || {
-                without(&format!(
+                wrong(&format!(
                     "no such zone: '{name}' (see [[connections.zone]])"
                 ))
             };
@@ -180,7 +181,7 @@ impl Engine {
             all.push((cpu, query.totals));
         }
         if all.is_empty() {
-            return Err(without("no forwarding thread runs (add a forwarding CPU)"));
+            return Err(wrong("no forwarding thread runs (add a forwarding CPU)"));
         }
         Ok(all)
     }
@@ -224,14 +225,14 @@ impl Engine {
         mut query: Box<ConnectionQuery>,
     ) -> Result<Box<ConnectionQuery>, SwitchError> {
         if self.plan.connections.is_none() {
-            return Err(without(
+            return Err(wrong(
                 "connection tracking is not configured (add a section [connections])",
             ));
         }
         for _ in 0..ORDERS_MAX {
             query = match self.send_command(cpu, WorkerCommand::Connections(query))? {
                 Reply::Connections(query) => query,
-                _ => return Err(without("the thread gave another reply (this is a bug)")),
+                _ => return Err(unexpected_reply("connections")),
             };
             if query.from.is_none() || query.is_full() {
                 break;
@@ -241,7 +242,7 @@ impl Engine {
     }
 }
 
-fn without(what: &str) -> SwitchError {
+fn wrong(what: &str) -> SwitchError {
     SwitchError::Config {
         location: "connections".to_owned(),
         what: what.to_owned(),

@@ -5,12 +5,12 @@ use quietwire_dpdk::PortHandle;
 
 /// Non-decreasing view of a driver counter, which may restart at 0 when its peer is replaced.
 #[derive(Clone, Copy, Debug, Default)]
-struct Growing {
+struct MonotonicCounter {
     total: u64,
     last: u64,
 }
 
-impl Growing {
+impl MonotonicCounter {
     fn update(&mut self, observed: u64) -> u64 {
         self.total += observed.checked_sub(self.last).unwrap_or(observed);
         self.last = observed;
@@ -21,9 +21,9 @@ impl Growing {
 /// Frames lost by a driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DriverDrops {
-    no_buffers: Growing,
-    rx_missed: Growing,
-    rx_errors: Growing,
+    no_buffers: MonotonicCounter,
+    rx_missed: MonotonicCounter,
+    rx_errors: MonotonicCounter,
 }
 
 impl DriverDrops {
@@ -45,7 +45,7 @@ impl DriverDrops {
         self.rx_missed.total
     }
 
-    /// Damaged frames received.
+    /// Returns the number of damaged frames received.
     pub(crate) const fn rx_errors(&self) -> u64 {
         self.rx_errors.total
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_begins_again_still_grows() {
-        let mut growing = Growing::default();
+        let mut growing = MonotonicCounter::default();
         let observed: Vec<u64> = [3, 5, 5, 0, 2, 1]
             .into_iter()
             .map(|n| growing.update(n))

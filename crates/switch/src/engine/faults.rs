@@ -31,7 +31,7 @@ use crate::threads::forwarding_name;
 
 /// Seeds of `make test`: a switch takes some 90 ms to be made, changed and dropped.
 const SEEDS: u64 = 60;
-/// The same for threads that share the state of connections, and for those with NAT.
+/// Seeds of `make test` for threads that share the state of connections, and for those with NAT.
 const FEW_SEEDS: u64 = 20;
 /// Number of seeds that have all ends.
 const MANY: u64 = 1000;
@@ -341,7 +341,7 @@ struct Rig {
     workers: Workers,
 }
 
-/// The same, and threads share the state of connections.
+/// Returns [`START`] with connection tracking: threads share the state of connections.
 fn start_shared() -> String {
     format!("{START}[connections]\nmax-entries = 64\n")
 }

@@ -97,7 +97,7 @@ impl Engine {
                     });
                 }
                 Err(error) => {
-                    tracing::info!("rule '{}' stays with the switch: {error}", rule.name);
+                    tracing::info!("rule '{}' is not offloaded to the card: {error}", rule.name);
                     port.refused.insert(place);
                 }
             }

@@ -10,7 +10,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Takes in a state. Returns true if it differs from the last one.
+    /// Records a state. Returns true if it differs from the last one.
     pub(super) fn note(&mut self, is_up: bool) -> bool {
         let former = self.is_up.replace(is_up);
         let is_changed = former.is_some_and(|former| former != is_up);

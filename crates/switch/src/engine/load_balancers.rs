@@ -10,6 +10,7 @@ use quietwire_tables::balance::{
 use super::Engine;
 use super::apply::Tally;
 use super::maker::step;
+use super::orders::unexpected_reply;
 use super::threads::Forwarder;
 use crate::config::balance::{BACKENDS_MAX, LoadBalancerSetting};
 use crate::config::layer3::VRF_MAIN;
@@ -68,7 +69,8 @@ impl Engine {
         wanted: &[LoadBalancerSetting],
     ) -> Result<(), SwitchError> {
         let vrf = self.layer3.lock().vrf(VRF_MAIN);
-        let vrf = vrf.ok_or_else(|| wrong("there is no main VRF (this is a bug)"))?;
+        let vrf =
+            vrf.ok_or_else(|| wrong("the main VRF is missing (this is a bug in the switch)"))?;
         let known: Vec<BalanceSettings> = known.iter().map(|one| one.table()).collect();
         let tracking = self.plan.connections.as_ref();
         let notes_changes = tracking.is_some_and(|one| one.replication.is_some());
@@ -133,7 +135,7 @@ impl Engine {
         });
         match self.send_command(cpu, WorkerCommand::BalanceQuery(query))? {
             Reply::BalanceQuery(query) => Ok(query.balancers),
-            _ => Err(wrong("the thread gave another reply (this is a bug)")),
+            _ => Err(unexpected_reply("load-balancer")),
         }
     }
 }

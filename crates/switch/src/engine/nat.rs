@@ -15,6 +15,7 @@ use rtrb::RingBuffer;
 use super::Engine;
 use super::apply::Tally;
 use super::maker::step;
+use super::orders::unexpected_reply;
 use super::pages::{from_position, paged};
 use super::threads::Forwarder;
 use crate::config::layer3::InterfacePlan;
@@ -40,14 +41,6 @@ fn wrong(name: &str, what: impl Into<String>) -> SwitchError {
     SwitchError::Config {
         location: format!("nat '{name}'"),
         what: what.into(),
-    }
-}
-
-/// Returns the error of another reply than the expected one.
-fn another_reply() -> SwitchError {
-    SwitchError::Config {
-        location: "nat".to_owned(),
-        what: "the thread gave another reply (this is a bug)".to_owned(),
     }
 }
 
@@ -313,7 +306,7 @@ impl Engine {
                     .map_or("", |place| place.identity.name.as_str()),
                 format!("no space for {without_space} published ports (raise max-mappings)"),
             )),
-            _ => Err(another_reply()),
+            _ => Err(unexpected_reply("nat")),
         }
     }
 
@@ -533,7 +526,7 @@ impl Engine {
     ) -> Result<Box<NatQuery>, SwitchError> {
         match self.send_command(cpu, WorkerCommand::NatQuery(query))? {
             Reply::NatQuery(query) => Ok(query),
-            _ => Err(another_reply()),
+            _ => Err(unexpected_reply("nat")),
         }
     }
 }

@@ -30,6 +30,14 @@ impl From<Failed> for SwitchError {
     }
 }
 
+/// Returns the error of a reply that does not belong to its order. `location` is the part of the configuration that the order is about.
+pub(super) fn unexpected_reply(location: &str) -> SwitchError {
+    SwitchError::Config {
+        location: location.to_owned(),
+        what: "a thread gave an unexpected reply (this is a bug in the switch)".to_owned(),
+    }
+}
+
 impl Engine {
     /// Sends an order to a thread and waits for the reply.
     ///

@@ -13,7 +13,7 @@ use crate::error::SwitchError;
 use crate::forward::{Input, Reply, WorkerCommand};
 
 impl Engine {
-    /// Adds a port under a free number. Its queues are loose. [`Engine::make`] has checked that a number is free.
+    /// Adds a port under a free number. Its queues are loose. [`Engine::prepare`] has checked that a number is free.
     pub(super) fn add_port(&mut self, mut slot: Slot, rx: Vec<RxQueue>) {
         let Some(number) = self.slots.iter().position(Option::is_none) else {
             return;

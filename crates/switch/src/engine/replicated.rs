@@ -11,6 +11,7 @@ use quietwire_tables::nat::{MappingChange, NatProtocol};
 
 use super::Engine;
 use super::connections::ENTRIES_AN_ORDER;
+use super::orders::unexpected_reply;
 use super::saved_connections::query_of;
 use crate::error::SwitchError;
 use crate::forward::{
@@ -216,10 +217,7 @@ impl Engine {
                 Reply::BalanceQuery(query) => query.replicated,
                 _ => None,
             };
-            part = answered.ok_or_else(|| SwitchError::Config {
-                location: "load-balancer".to_owned(),
-                what: "the thread gave another reply (this is a bug)".to_owned(),
-            })?;
+            part = answered.ok_or_else(|| unexpected_reply("load-balancer"))?;
             if part.from.is_none() || part.replicated.is_full() {
                 break;
             }

@@ -146,7 +146,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends an order about the sharing, and records what the thread has then.
+    /// Sends an order about the sharing, and records the thread's resources after it.
     fn order_share(
         &mut self,
         cpu: u32,

@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// Restores the former plan. What a late thread prevents is restored once it replies.
+    /// Restores the former plan. Parts that a late thread prevents are restored once it replies.
     pub(super) fn undo(&mut self, former: Snapshot) {
         let mut bridges = former.bridges;
         for view in &mut bridges {
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Drops what was created for a plan that is not put in force.
+    /// Drops the resources created for a plan that is not applied.
     pub(super) fn drop_preparations(&mut self) {
         let mut layer3 = self.layer3.lock();
         layer3.drop_spare_taps();

@@ -22,7 +22,7 @@ pub(super) struct Wiring {
 pub(super) struct ThreadShare {
     /// Number of its rings in [`Wiring`].
     pub(super) wiring: u64,
-    /// Owners of packets. `None` if the thread processes what it receives.
+    /// Owners of packets. `None` if the thread processes all packets that it receives.
     pub(super) owners: Option<Arc<Owners>>,
 }
 

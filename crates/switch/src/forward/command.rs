@@ -232,7 +232,7 @@ pub(crate) struct Unanswered {
 
 /// A thread that does not reply.
 #[derive(Clone, Copy, Debug)]
-struct Late {
+struct LateThread {
     since: Instant,
     /// Number of the order whose reply ends the state. None if no order could be given.
     number: Option<u64>,
@@ -245,7 +245,7 @@ pub(crate) struct CommandSender {
     /// Wake-up event of a thread that may sleep.
     bell: Option<Arc<Bell>>,
     orders: OrderSender<WorkerCommand, Reply>,
-    late: Option<Late>,
+    late: Option<LateThread>,
     /// Stop flag of the switch.
     stop: Arc<AtomicBool>,
 }
@@ -287,7 +287,7 @@ impl CommandSender {
             Err(order) => {
                 let number = None;
                 let since = began;
-                self.late = Some(Late { since, number });
+                self.late = Some(LateThread { since, number });
                 return Err(Box::new(Unanswered {
                     order: Some(order),
                     error: self.silent(began),
@@ -328,7 +328,7 @@ impl CommandSender {
             }
             GivenUp::Executing => (None, Some(number)),
         };
-        self.late = Some(Late {
+        self.late = Some(LateThread {
             since: began,
             number: awaited,
         });
@@ -342,7 +342,7 @@ impl CommandSender {
         let late = self.late?;
         let Some(number) = late.number else {
             let number = self.put(WorkerCommand::Nothing).ok();
-            self.late = Some(Late { number, ..late });
+            self.late = Some(LateThread { number, ..late });
             return None;
         };
         let reply = self.reply_to(number)?;

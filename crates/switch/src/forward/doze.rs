@@ -13,7 +13,7 @@ use super::input::Input;
 
 /// Maximum sleep, ms. Connecting peers do not wake a thread.
 const SLEEP_MAX_MS: u8 = 5;
-/// The same if no peer can connect. The stop flag does not wake a thread either.
+/// Maximum sleep if no peer can connect, ms. The stop flag does not wake a thread either.
 const SLEEP_MAX_OF_KERNEL_MS: u8 = 50;
 /// Events collected at once. The thread polls all queues afterwards, so their contents do not matter.
 const EVENTS: usize = 16;

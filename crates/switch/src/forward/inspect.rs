@@ -305,7 +305,7 @@ impl InspectStage {
                         drop(frame);
                     }
                     Some(Ruling::Wait(_)) | None => {
-                        keep(&mut self.chunks, &mut to, frame, note);
+                        append_packet(&mut self.chunks, &mut to, frame, note);
                         continue;
                     }
                 }
@@ -351,7 +351,7 @@ impl Drop for InspectStage {
 }
 
 /// Adds a packet to the chunk with the number `to`, or to the next one.
-fn keep(chunks: &mut [Chunk], to: &mut usize, frame: Mbuf<'_>, note: HeldFrame) {
+fn append_packet(chunks: &mut [Chunk], to: &mut usize, frame: Mbuf<'_>, note: HeldFrame) {
     let is_full = |chunk: &Chunk| chunk.frames.space() == 0;
     if chunks.get(*to).is_some_and(is_full) {
         *to += 1;

@@ -282,7 +282,7 @@ impl NatBinding {
 
     /// Returns true for a source of the router itself.
     #[inline(always)]
-    fn stays(&self, source: u32) -> bool {
+    fn is_of_router(&self, source: u32) -> bool {
         self.is_own(source) || self.virtuals.binary_search(&source).is_ok()
     }
 
@@ -573,7 +573,7 @@ impl NatStage {
         let Some(NatInstance { place, tables, .. }) = instance else {
             return Ok(());
         };
-        if !place.concerns_source(source) || place.stays(source) {
+        if !place.concerns_source(source) || place.is_of_router(source) {
             return Ok(());
         }
         if place.vrf != vrf {
@@ -742,12 +742,13 @@ impl NatCopy {
         self.octets.get(..self.length.min(frame.len()))
     }
 
-    /// Copies what the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is not enough space.
+    /// Copies the octets that the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is no space.
     pub(super) fn of(&mut self, frame: &[u8], at: usize) -> Option<&mut [u8]> {
         self.of_protocol(frame, frame.get(at + PROTOCOL_AT) == Some(&ICMP))
     }
 
-    /// The same for a frame that may have an ICMP error, which is read to its end.
+    /// Copies what the classification of a frame reads. A packet of ICMP may be an error, which is read to its end. `None` if there is not
+    /// enough space.
     pub(super) fn of_protocol(&mut self, frame: &[u8], is_icmp: bool) -> Option<&mut [u8]> {
         let octets_max = match is_icmp {
             true => COPY_MAX,

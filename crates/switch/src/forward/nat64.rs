@@ -24,7 +24,7 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// Version of IP that a frame is translated to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Towards {
+enum TargetVersion {
     Ipv4,
     Ipv6,
 }
@@ -36,7 +36,7 @@ impl Routing {
         self.nat.as_ref().is_some_and(|nat| nat.families.is_some())
     }
 
-    /// Takes what a pass of NAT64 requires; `None` without NAT64 and within a pass.
+    /// Takes the state that a pass of NAT64 requires; `None` without NAT64 and within a pass.
     #[inline(always)]
     pub(super) fn take_nat64(&mut self) -> Option<Box<FamilyPass>> {
         self.nat.as_mut()?.families.take()
@@ -58,7 +58,7 @@ impl NatStage {
     /// Returns the number of the instance that translates a frame of a VRF, and the version of IP that the frame gets. `length` is that of
     /// the frame.
     #[inline]
-    fn target_of(&self, frame: &[u8], length: usize, vrf: u16) -> Option<(usize, Towards)> {
+    fn target_of(&self, frame: &[u8], length: usize, vrf: u16) -> Option<(usize, TargetVersion)> {
         let of_vrf = self.instances.iter().enumerate();
         let mut of_vrf = of_vrf.filter(|(_, one)| one.place.vrf == vrf);
         if let Some(packet) = ipv6(frame) {
@@ -68,7 +68,7 @@ impl NatStage {
                 nat64.concerns(destination).then_some(())
             };
             let found = of_vrf.find(|(_, one)| concerned(one).is_some());
-            return found.map(|(number, _)| (number, Towards::Ipv4));
+            return found.map(|(number, _)| (number, TargetVersion::Ipv4));
         }
         let packet = ipv4(frame)?;
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
@@ -78,7 +78,7 @@ impl NatStage {
             is_client_number(inside).then_some(())
         };
         let found = of_vrf.find(|(_, one)| concerned(one).is_some());
-        found.map(|(number, _)| (number, Towards::Ipv6))
+        found.map(|(number, _)| (number, TargetVersion::Ipv6))
     }
 }
 
@@ -187,7 +187,7 @@ impl Path<'_> {
     fn route_translated(
         &mut self,
         frame: Mbuf<'_>,
-        (number, towards): (usize, Towards),
+        (number, towards): (usize, TargetVersion),
         domain: &Domain,
         context: &mut RouteContext<'_>,
     ) {
@@ -199,7 +199,7 @@ impl Path<'_> {
         let Some(source) = array_at(frame.octets(), 6) else {
             return context.counters.not_sent.add(1);
         };
-        let has_space = towards == Towards::Ipv4 || frame.grow_front(HEADROOM as u16);
+        let has_space = towards == TargetVersion::Ipv4 || frame.grow_front(HEADROOM as u16);
         if !has_space {
             // The buffer of another port may have no space in front. That of a copy has.
             let Some(mut copy) = frame.copy(pool) else {
@@ -222,8 +222,8 @@ impl Path<'_> {
         };
         let octets = frame.octets_mut().unwrap_or_default();
         let translated = match towards {
-            Towards::Ipv4 => tables.send_client(octets, now_s),
-            Towards::Ipv6 => tables.receive_client(octets, from == place.interface, now_s),
+            TargetVersion::Ipv4 => tables.send_client(octets, now_s),
+            TargetVersion::Ipv6 => tables.receive_client(octets, from == place.interface, now_s),
         };
         let made = match translated {
             Ok(made) => made,

@@ -107,7 +107,7 @@ impl Path<'_> {
         if short == 0 {
             self.send_all(input, output, octets);
         } else {
-            self.send_sound(output);
+            self.send_with_header(output);
         }
     }
 
@@ -137,7 +137,7 @@ impl Path<'_> {
 
     /// Sends the frames that have an Ethernet header.
     #[cold]
-    fn send_sound(&mut self, output: usize) {
+    fn send_with_header(&mut self, output: usize) {
         if let Some(Some(place)) = self.outputs.get_mut(output) {
             for frame in self.received.drain() {
                 if frame.length() >= ETHERNET_HEADER_LENGTH as u32 {

@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// A datagram between port 53 of 10.0.0.2 and this port of 10.0.0.1.
+    /// Returns a datagram between port 53 of 10.0.0.2 and this port of 10.0.0.1.
     fn packet(port: u16, is_answer: bool) -> Packet {
         let (hosts, ports) = match is_answer {
             false => ([10, 0, 0, 1, 10, 0, 0, 2], [port, 53]),

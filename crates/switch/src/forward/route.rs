@@ -153,12 +153,12 @@ pub(super) struct RouteContext<'worker> {
 
 /// Set of ports that frames wait for, as a bit mask. There are fewer than 64 ports.
 #[derive(Clone, Copy, Default)]
-struct Touched(u64);
+struct PortMask(u64);
 
 /// Ends of routed frames: the ports that they wait for, and the number of those that are lost.
 #[derive(Default)]
 struct Ends {
-    touched: Touched,
+    touched: PortMask,
     lost: u64,
 }
 
@@ -653,8 +653,8 @@ impl Path<'_> {
         self.route_local(&domain, context);
     }
 
-    fn finish(&mut self, domain: &Domain, touched: Touched, context: &mut RouteContext<'_>) {
-        let Touched(mut ports) = touched;
+    fn finish(&mut self, domain: &Domain, touched: PortMask, context: &mut RouteContext<'_>) {
+        let PortMask(mut ports) = touched;
         while ports != 0 {
             self.flush(ports.trailing_zeros() as usize);
             ports &= ports - 1;
@@ -680,7 +680,7 @@ impl Path<'_> {
         interface: u16,
         out: &Interface,
         to_bridges: &mut Burst,
-        touched: &mut Touched,
+        touched: &mut PortMask,
         pool: &Mempool,
     ) -> Option<()> {
         let (ethernet, packet) = frame.octets().split_first_chunk()?;
@@ -867,7 +867,7 @@ fn leave(
     interface: u16,
     out: &Interface,
     to_bridges: &mut Burst,
-    touched: &mut Touched,
+    touched: &mut PortMask,
 ) -> Option<()> {
     match out.place {
         InterfaceBinding::Port(port) => {

@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// A datagram from 10.0.0.1, from this port to port 53 of 10.0.0.2.
+    /// Returns a datagram from 10.0.0.1, from this port to port 53 of 10.0.0.2.
     fn packet(port: u16) -> Packet {
         let mut octets = vec![
             0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,

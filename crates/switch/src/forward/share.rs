@@ -22,7 +22,7 @@ const FORMER: usize = 2;
 
 /// The ring to an owner, and the frames that wait for the end of the burst.
 #[derive(Debug)]
-struct ToOwner {
+struct OwnerOutput {
     ring: FrameSender,
     waiting: Burst,
 }
@@ -36,7 +36,7 @@ pub(crate) struct ShareStage {
     /// Number of this thread among the owners; `None` for a thread that owns nothing, because it is about to end.
     number: Option<u16>,
     /// By number of the owner. `None` for this thread itself.
-    to_owners: Vec<Option<ToOwner>>,
+    to_owners: Vec<Option<OwnerOutput>>,
     from_others: Vec<FrameReceiver>,
     /// Rings of earlier sets of threads, which may have frames.
     former: [Vec<FrameReceiver>; FORMER],
@@ -57,7 +57,7 @@ impl ShareStage {
     ) -> Self {
         let to_owner = |ring: Option<FrameSender>| {
             let waiting = Burst::new(eal);
-            ring.map(|ring| ToOwner { ring, waiting })
+            ring.map(|ring| OwnerOutput { ring, waiting })
         };
         Self {
             owners,
@@ -100,7 +100,7 @@ impl ShareStage {
         (self.number != Some(owner) && has_ring()).then_some(owner)
     }
 
-    /// The same for a frame that this thread has received from a port.
+    /// Returns the number of the owner of a frame received from a port, if it is another thread.
     #[inline(always)]
     fn owner_of_received(&mut self, octets: &[u8], now_s: u32) -> Option<u16> {
         let owner = self
@@ -163,7 +163,7 @@ impl ShareStage {
     /// Sends the waiting frames to their owners. Returns frames and octets of those that were dropped because a ring was full.
     pub(super) fn flush(&mut self, telemetry: &mut Telemetry) -> (u64, u64) {
         let (mut dropped, mut octets) = (0, 0);
-        for ToOwner { ring, waiting } in self.to_owners.iter_mut().flatten() {
+        for OwnerOutput { ring, waiting } in self.to_owners.iter_mut().flatten() {
             if waiting.is_empty() {
                 continue;
             }
@@ -231,7 +231,7 @@ mod tests {
         counters: Arc<ThreadCounters>,
     }
 
-    /// Two threads with rings of this many frames.
+    /// Creates two threads with rings of this many frames.
     fn pair(eal: &Eal, capacity: usize) -> Pair {
         let owners = Arc::new(Owners::new(2));
         let (to_second, from_first) = ring::channel(eal, capacity);

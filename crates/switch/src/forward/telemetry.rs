@@ -129,7 +129,7 @@ impl Telemetry {
         }
     }
 
-    /// A frame is copied to another buffer.
+    /// Records that a frame is copied to another buffer.
     #[inline]
     pub(super) fn copied(&mut self, from: usize, to: usize) {
         if let Some(trace) = &mut self.trace {
@@ -137,7 +137,7 @@ impl Telemetry {
         }
     }
 
-    /// A burst is offered to a driver or, through a ring, to another thread. [`Self::sent`] follows.
+    /// Records that a burst is offered to a driver or, through a ring, to another thread. [`Self::sent`] follows.
     #[cold]
     #[inline(never)]
     pub(super) fn offered(&mut self, port: u16, is_ring: bool, burst: &Burst) {
@@ -149,7 +149,7 @@ impl Telemetry {
         }
     }
 
-    /// The first `count` frames of the offered burst were accepted.
+    /// Records that the first `count` frames of the offered burst were accepted.
     #[cold]
     #[inline(never)]
     pub(super) fn sent(&mut self, port: u16, count: usize) {
@@ -188,7 +188,7 @@ impl Telemetry {
         }
     }
 
-    /// A burst is complete.
+    /// Completes the records of a burst.
     #[cold]
     #[inline(never)]
     pub(super) fn finish(&mut self) {

@@ -32,7 +32,8 @@ const INPUTS_MAX: usize = 1024;
 const NAP: Duration = Duration::from_micros(50);
 /// Empty polls of all queues before a thread waits for interrupts: about 50 us, in which a busy peer sends more.
 const TURNS_BEFORE_SLEEP: u32 = 512;
-/// The same if a thread sleeps for [`NAP`] between polls: some milliseconds, because each wait and wake-up costs more than a nap.
+/// Empty polls before a thread that sleeps for [`NAP`] between polls waits for interrupts: some milliseconds, because each wait and wake-up
+/// costs more than a nap.
 const NAPS_BEFORE_SLEEP: u32 = 64;
 /// Maximum number of relay rings of a thread.
 const RELAYS_MAX: usize = 256;
@@ -47,7 +48,7 @@ pub(crate) struct Worker {
     pub(super) received: Burst,
     /// Accepted frames while the filter drops others. Empty between two steps.
     pub(super) kept: Burst,
-    /// The same for frames that leave.
+    /// Accepted frames that leave, while the filter drops others. Empty between two steps.
     pub(super) spare: Burst,
     /// Rules of frames that leave, if there are any.
     pub(super) output_rules: Option<Arc<OutputRules>>,

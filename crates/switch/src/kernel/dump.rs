@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_asked_one_after_the_other() {
+    fn requests_are_sent_one_after_the_other() {
         let now = Instant::now();
         let mut dumps = Dumps::of("routes", &[6, 4]);
         assert_eq!(dumps.next(now), Some(4));

@@ -199,7 +199,7 @@ impl Layer3 {
                 KernelTarget::Blackhole => Target::Blackhole,
                 KernelTarget::Unreachable => Target::Unreachable,
                 KernelTarget::Prohibit => Target::Prohibit,
-                KernelTarget::Via(ways) => Target::Via(self.ways(ways)?),
+                KernelTarget::Via(ways) => Target::Via(self.next_hops(ways)?),
             };
             Some((metric, target))
         });
@@ -231,7 +231,7 @@ impl Layer3 {
     }
 
     /// Returns the next hops of a kernel route that use taps; `None` if there are none.
-    fn ways(&self, ways: Vec<(Option<IpAddr>, u32, u8)>) -> Option<Vec<Via>> {
+    fn next_hops(&self, ways: Vec<(Option<IpAddr>, u32, u8)>) -> Option<Vec<Via>> {
         let ways: Vec<Via> = ways
             .into_iter()
             .filter_map(|(gateway, index, weight)| {

@@ -155,7 +155,7 @@ impl Layer3 {
             return;
         }
         self.counts.unknown_protocol += 1;
-        if is_to_many(frame) {
+        if is_to_group(frame) {
             return;
         }
         match protocol_of(packet) {
@@ -192,7 +192,7 @@ impl Layer3 {
         let neighbours = self.rib.neighbours_for(known.vrf, to);
         if neighbours.is_empty() {
             // The neighbour was resolved or removed meanwhile: the forwarding thread decides again.
-            self.again(from.interface, frame);
+            self.route_again(from.interface, frame);
         }
         for (at, (out, address)) in neighbours.into_iter().enumerate() {
             // Of several next hops, the one that is resolved first.
@@ -202,7 +202,7 @@ impl Layer3 {
     }
 
     /// Returns a frame to a forwarding thread for routing.
-    fn again(&mut self, interface: u16, frame: &[u8]) {
+    fn route_again(&mut self, interface: u16, frame: &[u8]) {
         self.push(Mark::Route(interface), frame);
     }
 
@@ -320,7 +320,7 @@ impl Layer3 {
                 }
                 for waiting in packets {
                     match waiting {
-                        Waiting::Frame(from, frame) => self.again(from.interface, &frame),
+                        Waiting::Frame(from, frame) => self.route_again(from.interface, &frame),
                         Waiting::Packet(packet, is_as_sent) => {
                             self.send_to(interface, mac, (&packet, is_as_sent));
                         }
@@ -396,6 +396,6 @@ fn protocol_of(packet: &[u8]) -> Option<u8> {
 }
 
 /// Returns true for a frame to a group address. Packets in such frames cause no error (RFC 1812, section 4.3.2.7).
-fn is_to_many(frame: &[u8]) -> bool {
+fn is_to_group(frame: &[u8]) -> bool {
     frame.first().is_some_and(|octet| octet & 1 == 1)
 }

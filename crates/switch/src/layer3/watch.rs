@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_says_what_was_done() {
+    fn the_outcome_of_service_follows_from_its_counters() {
         let none = Counts::default();
         let echoed = Counts { echoed: 1, ..none };
         let unknown_protocol = Counts {

@@ -79,7 +79,7 @@ pub(crate) struct Exporter {
     sequence: u32,
 }
 
-/// Returns a name without what is too long.
+/// Returns a name, truncated to the maximum length.
 fn shortened(name: &str) -> &str {
     let mut end = name.len().min(NAME_MAX);
     while !name.is_char_boundary(end) {

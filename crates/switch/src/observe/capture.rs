@@ -105,21 +105,21 @@ pub(super) fn capture(
 }
 
 impl CaptureTap {
-    /// A burst was received on a port.
+    /// Copies a burst that was received on a port.
     pub(crate) fn received(&mut self, port: u16, burst: &Burst) {
         if self.directions != Directions::Out {
             self.copy(RECEIVED, port, burst.frames().zip(burst.lengths()));
         }
     }
 
-    /// A burst is offered to the driver of a port; [`Self::sent`] follows.
+    /// Copies a burst that is offered to the driver of a port; [`Self::sent`] follows.
     pub(crate) fn offered(&mut self, port: u16, burst: &Burst) {
         if self.directions != Directions::In {
             self.offered = self.copy(OFFERED, port, burst.frames().zip(burst.lengths()));
         }
     }
 
-    /// The first `count` frames of the offered burst were accepted.
+    /// Records that the first `count` frames of the offered burst were accepted.
     pub(crate) fn sent(&mut self, port: u16, count: usize) {
         if std::mem::take(&mut self.offered) {
             let head = Head {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_missed_and_counted_and_the_rest_is_whole() {
+    fn unread_frames_are_counted_as_missed_and_the_others_are_complete() {
         let (mut tap, mut reader) = pair(Directions::Both);
         let long = vec![7; 1500];
         let rounds = 60_000;

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_of_a_filter_lets_through_and_keeps_out() {
+    fn each_condition_of_a_filter_selects_and_excludes_frames() {
         for (says, fits) in [
             ("{}", true),
             (r#"{"mac":"02:00:00:00:00:01"}"#, true),

@@ -16,7 +16,7 @@ use super::trace::{SharedTrace, TraceReader};
 pub(super) struct Lease {
     pub(super) id: u64,
     pub(super) read: Instant,
-    /// The same moment on both clocks.
+    /// Start, ns on the wall clock; `start_ticks` is the same moment in cycles of the time stamp counter.
     start_ns: u64,
     start_ticks: u64,
 }

@@ -243,7 +243,7 @@ impl Tracer {
         }
     }
 
-    /// A burst was received: some of its frames are selected.
+    /// Selects frames of a received burst.
     pub(crate) fn received(&mut self, port: u16, queue: u16, burst: &Burst) {
         if self.chosen.load(Ordering::Relaxed) >= self.wanted {
             return;
@@ -268,7 +268,7 @@ impl Tracer {
         }
     }
 
-    /// The port's filter rules have judged a burst.
+    /// Records the verdicts of the port's filter rules on a burst.
     pub(crate) fn filtered(&mut self, burst: &Burst, verdicts: &Verdicts) {
         for (buffer, verdict) in burst.buffers().zip(verdicts) {
             if let Some(packet) = self.packet_in(buffer)
@@ -282,7 +282,7 @@ impl Tracer {
         }
     }
 
-    /// A bridge has decided on a burst.
+    /// Records the decisions of a bridge on a burst.
     pub(crate) fn bridged(&mut self, from: Ingress, burst: &Burst, decisions: &[bridge::Decision]) {
         for (buffer, decision) in burst.buffers().zip(decisions) {
             if let Some(packet) = self.packet_in(buffer) {
@@ -294,7 +294,7 @@ impl Tracer {
         }
     }
 
-    /// The router has decided on a burst.
+    /// Records the decisions of the router on a burst.
     pub(crate) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &route::Decisions) {
         for ((buffer, from), decision) in burst.buffers().zip(from).zip(decisions.iter()) {
             if let Some(packet) = self.packet_in(buffer) {
@@ -311,14 +311,14 @@ impl Tracer {
         }
     }
 
-    /// A frame is copied to another buffer.
+    /// Records that a frame is copied to another buffer.
     pub(crate) fn copied(&mut self, from: usize, to: usize) {
         if let Some(packet) = self.packet_in(from) {
             self.follow(to, packet);
         }
     }
 
-    /// A burst is offered to a driver or to another thread; [`Self::sent`] follows.
+    /// Records that a burst is offered to a driver or to another thread; [`Self::sent`] follows.
     pub(crate) fn offered(&mut self, port: u16, is_ring: bool, burst: &Burst) {
         self.offered.clear();
         let frames = burst.frames().zip(burst.lengths()).zip(burst.buffers());
@@ -339,7 +339,7 @@ impl Tracer {
         }
     }
 
-    /// The first `count` frames of the offered burst were accepted.
+    /// Records that the first `count` frames of the offered burst were accepted.
     pub(crate) fn sent(&mut self, port: u16, count: usize) {
         for at in 0..self.offered.len() {
             let Some((place, mut event)) = self.offered.get(at).copied() else {
@@ -365,7 +365,7 @@ impl Tracer {
         }
     }
 
-    /// The ring to that thread had no space for these frames.
+    /// Records frames for which the ring to another thread had no space.
     pub(crate) fn not_handed_over(&mut self, burst: &Burst) {
         for buffer in burst.buffers() {
             if let Some(packet) = self.in_flight.take(buffer) {
@@ -393,7 +393,7 @@ impl Tracer {
         self.record(event(packet, EventKind::Handled(what), 0, &[]));
     }
 
-    /// The burst is complete: its buffers are reused soon.
+    /// Completes the records of a burst, whose buffers are reused soon.
     pub(crate) fn finish(&mut self) {
         for at in 0..self.followed.len() {
             if let Some(one) = self.followed.get(at).copied()
@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_over_is_found_once() {
+    fn a_frame_in_flight_is_found_once() {
         let in_flight = InFlight::new();
         in_flight.put(0x1000, 3);
         in_flight.put(0x2000, 4);

@@ -174,7 +174,7 @@ impl<S: Read + Write> Active<S> {
         now: Instant,
     ) -> Result<(), SwitchError> {
         let begun = self.begun;
-        self.keep(|peer| peer.receive(begun, now));
+        self.retain_peers(|peer| peer.receive(begun, now));
         self.send_settings(tables, now);
         let result = if self.has_standby() {
             self.send_changes(tables, now)
@@ -189,7 +189,7 @@ impl<S: Read + Write> Active<S> {
         if result.is_err() {
             self.require_all();
         }
-        self.keep(|peer| {
+        self.retain_peers(|peer| {
             if peer.needs.is_some() && peer.link.quiet_for(now) >= HEARTBEAT {
                 peer.link.put(&Message::Heartbeat, now);
             }
@@ -225,7 +225,7 @@ impl<S: Read + Write> Active<S> {
     }
 
     /// Removes the peers whose streams have ended.
-    fn keep(&mut self, mut step: impl FnMut(&mut Peer<S>) -> Result<(), LinkError>) {
+    fn retain_peers(&mut self, mut step: impl FnMut(&mut Peer<S>) -> Result<(), LinkError>) {
         self.peers.retain_mut(|peer| match step(peer) {
             Ok(()) => true,
             Err(error) if peer.has_acknowledged => {
@@ -235,7 +235,7 @@ impl<S: Read + Write> Active<S> {
                 );
                 false
             }
-            // Whatever connects must not fill the log, and a standby with other settings logs them itself.
+            // No client may fill the log, and a standby with other settings logs them itself.
             Err(error) => {
                 tracing::debug!("replication: peer {}: {error}", peer.name);
                 false

@@ -30,7 +30,7 @@ pub(crate) enum LinkError {
     #[error("the peer has sent nothing for {} s", TIMEOUT.as_secs())]
     Silent,
     /// The peer reads too slowly.
-    #[error("the peer does not read what it is sent in time")]
+    #[error("the peer does not read its messages in time")]
     Slow,
 }
 

@@ -490,7 +490,7 @@ fn a_standby_follows_over_tcp_beside_hostile_peers_and_takes_over() {
     assert!(report.added >= 2 && report.peers[0].address == address.to_string());
     standby.take_over().unwrap();
     let error = standby.take_over().unwrap_err().to_string();
-    assert!(error.contains("active already"), "{error}");
+    assert!(error.contains("already active"), "{error}");
     assert_eq!(standby.report().role, "active");
     drop(hostile);
     let taken = ReplicationSetting {

@@ -131,7 +131,7 @@ pub(crate) enum WireError {
         received: u64,
     },
     /// The peer is another program, or has other versions.
-    #[error("the peer is no quietwire switch of this version (use the same version on both)")]
+    #[error("the peer is not a quietwire switch of this version (use the same version on both)")]
     Version,
     /// The message has impossible contents.
     #[error("a message has impossible contents")]
@@ -519,7 +519,7 @@ pub(crate) mod tests {
         octets
     }
 
-    /// A connection of UDP between 10.0.0.1, port N, and 10.0.0.2, port 53, in both directions.
+    /// Returns a connection of UDP between 10.0.0.1, port N, and 10.0.0.2, port 53, in both directions.
     pub(crate) fn saved_connection(port: u16) -> SavedConnection {
         let mut octets = [0; SAVED_OCTETS];
         octets[12..16].copy_from_slice(&[10, 0, 0, 1]);

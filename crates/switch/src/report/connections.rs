@@ -46,7 +46,7 @@ pub struct RestoredConnectionsReport {
     pub known: u64,
     /// Connections for which there is no space.
     pub full: u64,
-    /// Records that are none of a connection of this switch.
+    /// Records that are not connections of this switch.
     pub invalid: u64,
 }
 

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn what_is_retired_comes_back_after_its_epoch() {
+fn retired_memory_is_reused_after_its_epoch() {
     let mut blocks = Blocks::new(4);
     let all: Vec<u32> = (0..2).map_while(|_| blocks.take(2)).collect();
     assert_eq!(all, [0, 2]);

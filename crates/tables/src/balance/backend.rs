@@ -29,7 +29,7 @@ pub struct Backend {
     pub state: BackendState,
 }
 
-/// A backend and what it is used for.
+/// A backend and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendUse {
     /// The backend.

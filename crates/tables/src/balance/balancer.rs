@@ -25,7 +25,7 @@ const REPLACE_STEPS: usize = 64;
 /// Timeouts, seconds. TCP: RFC 5382, REQ-5. UDP: RFC 4787, REQ-5.
 const EMBRYONIC_S: u32 = 60;
 const OPEN_S: u32 = 7440;
-/// The same if backends answer directly: the switch does not see when they close or reset a connection.
+/// Timeout of open TCP connections if backends answer directly: the switch does not receive their FIN and RST segments.
 const OPEN_DIRECT_S: u32 = 900;
 const CLOSING_S: u32 = 240;
 const UDP_S: u32 = 300;
@@ -248,7 +248,7 @@ impl Balancer {
         self.len() == 0
     }
 
-    /// Returns the backends and what they are used for.
+    /// Returns the backends and their connections.
     #[must_use]
     pub fn backends(&self) -> &[BackendUse] {
         &self.set.backends
@@ -338,7 +338,7 @@ impl Balancer {
             let entry = entry.unwrap_or_default();
             let is_over = entry.state == CLOSING && is_opening;
             if entry.is_live(self.now) && !is_over {
-                return self.again(number, entry, flags);
+                return self.apply_further(number, entry, flags);
             }
             self.remove(number);
         }
@@ -362,7 +362,12 @@ impl Balancer {
 
     /// Applies a further packet of a client.
     #[inline]
-    fn again(&mut self, number: u32, entry: Entry, flags: u8) -> Result<SocketAddrV4, BalanceDrop> {
+    fn apply_further(
+        &mut self,
+        number: u32,
+        entry: Entry,
+        flags: u8,
+    ) -> Result<SocketAddrV4, BalanceDrop> {
         let mut backend = entry.backend();
         let (former_state, former_backend) = (entry.state, backend);
         if entry.generation != self.generation && !self.set.keeps(backend) {
@@ -381,7 +386,7 @@ impl Balancer {
             entry.backend = backend.ip().to_bits();
             entry.backend_port = backend.port();
             entry.generation = generation;
-            note(entry, &self.settings, flags, now);
+            apply_flags(entry, &self.settings, flags, now);
             let is_changed = entry.state != former_state || backend != former_backend;
             if is_changed {
                 self.note_change(number);
@@ -414,7 +419,7 @@ impl Balancer {
             state: EMBRYONIC,
             ..Entry::default()
         };
-        note(&mut entry, &self.settings, flags, self.now);
+        apply_flags(&mut entry, &self.settings, flags, self.now);
         // The first packet does not complete a connection, whatever its flags.
         entry.is_answered = u8::from(self.settings.is_direct);
         if let Some(place) = self.entries.get_mut(number as usize) {
@@ -514,7 +519,7 @@ impl Balancer {
 
 /// Applies a packet of the client to the state of its connection, and begins its timeout again.
 #[inline]
-fn note(entry: &mut Entry, settings: &BalanceSettings, flags: u8, now: u32) {
+fn apply_flags(entry: &mut Entry, settings: &BalanceSettings, flags: u8, now: u32) {
     let flags = if settings.protocol == NatProtocol::Tcp {
         flags
     } else {

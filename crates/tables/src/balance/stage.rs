@@ -265,7 +265,7 @@ impl Balancers {
         true
     }
 
-    /// Gives a packet to a backend that answers directly its virtual endpoint.
+    /// Replaces the destination of a packet to a backend that answers directly by its virtual endpoint.
     fn to_direct(&self, packet: &mut [u8], view: &View) -> bool {
         let client = socket(view.source);
         let endpoint = self.virtual_of(view.destination, view.protocol, client);
@@ -275,7 +275,7 @@ impl Balancers {
         endpoint.is_some()
     }
 
-    /// The same for an ICMP error about a packet from a virtual endpoint to a client.
+    /// Replaces the endpoints of an ICMP error about a packet from a virtual endpoint to a client, for a backend that answers directly.
     fn error_to_direct(&self, packet: &mut [u8], view: &View, inner: &View) -> bool {
         let client = socket(inner.destination);
         let endpoint = self.virtual_of(inner.source, inner.protocol, client);

@@ -120,7 +120,7 @@ pub struct Flooding {
 }
 
 impl Default for Flooding {
-    /// Every kind is flooded.
+    /// Returns settings that flood frames of every kind.
     fn default() -> Self {
         Self {
             unknown_unicast: true,

@@ -469,7 +469,7 @@ fn decide_all(fdb: &Fdb, input: u16, now_s: u32, frames: &[Vec<u8>]) -> (Vec<Dec
 }
 
 #[test]
-fn what_happened_is_counted() {
+fn decisions_are_counted() {
     let fdb = Fdb::new(2, AGEING_S);
     let (decisions, tally) = decide_all(
         &fdb,
@@ -587,7 +587,7 @@ fn a_customers_tags_go_through_a_tunnel_untouched() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_bridges_are_reported() {
     let with = |ports: Vec<BridgePort>| Settings {
         ports,
         ..Settings::default()

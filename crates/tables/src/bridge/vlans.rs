@@ -100,7 +100,7 @@ impl fmt::Display for VlanSet {
 /// Text that is not a set of VLANs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a set of VLANs; use numbers and ranges from 1 to 4094, like 1,5,10-20, or 'all'"
+    "'{0}' is not a set of VLANs (use numbers and ranges from 1 to 4094, like 1,5,10-20, or 'all')"
 )]
 pub struct VlanSetError(pub String);
 

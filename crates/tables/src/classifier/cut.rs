@@ -10,7 +10,7 @@ const SAMPLE: usize = 128;
 /// Nodes of at least this number of rules move those that have no value in the window to the next tree.
 const MOVING: usize = 32;
 
-/// A window and what it does to the rules of a node.
+/// A window and its effect on the rules of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     pub(super) window: Window,

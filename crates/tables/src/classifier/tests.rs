@@ -30,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn a_classifier_finds_the_rule_that_the_obvious_search_finds(
+    fn a_classifier_finds_the_rule_of_the_reference_search(
         rules in prop::collection::vec(described::rule(), 0..120),
         packets in prop::collection::vec(described::packet(), 1..200),
     ) {

@@ -110,7 +110,7 @@ fn headers_of(
     u32::try_from(transport.checked_sub(part.at)? + header).ok()
 }
 
-/// Returns what a first fragment says. `None` for packets that belong to no connection, and for ICMP errors.
+/// Returns the properties of a first fragment that later ones lack. `None` for packets that belong to no connection, and for ICMP errors.
 fn first_of(packet: &Packet, headers: u32) -> Option<FirstFragment> {
     let sequence = match packet.kind {
         Kind::Tcp(segment) => {

@@ -35,7 +35,7 @@ const TCP_LENGTH_AT: usize = 12;
 pub(super) enum Kind {
     /// Not tracked.
     Untracked,
-    /// Invalid whatever the connections.
+    /// Invalid for any connections.
     Invalid(InvalidReason),
     /// A TCP segment.
     Tcp(Segment),

@@ -79,7 +79,7 @@ impl Tuple {
     }
 }
 
-/// State of a new connection.
+/// Returns the state of a new connection.
 fn first_state(sent: &Sent) -> Result<State, InvalidReason> {
     match &sent.content {
         Content::Tcp(segment) if !tcp::are_possible(segment) => Err(InvalidReason::Flags),
@@ -157,7 +157,7 @@ impl Reference {
             return invalid(InvalidReason::SameEndpoint);
         }
         if let Content::Error(inner) = &sent.content {
-            return self.relate(&Sent {
+            return self.verdict_on_error(&Sent {
                 zone: sent.zone,
                 ..Sent::clone(inner)
             });
@@ -171,7 +171,7 @@ impl Reference {
         }
     }
 
-    fn relate(&self, inner: &Sent) -> ReferenceVerdict {
+    fn verdict_on_error(&self, inner: &Sent) -> ReferenceVerdict {
         let unrelated = invalid(InvalidReason::Unrelated);
         let Some((tuple, direction)) = self.find(inner) else {
             return unrelated;

@@ -16,7 +16,7 @@
 //! | 76 to 107 | TCP: what each side has sent |
 //! | 108 to 123 | label |
 //!
-//! Records come from outside: [`SavedConnection::read`] refuses what no connection can be.
+//! Records come from outside: [`SavedConnection::read`] refuses impossible ones.
 
 // Records from outside: no cast loses a value, and no index is unchecked.
 #![cfg_attr(
@@ -207,7 +207,7 @@ impl SavedConnection {
         })
     }
 
-    /// Returns both endpoints and the IP protocol; `None` if the record is none of a connection.
+    /// Returns both endpoints and the IP protocol; `None` if the record is not a valid connection.
     #[must_use]
     pub fn endpoints(&self) -> Option<([Endpoint; 2], u8)> {
         let key = self.read()?.sorted.key;

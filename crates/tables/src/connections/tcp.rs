@@ -142,7 +142,7 @@ impl Side {
     }
 
     /// Notes that the side may have sent more meanwhile. What it has sent up to a FIN is known.
-    pub(super) const fn loosen(&mut self) {
+    pub(super) const fn note_unseen_segments(&mut self) {
         if self.has(HAS_SYN) && !self.has(HAS_FIN) {
             self.flags |= LOOSE;
         }
@@ -240,7 +240,7 @@ pub(super) fn step(
     }
 }
 
-/// Before an answer: the SYN again, or a reset of the side that sent it.
+/// Returns the step for a segment before an answer: the SYN again, or a reset of the side that sent it.
 fn step_of_opener(from: &mut Side, segment: &Segment) -> Result<Step, InvalidReason> {
     match segment.control() {
         SYN => {
@@ -253,7 +253,7 @@ fn step_of_opener(from: &mut Side, segment: &Segment) -> Result<Step, InvalidRea
     }
 }
 
-/// The first answer (RFC 9293, section 3.10.7.3).
+/// Returns the step for the first answer (RFC 9293, section 3.10.7.3).
 fn step_of_answerer(
     from: &mut Side,
     to: &mut Side,
@@ -278,7 +278,7 @@ fn step_of_answerer(
     }
 }
 
-/// Both sides have sent a SYN, and neither has acknowledged.
+/// Returns the step for a segment after both sides have sent a SYN, and neither has acknowledged.
 fn step_of_simultaneous_open(
     from: &mut Side,
     to: &mut Side,
@@ -312,7 +312,7 @@ fn acknowledge_opening(from: &mut Side, to: &mut Side, segment: &Segment) {
     from.flags |= HAS_ACKED;
 }
 
-/// After a reset: a new connection, or segments that were on their way.
+/// Returns the step for a segment after a reset: a new connection, or segments that were on their way.
 fn step_after_reset(from: &Side, to: &Side, segment: &Segment) -> Result<Step, InvalidReason> {
     if segment.is_opening() {
         return Ok(Step::Reopen);
@@ -325,7 +325,7 @@ fn step_after_reset(from: &Side, to: &Side, segment: &Segment) -> Result<Step, I
     Ok(Step::Pass)
 }
 
-/// A connection after the first acknowledgement.
+/// Returns the step for a segment after the first acknowledgement.
 fn step_of_open(
     state: State,
     from: &mut Side,

@@ -19,7 +19,7 @@ pub struct FlapLimit {
 }
 
 impl Default for FlapLimit {
-    /// Five moves in 180 seconds, as in RFC 7432, section 15.1.
+    /// Returns five moves in 180 seconds, as in RFC 7432, section 15.1.
     fn default() -> Self {
         Self {
             moves: 5,

@@ -14,7 +14,8 @@ pub(super) trait Cell {
     /// Replaces `from` by `to`, if the slot still holds `from`.
     fn replace(&self, from: Word, to: Word) -> bool;
 
-    /// If two threads each replace a word, call this and then read the other's word, at least one of them sees the other's write.
+    /// Orders earlier writes before later reads: if two threads each replace a word, call this and then read the other's word, at least one
+    /// of them reads the new one.
     fn settle();
 }
 

@@ -147,7 +147,7 @@ fn readers_never_see_what_belongs_to_another_address() {
 
 /// Threads that learn the same addresses at the same time leave one entry each.
 #[test]
-fn addresses_learned_twice_at_once_are_there_once() {
+fn addresses_learned_by_two_threads_have_one_entry() {
     const ADDRESSES: u64 = 20_000;
     let fdb = Fdb::new(65_536, 300);
     scope(|scope| {
@@ -210,7 +210,7 @@ fn a_port_has_no_more_than_it_may() {
 }
 
 #[test]
-fn what_cannot_be_static_is_refused() {
+fn invalid_static_entries_are_refused() {
     let fdb = Fdb::new(1, 10);
     let group = MacAddress([1, 0, 0x5e, 0, 0, 1]);
     assert_eq!(

@@ -114,7 +114,7 @@ impl Word {
         self.has_bits_of(identity) && self.0 != Self::EMPTY.0
     }
 
-    /// Cheaper part of [`Word::is`].
+    /// Returns true if the bits match: the cheaper part of [`Word::is`].
     #[inline(always)]
     pub(super) const fn has_bits_of(self, identity: Identity) -> bool {
         self.0 ^ identity.0 < 1 << IDENTITY_SHIFT

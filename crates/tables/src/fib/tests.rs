@@ -102,7 +102,7 @@ fn the_longest_prefix_wins() {
 }
 
 #[test]
-fn a_full_table_says_so_and_stays_as_it_was() {
+fn a_full_table_reports_it_and_stays_unchanged() {
     let mut routes = Ipv4Routes::new(2).unwrap();
     for prefix in ["10.0.0.1/32", "10.0.1.1/32"] {
         routes.insert(v4(prefix), 1).unwrap();

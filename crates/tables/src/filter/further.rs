@@ -25,7 +25,7 @@ pub(super) fn place(from: Option<u16>) -> u32 {
     u32::from(from.filter(|port| *port < NOWHERE).unwrap_or(NOWHERE)) << SET_USES_MAX
 }
 
-/// Adds what a rule for frames that leave requires.
+/// Adds the condition that a rule for frames that leave requires.
 fn required(rule: Rule, out: OutMatch) -> Rule {
     let rule = rule.with(Field::IS_OUT, 1);
     match out.from {

@@ -11,7 +11,7 @@ use crate::classifier::{Field, Key, NO_RULE};
 
 /// Makes the key of a received frame that of one that leaves.
 #[inline(always)]
-fn leave(key: &mut Key, from: Option<u16>) {
+fn mark_output(key: &mut Key, from: Option<u16>) {
     key.set(Field::IS_OUT, 1);
     key.set(Field::METADATA, place(from));
 }
@@ -29,7 +29,7 @@ impl PortRules {
         let mut count = 0;
         for ((octets, _), key) in frames.zip(keys.iter_mut()) {
             *key = self.key_of(octets);
-            leave(key, from);
+            mark_output(key, from);
             count += 1;
         }
         let keys = keys.get_mut(..count).unwrap_or_default();
@@ -52,7 +52,7 @@ impl PortRules {
         let mut key = self.described_key(packet);
         // The state of a connection is not compared.
         key.clear(Field::METADATA);
-        leave(&mut key, from);
+        mark_output(&mut key, from);
         let mut found = [NO_RULE];
         self.look_up(&mut [key], &mut found);
         let [found] = found;

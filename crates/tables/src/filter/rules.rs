@@ -458,7 +458,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Adds what a rule is compiled into.
+    /// Adds the compiled rules of a rule.
     fn add(&mut self, number: u32, compiled: impl Iterator<Item = Rule>) {
         let before = self.list.len();
         self.list.extend(compiled);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Statements of filter rules: what a rule does with a frame beside its verdict, in the words of nftables.
+//! Statements of filter rules, which act on a frame beside the verdict, in the words of nftables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -318,7 +318,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn rules_decide_as_the_obvious_ones_do(
+    fn rules_decide_as_the_reference(
         frames in prop::collection::vec(frame(), 1..BURST_MAX),
         rules in prop::collection::vec(rule(), 0..8),
         policy in policy(),

@@ -52,7 +52,7 @@ fn echo4(payload: &[u8]) -> Vec<u8> {
 
 /// RFC 1122, section 3.2.2.6.
 #[test]
-fn an_echo_comes_back_as_it_was() {
+fn the_data_of_an_echo_request_are_in_the_reply() {
     let reply = echo_reply(&echo4(b"hello")).unwrap();
     let mut expected = Vec::new();
     PacketBuilder::ipv4([192, 0, 2, 1], HOST4, 64)
@@ -77,7 +77,7 @@ fn an_echo_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_is_no_sound_request_is_not_answered() {
+fn malformed_echo_requests_are_not_answered() {
     let request = echo4(b"hello");
     for at in [20, 21, 22, 28] {
         let mut damaged = request.clone();

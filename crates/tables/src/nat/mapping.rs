@@ -197,7 +197,7 @@ impl Mappings {
         fold((folded ^ third) as u128 * (first | 1) as u128)
     }
 
-    /// Loads what a look-up reads first.
+    /// Prefetches the memory that a look-up reads first.
     #[inline(always)]
     pub(super) fn prefetch(&self, hash: u64) {
         self.index.prefetch(hash);

@@ -104,7 +104,7 @@ pub(crate) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop
     read_behind(&header, packet)
 }
 
-/// The same for a whole datagram or its first fragment, which has the ports. A fragment of an ICMP error is not read.
+/// Parses a whole datagram or its first fragment, which has the ports, as [`read`] does. A fragment of an ICMP error is not read.
 pub(super) fn read_first(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
     let header = checked_header(packet, length)?;
     if header.is_later_fragment {
@@ -119,7 +119,7 @@ fn checked_header(packet: &[u8], length: usize) -> Result<Header, NatDrop> {
     header.ok_or(NatDrop::Malformed)
 }
 
-/// Parses what is behind the IP header.
+/// Parses the packet after the IP header.
 #[inline]
 fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> {
     let payload = header.total - header.length;

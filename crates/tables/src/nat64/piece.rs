@@ -44,7 +44,7 @@ impl Piece<'_> {
 /// Returns the fragments of an IPv6 packet for an MTU. The packet has no extension headers but that of a fragment, whose part of the
 /// datagram is then fragmented further. The result is empty for other packets, and for an MTU without space.
 pub fn pieces(packet: &[u8], identification: u32, mtu: u16) -> impl Iterator<Item = Piece<'_>> {
-    let whole = Whole::of(packet, identification);
+    let whole = WholePacket::of(packet, identification);
     let mut next = 0;
     std::iter::from_fn(move || {
         let whole = whole.as_ref()?;
@@ -54,14 +54,14 @@ pub fn pieces(packet: &[u8], identification: u32, mtu: u16) -> impl Iterator<Ite
     })
 }
 
-struct Whole<'packet> {
+struct WholePacket<'packet> {
     header: [u8; IPV6_HEADER_LENGTH],
     protocol: u8,
     part: Part,
     payload: &'packet [u8],
 }
 
-impl<'packet> Whole<'packet> {
+impl<'packet> WholePacket<'packet> {
     fn of(packet: &'packet [u8], identification: u32) -> Option<Self> {
         let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
         let [first, _, _, _, high, low, next, ..] = *header;

@@ -14,7 +14,7 @@ use super::table::{Key, Neighbours};
 use super::{Action, InterfaceInfo, Origin, State};
 
 impl<P> Neighbours<P> {
-    /// The kernel has confirmed a neighbour. A neighbour that cannot be on the link of the interface is ignored.
+    /// Adds a neighbour that the kernel has confirmed. A neighbour that cannot be on the link of the interface is ignored.
     pub fn kernel_has(
         &mut self,
         now: Duration,
@@ -37,7 +37,7 @@ impl<P> Neighbours<P> {
         self.learn_from(now, key, mac, (state, Origin::Kernel), out);
     }
 
-    /// The kernel no longer confirms a neighbour. A permanent one is removed; the router probes others.
+    /// Handles a neighbour that the kernel no longer confirms. A permanent one is removed; the router probes others.
     pub fn kernel_lost(
         &mut self,
         now: Duration,

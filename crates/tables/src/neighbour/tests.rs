@@ -178,7 +178,7 @@ fn packets_wait_until_the_neighbour_answers() {
 
 /// RFC 4861, section 7.3.3: three requests a second apart, then resolution fails.
 #[test]
-fn nobody_answers() {
+fn a_neighbour_without_an_answer_is_unreachable() {
     let mut table = Table::new();
     table.resolve(s(0), "192.0.2.9", Some(1));
     for now in 1..3 {
@@ -195,7 +195,7 @@ fn nobody_answers() {
 
 /// RFC 4861, section 7.3.2: a neighbour that is not heard from is probed by unicast, and removed if it does not answer.
 #[test]
-fn neighbours_are_asked_again() {
+fn confirmed_neighbours_are_probed_again() {
     let mut table = Table::new();
     table.resolve(s(0), "192.0.2.9", None);
     table.arp(s(0), &arp_reply([192, 0, 2, 9], THEIRS));
@@ -316,7 +316,7 @@ fn malformed_messages_are_dropped() {
 
 /// RFC 4861, section 7.2.5: without the override flag, a different address only starts probing.
 #[test]
-fn advertisements_override_only_when_they_say_so() {
+fn only_advertisements_with_the_override_flag_override() {
     let mut table = Table::new();
     table.resolve(s(0), "2001:db8::9", None);
     table.nd(s(0), &advertisement("2001:db8::9", THEIRS, 0x60));
@@ -353,7 +353,7 @@ fn a_scan_is_bounded() {
 }
 
 #[test]
-fn set_neighbours_are_not_asked_and_not_overridden() {
+fn static_neighbours_are_not_probed_and_not_overridden() {
     let mut table = Table::new();
     let address = ip("192.0.2.9");
     table

@@ -53,10 +53,10 @@ impl PrefixTranslation {
     #[must_use]
     #[inline]
     pub fn concerns(&self, packet: &[u8], vrf: u16) -> bool {
-        ends(packet).is_some_and(|(_, destination)| self.to(destination, vrf).is_some())
+        ends(packet).is_some_and(|(_, destination)| self.find_external(destination, vrf).is_some())
     }
 
-    fn to(&self, destination: u128, vrf: u16) -> Option<&PrefixPair> {
+    fn find_external(&self, destination: u128, vrf: u16) -> Option<&PrefixPair> {
         let mut bindings = self.bindings.iter();
         let binding = bindings.find(|one| one.vrf == vrf && one.pair.is_external(destination))?;
         Some(&binding.pair)
@@ -71,7 +71,7 @@ impl PrefixTranslation {
         let Some((source, destination)) = ends(packet) else {
             return Err(NptDrop::Malformed);
         };
-        let Some(pair) = self.to(destination, vrf) else {
+        let Some(pair) = self.find_external(destination, vrf) else {
             return Ok(());
         };
         pair.receive(packet, length)?;

@@ -130,7 +130,7 @@ pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
     !(sum as u16)
 }
 
-/// Link-local groups are the router's own business (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.
+/// Decides on a multicast packet. Link-local groups go to the router itself (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.
 fn multicast_v4(destination: u32) -> Decision {
     if destination >> 8 == 0xe0_0000 {
         Decision::Punt(Punt::ForUs)
@@ -218,7 +218,7 @@ fn address(header: &[u8; IPV6_HEADER], at: usize) -> Option<u128> {
     Some(u128::from_be_bytes(*octets))
 }
 
-/// Link-local groups are the router's own business, wider ones are not forwarded (RFC 4291, section 2.7).
+/// Decides on a multicast packet. Link-local groups go to the router itself, wider ones are not forwarded (RFC 4291, section 2.7).
 fn multicast_v6(source: u128, scope: u8) -> Decision {
     if source >> 120 == 0xff {
         Decision::Drop(RouterDrop::Martian)
@@ -242,7 +242,7 @@ pub(super) const fn is_link_local(address: u128) -> bool {
     (address >> 64) as u64 >> 54 == 0xfe80 >> 6
 }
 
-/// 169.254.0.0/16.
+/// Returns true for addresses in 169.254.0.0/16.
 #[inline(always)]
 pub(super) const fn is_link_local_v4(address: u32) -> bool {
     address >> 16 == 0xa9fe

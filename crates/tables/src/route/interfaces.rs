@@ -71,7 +71,7 @@ impl Interfaces {
         self.0.get(usize::from(number))?.as_ref()
     }
 
-    /// All, with their numbers.
+    /// Returns all interfaces with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &Interface)> {
         let numbered = (0u16..).zip(&self.0);
         numbered.filter_map(|(number, interface)| Some((number, interface.as_ref()?)))

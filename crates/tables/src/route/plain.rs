@@ -164,7 +164,7 @@ fn decide_alone(
 
 /// Returns the ingress interface if it is the same for all frames.
 #[inline(always)]
-fn the_one(router: &Router, interfaces: &[u16]) -> Option<Interface> {
+fn common_interface(router: &Router, interfaces: &[u16]) -> Option<Interface> {
     let first = *interfaces.first()?;
     let differing = interfaces.iter().fold(0, |bits, it| bits | (it ^ first));
     router
@@ -183,7 +183,8 @@ pub(super) fn decide_plain<'a>(
     interfaces: &[u16],
     decisions: &mut Decisions,
 ) {
-    let Some(interface) = the_one(router, interfaces).filter(|one| one.urpf == Urpf::Off) else {
+    let Some(interface) = common_interface(router, interfaces).filter(|one| one.urpf == Urpf::Off)
+    else {
         return;
     };
     let Some(tables) = router.vrfs.get(usize::from(interface.vrf)) else {

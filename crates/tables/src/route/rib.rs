@@ -296,7 +296,7 @@ impl Rib {
         }
         let hosts: Vec<IpAddr> = self.targets.hosts_on(number).collect();
         for address in hosts {
-            self.lose(Some(link.vrf), number, address);
+            self.remove_host(Some(link.vrf), number, address);
         }
         self.targets.set_down(number);
         // Even without space this cannot fail: routes are only removed.
@@ -514,10 +514,10 @@ impl Rib {
     /// Notes that a neighbour is no longer resolved.
     pub fn lost(&mut self, interface: u16, address: IpAddr) {
         let vrf = self.links.get(&interface).map(|link| link.vrf);
-        self.lose(vrf, interface, address);
+        self.remove_host(vrf, interface, address);
     }
 
-    fn lose(&mut self, vrf: Option<u16>, interface: u16, address: IpAddr) {
+    fn remove_host(&mut self, vrf: Option<u16>, interface: u16, address: IpAddr) {
         if self.targets.forget_host(interface, address)
             && let Some(vrf) = vrf
         {

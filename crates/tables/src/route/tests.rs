@@ -239,7 +239,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn decisions_are_those_of_the_obvious_router(frames in prop::collection::vec(frame(), 1..40)) {
+    fn decisions_are_those_of_the_reference_router(frames in prop::collection::vec(frame(), 1..40)) {
         let world = World::new();
         let (decisions, tally) = world.decide(&frames);
         prop_assert_eq!(decisions.len(), frames.len());
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_rewritten_is_sound((mut frame, interface) in frame()) {
+    fn rewritten_packets_are_well_formed((mut frame, interface) in frame()) {
         let world = World::new();
         let (decisions, _) = world.decide(&[(frame.clone(), interface)]);
         if let Decision::Forward(to) = decisions[0] {

@@ -68,11 +68,11 @@ impl LossClaims {
     fn gap_of_element(
         &mut self,
         name: &str,
-        perhaps: Vec<(LossSource, u64)>,
+        possible_sources: Vec<(LossSource, u64)>,
         made: u64,
         mut gap: i128,
     ) {
-        for (loser, frames) in perhaps {
+        for (loser, frames) in possible_sources {
             let explained = frames_of(gap).min(frames);
             self.add(loser, explained);
             gap -= i128::from(explained);
@@ -168,20 +168,20 @@ impl CounterDeltas<'_> {
             claims.add(LossSource::Tester, totals.send_error_frames);
             claims.add(LossSource::Tester, totals.receive_drop_frames);
             let Some(at) = at else { continue };
-            self.towards(at, claims);
+            self.assign_not_received(at, claims);
             if let (Some(sent), Some(arrived)) = (self.sent(at), self.arrived_from(at)) {
                 let reason = LossReason::NotArrived;
                 claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
             }
         }
         for [one, other] in &self.layout.links {
-            self.towards(one, claims);
-            self.towards(other, claims);
+            self.assign_not_received(one, claims);
+            self.assign_not_received(other, claims);
         }
     }
 
     /// Assigns the frames that were sent to a port and did not arrive.
-    fn towards(&self, at: &PortAt, claims: &mut LossClaims) {
+    fn assign_not_received(&self, at: &PortAt, claims: &mut LossClaims) {
         if let (Some(sent), Some(arrived)) = (self.sent_to(at), self.arrived(at)) {
             let reason = LossReason::NotReceived;
             claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
@@ -213,8 +213,8 @@ impl CounterDeltas<'_> {
                 let of_units = sure.map(|(_, frames)| i128::from(*frames));
                 let gap = gaps.sum::<i128>() - of_units.sum::<i128>();
                 let others = element.ports.iter().filter(|(port, _)| !counts(port));
-                let perhaps = perhaps(name, element, others);
-                claims.gap_of_element(name, perhaps, element.made, gap);
+                let possible_sources = possible_sources(name, element, others);
+                claims.gap_of_element(name, possible_sources, element.made, gap);
             } else {
                 for [from, to] in joins {
                     if let (Some(input), Some(output)) = (self.port(from), self.port(to)) {
@@ -264,7 +264,7 @@ impl CounterDeltas<'_> {
 }
 
 /// Returns the counters of an element that may explain missing frames, the most certain first.
-fn perhaps<'a>(
+fn possible_sources<'a>(
     name: &str,
     element: &ElementCounts,
     others: impl Iterator<Item = (&'a String, &'a PortCounts)> + Clone,
@@ -298,9 +298,9 @@ fn offered_to(port: &PortCounts) -> i128 {
 }
 
 /// Lost frames without a place so far.
-struct Rest(u64);
+struct UnassignedLoss(u64);
 
-impl Rest {
+impl UnassignedLoss {
     fn take(&mut self, frames: u64) -> u64 {
         let taken = frames.min(self.0);
         self.0 -= taken;
@@ -395,7 +395,7 @@ pub fn account(
 
 /// Reduces the account of the whole trial to its counted part.
 fn reduced(result: &TrialResult, deltas: &CounterDeltas<'_>, claims: LossClaims) -> LossAccount {
-    let mut rest = Rest(result.lost_frames);
+    let mut rest = UnassignedLoss(result.lost_frames);
     let mut places = Vec::new();
     let facing = |port: usize| {
         let at = deltas.layout.at_tester.get(port).cloned().flatten();

@@ -223,7 +223,7 @@ fn losses_of_the_warm_up_are_left_out() {
 }
 
 #[test]
-fn what_no_counter_shows_may_be_the_testers_and_is_unknown_otherwise() {
+fn uncounted_losses_may_be_the_testers_and_are_unknown_otherwise() {
     let layout = DeviceLayout {
         at_tester: vec![None, None],
         ..DeviceLayout::default()
@@ -793,7 +793,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_counters_say_the_places_add_up(
+    fn loss_places_add_up_for_any_counters(
         before in counters(),
         after in counters(),
         lost in number(),

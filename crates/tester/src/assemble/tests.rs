@@ -430,7 +430,7 @@ fn frames_that_the_device_sends_back_count_where_they_came_from() {
 }
 
 #[test]
-fn the_tester_reports_how_well_it_did() {
+fn the_result_contains_the_health_of_the_tester() {
     let mut lanes = lanes();
     for (lane, by) in lanes.iter_mut().zip([1, 10]) {
         lane.sent = Sent {
@@ -518,7 +518,7 @@ fn the_error_of_the_rate_is_that_of_a_constant_rate() {
 }
 
 #[test]
-fn what_the_tester_could_not_hand_over_was_not_offered() {
+fn frames_that_the_tester_could_not_send_are_not_offered() {
     let offer = Offer {
         schedule: Some(Schedule {
             frames: 100,

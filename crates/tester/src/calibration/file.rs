@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_the_newest_of_a_tester_stays() {
+    fn written_calibrations_are_read_and_the_newest_of_a_tester_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("below/calibration.json");
         let mut all = Calibrations::read(&path).unwrap();

@@ -139,7 +139,7 @@ impl Tester {
             while clean < CLEAN_TRIALS && unclean < UNCLEAN_TRIALS {
                 trials += 1;
                 leave_cpu();
-                let flaw = flaw(&self.run(&trial(rate_pps, options.search_s))?);
+                let flaw = unclean_reason(&self.run(&trial(rate_pps, options.search_s))?);
                 reported(Step::Trial {
                     frame_sizes,
                     rate_pps,
@@ -230,7 +230,7 @@ impl SizeCalibration {
 }
 
 /// Returns the reason why a trial is not clean.
-fn flaw(result: &TrialResult) -> Option<String> {
+fn unclean_reason(result: &TrialResult) -> Option<String> {
     if let Some(text) = result.validity.text() {
         return Some(text);
     }

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missing_that_is_there_or_that_nobody_asked_for() {
+    fn calibrations_that_exist_or_are_not_requested_are_not_missing() {
         let one_way = trial(Directions::OneWay);
         let known = source(Some(kind(Some(50))));
         assert_eq!(known.missing(&kind(Some(50)), &one_way), None);

@@ -412,7 +412,7 @@ impl Client {
         }
     }
 
-    /// Does what a conversation can do now: requests, packets, its end.
+    /// Advances a conversation: sends requests and packets, or ends it.
     fn advance(&mut self, entry: u32, now: u64) {
         let Some(key) = self.table.key(entry).copied() else {
             return;

@@ -317,7 +317,7 @@ impl NatCheck {
         self.conversations += 1;
         let mut is_first = true;
         for (index, fault) in NatFault::ALL.into_iter().enumerate() {
-            if !self.has_fault(fault, meant, arrived, before) {
+            if !self.is_fault(fault, meant, arrived, before) {
                 continue;
             }
             if let Some(count) = self.faults.get_mut(index) {
@@ -340,7 +340,7 @@ impl NatCheck {
         }
     }
 
-    fn has_fault(
+    fn is_fault(
         &self,
         fault: NatFault,
         meant: Endpoint,

@@ -19,7 +19,7 @@ pub struct Flood {
     pub count: u32,
 }
 
-/// Most addresses from the first one on that are for benchmarks (RFC 2544, appendix C.2.2), rounded down.
+/// Returns the maximum number of addresses from the first one on that are for benchmarks (RFC 2544, appendix C.2.2), rounded down.
 const fn usual_count() -> u32 {
     50_000
 }

@@ -154,7 +154,7 @@ fn nanoseconds(seconds: f64) -> u64 {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-fn whole(number: f64) -> u32 {
+fn round_up(number: f64) -> u32 {
     number.ceil().max(1.0) as u32
 }
 
@@ -290,7 +290,7 @@ impl ConversationRun {
         let opening_s = (f64::from(connections) / OPENING_PER_S).max(OPENING_S);
         // The first connection lives until all have been open for the duration.
         let lifetime_s = opening_s + self.duration_s;
-        let transactions = whole(lifetime_s / interval_s).max(2);
+        let transactions = round_up(lifetime_s / interval_s).max(2);
         for entry in &mut description.mix {
             (entry.transactions, entry.think_ms) = (transactions, 0.0);
             entry.interval_ms = Some(interval_s * 1e3);
@@ -324,7 +324,7 @@ impl ConversationRun {
 
     /// Returns a run that opens conversations for a time, of which so many are open at most.
     fn opened_for(&self, opening_s: f64, open: f64, mut description: Connections) -> PreparedRun {
-        description.open_max = whole(open + OPEN_SPARE).min(OPEN_MAX);
+        description.open_max = round_up(open + OPEN_SPARE).min(OPEN_MAX);
         PreparedRun {
             description,
             opening_s,

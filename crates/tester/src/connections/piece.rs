@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fragments of datagrams, and what they contain.
+//! Fragments of datagrams, and their contents.
 
 use quietwire_base::random::mix;
 use quietwire_packet::UDP_HEADER_LENGTH;

@@ -265,7 +265,7 @@ impl Plan {
         (address, self.first_port.saturating_add(port))
     }
 
-    /// Returns what the conversation with a number does.
+    /// Returns the task of the conversation with a number.
     pub(crate) fn task(&self, number: u64) -> Task {
         let random = mix(self.seed ^ mix(number));
         let selected = self.classes.iter().position(|class| random <= class.up_to);

@@ -111,7 +111,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Returns what the client sends on a connection.
+    /// Returns the octets that the client sends on a connection.
     pub(crate) fn of_client(seed: u64, request: &Request) -> Self {
         Self {
             head: Some(request.head(seed, Sender::Client)),
@@ -119,7 +119,7 @@ impl Contents {
         }
     }
 
-    /// Returns what the server sends on a connection.
+    /// Returns the octets that the server sends on a connection.
     pub(crate) fn of_server(seed: u64, number: u64) -> Self {
         Self {
             head: None,

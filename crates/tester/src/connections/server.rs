@@ -355,7 +355,7 @@ impl Server {
         }
     }
 
-    /// Does what a connection can do now: answers, segments, its end.
+    /// Advances a connection: sends answers and segments, or ends it.
     fn advance(&mut self, entry: u32, now: u64) {
         let Some(key) = self.table.key(entry).copied() else {
             return;

@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Notes the client's counts at the ends of the window.
-    fn note(&mut self, now: u64) {
+    fn record_marks(&mut self, now: u64) {
         let Some(client) = &self.client else {
             return;
         };
@@ -142,7 +142,7 @@ impl Session {
 
     /// Opens the conversations that are due, and acts on expired timers.
     pub(crate) fn turn(&mut self, now: u64) {
-        self.note(now);
+        self.record_marks(now);
         if let Some(client) = &mut self.client {
             let unopened = open_due(client, &mut self.schedule, now);
             self.unopened += unopened;

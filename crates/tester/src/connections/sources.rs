@@ -105,7 +105,7 @@ impl Connections {
         None
     }
 
-    /// SYNs require a port.
+    /// Returns the fault of a flood of SYNs, or of illegal SYNs, without a port.
     fn fault_of_ports(&self) -> Option<LocatedFault> {
         let mut mix = self.mix.iter();
         if mix.any(|entry| entry.protocol == TransportProtocol::Tcp) {

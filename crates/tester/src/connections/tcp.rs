@@ -374,7 +374,7 @@ impl Tcp {
         self.limit + 1
     }
 
-    /// Sets the timer for what the connection waits for.
+    /// Sets the timer for the next event of the connection.
     fn arm(&mut self, settings: &Settings, now: u64) {
         let is_handshake = matches!(self.state, State::SynSent | State::SynReceived);
         let wait_ns = if self.state == State::TimeWait {

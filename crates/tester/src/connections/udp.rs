@@ -91,7 +91,7 @@ impl Udp {
         Step::Send(self.sent - 1)
     }
 
-    /// Waits for answers to what was sent at `sent`.
+    /// Waits for answers to the requests sent at `sent`.
     fn wait_or_end(&self, rhythm: &Rhythm, sent: u64, now: u64) -> Step {
         let end = sent.saturating_add(rhythm.timeout_ns);
         if now < end {
@@ -181,7 +181,7 @@ mod tests {
         let mut udp = Udp::new(0);
         assert_eq!(udp.step(&rhythm, 0), Step::Send(0));
         assert_eq!(udp.step(&rhythm, 1), Step::Wait(20 * MS));
-        // A late tester sends what is due at once.
+        // A late tester sends due requests at once.
         assert_eq!(udp.step(&rhythm, 45 * MS), Step::Send(1));
         assert_eq!(udp.step(&rhythm, 45 * MS), Step::Send(2));
         // The answer took the time since its request was due.

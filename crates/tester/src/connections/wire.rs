@@ -32,7 +32,7 @@ pub(crate) struct Addresses {
     pub(crate) destination_port: u16,
 }
 
-/// Part of what one end sends.
+/// Part of the data that one end sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
     pub(crate) contents: Contents,
@@ -439,7 +439,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_packets_are_read_back(
             is_ipv4: bool,
             is_tcp: bool,
             number in any::<u64>(),

@@ -249,7 +249,7 @@ impl FrameWriter {
         *mark = self.mark(position);
     }
 
-    /// Returns what the next frames have in common; `None` if more than flow and sequence number may differ.
+    /// Returns the row of the next frames; `None` if more than flow and sequence number may differ.
     #[inline(always)]
     fn row(&self, tick: u64) -> Option<Row> {
         let [template] = &*self.pattern else {

@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A plain histogram with this header.
+    /// Returns a plain histogram with this header.
     fn plain(length: u32, digits: u32, high: u64, counts: &[u8]) -> Vec<u8> {
         let mut octets = Vec::new();
         for word in [PLAIN, length, 0, digits] {

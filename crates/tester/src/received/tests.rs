@@ -251,7 +251,7 @@ fn frames_of_the_low_rate_stream_are_listed_and_make_no_variation_of_the_load() 
 }
 
 #[test]
-fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
+fn frames_are_counted_by_transmit_and_receive_time() {
     let mut observed = observed();
     let slices = || Slices::new(0, HZ / 1000, HZ);
     let pulse = Arc::<Pulse>::default();
@@ -306,7 +306,7 @@ fn capture() -> Capture {
 }
 
 #[test]
-fn replayed_frames_are_counted_by_how_they_end() {
+fn replayed_frames_are_counted_by_their_trailer() {
     let marks = FrameIdentity {
         place: HEAD,
         flows: 2,

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proves_nothing_is_no_pass() {
+    fn cases_that_prove_nothing_do_not_pass() {
         let not_proven = |ledger: &Ledger, result: &TrialResult, words: &str| {
             let Verdict::NotProven(reasons) = judged(ledger, result) else {
                 panic!("{words}");

@@ -285,7 +285,7 @@ impl Liar {
     }
 
     /// Returns the place of the connection of a segment, and whether the client sent it. A new SYN begins a connection.
-    fn place(&mut self, view: &View) -> Option<(usize, bool)> {
+    fn find_or_begin(&mut self, view: &View) -> Option<(usize, bool)> {
         let key = (view.source, view.destination);
         let known = self.places.get(&key).copied();
         if view.flags & (SYN | ACK) == SYN {
@@ -325,7 +325,7 @@ impl Liar {
 
     /// Decides on a frame, and changes it.
     pub(crate) fn judge(&mut self, frame: &mut [u8]) -> Disposition {
-        let place = View::of(frame).and_then(|view| Some((view, self.place(&view)?)));
+        let place = View::of(frame).and_then(|view| Some((view, self.find_or_begin(&view)?)));
         let Some((view, (place, is_of_client))) = place else {
             self.ledger.others += 1;
             return Disposition::Forward;

@@ -23,15 +23,15 @@ const LAST_OCTET_EVERY: u64 = 4;
 
 const MICROSECOND_HZ: u64 = 1_000_000;
 
-/// Held frames of one direction, ordered by their release.
+/// Delayed frames of one direction, ordered by their release.
 #[derive(Debug, Default)]
-struct Held<'a> {
+struct DelayedFrames<'a> {
     /// Key: number of received frames at which the frame is released, and a serial number.
     frames: BTreeMap<(u64, u64), (Mbuf<'a>, FrameFacts)>,
     serial: u64,
 }
 
-impl<'a> Held<'a> {
+impl<'a> DelayedFrames<'a> {
     fn insert(&mut self, release: u64, frame: Mbuf<'a>, note: FrameFacts) {
         self.serial += 1;
         self.frames.insert((release, self.serial), (frame, note));
@@ -50,7 +50,7 @@ impl<'a> Held<'a> {
 struct Direction<'a> {
     plan: Plan,
     draws: Draws,
-    held: Held<'a>,
+    held: DelayedFrames<'a>,
     tally: Tally,
     /// Frames damaged so far.
     damages: u64,
@@ -69,7 +69,7 @@ impl Direction<'_> {
         Self {
             plan: Plan::new(&orders.script, side as u64),
             draws: Draws::new(orders.script.seed, DAMAGES + side as u64),
-            held: Held::default(),
+            held: DelayedFrames::default(),
             tally: Tally::default(),
             damages: 0,
             next: 0,
@@ -155,7 +155,7 @@ impl Direction<'_> {
 
 /// State of a trial.
 #[derive(Debug)]
-struct Work<'a> {
+struct ProcessorTrial<'a> {
     epoch: Epoch,
     /// Ticks for which the device holds each frame.
     delay: u64,
@@ -171,7 +171,7 @@ pub(super) struct FrameProcessor<'a> {
     pool: &'a Mempool,
     /// Octets from the start of a frame to its signature.
     place: usize,
-    work: Option<Work<'a>>,
+    work: Option<ProcessorTrial<'a>>,
     /// Stateful device of a trial with connections.
     liar: Option<Liar>,
     /// When the device began its last turn, ticks.
@@ -195,7 +195,7 @@ impl<'a> FrameProcessor<'a> {
 
     /// Begins a trial.
     pub(super) fn begin(&mut self, orders: &Orders) {
-        self.work = Some(Work {
+        self.work = Some(ProcessorTrial {
             epoch: Epoch::of_trial(orders.trial),
             delay: ticks(orders.script.delay_us),
             directions: [0, 1].map(|side| Direction::new(orders, side)),
@@ -255,7 +255,7 @@ impl<'a> FrameProcessor<'a> {
 
     /// Lets the stateful device decide on a frame.
     #[cold]
-    fn lie(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
+    fn forward_by_liar(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
         let octets = frame.octets_mut();
         let disposition = match (&mut self.liar, octets) {
             (Some(liar), Some(octets)) => liar.judge(octets),
@@ -275,7 +275,7 @@ impl<'a> FrameProcessor<'a> {
     #[inline(always)]
     pub(super) fn take(&mut self, side: usize, frame: Mbuf<'_>, now: u64) {
         if self.liar.is_some() {
-            self.lie(side, frame, now);
+            self.forward_by_liar(side, frame, now);
             return;
         }
         let opposite = 1 - side;

@@ -194,7 +194,7 @@ impl Draws {
 
 /// The frames that a rule chooses.
 #[derive(Clone, Debug)]
-struct Pick {
+struct ChosenFrames {
     action: Action,
     choice: Choice,
     draws: Draws,
@@ -202,7 +202,7 @@ struct Pick {
     next: u64,
 }
 
-impl Pick {
+impl ChosenFrames {
     fn new(rule: Rule, draws: Draws) -> Self {
         let mut pick = Self {
             action: rule.action,
@@ -229,7 +229,7 @@ impl Pick {
 /// The actions of a script for the frames of one direction, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    picks: Vec<Pick>,
+    picks: Vec<ChosenFrames>,
     index: u64,
     /// Number of the next frame that a rule chooses.
     soonest: u64,
@@ -240,7 +240,7 @@ impl Plan {
     pub(super) fn new(script: &Script, direction: u64) -> Self {
         let pick = |(index, rule): (usize, &Rule)| {
             let stream = index as u64 * 2 + direction;
-            Pick::new(*rule, Draws::new(script.seed, stream))
+            ChosenFrames::new(*rule, Draws::new(script.seed, stream))
         };
         let mut plan = Self {
             picks: script.rules.iter().enumerate().map(pick).collect(),

@@ -18,7 +18,7 @@ fn device(text: &str) -> SimulatedDevice {
 }
 
 #[test]
-fn a_fixed_capacity_loses_what_is_over_it() {
+fn frames_beyond_a_fixed_capacity_are_lost() {
     let mut device = device("capacity=2M");
     let held = device.run(&trial(2e6)).unwrap();
     assert_eq!((held.lost_frames, held.offered_frames), (0, 2_000_000));
@@ -30,7 +30,7 @@ fn a_fixed_capacity_loses_what_is_over_it() {
 }
 
 #[test]
-fn models_lose_as_they_say() {
+fn models_lose_frames_as_configured() {
     let loss = |options: &str, rate_pps| {
         let mut device = device(options);
         let losses: Vec<f64> = (0..400)
@@ -67,7 +67,7 @@ fn more_than_the_link_carries_is_an_invalid_trial() {
 }
 
 #[test]
-fn bursts_fit_as_far_as_the_buffer_goes() {
+fn bursts_up_to_the_size_of_the_buffer_pass() {
     // The buffer fills at the difference of both rates: at twice the capacity, 2000 frames fill a buffer of 1000.
     let mut device = device("capacity=1M,line-rate=2M,buffer=1000");
     assert_eq!(device.burst(&trial(1.0), 2000).unwrap().lost_frames, 0);
@@ -248,7 +248,7 @@ fn a_stateful_device_forgets_between_runs_and_a_link_limits_the_tester() {
 }
 
 #[test]
-fn an_abort_ends_it() {
+fn an_abort_ends_a_trial() {
     let mut device = device("");
     device.abort_flag().store(true, Ordering::Relaxed);
     assert!(matches!(device.run(&trial(1.0)), Err(TesterError::Aborted)));

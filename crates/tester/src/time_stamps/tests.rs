@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_file_leaves_out_what_comes_later() {
+fn a_full_file_omits_later_time_stamps() {
     let directory = tempfile::tempdir().unwrap();
     let mut file = TimeStampFile::create(&directory.path().join("times.pcapng")).unwrap();
     file.times = TIMES_MAX - 2;

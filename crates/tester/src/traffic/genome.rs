@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_would_be_right() {
+    fn invalid_genomes_are_refused_with_the_cure() {
         for (text, reported) in [
             ("", "empty"),
             ("IMIX - ", "empty"),

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_reported_with_its_offset() {
+    fn invalid_captures_are_reported_with_the_offset() {
         let whole = pcap(&[(0, frame(1, 60)), (1, frame(2, 60))]);
         let error = |file: &[u8]| Capture::parse(file).unwrap_err();
         assert!(error(b"").contains("neither pcap nor pcapng"));

@@ -252,7 +252,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn frames_are_those_of_the_obvious_way(
+    fn frames_are_those_of_the_reference(
         text in description(),
         more in prop::collection::vec(0u16..1500, 1..4),
         port in 0u8..2,

@@ -215,7 +215,7 @@ fn a_port_that_may_not_send_ends_the_trial_with_what_the_server_says() {
 }
 
 #[test]
-fn nobody_there_and_somebody_else_there_are_reported() {
+fn an_absent_server_and_another_server_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || {

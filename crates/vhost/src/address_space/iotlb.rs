@@ -135,7 +135,7 @@ pub struct Iotlb {
 
 #[derive(Debug, Default)]
 struct Writer {
-    /// The same ranges as the readers' entries, each with the number of its update.
+    /// Ranges of the readers' entries, each with the number of its update.
     ranges: Vec<(Range, u64)>,
     updates: u64,
 }

@@ -463,7 +463,7 @@ fn a_frame_whose_buffers_come_one_by_one_is_waited_for() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn inconsistent_queues_are_refused() {
     let (mapping, layout, _file) = memory(8, 100, false);
     let split = features(false, false, false);
     let new = |index, features| Receiver::<Split>::new(&mapping, &layout, index, features).err();

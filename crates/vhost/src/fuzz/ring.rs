@@ -376,7 +376,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn whatever_the_guest_writes_the_device_goes_on(
+        fn the_device_survives_any_octets_of_the_guest(
             octets in proptest::collection::vec(any::<u8>(), 0..2000),
         ) {
             super::fuzz_device_ring(&octets);

@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn any_requests_to_a_running_back_end_leave_it_whole(
+    fn any_requests_to_a_running_back_end_leave_it_consistent(
         setup in any::<u8>(),
         octets in vec(any::<u8>(), 0..1500),
     ) {

@@ -28,7 +28,7 @@ pub(super) struct UpArgs {
     /// Number of simulated nodes beside the node, 0 to 5000.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=i64::from(NODES_MAX)))]
     simulated_nodes: u16,
-    /// CPUs that kubelet gives to no pod.
+    /// CPUs that kubelet reserves (reservedSystemCPUs).
     #[arg(long, value_name = "CPUS", default_value = "0")]
     reserved_cpus: CpuList,
     /// Image for pods with imagePullPolicy Never, an archive in the OCI layout. Can be repeated.
@@ -91,7 +91,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest start: the sum of the limits of its steps.
 const START_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// Exit codes of the keeper follow from the fault of the error.
+/// Returns the error with the exit code of its fault.
 fn local_error(error: LocalError) -> anyhow::Error {
     let text = error.to_string();
     match error.fault() {

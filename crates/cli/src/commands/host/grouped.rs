@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use quietwire_host::recording::Root;
 
-    /// A machine with two CPUs that differ in their governor.
+    /// Returns a machine with two CPUs that differ in their governor.
     fn machine() -> Inventory {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_one_line() {
+    fn equal_cpus_share_one_line() {
         let shown: Vec<String> = lines(&machine())
             .into_iter()
             .map(|(name, value)| format!("{name} {value}"))
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_many_is_counted() {
+    fn kinds_beyond_the_limit_are_counted() {
         let mut all = Lines::new();
         add(
             &mut all,

@@ -177,8 +177,8 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
     Ok(trial.with_traffic(traffic).map_err(TesterError::from)?)
 }
 
-/// Whether several chains have routers. Described frames have the addresses of the first chain on all chains, but routers of other chains
-/// require those of their own.
+/// Returns true if several chains have routers. Described frames have the addresses of the first chain on all chains, but routers of other
+/// chains require those of their own.
 fn has_routed_chains(graph: &Graph) -> bool {
     let mut elements = graph.elements.iter();
     graph.chains.len() > 1 && elements.any(|element| element.program.routes())

@@ -181,7 +181,7 @@ impl TopologyArgs {
     fn graph(&self) -> Result<Graph> {
         let path = Path::new(&self.topology);
         if path.extension().is_some_and(|ending| ending == "toml") {
-            let given = self.given();
+            let given = self.given_options();
             if !given.is_empty() {
                 bail!(TopologyError::Wrong(format!(
                     "{}: not applicable to a topology file (change the file instead)",
@@ -195,7 +195,7 @@ impl TopologyArgs {
         Ok(named.graph(&self.parameters()?)?)
     }
 
-    fn given(&self) -> Vec<&'static str> {
+    fn given_options(&self) -> Vec<&'static str> {
         [
             (self.chains.is_some(), "--chains"),
             (self.length.is_some(), "--length"),

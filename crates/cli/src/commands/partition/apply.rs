@@ -151,13 +151,18 @@ fn dry_run(
 }
 
 /// Joins the lines of a text into one.
-fn flat(text: &str) -> String {
+fn single_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn line(difference: &Difference) -> String {
     let (place, now, wanted) = (&difference.place, &difference.now, &difference.wanted);
-    format!("{}: {} -> {}", place.display(), flat(now), flat(wanted))
+    format!(
+        "{}: {} -> {}",
+        place.display(),
+        single_line(now),
+        single_line(wanted)
+    )
 }
 
 fn print_report(report: &ApplyReport) -> Result<()> {

@@ -66,7 +66,7 @@ fn request(config: Option<&Path>, machine: &Inventory) -> Result<PartitionReques
     config.map_or_else(|| Ok(derive(machine)), read_request)
 }
 
-fn made(input: &InputArgs) -> Result<(Plan, Inventory)> {
+fn plan_with_machine(input: &InputArgs) -> Result<(Plan, Inventory)> {
     let root = open(&input.root)?;
     let machine = Inventory::read(root.path());
     let request = request(input.config.as_deref(), &machine)?;
@@ -88,7 +88,7 @@ fn refusal(infeasible: &InfeasibleRequest) -> Usage {
 }
 
 pub(super) fn run(args: &PlanningArgs) -> Result<()> {
-    let (plan, machine) = made(&args.input)?;
+    let (plan, machine) = plan_with_machine(&args.input)?;
     if args.json {
         return print(serde_json::to_string_pretty(&plan)?);
     }
@@ -105,7 +105,7 @@ pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
 pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
     let plan = match &args.plan {
         Some(path) => read_plan(path)?,
-        None => made(&args.input)?.0,
+        None => plan_with_machine(&args.input)?.0,
     };
     let files = args.target.render(&plan);
     if files.is_empty() {

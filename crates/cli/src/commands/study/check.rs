@@ -27,7 +27,7 @@ pub(super) struct OutputPaths {
     pub(super) html: PathBuf,
 }
 
-/// Refuses whatever cannot end well. Changes nothing.
+/// Refuses requests that cannot succeed. Changes nothing.
 pub(super) fn run(
     wanted: &RunRequest<'_>,
     file: &StudyFile,
@@ -60,7 +60,7 @@ pub(super) fn run(
     Ok(OutputPaths { store, html })
 }
 
-/// Returns what the figures of a run depend on beside its study file.
+/// Returns the conditions, besides the study file, on which the figures of a run depend.
 pub(super) fn conditions(tester: Option<&ChosenTester>) -> Result<RunIdentity> {
     let identity = match tester {
         None => RunIdentity::of_lab(),

@@ -146,7 +146,7 @@ enum Add {
     KernelFilter(KernelFilterArgs),
     /// NAT: external source addresses for packets that leave by an interface.
     Nat(NatArgs),
-    /// An external address of IPv4 of a NAT, which keeps its mappings.
+    /// An external IPv4 address of a NAT; existing mappings stay.
     NatAddress {
         /// Name of the NAT.
         nat: String,

@@ -87,7 +87,7 @@ impl SelectionArgs {
     pub(super) fn check_mappings(&self) -> Result<()> {
         if self.state.is_some() || self.zone.is_some() || self.label.is_some() {
             bail!(Usage(
-                "mappings have no state, no zone and no label (leave --state, --zone and --label out)"
+                "mappings have no state, no zone and no label (remove --state, --zone and --label)"
                     .to_owned()
             ));
         }

@@ -55,10 +55,10 @@ pub(super) struct NatArgs {
         requires = "nat64_prefix"
     )]
     nat64_clients: Vec<Ipv6Net>,
-    /// NAT64: clients reach private IPv4 addresses too
+    /// NAT64: clients reach private IPv4 addresses too.
     #[arg(long, requires = "nat64_prefix")]
     nat64_private_servers: bool,
-    /// NAT64: longest IPv6 packet made of an IPv4 packet that may be fragmented, octets. [default: 1280]
+    /// NAT64: largest IPv6 packet translated from an IPv4 packet that may be fragmented, octets. [default: 1280]
     #[arg(long, value_name = "OCTETS", requires = "nat64_prefix")]
     nat64_mtu: Option<u16>,
 }

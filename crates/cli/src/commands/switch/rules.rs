@@ -119,10 +119,10 @@ struct NameArgs {
     /// Hosts of HTTP/1. [default: any]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     http_host: Vec<NamePattern>,
-    /// Names that DNS queries ask for. [default: any]
+    /// Names in DNS queries. [default: any]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     dns_name: Vec<NamePattern>,
-    /// Block or pass packets whose name cannot be decided on. [default: closed]
+    /// Block or pass packets whose name is undecidable. [default: closed]
     #[arg(long, value_enum)]
     name_fail: Option<NameFailArg>,
 }

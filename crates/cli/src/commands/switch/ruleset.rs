@@ -114,7 +114,7 @@ struct CheckArgs {
     /// Host of the HTTP connection. [default: not known yet]
     #[arg(long, value_name = "NAME")]
     http_host: Option<NamePattern>,
-    /// Name that the DNS query asks for. [default: not known yet]
+    /// Name in the DNS query. [default: not known yet]
     #[arg(long, value_name = "NAME")]
     dns_name: Option<NamePattern>,
 }

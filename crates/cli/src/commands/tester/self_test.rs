@@ -159,7 +159,7 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     tester.set_frame_access(args.frame_access.into());
     if find_program("setpriv").is_none() {
         bail!(MissingPrerequisite(
-            "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
+            "setpriv is not installed (run `apt-get install util-linux`)".to_owned()
         ));
     }
     let mut device = Command::of(&device_words(args, device_cpu, largest)?)
@@ -253,7 +253,7 @@ fn device_cpu(args: &SelfTestArgs, cpus: &[u32]) -> Result<u32> {
         .ok_or_else(|| Usage("--cpus is empty".to_owned()).into())
 }
 
-/// The command that runs the device.
+/// Returns the command that runs the device.
 fn device_words(args: &SelfTestArgs, cpu: u32, frame_size_max: u16) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("path of this program")?;
     let options = DeviceOptions {

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_slot_is_taken_back_with_those_behind_it() {
+    fn a_refused_slot_is_reclaimed_with_later_ones() {
         let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
         for ahead in 0..3 {
             ring.request_send(ahead);

@@ -255,7 +255,7 @@ impl PacketSocket {
         Errno::result(code).map(drop)
     }
 
-    /// `T` is a structure of integers.
+    /// Reads an option of the socket (getsockopt(2)). `T` is a structure of integers.
     fn get<T>(&self, option: libc::c_int) -> Result<T, Errno> {
         let mut size = size_of::<T>() as libc::socklen_t;
         // SAFETY: integers, for which zero is a value; an open socket, and a place of the size that is given.

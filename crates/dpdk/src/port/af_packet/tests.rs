@@ -789,7 +789,7 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
 }
 
 #[test]
-fn what_the_port_sends_does_not_come_in_again() {
+fn sent_frames_are_not_received_again() {
     in_a_network(|| {
         let (peer, mut rig) = (Peer::new(), Rig::new("own", 2, 1518));
         // Through the port, and through others on the same interface.

@@ -135,7 +135,7 @@ impl FlowTable for KernelTable {
         self.ask(&mut *listed)?;
         if listed.count > space {
             return Err(io::Error::other(
-                "the driver reports more flow rules than it was asked for",
+                "the driver reports more flow rules than requested",
             ));
         }
         let locations = listed.locations.iter().take(listed.count as usize);

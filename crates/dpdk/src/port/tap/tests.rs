@@ -266,7 +266,7 @@ fn datagrams_in_one_frame_and_reduced_windows_are_passed_on() {
 }
 
 #[test]
-fn offloads_that_make_no_sense_are_refused_and_counted() {
+fn invalid_offloads_are_refused_and_counted() {
     let mut rig = Rig::new("tap-bad");
     let (small, large) = (tcp(100), tcp(10_000));
     let at = |start, offset| OffloadHeader {
@@ -454,7 +454,7 @@ fn opened(uri: &str, options: &PortOptions) -> Result<(Interface, Vec<Receiver>)
 }
 
 #[test]
-fn an_interface_is_as_the_uri_says_and_is_deleted_unless_it_persists() {
+fn an_interface_has_the_settings_of_the_uri_and_is_deleted_unless_it_persists() {
     in_a_namespace(|| {
         let options = PortOptions {
             rx_ring_size: 512,

@@ -203,7 +203,7 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         offload.is_plain()
     }
 
-    /// No offload is negotiated, so the device must not request any.
+    /// Refuses any offload: none is negotiated, so the device must not request one.
     fn complete(_: RawHeader, _: &mut Mbuf<'_>, _: u32) -> bool {
         false
     }

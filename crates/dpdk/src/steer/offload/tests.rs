@@ -266,7 +266,7 @@ fn a_rule_of_a_refused_list_that_stays_is_removed_by_a_later_change() {
     // The second of the new rules fails.
     card.driver.successes.set(Some(1));
     let why = card.replace(&[dropped(1), dropped(2)]).unwrap_err();
-    assert!(why.contains("stays on the card"), "{why}");
+    assert!(why.contains("not removed from the card"), "{why}");
     assert_eq!((card.driver.on_card().len(), card.kept()), (3, vec![None]));
     assert_eq!(card.hits(), [Some(0)]);
     let why = card.replace(&[dropped(1), dropped(3)]).unwrap_err();

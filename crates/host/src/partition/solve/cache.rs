@@ -340,7 +340,7 @@ impl Attempt<'_> {
         let chosen: Vec<&Share> = present.iter().filter_map(|at| shares.get(*at)).collect();
         let (ways, requested_too_much) = ways(&chosen, cache.ways(), cache.ways_min.max(1));
         if requested_too_much {
-            self.too_much_cache(cache, &chosen);
+            self.report_excess_shares(cache, &chosen);
         }
         let masks = side_by_side(&ways, cache);
         let default = present
@@ -370,7 +370,7 @@ impl Attempt<'_> {
         Some(cache.cpus.clone())
     }
 
-    fn too_much_cache(&mut self, cache: &CacheAllocation, shares: &[&Share]) {
+    fn report_excess_shares(&mut self, cache: &CacheAllocation, shares: &[&Share]) {
         let requested: Vec<(String, u32)> = shares
             .iter()
             .filter_map(|share| Some((share.name.clone(), share.cache_percent?)))

@@ -70,7 +70,7 @@ impl Attempt<'_> {
                 );
                 self.suggest_request(index, Some(CpuRequest::Count(1)));
             } else if cpus.len() < count {
-                self.short(
+                self.report_shortage(
                     index,
                     count,
                     cpus.len(),
@@ -572,14 +572,14 @@ impl Attempt<'_> {
             self.cores.give(*cpu, index);
         }
         if cpus.len() < count || count == 0 {
-            self.short(index, count, cpus.len(), lack);
+            self.report_shortage(index, count, cpus.len(), lack);
         } else {
             let name = self.name(index);
             self.reason(&name, format!("CPUs {}: {reason}", listed(cpus)));
         }
     }
 
-    fn short(&mut self, index: usize, requested: usize, found: usize, lack: &str) {
+    fn report_shortage(&mut self, index: usize, requested: usize, found: usize, lack: &str) {
         let name = self.name(index);
         let (text, suggestion) = if requested == 0 {
             ("0 CPUs are requested".to_owned(), "left out".to_owned())

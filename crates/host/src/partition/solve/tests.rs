@@ -134,7 +134,7 @@ fn check_classes(machine: &Inventory, plan: &Plan) {
 }
 
 #[test]
-fn every_kind_of_machine_suggests_requests_that_can_be_had() {
+fn suggested_requests_are_feasible_on_every_kind_of_machine() {
     for machine in machines::all() {
         let inventory = inventory(&machine);
         let plan = plan(&inventory, &derive(&inventory))
@@ -363,7 +363,7 @@ fn strong_cores_forward_on_a_hybrid_machine() {
 
 /// Tests every conflict and its nearest plan.
 #[test]
-fn what_cannot_be_had_is_reported_with_the_nearest_plan() {
+fn infeasible_requests_are_reported_with_the_nearest_plan() {
     let machine = inventory(&machines::two_packages_with_clusters());
     for (text, parts) in [
         (

@@ -57,7 +57,8 @@ fn claim(
     }
 }
 
-/// The database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last value is valid.
+/// Reads the CPUs of Open vSwitch. Its database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last value
+/// is valid.
 fn open_vswitch(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let text = machine.text(OVS).unwrap_or_default();
     let mut config = Vec::new();

@@ -77,7 +77,7 @@ impl Agent {
         agent.hello = agent.ask(&AgentCommand::Hello, timeout)?;
         if agent.hello.version != VERSION {
             return Err(agent.failed(format!(
-                "it speaks version {} of the protocol, and this program {VERSION}; build the image again with this program in it",
+                "it supports version {} of the protocol, but this program requires version {VERSION} (build the image again with this program)",
                 agent.hello.version
             )));
         }
@@ -109,7 +109,7 @@ impl Agent {
             .map_err(|error| self.failed(error))?;
         match outcome {
             Outcome::Ok(value) => serde_json::from_value(value)
-                .map_err(|error| self.failed(format!("it answered something else: {error}"))),
+                .map_err(|error| self.failed(format!("unexpected answer: {error}"))),
             Outcome::Error(reason) => Err(self.failed(reason)),
         }
     }
@@ -133,7 +133,7 @@ impl Agent {
             let left = deadline.remaining();
             let line: Value = self.lines.receive(left).map_err(|error| match error {
                 LineError::Silent(_) => {
-                    format!("it did not answer in {} s", timeout.as_secs_f64())
+                    format!("no answer within {} s", timeout.as_secs_f64())
                 }
                 error => error.to_string(),
             })?;
@@ -146,9 +146,7 @@ impl Agent {
                 _ => {}
             }
         }
-        Err(format!(
-            "it answered {STALE_MAX} questions that were not asked"
-        ))
+        Err(format!("it sent {STALE_MAX} answers to other requests"))
     }
 
     /// Starts a network function on all ports of the guest, and returns when it forwards.
@@ -250,7 +248,7 @@ mod tests {
 
     const HELLO: &str = r#"{"id":ID,"ok":{"version":3,"quietwire":"0.1.0","kernel":"6.1","cpus":"0-1","ports":[]}}"#;
 
-    /// An agent that answers each request with the next of these texts, with the request's number for `ID`.
+    /// Runs an agent that answers each request with the next of these texts, with the request's number for `ID`.
     fn with_agent<T>(
         answers: &[&str],
         timeout: Duration,
@@ -287,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_asked_and_answers() {
+    fn requests_to_an_agent_are_answered() {
         let counters =
             r#"{"id":ID,"ok":[{"rx_frames":3,"tx_frames":2,"rx_dropped":1,"tx_dropped":0}]}"#;
         let refusal = r#"{"id":ID,"error":"nothing runs"}"#;
@@ -320,12 +318,12 @@ mod tests {
         let nobody = Agent::connect("vnf-0", &directory.path().join("none"), LONG);
         assert!(matches!(nobody, Err(LabError::Agent { .. })));
         let silence = with_agent(&[], SHORT, |agent| agent.map(drop).unwrap_err().to_string());
-        assert!(silence.contains("did not answer in 0.05 s"), "{silence}");
+        assert!(silence.contains("no answer within 0.05 s"), "{silence}");
         let cases = [
             ("\u{1b}[31mKernel panic", "not JSON"),
             ("[1, 2]", "it answered '[1,2]'"),
             (r#"{"id":ID}"#, "it answered"),
-            (r#"{"id":ID,"ok":{"version":"x"}}"#, "something else"),
+            (r#"{"id":ID,"ok":{"version":"x"}}"#, "unexpected answer"),
             (r#"{"id":0,"error":"no such question"}"#, "no such question"),
             (
                 r#"{"id":ID,"ok":{"version":9,"quietwire":"9","kernel":"6","cpus":"0","ports":[]}}"#,
@@ -339,6 +337,6 @@ mod tests {
         let endless = "x".repeat(crate::guest::lines::LINE_MAX + 1);
         assert!(refused(&endless, LONG).contains("more than"), "endless");
         let others = "{\"id\":1,\"ok\":1}\n".repeat(STALE_MAX);
-        assert!(refused(&others, LONG).contains("not asked"));
+        assert!(refused(&others, LONG).contains("answers to other requests"));
     }
 }

@@ -35,7 +35,7 @@ pub(super) trait Function: std::fmt::Debug {
     fn commands(&self) -> Vec<String>;
     /// Returns the counters of each port since it was started.
     fn counters(&mut self) -> Result<Vec<PortCounters>, String>;
-    /// Returns what it counts about its own work since it was started.
+    /// Returns its own report of cycles since it was started.
     fn cycles(&mut self) -> Result<CyclesReport, String> {
         Err("this network function counts no cycles".to_owned())
     }
@@ -110,7 +110,7 @@ impl Process {
         let mut reason = String::new();
         let outcome =
             Deadline::after(UP_DEADLINE).poll(PAUSE, || match (self.child.exit(), is_up()) {
-                (Ok(Some(status)), _) => Some(Err(format!("ended at once, with {status}"))),
+                (Ok(Some(status)), _) => Some(Err(format!("ended immediately, with {status}"))),
                 (Err(error), _) => Some(Err(format!("cannot be watched: {error}"))),
                 (Ok(None), Ok(())) => Some(Ok(())),
                 (Ok(None), Err(not_yet)) => {
@@ -216,7 +216,7 @@ mod tests {
             .wait_until_up(|| Err("not yet".to_owned()))
             .unwrap_err();
         assert!(
-            error.contains("no memory") && error.contains("ended at once"),
+            error.contains("no memory") && error.contains("ended immediately"),
             "{error}"
         );
         let words = ["sh", "-c", "exec sleep 60"].map(str::to_owned);

@@ -29,7 +29,7 @@ struct Linux {
     has_bridge: bool,
 }
 
-/// The kernel as a router.
+/// Configures the guest's kernel as a router.
 pub(super) fn router(
     machine: &Machine,
     vnf: &Vnf,
@@ -65,7 +65,7 @@ pub(super) fn router(
     linux.begin()
 }
 
-/// The kernel as a bridge.
+/// Configures the guest's kernel as a bridge.
 pub(super) fn bridge(machine: &Machine, vnf: &Vnf) -> Result<Box<dyn Function>, String> {
     let mut linux = Linux::take(machine, vnf)?;
     linux.ip(&format!(
@@ -89,7 +89,7 @@ impl Routing {
         for port in named {
             if *port >= ports {
                 return Err(format!(
-                    "port {port} is given addresses, and the guest has {ports} ports"
+                    "port {port} has addresses, but the guest has only {ports} ports"
                 ));
             }
         }

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reported_can_be_read_by_people() {
+    fn messages_of_the_agent_are_readable_json() {
         let vnf = Vnf {
             kind: VnfKind::LinuxRouter(Routing {
                 addresses: [(0, vec!["10.0.0.1/24".parse().unwrap()])].into(),

@@ -92,7 +92,7 @@ fn channel() -> Result<PathBuf, LabError> {
     found.ok_or_else(|| {
         io_error(
             ports,
-            "looking for the channel to the host; `quietwire guest-agent` is for guests of quietwire's",
+            "looking for the channel to the host (`quietwire guest-agent` runs in guests that quietwire starts)",
         )(ErrorKind::NotFound.into())
     })
 }
@@ -126,7 +126,7 @@ impl Server {
         while let Some(end) = self.held.iter().position(|octet| *octet == b'\n') {
             let line: Vec<u8> = self.held.drain(..=end).collect();
             let answer = if std::mem::take(&mut self.is_too_long) {
-                refusal(0, format!("a question has {LINE_MAX} octets at most"))
+                refusal(0, format!("the request is longer than {LINE_MAX} octets"))
             } else {
                 self.answer(&line)
             };
@@ -156,7 +156,7 @@ impl Server {
             AgentCommand::Hello => AgentResult::Hello(self.hello()),
             AgentCommand::Start(vnf) => {
                 if self.function.is_some() {
-                    return Err("a network function runs already; stop it first".to_owned());
+                    return Err("a network function is already running (stop it first)".to_owned());
                 }
                 let function = self.machine.start(&vnf)?;
                 let commands = function.commands();
@@ -215,7 +215,7 @@ impl Server {
 fn request_of(line: &[u8]) -> Result<AgentRequest, (u64, String)> {
     // The number is parsed first: a request of another version may have unknown parts.
     let value: Value = serde_json::from_slice(line)
-        .map_err(|error| (0, format!("'{}' is not a question: {error}", excerpt(line))))?;
+        .map_err(|error| (0, format!("'{}' is not a request: {error}", excerpt(line))))?;
     let id = value.get("id").and_then(Value::as_u64).unwrap_or(0);
     if value.get("ask").and_then(Value::as_str) == Some("hello") {
         return Ok(AgentRequest {
@@ -228,11 +228,10 @@ fn request_of(line: &[u8]) -> Result<AgentRequest, (u64, String)> {
         let reason = format!("this agent speaks version {VERSION} of the protocol");
         return Err((id, reason));
     }
-    serde_json::from_value(value)
-        .map_err(|error| (id, format!("the question makes no sense: {error}")))
+    serde_json::from_value(value).map_err(|error| (id, format!("invalid request: {error}")))
 }
 
-const NOTHING: &str = "no network function runs; start one first";
+const NOTHING: &str = "no network function is running (start one first)";
 
 fn refusal(id: u64, reason: String) -> Answer<AgentResult> {
     Answer {
@@ -256,7 +255,9 @@ fn reply(channel: &mut impl Write, answer: &Answer<AgentResult>) {
 
 fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<JitterReport, String> {
     if duration_ms > JITTER_MAX_MS {
-        return Err(format!("gaps are measured for {JITTER_MAX_MS} ms at most"));
+        return Err(format!(
+            "a measurement of {duration_ms} ms is too long (maximum: {JITTER_MAX_MS} ms)"
+        ));
     }
     let duration = Duration::from_millis(duration_ms);
     quietwire_host::jitter::measure(cpus, duration, &AtomicBool::new(false))
@@ -322,19 +323,19 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_make_no_sense_are_refused_and_not_the_end() {
+    fn invalid_requests_are_refused_and_the_agent_continues() {
         assert!(refused("\u{1}nonsense").contains("nonsense"));
         let version = format!("version {VERSION}");
         assert!(refused("7").contains(&version));
         assert!(refused(r#"{"version":8,"id":1,"ask":"counters"}"#).contains(&version));
-        assert!(refused(&ask("\"frobnicate\"")).contains("no sense"));
+        assert!(refused(&ask("\"frobnicate\"")).contains("invalid request"));
         assert!(refused(&ask("\"counters\"")).contains("start one first"));
         assert!(refused(&ask("\"cycles\"")).contains("start one first"));
         assert!(refused(&ask("\"stop\"")).contains("start one first"));
         let start = r#"{"start":{"kind":"cross-connect","queues":1,"frame-size-max":1518}}"#;
         assert!(refused(&ask(start)).contains("requires ports in pairs"));
         let jitter = r#"{"jitter":{"cpus":"0","duration_ms":999999}}"#;
-        assert!(refused(&ask(jitter)).contains("at most"));
+        assert!(refused(&ask(jitter)).contains("too long"));
         let run = r#"{"run":{"command":["/no/such"],"deadline_ms":5}}"#;
         assert!(refused(&ask(run)).contains("/no/such"));
         // The refusal of another version names this one.
@@ -395,7 +396,7 @@ mod tests {
                 .collect();
             assert_eq!(answers.len(), 2, "{lines}");
             assert!(
-                matches!(&answers[0].outcome, Outcome::Error(reason) if reason.contains("at most"))
+                matches!(&answers[0].outcome, Outcome::Error(reason) if reason.contains("longer than"))
             );
             assert!(matches!(&answers[1].outcome, Outcome::Ok(_)));
         });

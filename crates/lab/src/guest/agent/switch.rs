@@ -156,7 +156,7 @@ fn add(config: &mut toml::Table, name: &str, tables: &[impl Serialize]) -> Resul
         Some(toml::Value::Array(there)) => all.extend(there),
         Some(_) => {
             return Err(format!(
-                "the switch's configuration: '{name}' is a list of tables, [[{name}]]"
+                "the switch's configuration: '{name}' must be a list of tables (write [[{name}]])"
             ));
         }
     }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_of_ones_own_has_the_ports_beside_what_it_says() {
+    fn a_custom_configuration_is_extended_by_the_ports() {
         let text = "idle = \"yield\"\n[[port]]\nname = \"t\"\nuri = \"tap:t0\"\n[[bridge]]\nname = \"lan\"\nports = [\"p0\", \"t\"]\n";
         let config = written(VnfKind::Switch(text.to_owned()));
         let names: Vec<&str> = config["port"]

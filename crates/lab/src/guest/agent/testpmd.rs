@@ -45,7 +45,7 @@ pub(super) fn start(
         let is_up = statistics(&printed, addresses.len()).is_some();
         is_up
             .then_some(())
-            .ok_or_else(|| "it has no statistics yet".to_owned())
+            .ok_or_else(|| "it has printed no statistics yet".to_owned())
     })?;
     Ok(Box::new(Testpmd {
         process,

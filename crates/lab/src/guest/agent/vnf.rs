@@ -65,7 +65,7 @@ impl Machine {
         }
         if held() < HUGE_PAGES {
             return Err(format!(
-                "{HUGE_PAGES} huge pages are required, but the guest has memory for {}; give it more memory",
+                "{HUGE_PAGES} huge pages are required, but the guest has memory for {} (give it more memory)",
                 held()
             ));
         }

@@ -34,7 +34,7 @@ fn start(journal: &mut Journal, around: &NeighbourContext<'_>) -> Result<Neighbo
         neighbours.workers.push(worker);
         let log = around.directory.join(log);
         let is_ready = || fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"));
-        neighbours.wait("were not at work", || Ok(is_ready()))?;
+        neighbours.wait("were not running", || Ok(is_ready()))?;
     }
     Ok(neighbours)
 }

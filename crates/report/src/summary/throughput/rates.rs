@@ -61,7 +61,7 @@ pub struct SweepPoint {
     pub lost_frames: u64,
     /// Frames offered in all valid trials.
     pub offered_frames: u64,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
     /// Valid trials.
     pub valid_trials: usize,

@@ -176,7 +176,7 @@ fn the_ends_of_the_range_are_irregular_results() {
 }
 
 #[test]
-fn a_search_that_is_cut_short_says_so() {
+fn a_truncated_search_is_marked_as_such() {
     let goals = vec![MlrGoal::fdio(LossRatio::ZERO)];
     let short = MlrSearchConfig {
         max_trials: 12,

@@ -96,7 +96,7 @@ fn a_search_that_ends_between_far_bounds_is_not_narrowed() {
 }
 
 #[test]
-fn what_came_through_suggests_a_load_half_a_width_under_it() {
+fn the_forwarding_rate_suggests_a_load_half_a_width_below() {
     // A fifth may be lost: 64 and 80 have the same forwarding rate, and 64 is four fifths of 80.
     let capacity = 64.0;
     let (rates, _) = tried(halves(ratio(0.2)), 1024.0, 100, |rate| rate.min(capacity));
@@ -157,7 +157,7 @@ fn a_load_leans_to_what_most_of_its_trials_say() {
 }
 
 #[test]
-fn the_margin_is_how_much_would_turn_a_load_over() {
+fn the_margin_is_the_duration_that_would_change_the_verdict_of_a_load() {
     let goal = |exceed_ratio| MlrGoal {
         exceed_ratio,
         ..MlrGoal::rfc2544()

@@ -56,7 +56,8 @@ pub struct Device {
     /// program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_config: Option<String>,
-    /// The same of every network function.
+    /// Rules, connections, NAT and load balancers of every network function, in the syntax of the switch's configuration file. Default:
+    /// those of its program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnf_config: Option<String>,
     /// Boot image of guests with network functions. Default: the image that is built for them.

@@ -46,7 +46,7 @@ fn a_quick_study_keeps_its_objectives() {
 }
 
 #[test]
-fn objectives_that_make_no_sense_are_reported_with_line_and_key() {
+fn invalid_objectives_are_reported_with_line_and_key() {
     let first = SMALL.lines().count() + 2;
     let refused = |objective: &str, at: usize, key: &str, says: &str| {
         let message = parse(&with(objective)).unwrap_err().to_string();

@@ -34,7 +34,7 @@ pub(super) fn resolution_percent() -> Percent {
     Percent(1.0)
 }
 
-/// One of 100,000 (RFC 9411, section 7.2.3.3).
+/// Returns the default, one of 100,000 (RFC 9411, section 7.2.3.3).
 pub(super) fn failure_ratio() -> f64 {
     0.000_01
 }

@@ -238,7 +238,7 @@ fn no_histogram_stays_in_the_text_and_each_comes_back_to_its_place() {
 }
 
 #[test]
-fn what_is_no_histogram_of_ours_is_kept_to_the_letter() {
+fn histograms_in_other_formats_are_stored_unchanged() {
     // One is a histogram with different bounds and digits.
     let mut other = Histogram::<u64>::new_with_bounds(100, 90_000, 2).unwrap();
     (0..5000u64).for_each(|value| other.record(value * 17).unwrap());
@@ -261,7 +261,7 @@ fn what_is_no_histogram_of_ours_is_kept_to_the_letter() {
 }
 
 #[test]
-fn damaged_histograms_are_told_and_never_made_up() {
+fn damaged_histograms_are_reported_and_never_invented() {
     let mut rng = Rng(5);
     let mut bare = measured(
         &[(1.0, Times::Waiting(1e3))],

@@ -50,7 +50,7 @@ fn settings_lead_to_tables_and_are_written_again() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_load_balancers_are_refused() {
     for (text, printed) in [
         (WEB.replace("port = 80\n", "port = 0\n"), "a port from 1"),
         (WEB.replace("198.51.100.1", "224.0.0.1"), "unicast"),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused() {
+    fn invalid_rules_are_refused() {
         for (rules, printed) in [
             (&["name = \"\""][..], "no name"),
             (&["name = \"x\""], "would match every packet"),

@@ -47,7 +47,7 @@ fn interfaces_are_on_ports_vlans_and_bridges() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_layer3_settings_are_reported() {
     for (interfaces, part) in [
         (&["name='x'"][..], "set either port or bridge"),
         (

@@ -116,7 +116,7 @@ fn interface_of<'plan>(
         .find(|one| one.name == setting.interface)
         .ok_or_else(|| {
             location.wrong(format!(
-                "nat '{}': no such interface: '{}' (define it with [[interface]]; before the interface, remove the NAT)",
+                "nat '{}': no such interface: '{}' (define it with [[interface]]; to delete an interface, delete its NAT first)",
                 setting.name, setting.interface
             ))
         })

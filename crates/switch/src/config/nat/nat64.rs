@@ -209,7 +209,7 @@ interface = "outside"
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_cure() {
+    fn invalid_nat64_settings_are_refused_with_the_cure() {
         let with = |from: &str, to: &str| format!("{FILE}{NAT64}").replace(from, to);
         for (text, printed) in [
             (with("/96", "/95"), "use /32, /40, /48, /56, /64 or /96"),

@@ -215,7 +215,7 @@ addresses = ["ADDRESS"]
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_cure() {
+    fn invalid_nat66_settings_are_refused_with_the_cure() {
         let with = |from: &str, to: &str| {
             let text = format!("{FILE}{NAT}");
             assert!(text.contains(from));

@@ -102,7 +102,7 @@ outside = \"203.0.113.9\"
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_cure() {
+fn invalid_nat_settings_are_refused_with_the_cure() {
     for (text, printed) in [
         (
             NAT.replace("outside", "other"),

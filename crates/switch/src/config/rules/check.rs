@@ -322,7 +322,7 @@ destination-port = "80-443"
     }
 
     #[test]
-    fn the_rule_that_decides_and_those_that_nearly_do_are_named() {
+    fn the_deciding_rule_and_near_ones_are_reported() {
         let ssh = tcp("uplink", "192.0.2.9", 22);
         assert_eq!((ssh.rule.as_deref(), ssh.number), (Some("ssh"), Some(0)));
         assert_eq!(

@@ -26,7 +26,7 @@ fn examples() -> Vec<String> {
 }
 
 #[test]
-fn rules_of_the_guide_decide_as_it_says() {
+fn rules_of_the_guide_decide_as_documented() {
     let examples = examples();
     let [guest, management, names, inspected] = &examples[..] else {
         panic!("{examples:?}");

@@ -35,7 +35,7 @@ pub use hook::Hook;
 /// Maximum length of a file, octets.
 pub const IMPORT_MAX: usize = 64 << 20;
 
-/// Imported rules, and what is missing in them.
+/// Imported rules, and the parts that could not be expressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Default action.

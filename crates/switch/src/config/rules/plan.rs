@@ -162,7 +162,7 @@ fn check_number(
 
 /// Pairs of a field and a set, lists of names, and bits of labels, that rules refer to.
 #[derive(Debug, Default)]
-struct Uses<'rules> {
+struct RuleReferences<'rules> {
     sets: HashSet<(SetField, &'rules SetName)>,
     names: HashSet<NamesUse<'rules>>,
     labels: HashSet<LabelBits>,
@@ -171,7 +171,7 @@ struct Uses<'rules> {
 /// Names in connections, whether their rule accepts, and its action on names that cannot be decided on.
 type NamesUse<'rules> = ((NameKind, &'rules [NamePattern]), bool, NameFail);
 
-impl<'rules> Uses<'rules> {
+impl<'rules> RuleReferences<'rules> {
     fn of(rules: impl Iterator<Item = &'rules RuleSetting>) -> Self {
         let mut uses = Self::default();
         rules.for_each(|rule| uses.add(rule));
@@ -206,12 +206,12 @@ fn check_uses(
     gone: &[Arc<RuleSetting>],
     new: &[LocatedRule],
 ) -> Result<(), SwitchError> {
-    let of_gone = Uses::of(gone.iter().map(|rule| &**rule));
-    let of_new = Uses::of(new.iter().map(|rule| &*rule.value));
+    let of_gone = RuleReferences::of(gone.iter().map(|rule| &**rule));
+    let of_new = RuleReferences::of(new.iter().map(|rule| &*rule.value));
     if of_new.is_within(&of_gone) {
         return Ok(());
     }
-    let mut uses = Uses::default();
+    let mut uses = RuleReferences::default();
     for Located { value, location } in all {
         uses.add(value);
         if uses.count() > SET_USES_MAX {
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused_with_their_line() {
+    fn invalid_rules_are_refused_with_their_line() {
         let drop = "\n[[rule]]\nname = \"x\"\naction = \"drop\"\n";
         for (more, printed) in [
             ("port = \"c\"", "no such port: 'c'"),

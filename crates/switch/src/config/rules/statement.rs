@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Statements of a rule: what it does with frames beside its action.
+//! Statements of a rule, which act on frames beside its action.
 
 use quietwire_tables::connections::LabelBits;
 use quietwire_tables::filter::{

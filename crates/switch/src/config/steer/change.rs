@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused() {
+    fn invalid_rules_are_refused() {
         let rule = |text: &str| format!("[[steer]]\n{text}\n");
         let of_lan = |name: &str, tap: &str| {
             rule(&format!(

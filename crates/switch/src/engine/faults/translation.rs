@@ -111,7 +111,7 @@ fn threads_translate_as_the_plan_says_after_any_fault() {
 
 /// The thread executes an order after the change that it belongs to has failed. Undoing the change has to give the thread back what it had.
 #[test]
-fn what_a_late_thread_does_is_undone_with_the_change() {
+fn a_late_order_is_undone_with_its_change() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for change in [
         json!({"del-nat": {"name": "out"}}),

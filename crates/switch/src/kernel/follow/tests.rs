@@ -97,7 +97,7 @@ fn with_two_routes() -> RouteMonitor {
 }
 
 #[test]
-fn a_complete_dump_withdraws_what_it_does_not_name() {
+fn a_complete_dump_withdraws_routes_that_it_does_not_contain() {
     let mut monitor = with_two_routes();
     let events = vec![
         new_route("10.1.0.0/16"),
@@ -139,7 +139,7 @@ fn a_notification_is_newer_than_a_dump_that_arrives_after_it() {
 }
 
 #[test]
-fn what_a_dump_named_that_does_not_count_is_not_named_by_the_next() {
+fn routes_of_an_invalid_dump_are_not_routes_of_the_next_dump() {
     let mut monitor = with_two_routes();
     let both = || vec![new_route("10.1.0.0/16"), new_route("10.2.0.0/16")];
     assert!(handle(&mut monitor, vec![NetlinkEvent::Missed]).is_empty());

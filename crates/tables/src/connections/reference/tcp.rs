@@ -117,7 +117,7 @@ impl Host {
     }
 }
 
-/// Both hosts use window scales if both have the option.
+/// Applies window scales to both hosts if both sent the option.
 fn negotiate(a: &mut Host, b: &mut Host) {
     if a.scale.is_none() || b.scale.is_none() {
         a.scale = None;
@@ -167,9 +167,9 @@ pub(super) fn apply(
     segment: &TcpSent,
 ) -> Result<Effect, InvalidReason> {
     match (state, direction) {
-        (State::TcpSynSent, Direction::Original) => again(from, segment),
-        (State::TcpSynSent, Direction::Reply) => answer(from, to, segment),
-        (State::TcpSynSent2, _) => cross(from, to, segment),
+        (State::TcpSynSent, Direction::Original) => before_answer(from, segment),
+        (State::TcpSynSent, Direction::Reply) => first_answer(from, to, segment),
+        (State::TcpSynSent2, _) => simultaneous_open(from, to, segment),
         (State::TcpClose, _) if is_opening(segment) => Ok(Effect::New),
         (State::TcpClose, _) => {
             let is_late = from.has_acknowledged || to.has_acknowledged;
@@ -184,12 +184,12 @@ pub(super) fn apply(
         {
             Ok(Effect::New)
         }
-        _ => talk(state, from, to, segment),
+        _ => after_opening(state, from, to, segment),
     }
 }
 
-/// The host that sent a SYN sends more before an answer.
-fn again(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
+/// Returns the effect of a further segment of the host that sent a SYN, before an answer.
+fn before_answer(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     if is_opening(segment) {
         *from = Host::after_syn(segment);
@@ -204,8 +204,12 @@ fn again(from: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
     Ok(Effect::In(State::TcpClose))
 }
 
-/// The other host answers a SYN.
-fn answer(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
+/// Returns the effect of the other host's answer to a SYN.
+fn first_answer(
+    from: &mut Host,
+    to: &mut Host,
+    segment: &TcpSent,
+) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     if is_opening(segment) {
         *from = Host::after_syn(segment);
@@ -227,8 +231,12 @@ fn answer(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, I
     Ok(Effect::In(State::TcpSynRecv))
 }
 
-/// Both hosts have sent a SYN.
-fn cross(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, InvalidReason> {
+/// Returns the effect of a segment after both hosts have sent a SYN.
+fn simultaneous_open(
+    from: &mut Host,
+    to: &mut Host,
+    segment: &TcpSent,
+) -> Result<Effect, InvalidReason> {
     let flags = flags(segment);
     let acknowledges = flags.ack && to.acknowledges_syn(segment.acknowledgement);
     let is_behind = from.position(segment.sequence) == from.sent;
@@ -280,8 +288,8 @@ fn fits(from: &Host, to: &Host, segment: &TcpSent) -> Result<(), InvalidReason> 
     Ok(())
 }
 
-/// Either host sends a segment after the first acknowledgement.
-fn talk(
+/// Returns the effect of a segment of either host after the first acknowledgement.
+fn after_opening(
     state: State,
     from: &mut Host,
     to: &mut Host,

@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_restored_table_goes_on_as_the_saved_one(
+    fn a_restored_table_continues_as_the_saved_one(
         before in prop::collection::vec(operation(), 1..40),
         after in prop::collection::vec(operation(), 1..40),
         pause in 0..20u32,

@@ -8,11 +8,11 @@ use super::{Tracker, endpoints, labels};
 /// Reason for not restoring a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// The record is none of a connection.
-    #[error("the record is none of a connection")]
+    /// The record is not a valid connection.
+    #[error("the record is not a valid connection")]
     Invalid,
     /// The tracker has a connection with these endpoints, which stays.
-    #[error("the connection is already there")]
+    #[error("the connection already exists")]
     Known,
     /// The table or the zone is full. No other connection is dropped.
     #[error("the table or the zone is full")]

@@ -122,7 +122,7 @@ impl Replicate for Tracker {
         match change {
             ConnectionChange::Present(saved) => {
                 let mut saved = saved.read().ok_or(ApplyError::Invalid)?;
-                saved.sides.iter_mut().for_each(Side::loosen);
+                saved.sides.iter_mut().for_each(Side::note_unseen_segments);
                 self.apply_present(&saved)
             }
             ConnectionChange::Ended(saved) => {

@@ -142,7 +142,7 @@ fn learn_twice<const SETTLES: bool, const EXCHANGES: bool>() {
 }
 
 #[test]
-fn an_address_learned_twice_at_once_is_there_once() {
+fn an_address_learned_by_two_threads_has_one_entry() {
     learn_twice::<true, true>();
 }
 
@@ -164,7 +164,7 @@ fn learn_twice_beside_removal<const SETTLES: bool, const EXCHANGES: bool>() {
 }
 
 #[test]
-fn an_address_learned_in_two_slots_at_once_is_there_once() {
+fn an_address_learned_in_two_slots_has_one_entry() {
     learn_twice_beside_removal::<true, true>();
 }
 

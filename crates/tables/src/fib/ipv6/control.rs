@@ -45,7 +45,7 @@ struct NodeState {
 }
 
 impl NodeState {
-    /// Returns true if the node is empty. Valid after [`Control::make`].
+    /// Returns true if the node is empty. Valid after [`Control::rebuild_node`].
     fn is_gone(&self) -> bool {
         self.routes.is_empty() && self.shown.words.children == 0
     }
@@ -264,7 +264,7 @@ impl Control {
             return Ok(None);
         };
         let before = self.node_states[node_state as usize].shown.words;
-        self.make(node_state, inherited)?;
+        self.rebuild_node(node_state, inherited)?;
         let words = self.node_states[node_state as usize].shown.words;
         if self.node_states[node_state as usize].is_gone() || (place.is_some() && words == before) {
             return Ok(place);
@@ -290,7 +290,7 @@ impl Control {
     }
 
     /// Rebuilds a node and its changed descendants, not yet visible to readers.
-    fn make(&mut self, index: u32, inherited: u32) -> Result<(), TableFull> {
+    fn rebuild_node(&mut self, index: u32, inherited: u32) -> Result<(), TableFull> {
         let node_state = &self.node_states[index as usize];
         if !node_state.dirty && node_state.shown.inherited == inherited {
             return Ok(());
@@ -305,7 +305,7 @@ impl Control {
         for (slot, child) in children {
             let before = self.node_states[child as usize].shown.words;
             let was_new = self.node_states[child as usize].dirty;
-            self.make(child, slots[usize::from(slot)])?;
+            self.rebuild_node(child, slots[usize::from(slot)])?;
             if self.node_states[child as usize].is_gone() {
                 changed = true;
                 continue;

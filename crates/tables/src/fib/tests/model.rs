@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn ipv4_is_what_the_obvious_table_says(steps in steps(prefix4())) {
+    fn ipv4_agrees_with_the_reference(steps in steps(prefix4())) {
         let mut routes = Ipv4Routes::new(1 << 12).unwrap();
         let mut reference = ReferenceFib::default();
         let mut observed = Vec::new();
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn ipv6_is_what_the_obvious_table_says(steps in steps(prefix6())) {
+    fn ipv6_agrees_with_the_reference(steps in steps(prefix6())) {
         let mut routes = Ipv6Routes::new(1 << 14).unwrap();
         let mut reference = ReferenceFib::default();
         let mut observed = Vec::new();

@@ -243,7 +243,7 @@ fn arp_and_neighbour_discovery_claim_listed_addresses_only() {
 }
 
 #[test]
-fn what_is_not_listed_is_not_compared() {
+fn kinds_of_addresses_that_a_guard_does_not_list_are_not_compared() {
     let macs = guard(&["02:00:00:00:00:01"]);
     let packet = ipv4("203.0.113.1", "192.0.2.1", [0; 4]);
     assert_eq!(judged(&macs, &frame(MAC, 0, IPV4, &packet)), None);

@@ -357,7 +357,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn further_fields_and_sets_decide_as_the_obvious_search_does(
+    fn further_fields_and_sets_decide_as_the_reference(
         rules in prop::collection::vec(wanted(), 0..20),
         first in sets(),
         second in sets(),

@@ -156,7 +156,7 @@ fn addresses_of_two_pairs_or_of_the_pool_are_refused() {
 
 proptest! {
     #[test]
-    fn what_a_pair_translates_it_translates_back(
+    fn translations_of_a_pair_are_reversed_on_return(
         protocol: u8,
         more_fragments: bool,
         offset in prop_oneof![Just(0u16), 1..8u16],

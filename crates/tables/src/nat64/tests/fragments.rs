@@ -160,7 +160,7 @@ fn datagrams_that_allow_fragments_become_fragments_of_1280_octets() {
 }
 
 #[test]
-fn what_is_no_packet_has_no_pieces() {
+fn malformed_packets_have_no_fragments() {
     let good = v6(
         Header::plain(client(), mapped(server())),
         &udp((1, 2), &[0; 100]),

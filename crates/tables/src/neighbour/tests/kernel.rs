@@ -31,7 +31,7 @@ impl Table {
 }
 
 #[test]
-fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
+fn a_permanent_neighbour_of_the_kernel_stays_until_the_kernel_removes_it() {
     let mut table = Table::new();
     table.kernel_has(s(0), ADDRESS, THEIRS, true);
     let set = Some((State::Permanent, Origin::Kernel, Some(THEIRS)));
@@ -50,7 +50,7 @@ fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
 }
 
 #[test]
-fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
+fn neighbours_that_the_kernel_no_longer_confirms_are_probed_by_the_router() {
     let mut table = Table::new();
     table.kernel_has(s(0), ADDRESS, THEIRS, false);
     assert!(matches!(table.out[..], [Action::Found { mac: THEIRS, .. }]));
@@ -69,7 +69,7 @@ fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
 }
 
 #[test]
-fn what_an_operator_set_comes_before_the_kernels_word() {
+fn static_neighbours_precede_those_of_the_kernel() {
     let mut table = Table::new();
     for was_known in [false, true] {
         if was_known {
@@ -94,7 +94,7 @@ fn what_an_operator_set_comes_before_the_kernels_word() {
 }
 
 #[test]
-fn what_cannot_be_a_neighbour_is_not_taken_over() {
+fn impossible_neighbours_of_the_kernel_are_ignored() {
     let mut table = Table::new();
     for address in ["192.0.2.255", "192.0.2.1", "198.51.100.1", "ff02::1", "::"] {
         table.kernel_has(s(0), address, THEIRS, true);

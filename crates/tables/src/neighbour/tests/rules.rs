@@ -30,7 +30,7 @@ fn listed(table: &Table) -> Vec<String> {
 
 /// RFC 4861, section 7.2.5: an unsolicited message with the same address leaves the state unchanged, and confirms nothing.
 #[test]
-fn what_is_reported_unasked_confirms_nothing_rfc_4861_7_2_5() {
+fn unsolicited_advertisements_confirm_nothing_rfc_4861_7_2_5() {
     let mut table = Table::new();
     table.resolve(s(0), "2001:db8::9", None);
     table.nd(s(0), &advertisement("2001:db8::9", THEIRS, 0x60));
@@ -44,7 +44,7 @@ fn what_is_reported_unasked_confirms_nothing_rfc_4861_7_2_5() {
 
 /// RFC 4861, section 7.3.3: a neighbour that keeps sending without being confirmed is probed nevertheless.
 #[test]
-fn a_stale_neighbour_that_goes_on_speaking_is_asked_rfc_4861_7_3_3() {
+fn a_stale_neighbour_that_is_used_is_probed_rfc_4861_7_3_3() {
     let mut table = Table::new();
     for now in 0..5 {
         asked_us(&mut table, s(now), 9);

@@ -16,7 +16,7 @@ fn counts(buckets: &[u32]) -> BTreeMap<u32, usize> {
 }
 
 #[test]
-fn words_hold_what_they_are_made_of() {
+fn words_hold_their_parts() {
     let mac = MacAddress::from_u64(0x0200_0000_0007);
     for next_hop in [
         NextHop::None,
@@ -194,7 +194,7 @@ fn a_strict_check_finds_all_members() {
 
 proptest! {
     #[test]
-    fn who_stays_keeps_its_flows(
+    fn members_that_stay_keep_their_flows(
         before in prop::collection::btree_map(1..20u32, 1..5u8, 1..8),
         after in prop::collection::btree_map(1..20u32, 1..5u8, 1..8),
     ) {

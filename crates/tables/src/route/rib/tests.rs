@@ -131,7 +131,7 @@ fn the_best_source_wins_and_the_next_takes_over() {
 }
 
 #[test]
-fn routes_by_an_interface_rest_while_it_is_gone() {
+fn routes_by_a_removed_interface_are_inactive() {
     let mut rib = rib();
     let both = Target::Via(vec![
         via(Some("192.0.2.9"), 0),
@@ -162,7 +162,7 @@ fn routes_by_an_interface_rest_while_it_is_gone() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_routes_are_refused() {
     let mut rib = rib();
     let mut add = |prefix, ways| {
         let route = route(Source::Static, Target::Via(ways));

@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_kernel_gets_what_the_obvious_filter_gives_it(
+    fn the_kernel_gets_the_packets_of_the_reference_filter(
         frames in prop::collection::vec(sound(), 1..32),
         rules in prop::collection::vec(rule(), 1..6),
     ) {

@@ -102,7 +102,7 @@ fn offsets_do_not_wrap() {
 }
 
 #[test]
-fn what_is_no_packet_makes_no_pieces() {
+fn malformed_packets_make_no_fragments() {
     for bytes in [&[][..], &[0x45; 10], &[0x65; 40], &[0x41; 40]] {
         assert_eq!(fragments(bytes, 1500).count(), 0);
     }

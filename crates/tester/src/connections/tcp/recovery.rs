@@ -24,7 +24,7 @@ impl Tcp {
         };
     }
 
-    /// Takes an acknowledgement that is not beyond what was sent.
+    /// Records an acknowledgement, which is not beyond the sent data.
     pub(super) fn acknowledge(
         &mut self,
         environment: &mut Environment<'_>,

@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(segment in segments(), source in any::<u16>(), destination in any::<u16>()) {
+        fn written_segments_are_read_back(segment in segments(), source in any::<u16>(), destination in any::<u16>()) {
             let mut octets = [0xee; HEADER_MAX];
             let length = segment.write(source, destination, &mut octets);
             let (header, data) = TcpHeader::split(&octets[..length]).unwrap();

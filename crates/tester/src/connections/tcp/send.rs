@@ -133,7 +133,7 @@ impl Tcp {
 
     /// Returns the next range that was not sent, or not since the last timeout.
     fn new_range(&self, environment: &Environment<'_>) -> Option<Range> {
-        // After a timeout, what the peer has reported is not sent again.
+        // After a timeout, data that the peer has reported is not sent again.
         let (mut start, mut stop) = (self.nxt, u32::MAX);
         let gaps = environment.gaps.get(self.gaps);
         for range in gaps.iter().flat_map(|gaps| gaps.sacked.iter()) {

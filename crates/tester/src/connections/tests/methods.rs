@@ -152,7 +152,7 @@ fn an_answer_after_the_next_request_was_due_is_late() {
 }
 
 #[test]
-fn what_a_timeout_would_repair_has_failed_unless_the_tester_stalled() {
+fn connections_with_retransmission_timeouts_fail_unless_the_tester_stalled() {
     let faults = Faults {
         lost: 200,
         ..Faults::default()

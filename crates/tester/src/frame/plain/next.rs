@@ -201,7 +201,7 @@ mod tests {
             second[at] ^= bits;
         }
         let is_same = changed.is_none_or(|(at, bits)| {
-            // What no checksum covers.
+            // Octets that no checksum covers.
             let first = if N == IPV6 { 22 } else { 14 };
             bits == 0 || at % second.len() < first
         });

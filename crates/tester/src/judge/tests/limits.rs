@@ -26,7 +26,7 @@ fn texts(change: impl Fn(&mut TrialResult)) -> Vec<String> {
 }
 
 #[test]
-fn what_is_exactly_at_its_limit_is_valid() {
+fn values_at_their_limits_are_valid() {
     let at_limit = texts(|result| {
         result.health.pacing_miss_ratio = 0.03;
         result.health.stretch_ratio = 0.05;

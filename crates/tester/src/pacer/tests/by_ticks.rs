@@ -104,7 +104,7 @@ fn groups_are_due_with_their_first_frame() {
 }
 
 #[test]
-fn what_is_owed_is_made_good_by_two_frames_in_a_thousand() {
+fn unsent_frames_are_sent_later_as_two_frames_in_a_thousand() {
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 100);
     drain(&mut pacer, 0);
     // 10,100 frames behind, 100 of them are sent.
@@ -271,7 +271,7 @@ fn a_frame_is_late_more_than_100_us_or_two_bursts_after_it_was_due() {
 }
 
 #[test]
-fn what_is_made_good_is_late_and_what_is_due_beside_it_is_not() {
+fn frames_sent_later_are_late_and_frames_due_beside_them_are_not() {
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 8);
     // 100 frames are due: 92 are unsent, and none of the 8 sent is late.
     let due = pacer.due(99, 32);

@@ -99,7 +99,7 @@ fn a_wrong_account_differs_with_the_connection() {
 }
 
 #[test]
-fn what_proves_nothing_is_no_pass() {
+fn connection_cases_that_prove_nothing_do_not_pass() {
     let (mut ledger, mut result) = run(&[], EVERY, 1);
     ledger.longest_gap_ns = GAP_NS_MAX + 1;
     assert!(matches!(judged(&ledger, &result), Verdict::NotProven(_)));

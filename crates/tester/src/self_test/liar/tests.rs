@@ -146,7 +146,7 @@ fn lies_take_turns_and_a_new_syn_begins_a_connection() {
 
 proptest! {
     #[test]
-    fn no_frame_of_any_content_is_too_much(
+    fn frames_with_any_octets_are_handled(
         mut octets in prop::collection::vec(any::<u8>(), 0..120),
         is_tcp: bool,
         every in 0u64..3,

@@ -81,7 +81,7 @@ pub(super) struct Source {
     pub(super) others: Vec<String>,
 }
 
-/// One list of rules, and what is missing in it.
+/// One list of rules, and the parts that could not be expressed.
 #[derive(Debug)]
 pub(super) struct Expanded {
     pub(super) default: Action,
@@ -189,7 +189,7 @@ impl Source {
             }
             (_, policy) => policy,
         };
-        let default = expansion.leave(default);
+        let default = expansion.convert_to_output(default);
         Expanded {
             default,
             sets: self.used_by(&expansion.rules),
@@ -226,29 +226,29 @@ impl Expansion<'_> {
     fn chain(&mut self, name: &str, outer: &[RuleSetting], depth: usize) {
         let source = self.source;
         let Some(chain) = source.chains.get(name) else {
-            self.lack(name, "no such chain");
+            self.note_missing(name, "no such chain");
             return;
         };
         for rule in &chain.rules {
             self.steps = self.steps.saturating_add(1);
             if self.steps > STEPS_MAX || self.rules.len() > RULES_MAX {
-                self.lack(name, "too many rules after expansion");
+                self.note_missing(name, "too many rules after expansion");
                 return;
             }
             match rule {
                 Ok(statement) => {
                     if let Err(reason) = self.statement(statement, outer, depth) {
-                        self.lack(&statement.place, &reason);
+                        self.note_missing(&statement.place, &reason);
                     }
                 }
-                Err(missing) => self.lack(&missing.place, &missing.reason),
+                Err(missing) => self.note_missing(&missing.place, &missing.reason),
             }
         }
     }
 
     /// Makes all rules those of frames that leave, if one of them compares the output interface: they are one list, in which the first match
     /// decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
-    fn leave(&mut self, default: Action) -> Action {
+    fn convert_to_output(&mut self, default: Action) -> Action {
         if !self.rules.iter().any(RuleSetting::is_out) {
             return default;
         }
@@ -265,7 +265,7 @@ impl Expansion<'_> {
             if !reason.is_empty() {
                 let reason =
                     format!("{reason} in a chain with output interfaces cannot be expressed");
-                self.lack(&format!("rule {}", rule.name), &reason);
+                self.note_missing(&format!("rule {}", rule.name), &reason);
                 continue;
             }
             std::mem::swap(&mut rule.port, &mut rule.from);
@@ -275,8 +275,8 @@ impl Expansion<'_> {
         Action::Accept
     }
 
-    /// Notes what is missing, once for each place.
-    fn lack(&mut self, place: &str, reason: &str) {
+    /// Notes a part that cannot be expressed, once for each place.
+    fn note_missing(&mut self, place: &str, reason: &str) {
         let missing = Missing {
             place: place.to_owned(),
             reason: reason.to_owned(),

@@ -146,7 +146,7 @@ fn words(line: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// Conditions of a rule, and what it does.
+/// Conditions and statements of a rule.
 type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
 
 /// Returns the chain of a rule, and its conditions and target.

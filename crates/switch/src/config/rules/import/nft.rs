@@ -274,7 +274,7 @@ fn service(name: &str) -> Option<u16> {
     found.map(|(_, port)| *port)
 }
 
-/// Conditions of a rule, and what it does.
+/// Conditions and statements of a rule.
 type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
 
 /// Returns conditions, statements and target of a rule, for each verdict if it has a map of them. No packet meets two of a map.

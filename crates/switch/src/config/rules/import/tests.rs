@@ -153,7 +153,7 @@ fn a_ruleset_of_nftables_becomes_rules_and_sets() {
 }
 
 #[test]
-fn what_nftables_says_and_rules_cannot_is_named_by_its_handle() {
+fn unsupported_rules_of_nftables_are_reported_by_their_handle() {
     let accept = json!({"accept": null});
     let cases = [
         (
@@ -630,7 +630,7 @@ fn interfaces_become_ports_and_other_chains_are_listed() {
 }
 
 #[test]
-fn what_iptables_says_and_rules_cannot_is_named_by_its_line() {
+fn unsupported_rules_of_iptables_are_reported_by_their_line() {
     for (rule, reason) in [
         ("-A FORWARD -o eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -i eth+ -j ACCEPT", "several interfaces"),

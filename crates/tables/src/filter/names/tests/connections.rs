@@ -159,7 +159,7 @@ fn packets_before_the_name_pass_and_later_ones_follow_it() {
 }
 
 #[test]
-fn what_cannot_be_decided_on_follows_the_rule() {
+fn undecidable_names_follow_the_rule() {
     let data = hello("example.net", 0);
     for (fail, is_open) in [("closed", false), ("open", true)] {
         for rules in [allow_list(fail), deny_list(fail)] {
