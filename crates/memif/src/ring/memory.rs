@@ -243,7 +243,10 @@ impl Window {
     #[inline(always)]
     fn put(&mut self, index: u16, slot: Slot) {
         // The compiler removes the check: the index is always below WINDOW.
-        if let Some(place) = self.slots.get_mut(usize::from(index & (self.mask % WINDOW))) {
+        if let Some(place) = self
+            .slots
+            .get_mut(usize::from(index & (self.mask % WINDOW)))
+        {
             *place = slot;
         }
     }
