@@ -81,6 +81,7 @@ fn prometheus_reads_the_counters() {
             "{answer}"
         );
     }
+    bench.settle();
     let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
     assert!(

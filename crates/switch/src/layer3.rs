@@ -48,7 +48,7 @@ pub(crate) struct RoutedInterface {
 
 /// Origin of a punted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct PacketOrigin {
     /// The ingress interface.
     pub(crate) interface: u16,
     /// The packet is known to have the destination that its sender has given it, so an ICMP error about it contains it as it is (RFC 1812,
@@ -60,7 +60,7 @@ pub(crate) struct Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// A frame to be routed again.
-    Frame(Origin, Vec<u8>),
+    Frame(PacketOrigin, Vec<u8>),
     /// A packet of the router itself, and whether no translator changes a packet in it.
     Packet(Vec<u8>, bool),
 }

@@ -423,7 +423,7 @@ mod tests {
             let other = other.join().unwrap();
             let file = format!("/proc/{}/fd/{}", std::process::id(), other.as_raw_fd());
             let end = ["peer", "name", "qwt3", "netns", &file];
-            ip(&[&["link", "add", "qwt2", "type", "veth"], &end[..]].concat());
+            ip(&[&["link", "add", "qwt2", "type", "veth"][..], &end].concat());
             let error = keep("qwt2", records.path()).unwrap_err();
             assert!(error.contains("namespace of the other end"), "{error}");
             assert_eq!(PeerNamespaces::open(["qwt2", "lo", "none"]).count(), 0);

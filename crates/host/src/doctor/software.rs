@@ -28,11 +28,19 @@ const LIBRARY_DIRECTORIES: [&str; 7] = [
     "/usr/local/lib",
 ];
 
-/// ABI version of DPDK 22.11, with which quietwire is built and tested.
-const DPDK_ABI: &str = "23";
+/// ABI version of DPDK 22.11, the oldest that quietwire supports. Each later release of a year's end has the next number.
+const DPDK_ABI_MIN: u32 = 23;
 
-/// DPDK drivers of the port types.
-const DRIVERS: [&str; 6] = ["af_packet", "af_xdp", "memif", "null", "vhost", "virtio"];
+/// Drivers of DPDK that port types use, and that `dpdk-testpmd` uses as a device under test.
+const DRIVERS: [&str; 7] = [
+    "af_packet",
+    "af_xdp",
+    "memif",
+    "null",
+    "pcap",
+    "vhost",
+    "virtio",
+];
 
 /// A command, its Debian package, its purpose and the state of the check if it is missing.
 struct Command {
@@ -124,71 +132,69 @@ fn privileges(machine: &Machine) -> Check {
     ))
 }
 
+/// Returns the ABI versions of the installed DPDK libraries with their paths, highest version first.
+fn installed_dpdk(machine: &Machine) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for directory in LIBRARY_DIRECTORIES {
+        for name in machine.names(directory) {
+            let abi = name.strip_prefix("librte_eal.so.");
+            if let Some(abi) = abi.and_then(|abi| abi.parse().ok()) {
+                found.push((abi, format!("{directory}/{name}")));
+            }
+        }
+    }
+    found.sort_by_key(|(abi, _)| std::cmp::Reverse(*abi));
+    found
+}
+
 fn libraries(machine: &Machine) -> Check {
     const NAME: &str = "dpdk-libraries";
-    let wanted = format!("librte_eal.so.{DPDK_ABI}");
-    let mut others = Vec::new();
-    for directory in LIBRARY_DIRECTORIES {
-        let path = format!("{directory}/{wanted}");
-        if machine.exists(&path) {
-            return Check::ok(NAME, path);
-        }
-        let found = machine.names(directory);
-        others.extend(
-            found
-                .iter()
-                .filter(|name| name.starts_with("librte_eal.so"))
-                .map(|name| format!("{directory}/{name}")),
-        );
-    }
-    let check = if others.is_empty() {
-        Check::missing(NAME, format!("{wanted} is not in any library directory"))
-    } else {
-        Check::warning(
-            NAME,
-            format!(
-                "{}; quietwire is built and tested with {wanted} (DPDK 22.11)",
-                others.join(", ")
-            ),
-        )
+    let wanted = format!("librte_eal.so.{DPDK_ABI_MIN} (DPDK 22.11) or later");
+    let check = match installed_dpdk(machine).into_iter().next() {
+        Some((abi, path)) if abi >= DPDK_ABI_MIN => return Check::ok(NAME, path),
+        Some((_, path)) => Check::warning(NAME, format!("{path}; quietwire requires {wanted}")),
+        None => Check::missing(NAME, format!("no library directory has {wanted}")),
     };
     check.remedy("apt-get install libdpdk-dev")
 }
 
 fn drivers(machine: &Machine) -> Check {
     const NAME: &str = "dpdk-drivers";
-    let places: Vec<String> = LIBRARY_DIRECTORIES
+    let installed = installed_dpdk(machine).into_iter().next();
+    let abi = installed.map_or(DPDK_ABI_MIN, |(abi, _)| abi.max(DPDK_ABI_MIN));
+    let directories: Vec<String> = LIBRARY_DIRECTORIES
         .iter()
-        .map(|directory| format!("{directory}/dpdk/pmds-{DPDK_ABI}.0"))
-        .filter(|place| machine.exists(place))
+        .map(|directory| format!("{directory}/dpdk/pmds-{abi}.0"))
+        .filter(|directory| machine.exists(directory))
         .collect();
     let absent: Vec<&str> = DRIVERS
         .into_iter()
         .filter(|driver| {
-            let file = format!("librte_net_{driver}.so.{DPDK_ABI}");
-            !places
+            let file = format!("librte_net_{driver}.so.{abi}");
+            !directories
                 .iter()
-                .any(|place| machine.exists(&format!("{place}/{file}")))
+                .any(|directory| machine.exists(&format!("{directory}/{file}")))
         })
         .collect();
     if absent.is_empty() {
         return Check::ok(
             NAME,
-            format!("{} in {}", DRIVERS.join(", "), places.join(", ")),
+            format!("{} in {}", DRIVERS.join(", "), directories.join(", ")),
         );
     }
     let packages: Vec<String> = absent
         .iter()
-        .map(|driver| format!("librte-net-{}{DPDK_ABI}", driver.replace('_', "-")))
+        .map(|driver| format!("librte-net-{}{abi}", driver.replace('_', "-")))
         .collect();
-    // The lab's own links are memif. Other drivers are only required for ports of their type.
-    let state = if absent.contains(&"memif") {
-        State::Missing
-    } else {
-        State::Warning
-    };
-    Check::new(NAME, state, format!("no driver for {}", absent.join(", ")))
-        .remedy(format!("apt-get install {}", packages.join(" ")))
+    // No port that studies use by default requires one: memif, vhost, tap and af-packet ports have drivers of their own.
+    Check::warning(
+        NAME,
+        format!(
+            "no driver of DPDK for {}; only ports of these types and dpdk-testpmd require them",
+            absent.join(", ")
+        ),
+    )
+    .remedy(format!("apt-get install {}", packages.join(" ")))
 }
 
 /// Checks all commands that guests require.

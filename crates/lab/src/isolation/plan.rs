@@ -405,5 +405,16 @@ fn lacks_functions(machine: &Inventory, setup: Option<&Setup>) -> Option<String>
         .ports
         .iter()
         .find(|port| !nic(machine, port).is_some_and(has_functions));
-    without.map(|port| format!("the network controller {port} has no virtual functions"))
+    if let Some(port) = without {
+        return Some(format!(
+            "the network controller {port} has no virtual functions"
+        ));
+    }
+    // A case must not delete functions that it does not know.
+    let is_unknown = |nic: &Nic| nic.functions.is_none();
+    let mut ports = setup.ports.iter();
+    let unknown = ports.find(|port| nic(machine, port).is_some_and(is_unknown));
+    unknown.map(|port| {
+        format!("the number of virtual functions of the network controller {port} cannot be read (check its driver)")
+    })
 }

@@ -311,6 +311,13 @@ fn functions_are_made_and_go_again() {
     assert_eq!((before.as_str(), held().as_str()), ("0", "2"));
     applied.take_back(&rig.target()).unwrap();
     assert_eq!(held(), before);
+    // The kernel holds the number back while a driver hangs.
+    let mut unknown = rig.inventory.clone();
+    for nic in &mut unknown.nics {
+        nic.functions = None;
+    }
+    let reason = reason(&unknown, "sr-iov", &on);
+    assert!(reason.contains("0000:65:00.0 cannot be read"), "{reason}");
 }
 
 #[test]

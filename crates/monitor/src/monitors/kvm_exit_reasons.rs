@@ -317,18 +317,18 @@ impl ExitSampler {
             )));
         }
         let (id, fields) = tracepoint(root)?;
-        let sampled = threads.iter().map(|(pid, tid)| {
-            let (counter, samples) =
-                start(*tid, id).map_err(|error| Unavailable(reason(&error)))?;
+        let sampled = |(pid, tid): &(u32, i32)| -> Result<SampledThread, Unavailable> {
+            let started = start(*tid, id);
+            let (counter, samples) = started.map_err(|error| Unavailable(reason(&error)))?;
             Ok(SampledThread {
                 pid: *pid,
                 tid: *tid,
                 counter,
                 samples,
             })
-        });
+        };
         Ok(Self {
-            threads: sampled.collect::<Result<_, _>>()?,
+            threads: threads.iter().map(sampled).collect::<Result<_, _>>()?,
             fields,
         })
     }

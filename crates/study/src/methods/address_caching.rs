@@ -114,6 +114,10 @@ impl Work for AddressCachingPlan {
         let each = 1.0 / self.learning_rate_pps + 1.0 / self.probe_rate_pps;
         actions(3.0 * numbers, f64::from(self.max_addresses) * each / 3.0)
     }
+
+    fn uses_max_rate(&self) -> bool {
+        false
+    }
 }
 
 impl Offered for AddressCachingPlan {

@@ -103,6 +103,10 @@ impl Work for AddressLearningRatePlan {
         let slowest = 1.0 / f64::from(self.resolution_pps) + 1.0 / self.probe_rate_pps;
         actions(3.0 * rates, f64::from(self.addresses) * slowest / 3.0)
     }
+
+    fn uses_max_rate(&self) -> bool {
+        false
+    }
 }
 
 impl Offered for AddressLearningRatePlan {

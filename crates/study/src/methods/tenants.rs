@@ -111,6 +111,10 @@ impl Work for TenantsCheck {
     fn bound(&self, common: &Common) -> Estimate {
         common.trials(self.plan.trials)
     }
+
+    fn uses_max_rate(&self) -> bool {
+        false
+    }
 }
 
 impl Offered for TenantsPlan {}

@@ -177,6 +177,21 @@ fn procedures_find_what_the_simulated_device_is_and_can_be_resumed_at_every_acti
 }
 
 #[test]
+fn addresses_are_measured_without_a_search_for_the_maximum_rate() {
+    let (head, methods) = STUDY.split_once("[search]").unwrap();
+    let (_, addresses) = methods.split_once("[address-caching]").unwrap();
+    let text = format!("{head}[address-caching]{addresses}");
+    let results = run_interrupted(&text, DEVICE, u32::MAX, false);
+    assert!(results.max_rates.is_empty(), "{:?}", results.max_rates);
+    let kinds: Vec<&StepKind> = results.steps.iter().map(|step| &step.kind).collect();
+    assert_eq!(
+        kinds,
+        [&StepKind::AddressCaching, &StepKind::AddressLearningRate]
+    );
+    assert!(results.steps.iter().all(|step| step.is_finished));
+}
+
+#[test]
 fn pauses_after_bursts_are_those_of_rfc_9004() {
     let pause_s = |keys: &str| {
         let text = STUDY.replace("longest-burst-s = 0.01", keys);

@@ -87,6 +87,8 @@ fn tenants_are_added_by_doubling_and_then_halfway_between() {
     };
     assert_eq!(trials("tenants-4"), [4e6]);
     assert_eq!(trials("tenants-8"), [8e6; 3]);
+    // Their load is no share of a maximum rate, so none is measured.
+    assert!(results.max_rates.is_empty(), "{:?}", results.max_rates);
 
     // Interrupted after every trial, the search is the same.
     let pieces = run(TENANTS, &mut bench(), 1);

@@ -300,9 +300,9 @@ impl NatInstance {
     }
 }
 
-/// Returns the result of a received packet. `is_own` is true if its destination is an address of the router too.
+/// Returns the result of a received packet. `is_own` returns true if its destination is an address of the router too.
 #[inline(always)]
-pub(super) fn received(outcome: NatOutcome, is_own: bool) -> Result<(), NatDrop> {
+pub(super) fn received(outcome: NatOutcome, is_own: impl Fn() -> bool) -> Result<(), NatDrop> {
     match outcome {
         NatOutcome::Untouched | NatOutcome::Translated | NatOutcome::Hairpinned => Ok(()),
         // The router receives its own packets, and answers as without NAT.
@@ -313,7 +313,7 @@ pub(super) fn received(outcome: NatOutcome, is_own: bool) -> Result<(), NatDrop>
             | NatDrop::Protocol
             | NatDrop::IcmpType
             | NatDrop::Checksum,
-        ) if is_own => Ok(()),
+        ) if is_own() => Ok(()),
         NatOutcome::Dropped(reason) => Err(reason),
     }
 }
@@ -530,7 +530,7 @@ impl NatStage {
             tables.nat.hairpin(packet, length, now_s)
         };
         tables.pass_events();
-        received(outcome, place.is_own(destination))
+        received(outcome, || place.is_own(destination))
     }
 
     /// Loads what [`Self::send`] of a packet reads first.

@@ -128,7 +128,7 @@ impl NatStage {
             NatTables { nat66: None, .. } => NatOutcome::Untouched,
         };
         tables.pass_events();
-        received(outcome, is_own)
+        received(outcome, || is_own)
     }
 
     /// Translates the source of an IPv6 packet that leaves by an interface, in an untagged frame that was received on another interface, of

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, Ipv6Header, MacAddress, walk_ipv6_extensions};
 
-use super::{Layer3, Origin, Waiting};
+use super::{Layer3, PacketOrigin, Waiting};
 use crate::forward::Mark;
 use quietwire_tables::icmp;
 use quietwire_tables::neighbour::Action;
@@ -33,7 +33,7 @@ impl Layer3 {
             self.counts.received += 1;
             if let Mark::Punt(punt, interface, is_as_sent) = mark {
                 let before = self.counts;
-                let from = Origin {
+                let from = PacketOrigin {
                     interface,
                     is_as_sent,
                 };
@@ -91,7 +91,7 @@ impl Layer3 {
     }
 
     /// Handles a punted frame.
-    fn take(&mut self, now: Duration, punt: Punt, from: Origin, frame: &[u8]) {
+    fn take(&mut self, now: Duration, punt: Punt, from: PacketOrigin, frame: &[u8]) {
         let interface = from.interface;
         let Some(known) = self.interfaces.get(&interface) else {
             return;
@@ -126,7 +126,7 @@ impl Layer3 {
     }
 
     /// Handles a packet to the router itself, or to a group.
-    fn take_own(&mut self, now: Duration, from: Origin, frame: &[u8]) {
+    fn take_own(&mut self, now: Duration, from: PacketOrigin, frame: &[u8]) {
         let interface = from.interface;
         let Some(known) = self.interfaces.get(&interface) else {
             return;
@@ -181,7 +181,7 @@ impl Layer3 {
             })
     }
 
-    fn wait_for_neighbour(&mut self, now: Duration, from: Origin, frame: &[u8]) {
+    fn wait_for_neighbour(&mut self, now: Duration, from: PacketOrigin, frame: &[u8]) {
         let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
         let Some(known) = self.interfaces.get(&from.interface) else {
             return;
@@ -223,7 +223,7 @@ impl Layer3 {
     }
 
     /// Sends an ICMP error about a packet, within the rate limits.
-    fn report(&mut self, now: Duration, from: Origin, packet: &[u8], error: icmp::Error) {
+    fn report(&mut self, now: Duration, from: PacketOrigin, packet: &[u8], error: icmp::Error) {
         let Some(known) = self.interfaces.get(&from.interface) else {
             return;
         };
@@ -242,8 +242,8 @@ impl Layer3 {
     }
 
     /// Sends a packet of the router itself. `from` is the origin of the packet it replies to. Link-local destinations are on its interface.
-    fn send_packet(&mut self, now: Duration, from: Origin, packet: Vec<u8>) {
-        let Origin {
+    fn send_packet(&mut self, now: Duration, from: PacketOrigin, packet: Vec<u8>) {
+        let PacketOrigin {
             interface,
             is_as_sent,
         } = from;

@@ -6,7 +6,7 @@ use quietwire_tables::balance::{Backend, BalanceSettings, Balancer};
 use super::*;
 use crate::config::balance::LoadBalancerSetting;
 use crate::forward::NatBinding;
-use crate::replication::Tables as _;
+use crate::replication::{Digests, Tables as _};
 
 /// Additions to the configuration.
 const TRANSLATED: &str = r#"
@@ -145,6 +145,11 @@ fn settings_that_a_standby_compares_differ_after_their_change() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rig = Rig::with(&format!("{START}{TRANSLATED}"));
     let mut before = rig.controller.engine().digests();
+    let differing = |before: &Digests, after: &Digests| -> Vec<String> {
+        let pairs = before.iter().zip(after);
+        let differing = pairs.filter(|(one, other)| one != other);
+        differing.map(|((name, _), _)| name.clone()).collect()
+    };
     let moved = json!({"name": "up", "port": "r", "addresses": ["192.0.2.2/24"]});
     for (change, expected) in [
         (json!({"add-bridge": {"name": "wan"}}), None),
@@ -159,10 +164,21 @@ fn settings_that_a_standby_compares_differ_after_their_change() {
     ] {
         rig.change(&change);
         let after = rig.controller.engine().digests();
-        let pairs = before.iter().zip(&after);
-        let differing = pairs.filter(|(one, other)| one != other);
-        let names: Vec<&str> = differing.map(|((name, _), _)| name.as_str()).collect();
+        let names = differing(&before, &after);
         assert_eq!(names, Vec::from_iter(expected), "{change}");
         before = after;
     }
+    rig.change(&json!({"del-nat": {"name": "out"}}));
+    let nat = json!({"name": "out", "interface": "up", "sources": ["10.0.0.0/8"],
+        "max-mappings": 64, "max-hosts": 8, "mapping": "address-dependent"});
+    rig.change(&json!({ "add-nat": nat }));
+    let after = rig.controller.engine().digests();
+    assert_eq!(differing(&before, &after), ["mapping of NAT 'out'"]);
+    drop(rig);
+    // Labels are a setting of the start.
+    let digests = |start: &str| Rig::with(start).controller.engine().digests();
+    let shared = start_shared();
+    let labelled = digests(&format!("{shared}labels = true\n"));
+    let without = digests(&shared);
+    assert_eq!(differing(&without, &labelled), ["labels of connections"]);
 }
