@@ -584,6 +584,18 @@ fn marks_of_connections_become_those_of_rules() {
         lines(&imported),
         expected.map(|line| format!("{line} ethertype=ipv4"))
     );
+    let text = "*filter\n:FORWARD ACCEPT [0:0]\n\
+                -A FORWARD -m connmark --mark 0x1/0xff -j ACCEPT\n\
+                -A FORWARD -m mark --mark 0x1 -j DROP\nCOMMIT\n";
+    let imported = import(text);
+    assert_eq!(
+        lines(&imported),
+        ["FORWARD-3 accept ct-mark=0x1/0xff ethertype=ipv4"]
+    );
+    let [(_, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert!(reason.contains("'-m mark'"), "{reason}");
     // Frames that leave have no connections.
     let leaving = json!([
         is(json!({"meta": {"key": "oifname"}}), json!("tap0")),
