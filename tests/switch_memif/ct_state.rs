@@ -325,7 +325,16 @@ fn set_and_match(name: &str, config: &str) {
     );
     // A rule on a running switch, for connections with another value.
     let add = [
-        "add", "rule", "worse", "--action", "accept", &matched, "0x2/0xff", &set, "3", "--before",
+        "add",
+        "rule",
+        "worse",
+        "--action",
+        "accept",
+        matched.as_str(),
+        "0x2/0xff",
+        set.as_str(),
+        "3",
+        "--before",
         "answers",
     ];
     output(&mut command(&bench, &add));
@@ -340,7 +349,7 @@ fn set_and_match(name: &str, config: &str) {
         "10.0.0.1",
         "--ct-state",
         "established",
-        &matched,
+        matched.as_str(),
         "2",
     ];
     let printed = output(&mut command(&bench, &packet));
