@@ -352,6 +352,7 @@ fn rules(kind: Kind, name: &str) -> PortRules {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        mark: None,
         label: None,
         action: Action::Accept,
         frames: Arc::default(),

@@ -490,6 +490,7 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
         further: rule.packet.further(),
         sets: rule.packet.sets().map(number).collect(),
         ct_states: rule.ct_state,
+        mark: rule.ct_mark,
         label: rule.ct_label,
         action: rule.action,
         frames: Arc::default(),

@@ -41,6 +41,7 @@ fn rule(protocol: u8, port: u16) -> PortRule {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        mark: None,
         label: None,
         action: Action::Accept,
         frames: Arc::default(),

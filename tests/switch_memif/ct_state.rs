@@ -4,7 +4,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use quietwire_switch::report::{ConnectionsReport, PortDrop, PortReport, RulesReport};
+use quietwire_switch::report::{
+    ConnectionReport, ConnectionsReport, PortDrop, PortReport, RulesReport,
+};
 
 use crate::bench::{Bench, command, output, until};
 
@@ -268,9 +270,22 @@ ct-state = "new"
 
 #[test]
 fn rules_set_labels_and_match_them_also_after_a_restart() {
+    set_and_match("label", LABELS);
+}
+
+#[test]
+fn rules_set_marks_and_match_them_also_after_a_restart() {
+    let config = LABELS.replace("labels = true", "");
+    set_and_match("mark", &config.replace("ct-label", "ct-mark"));
+}
+
+/// Plays rules that set and match a value of connections: mark or label.
+fn set_and_match(name: &str, config: &str) {
+    let option = |prefix: &str| format!("--{prefix}{name}");
+    let (filter, matched, set) = (option(""), option("ct-"), option("set-ct-"));
     let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
     let file = bench.path("switch.toml");
-    fs::write(&file, LABELS).unwrap();
+    fs::write(&file, config).unwrap();
     let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
     bench.start_again();
     let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
@@ -287,33 +302,37 @@ fn rules_set_labels_and_match_them_also_after_a_restart() {
         assert_eq!(inside.receive(1), [answer]);
         assert_eq!(frames(&bench), expected);
     }
-    let labels = |bench: &Bench| -> Vec<(u16, Option<String>)> {
+    let values = |bench: &Bench| -> Vec<(u16, Option<String>)> {
+        let value = |one: ConnectionReport| match name {
+            "mark" => one.mark,
+            _ => one.label,
+        };
         let mut all: Vec<_> = connections(bench)
             .connections
             .into_iter()
-            .map(|one| (one.source_port, one.label))
+            .map(|one| (one.source_port, value(one)))
             .collect();
         all.sort();
         all
     };
     let expected = [(1000, Some("0x1".to_owned())), (2000, None)];
-    assert_eq!(labels(&bench), expected);
-    let selected = ["show", "connections", "--label", "1/1"];
+    assert_eq!(values(&bench), expected);
+    let selected = ["show", "connections", filter.as_str(), "1/1"];
     let shown = output(&mut command(&bench, &selected));
     assert!(
         shown.contains("10.0.0.1:1000") && !shown.contains("10.0.0.1:2000"),
         "{shown}"
     );
-    // A rule on a running switch, for connections with another label.
+    // A rule on a running switch, for connections with another value.
     let add = [
         "add",
         "rule",
         "worse",
         "--action",
         "accept",
-        "--ct-label",
+        matched.as_str(),
         "0x2/0xff",
-        "--set-ct-label",
+        set.as_str(),
         "3",
         "--before",
         "answers",
@@ -330,7 +349,7 @@ fn rules_set_labels_and_match_them_also_after_a_restart() {
         "10.0.0.1",
         "--ct-state",
         "established",
-        "--ct-label",
+        matched.as_str(),
         "2",
     ];
     let printed = output(&mut command(&bench, &packet));
@@ -345,7 +364,7 @@ fn rules_set_labels_and_match_them_also_after_a_restart() {
     let restore = ["connections", "restore", saved.to_str().unwrap()];
     let printed = output(&mut command(&bench, &restore));
     assert!(printed.starts_with("restored: 2\n"), "{printed}");
-    assert_eq!(labels(&bench), expected);
+    assert_eq!(values(&bench), expected);
 }
 
 #[test]

@@ -3,7 +3,11 @@
 by octet.
 
 scapy makes all frames, independently of the code. `nat_requirements.py DIRECTORY` prints a document like that of requirements.py. The NAT has
-two external ports (nat_requirements.rs), and a mapping has that of the parity of the inside port: so all external ports are known.
+two external ports (nat_requirements.rs), and a mapping has that of the parity of the inside port: so all external ports are known. A second
+mapping of an inside port has the other one.
+
+`nat_requirements.py DIRECTORY BEHAVIOUR` prints the cases of another mapping behaviour than the default. Such a NAT does not meet REQ-1 of
+RFC 4787.
 """
 
 import json
@@ -148,6 +152,66 @@ def fragments():
     case("fragments of a datagram have one translation", ["4787 REQ-14"], in_order)
 
 
+def filtered(packet):
+    """A packet from the outside to the external endpoint of a mapping that does not accept its source."""
+    return step("b", [received("b", packet)], drops={"nat-filtered": 1})
+
+
+def address_dependent():
+    """RFC 4787, section 4.1: one external endpoint for all ports of a remote address. Section 5: this address reaches it, by all ports."""
+    first, second = (OWN, EVEN), (OWN, ODD)
+    for name, make, _ in KINDS:
+        ways = [((REMOTE, 53), first), ((REMOTE, 54), first), ((OTHER, 80), second), ((REMOTE, 53), first)]
+        steps = [outward(make, (HOST, 5000), external, remote) for remote, external in ways]
+        case(f"{name}: an external endpoint for each remote address", [], *steps)
+        ways = [((REMOTE, 53), first), ((REMOTE, 9), first), ((OTHER, 1000), second)]
+        steps = [inward(make, remote, external, (HOST, 5000)) for remote, external in ways]
+        steps += [filtered(make(remote, external)) for remote, external in (((OTHER, 80), first), ((REMOTE, 53), second))]
+        # The second sentence of REQ-8: address-dependent filtering if a more stringent behaviour matters most.
+        covers = ["4787 REQ-8"] if make is udp else []
+        case(f"{name}: all ports of the remote address reach the mapping, and other addresses do not", covers, *steps)
+
+
+def address_and_port_dependent():
+    """RFC 4787, section 4.1: an external endpoint for each remote endpoint. Section 5: only this one reaches it."""
+    first, second = (OWN, EVEN), (OWN, ODD)
+    for name, make, _ in KINDS:
+        ways = [((REMOTE, 53), first), ((REMOTE, 54), second), ((REMOTE, 53), first)]
+        steps = [outward(make, (HOST, 5000), external, remote) for remote, external in ways]
+        # Both ports are in use.
+        third = step("a", [received("a", make((HOST, 5000), (OTHER, 53)))], drops={"nat-host-limit": 1})
+        case(f"{name}: an external endpoint for each remote endpoint", [], *steps, third)
+        ways = [((REMOTE, 53), first), ((REMOTE, 54), second)]
+        steps = [inward(make, remote, external, (HOST, 5000)) for remote, external in ways]
+        ways = [((REMOTE, 54), first), ((OTHER, 53), first), ((REMOTE, 53), second)]
+        steps += [filtered(make(remote, external)) for remote, external in ways]
+        case(f"{name}: only the remote endpoint reaches the mapping", [], *steps)
+
+
+def dependent():
+    """What both behaviours have in common."""
+    ways = [(REMOTE, EVEN), (OTHER, ODD)]
+    steps = [outward(echo(8), (HOST, 8), (OWN, port), (to, 8)) for to, port in ways]
+    steps += [inward(echo(0), (to, 8), (OWN, port), (HOST, 8)) for to, port in ways]
+    steps.append(filtered(echo(0)((OTHER, 8), (OWN, EVEN))))
+    case("ICMP: an external identifier for each remote address", [], *steps)
+    for name, make, _ in KINDS:
+        arrived = make((OWN, EVEN), (REMOTE, 53), ttl=63)
+        mine = make((HOST, 5000), (REMOTE, 53), ttl=63)
+        about = passes("b", error(OTHER, OWN, arrived), "a", error(OTHER, HOST, mine, ttl=63))
+        forged = filtered(error(OTHER, OWN, make((OWN, EVEN), (OTHER, 53), ttl=63)))
+        case(f"{name}: an error of any router is about a packet to the remote host of the mapping", [], about, forged)
+    for name, make, published, port in (("UDP", udp, 53, 5300), ("TCP", tcp("S"), 443, 8443)):
+        steps = []
+        for remote in ((REMOTE, 1000), (OTHER, 1001)):
+            steps.append(inward(make, remote, (OWN, published), (SERVER, port)))
+            steps.append(outward(make, (SERVER, port), (OWN, published), remote))
+        case(f"{name}: every remote endpoint reaches a published port", [], *steps)
+
+
+BEHAVIOURS = {"address-dependent": address_dependent, "address-and-port-dependent": address_and_port_dependent}
+
+
 # Requirements that single frames cannot show, and the tests that cover them.
 ELSEWHERE = {
     "4787 REQ-2": "a_host_has_one_external_address",
@@ -180,6 +244,12 @@ def named(crates):
 
 
 def main():
+    if len(sys.argv) > 2:
+        BEHAVIOURS[sys.argv[2]]()
+        dependent()
+        # The cases of the default cover the requirements.
+        json.dump({"cases": cases, "background": [], "named": len(named(sys.argv[1])), "uncovered": []}, sys.stdout)
+        return
     for group in (mappings, opening, hairpinning, errors, fragments):
         group()
     covered = {requirement for one in cases for requirement in one["covers"]}

@@ -47,10 +47,10 @@ const NEIGHBOURS: [(&str, &str, &str); 4] = [
     ("outside", "198.51.100.10", "02:00:00:00:00:02"),
 ];
 
-#[test]
-fn nat_does_what_the_rfcs_ask() {
-    let document = document_of("nat_requirements.py");
-    let mut config = CONFIG.to_owned();
+/// Starts a switch with the NAT, and with this line in its section.
+fn start(line: &str) -> Bench {
+    let limit = "blocks-per-host = 1\n";
+    let mut config = CONFIG.replace(limit, &format!("{limit}{line}\n"));
     for (interface, address, mac) in NEIGHBOURS {
         config += &format!(
             "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
@@ -61,5 +61,19 @@ fn nat_does_what_the_rfcs_ask() {
     fs::write(&file, config).unwrap();
     let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
     bench.start_again();
-    play_all(&bench, document);
+    bench
+}
+
+#[test]
+fn nat_does_what_the_rfcs_ask() {
+    let document = document_of("nat_requirements.py", &[]);
+    play_all(&start(""), document);
+}
+
+#[test]
+fn nat_depends_on_remote_addresses_or_endpoints_as_the_rfc_says() {
+    for behaviour in ["address-dependent", "address-and-port-dependent"] {
+        let document = document_of("nat_requirements.py", &[behaviour]);
+        play_all(&start(&format!("mapping = \"{behaviour}\"")), document);
+    }
 }

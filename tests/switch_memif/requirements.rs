@@ -130,15 +130,16 @@ struct Step {
     before: Vec<String>,
 }
 
-/// Returns the cases of a script, which cover all requirements that the code names.
-pub(crate) fn document_of(script: &str) -> Document {
+/// Returns the cases of a script with these arguments, which cover all requirements that the code names.
+pub(crate) fn document_of(script: &str, arguments: &[&str]) -> Document {
     let python = std::env::var("QUIETWIRE_PYTHON")
         .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = output(
         Command::new(python)
             .arg(root.join("tests/switch_memif").join(script))
-            .arg(root.join("crates")),
+            .arg(root.join("crates"))
+            .args(arguments),
     );
     let document: Document = serde_json::from_str(&text).unwrap();
     assert!(document.named > 0 && !document.cases.is_empty());
@@ -279,7 +280,7 @@ impl Player<'_> {
 
 #[test]
 fn the_router_does_what_the_rfcs_ask() {
-    let document = document_of("requirements.py");
+    let document = document_of("requirements.py", &[]);
     play_all(&start(), document);
 }
 

@@ -170,6 +170,7 @@ fn rule_of(rule: &RuleDescriptor) -> Result<PortRule, ()> {
         further: packet.further(),
         sets: Vec::new(),
         ct_states: compared(rule, fields::CT_STATE, ct_states(rule.ct_states))?,
+        mark: None,
         label: None,
         action: action(rule.action).ok_or(())?,
         frames: Arc::default(),

@@ -22,12 +22,12 @@
 //!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 
+mod ct_bits;
 mod entry;
 mod handle;
 mod helpers;
 mod joined;
 mod key;
-mod label;
 mod list;
 mod names;
 mod noted;
@@ -44,8 +44,8 @@ mod tracker;
 mod wheel;
 mod zones;
 
+pub use ct_bits::{CtBits, CtValue, LabelBits, MarkBits};
 pub use key::Endpoint;
-pub use label::LabelBits;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, Helper, InvalidReason, Refusal, State};
 pub use packet::{FlowKey, Packet};

@@ -3,8 +3,8 @@
 //! the state of connections that the caller tracks.
 
 mod action;
-mod ct_labels;
 mod ct_states;
+mod ct_values;
 mod described;
 mod effects;
 mod element;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_tables::connections::{
-    ENTRIES_MAX, Helper, LabelBits, Settings, State, TIMEOUT_MAX_S, ZONES_MAX,
+    ENTRIES_MAX, Helper, LabelBits, MarkBits, Settings, State, TIMEOUT_MAX_S, ZONES_MAX,
 };
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,8 @@ pub struct ConnectionSelection {
     pub port: Option<u16>,
     /// Name of the zone.
     pub zone: Option<String>,
+    /// Bits of the mark.
+    pub mark: Option<MarkBits>,
     /// Bits of the label.
     pub label: Option<LabelBits>,
 }
@@ -301,11 +303,14 @@ pub(super) fn check(
         );
     }
     let Some(setting) = setting else {
-        return match rules.iter().find(|rule| rule.ct_state.is_some()) {
+        let mut tracked = rules
+            .iter()
+            .filter_map(|rule| Some((rule, tracking_key(rule)?)));
+        return match tracked.next() {
             None => Ok(()),
-            Some(rule) => wrong(
+            Some((rule, key)) => wrong(
                 of_rule(rule),
-                "ct-state requires connection tracking (add a section [connections])".to_owned(),
+                format!("{key} requires connection tracking (add a section [connections])"),
             ),
         };
     };
@@ -317,10 +322,23 @@ pub(super) fn check(
 
 /// Returns the key of a rule that requires labels of connections, if it has one.
 fn label_key(rule: &RuleSetting) -> Option<&'static str> {
-    let keys = [
+    first_set([
         ("ct-label", rule.ct_label.is_some()),
         ("set-ct-label", rule.statements.set_ct_label.is_some()),
-    ];
+    ])
+}
+
+/// Returns the key of a rule that requires connection tracking, if it has one.
+fn tracking_key(rule: &RuleSetting) -> Option<&'static str> {
+    first_set([
+        ("ct-state", rule.ct_state.is_some()),
+        ("ct-mark", rule.ct_mark.is_some()),
+        ("set-ct-mark", rule.statements.set_ct_mark.is_some()),
+    ])
+}
+
+/// Returns the first key that is set.
+fn first_set<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> {
     let mut set = keys.into_iter().filter(|(_, is_set)| *is_set);
     set.next().map(|(key, _)| key)
 }
@@ -354,13 +372,27 @@ mod tests {
         assert!(error.contains("sip"), "{error}");
     }
 
+    /// Returns a rule with this key.
+    fn rule(key: &str, value: &str) -> [Arc<RuleSetting>; 1] {
+        let rule = serde_json::json!({"name": "a", "action": "accept", key: value});
+        let rule: RuleSetting = serde_json::from_value(rule).unwrap();
+        [Arc::new(rule)]
+    }
+
+    #[test]
+    fn rules_with_marks_require_connection_tracking() {
+        let setting = ConnectionsSetting::default();
+        for key in ["ct-mark", "set-ct-mark"] {
+            let rules = rule(key, "0x1/0x3");
+            assert!(check(Some(&setting), &rules).is_ok());
+            let error = check(None, &rules).unwrap_err().to_string();
+            let expected = format!("rule 'a': {key} requires connection tracking");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+
     #[test]
     fn rules_with_labels_require_them() {
-        let rule = |key: &str, value: &str| {
-            let rule = serde_json::json!({"name": "a", "action": "accept", key: value});
-            let rule: RuleSetting = serde_json::from_value(rule).unwrap();
-            [Arc::new(rule)]
-        };
         let with = parsed("labels = true\n").unwrap();
         assert!(with.labels);
         assert_eq!(parsed(&toml::to_string(&with).unwrap()).unwrap(), with);

@@ -26,7 +26,7 @@ pub use diff::RuleDiff;
 pub use file::RuleFile;
 pub use import::{Hook, IMPORT_MAX, Imported, Missing};
 pub(super) use plan::{check_inspectors, inspectors, plan};
-pub use quietwire_tables::connections::{CtState, LabelBits};
+pub use quietwire_tables::connections::{CtState, LabelBits, MarkBits};
 pub use quietwire_tables::filter::{
     Action, CtStates, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
     Malformation, MalformedAction, NameFail, NameMatch, NamePattern, RULES_MAX, SetName, SetType,
@@ -107,6 +107,9 @@ pub struct RuleSetting {
     /// States of connections to match. Requires `[connections]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ct_state: Option<CtStates>,
+    /// Bits of the marks of connections to match. Requires `[connections]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ct_mark: Option<MarkBits>,
     /// Bits of the labels of connections to match. Requires `labels` of `[connections]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ct_label: Option<LabelBits>,

@@ -75,6 +75,7 @@ fn filter_of(selection: &ConnectionSelection) -> Result<ConnectionFilter, Switch
         state: selection.state.as_ref().map(state).transpose()?,
         address: selection.address,
         port: selection.port,
+        mark: selection.mark,
         label: selection.label,
         ..ConnectionFilter::default()
     })
@@ -264,6 +265,7 @@ fn report_of(info: &ConnectionInfo, external: &[Option<SocketAddr>; 2]) -> Conne
         octets: info.octets,
         external_source,
         external_destination,
+        mark: (info.mark != 0).then(|| format!("{:#x}", info.mark)),
         label: (info.label != 0).then(|| format!("{:#x}", info.label)),
         zone: None,
     }

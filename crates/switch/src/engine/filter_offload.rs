@@ -219,6 +219,7 @@ fn dropped_frames(
     let is_of_port = |rule: &RuleSetting| !rule.is_out() && concerns(rule, port, bridge);
     let (rule, _) = rules.get(place)?;
     let is_plain = rule.ct_state.is_none()
+        && rule.ct_mark.is_none()
         && rule.ct_label.is_none()
         && rule.names.names().is_none()
         && rule.statements.is_empty()

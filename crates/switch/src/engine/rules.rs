@@ -347,6 +347,7 @@ impl Engine {
             vlan: rule.vlan,
             packet: rule.packet.clone(),
             ct_state: rule.ct_state,
+            ct_mark: rule.ct_mark,
             ct_label: rule.ct_label,
             tls_name: rule.names.tls_name.clone(),
             http_host: rule.names.http_host.clone(),
@@ -357,6 +358,7 @@ impl Engine {
             dup: rule.statements.dup.clone(),
             set_dscp: rule.statements.set_dscp,
             set_mss: rule.statements.set_mss,
+            set_ct_mark: rule.statements.set_ct_mark,
             set_ct_label: rule.statements.set_ct_label,
             inspect: rule.statements.inspect.clone(),
             inspect_packets: rule.statements.inspect_packets,
@@ -514,6 +516,7 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
         log_prefix,
         set_dscp,
         set_mss,
+        set_ct_mark,
         set_ct_label,
         ..
     } = &rule.statements;
@@ -524,6 +527,7 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
         dup: place.dup,
         dscp: *set_dscp,
         mss: *set_mss,
+        mark: *set_ct_mark,
         label: *set_ct_label,
         inspect: place.inspect.map(|port| rule.statements.inspection(port)),
     })
@@ -547,6 +551,7 @@ fn port_rule(
         },
         sets: sets_of(rule, numbers),
         ct_states: rule.ct_state,
+        mark: rule.ct_mark,
         label: rule.ct_label,
         action: rule.action,
         frames: Arc::clone(frames),

@@ -94,9 +94,9 @@ fn read_labels(tracker: &Tracker, tracked: &[Tracked], labels: &mut [u128]) {
     }
 }
 
-/// Sets the label of the connection of an accepted packet, if the rule that decided on it sets one.
+/// Sets mark and label of the connection of an accepted packet, if the rule that decided on it sets them.
 #[inline(never)]
-fn set_label(
+fn set_values(
     tracker: &mut Tracker,
     connection: Option<Connection>,
     rules: &PortRules,
@@ -104,9 +104,14 @@ fn set_label(
 ) {
     if let Some(connection) = connection
         && verdict.accepts()
-        && let Some(bits) = rules.label(verdict)
     {
-        tracker.set_label(connection, bits);
+        let (mark, label) = rules.ct_values(verdict);
+        if let Some(bits) = mark {
+            tracker.set_mark_bits(connection, bits);
+        }
+        if let Some(bits) = label {
+            tracker.set_label(connection, bits);
+        }
     }
 }
 
@@ -121,8 +126,8 @@ impl ConnectionStage {
         }
     }
 
-    /// Judges a burst by rules that match on states and labels of connections, and on their names if there is memory for them. Accepted new
-    /// connections that have no space are dropped. Rules compare the labels that connections have before the burst.
+    /// Judges a burst by rules that match on states, marks and labels of connections, and on their names if there is memory for them. Accepted
+    /// new connections that have no space are dropped. Rules compare the marks and labels that connections have before the burst.
     pub(super) fn judge(
         &mut self,
         burst: &Burst,
@@ -145,16 +150,18 @@ impl ConnectionStage {
         let packets = self.packets.get(..count).unwrap_or_default();
         self.tracker.track(packets, now_s, &mut self.tracked);
         let received = burst.frames().zip(burst.lengths());
-        let mut dropped = if rules.has_labels() {
+        let mut dropped = if rules.has_ct_values() {
             let tracked = self.tracked.get(..count).unwrap_or_default();
-            read_labels(&self.tracker, tracked, &mut self.labels);
-            rules.judge_labelled(received, (tracked, &self.labels), names, verdicts)
+            if rules.has_labels() {
+                read_labels(&self.tracker, tracked, &mut self.labels);
+            }
+            rules.judge_marked(received, (tracked, &self.labels), names, verdicts)
         } else if let Some(names) = names {
             rules.judge_named(received, &self.tracked, names, verdicts)
         } else {
             rules.judge_tracked(received, &self.tracked, verdicts)
         };
-        let sets_labels = rules.sets_labels();
+        let sets_values = rules.sets_ct_values();
         for ((packet, tracked), verdict) in
             packets.iter().zip(&self.tracked).zip(verdicts.iter_mut())
         {
@@ -169,8 +176,8 @@ impl ConnectionStage {
                     }
                 }
             }
-            if sets_labels {
-                set_label(&mut self.tracker, connection, rules, *verdict);
+            if sets_values {
+                set_values(&mut self.tracker, connection, rules, *verdict);
             }
         }
         if self.tracker.has_helpers() {

@@ -153,6 +153,9 @@ pub struct ConnectionReport {
     /// External endpoint that NAT has for the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_destination: Option<SocketAddr>,
+    /// Mark, hexadecimal; none if it is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
     /// Label, hexadecimal; none if it is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,

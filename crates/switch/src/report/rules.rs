@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use quietwire_packet::VlanId;
-use quietwire_tables::connections::LabelBits;
+use quietwire_tables::connections::{LabelBits, MarkBits};
 use quietwire_tables::filter::{
     CtStates, Dscp, InspectFail, NameFail, NamePattern, RuleMatch, rule_in_snake_case,
 };
@@ -40,6 +40,9 @@ pub struct RuleReport {
     /// States of connections to match, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ct_state: Option<CtStates>,
+    /// Bits of the marks of connections to match, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ct_mark: Option<MarkBits>,
     /// Bits of the labels of connections to match, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ct_label: Option<LabelBits>,
@@ -70,6 +73,9 @@ pub struct RuleReport {
     /// Largest maximum segment size, octets, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_mss: Option<u16>,
+    /// Bits that are set in the marks of connections, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_ct_mark: Option<MarkBits>,
     /// Bits that are set in the labels of connections, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_ct_label: Option<LabelBits>,

@@ -3,9 +3,9 @@
 
 use ipnet::IpNet;
 
+use super::ct_bits::{LabelBits, MarkBits};
 use super::entry::Entry;
 use super::key::Endpoint;
-use super::label::LabelBits;
 use super::names::{Direction, State};
 use super::settings::Seconds;
 use super::tracker::{Connection, Tracker};
@@ -50,8 +50,8 @@ pub struct ConnectionFilter {
     pub address: Option<IpNet>,
     /// Only if one of the ports is this one.
     pub port: Option<u16>,
-    /// Only with this mark.
-    pub mark: Option<u32>,
+    /// Only with these bits of the mark.
+    pub mark: Option<MarkBits>,
     /// Only with these bits of the label.
     pub label: Option<LabelBits>,
 }
@@ -65,7 +65,7 @@ impl ConnectionFilter {
         self.zone.is_none_or(|zone| zone == info.zone)
             && self.protocol.is_none_or(|number| number == info.protocol)
             && self.state.is_none_or(|state| state == info.state)
-            && self.mark.is_none_or(|mark| mark == info.mark)
+            && self.mark.is_none_or(|bits| bits.matches(info.mark))
             && self.label.is_none_or(|bits| bits.matches(info.label))
             && self.address.is_none_or(is_within)
             && self

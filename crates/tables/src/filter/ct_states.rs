@@ -195,6 +195,7 @@ mod tests {
             further: FurtherMatch::default(),
             sets: Vec::new(),
             ct_states: states.parse().ok(),
+            mark: None,
             label: None,
             action: Action::Accept,
             frames: Arc::default(),

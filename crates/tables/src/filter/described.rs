@@ -12,7 +12,7 @@ use super::names::{NameKind, NamePattern};
 use super::packet::{EtherType, Protocol};
 use super::rule_match::{Dscp, FlagList, OrSet, RuleMatch, SetName, TcpFlags};
 use crate::classifier::{Field, Key};
-use crate::connections::{CtState, LabelBits};
+use crate::connections::{CtBits, CtState, CtValue, LabelBits, MarkBits};
 
 const ICMP: Protocol = Protocol(1);
 const TCP: Protocol = Protocol(6);
@@ -51,6 +51,8 @@ pub struct DescribedPacket {
     pub dscp: Option<Dscp>,
     /// State of its connection.
     pub ct_state: Option<CtState>,
+    /// Mark of its connection, with all bits. Default: 0.
+    pub ct_mark: Option<MarkBits>,
     /// Label of its connection, with all bits. Default: 0.
     pub ct_label: Option<LabelBits>,
     /// Server name of its TLS connection. Without a name of any kind, a segment precedes the name of its connection, and a datagram has
@@ -131,25 +133,26 @@ impl DescribedPacket {
                     .to_owned(),
             );
         }
-        self.check_label()?;
+        self.check_ct_value(self.ct_mark)?;
+        self.check_ct_value(self.ct_label)?;
         self.check_name()
     }
 
-    fn check_label(&self) -> Result<(), String> {
-        let Some(label) = self.ct_label else {
+    fn check_ct_value<V: CtValue>(&self, bits: Option<CtBits<V>>) -> Result<(), String> {
+        let Some(bits) = bits else {
             return Ok(());
         };
-        if label.whole().is_none() {
+        let name = V::NAME;
+        if bits.whole().is_none() {
             return Err(format!(
-                "ct-label '{label}' is not a whole label (remove the mask)"
+                "ct-{name} '{bits}' is not a whole {name} (remove the mask)"
             ));
         }
         match self.own_ct_state() {
             CtState::Established | CtState::Related | CtState::New => Ok(()),
-            CtState::Invalid | CtState::Untracked => Err(
-                "ct-label requires a connection (set ct-state to new, established or related)"
-                    .to_owned(),
-            ),
+            CtState::Invalid | CtState::Untracked => Err(format!(
+                "ct-{name} requires a connection (set ct-state to new, established or related)"
+            )),
         }
     }
 
@@ -221,6 +224,12 @@ impl DescribedPacket {
     #[must_use]
     pub fn own_ct_state(&self) -> CtState {
         self.ct_state.unwrap_or(CtState::Untracked)
+    }
+
+    /// Returns the mark of its connection.
+    #[must_use]
+    pub fn own_mark(&self) -> u32 {
+        self.ct_mark.and_then(MarkBits::whole).unwrap_or(0)
     }
 
     /// Returns the label of its connection.
@@ -387,6 +396,7 @@ mod tests {
             r#"{"ethertype":"arp","vlan":7,"ct-state":"untracked"}"#,
             r#"{"source":"::1","destination":"::2","ct-state":"established"}"#,
             r#"{"source":"::1","destination":"::2","ct-state":"new","ct-label":"0x5"}"#,
+            r#"{"source":"::1","destination":"::2","ct-state":"new","ct-mark":"0x5"}"#,
             r#"{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"tcp","source-port":1,"destination-port":2,"tcp-flags":"syn,ack"}"#,
             r#"{"source":"::1","destination":"::2","protocol":"icmpv6","icmp-type":1,"icmp-code":4,"dscp":"ef"}"#,
         ] {
@@ -418,6 +428,11 @@ mod tests {
             (r#"{"dscp":"ef"}"#, "dscp requires"),
             (r#"{"ct-state":"new"}"#, "ct-state requires"),
             (r#"{"ct-label":"1"}"#, "ct-label requires a connection"),
+            (r#"{"ct-mark":"1"}"#, "ct-mark requires a connection"),
+            (
+                r#"{"source":"::1","destination":"::2","ct-state":"new","ct-mark":"1/3"}"#,
+                "'0x1/0x3' is not a whole mark (remove the mask)",
+            ),
             (
                 r#"{"source":"::1","destination":"::2","ct-state":"new","ct-label":"1/3"}"#,
                 "remove the mask",

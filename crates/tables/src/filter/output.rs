@@ -80,6 +80,7 @@ mod tests {
             further,
             sets: Vec::new(),
             ct_states: None,
+            mark: None,
             label: None,
             action,
             frames: Arc::default(),

@@ -2,7 +2,7 @@
 //! Filter rules of all ports: the first match decides, stateless. The rules are compiled once, into one classifier that all ports use. A
 //! port without rules has no filter stage. Fields that no rule compares are not read, and without sets there is no search for elements.
 
-mod labelled;
+mod marked;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
-use super::ct_labels::LabelConditions;
 use super::ct_states::{CtStates, set_state};
+use super::ct_values::{CtConditions, CtMatch};
 use super::described::DescribedPacket;
 use super::element::{Element, SetField};
 use super::further::Compared;
@@ -27,7 +27,7 @@ use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
-use crate::connections::{CtState, LabelBits, Refusal, Tracked};
+use crate::connections::{CtState, LabelBits, MarkBits, Refusal, Tracked};
 use crate::drops::PortDrop;
 
 /// A rule of ports.
@@ -47,7 +47,9 @@ pub struct PortRule {
     pub sets: Vec<(SetField, u32)>,
     /// States of connections to match. Requires packets with states ([`PortRules::judge_tracked`]).
     pub ct_states: Option<CtStates>,
-    /// Bits of the labels of connections to match. Requires packets with labels ([`PortRules::judge_labelled`]).
+    /// Bits of the marks of connections to match. Requires [`PortRules::judge_marked`].
+    pub mark: Option<MarkBits>,
+    /// Bits of the labels of connections to match. Requires packets with labels ([`PortRules::judge_marked`]).
     pub label: Option<LabelBits>,
     /// Action for matching frames.
     pub action: Action,
@@ -56,9 +58,14 @@ pub struct PortRule {
 }
 
 impl PortRule {
-    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules, and `labels` their conditions on
-    /// labels. `has_out`: some rule is for frames that leave.
-    fn compiled(&self, uses: &[(SetField, u32)], labels: &LabelConditions, has_out: bool) -> Rule {
+    /// Returns its conditions on marks and labels of connections.
+    const fn ct_match(&self) -> CtMatch {
+        (self.mark, self.label)
+    }
+
+    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules, and `values` their conditions on
+    /// marks and labels. `has_out`: some rule is for frames that leave.
+    fn compiled(&self, uses: &[(SetField, u32)], values: &CtConditions, has_out: bool) -> Rule {
         let PacketMatch {
             ethertype,
             protocol,
@@ -83,10 +90,8 @@ impl PortRule {
         if let Some(states) = self.ct_states {
             rule = states.required_by(rule);
         }
-        if let Some(condition) = self.label {
-            let mark = labels.mark_of(condition);
-            rule = rule.with_bits(Field::METADATA, mark, mark);
-        }
+        let required = values.required(self.ct_match());
+        rule = rule.with_bits(Field::METADATA, required, required);
         if let Some(ethertype) = ethertype {
             rule = rule.with_ethertype(ethertype.0);
         }
@@ -248,8 +253,8 @@ pub struct RuleTable {
     has_effects: bool,
     /// Some rule inspects flows.
     inspects: bool,
-    /// Some rule sets labels.
-    sets_labels: bool,
+    /// Some rule sets marks or labels.
+    sets_ct_values: bool,
 }
 
 /// Compiled rules, without the contents of their sets.
@@ -264,8 +269,8 @@ struct Compiled {
     rules: Vec<(Action, Arc<AtomicU64>)>,
     /// Pairs of field and set that rules refer to.
     uses: Vec<(SetField, u32)>,
-    /// Conditions of rules on labels.
-    labels: LabelConditions,
+    /// Conditions of rules on marks and labels.
+    values: CtConditions,
     /// Some rule is for frames that leave.
     has_out: bool,
     /// Fields that only some rules compare.
@@ -325,14 +330,13 @@ impl RuleTable {
             }
         }
         let has_out = rules.iter().any(|rule| rule.further.out.is_some());
-        let labels = rules.iter().filter_map(|rule| rule.label);
-        let labels = LabelConditions::new(labels, uses.len());
+        let values = CtConditions::new(rules.iter().map(PortRule::ct_match), uses.len());
         let named = rules.iter().zip(names);
         let named = named.map(|(rule, names)| rule.named(names));
-        let (marks, names) = NameTable::new(named, uses.len() + labels.len());
+        let (marks, names) = NameTable::new(named, uses.len() + values.len());
         let mut listed = Listed::default();
         for (number, rule) in (0u32..).zip(&rules) {
-            let mut compiled = rule.compiled(&uses, &labels, has_out);
+            let mut compiled = rule.compiled(&uses, &values, has_out);
             if let Some(mark) = marks.get(number as usize) {
                 compiled = compiled.with_bits(Field::METADATA, *mark, *mark);
             }
@@ -348,7 +352,7 @@ impl RuleTable {
             origins,
             rules,
             uses,
-            labels,
+            values,
             has_out,
             compared,
             names,
@@ -362,7 +366,7 @@ impl RuleTable {
             statements: Arc::new([]),
             has_effects: fallback.default == Action::Reject || compiled.rejects(),
             inspects: false,
-            sets_labels: false,
+            sets_ct_values: false,
             compiled: Arc::new(compiled),
             fallback,
         }
@@ -370,7 +374,7 @@ impl RuleTable {
 
     /// Returns a table with other rules, each with its statements, between the first `front` and the last `back` rules of this one. The sets
     /// stay. Other rules are copied in their compiled form. `None` if rules compare names, or a new one is for frames that leave, or refers
-    /// to a pair of field and set or to bits of labels, and no rule of this table does: then compile all rules ([`Self::after`]).
+    /// to a pair of field and set or to bits of marks or labels, and no rule of this table does: then compile all rules ([`Self::after`]).
     #[must_use]
     pub fn with_changed(
         &self,
@@ -397,7 +401,7 @@ impl RuleTable {
             statements: Arc::new([]),
             has_effects: fallback.default == Action::Reject || compiled.rejects(),
             inspects: false,
-            sets_labels: false,
+            sets_ct_values: false,
             compiled: Arc::new(compiled),
             fallback,
         };
@@ -409,7 +413,7 @@ impl RuleTable {
     pub fn with_statements(mut self, statements: Vec<Option<Statements>>) -> Self {
         let all = || statements.iter().flatten();
         self.inspects = all().any(|one| one.inspect.is_some());
-        self.sets_labels = all().any(|one| one.label.is_some());
+        self.sets_ct_values = all().any(|one| one.mark.is_some() || one.label.is_some());
         if statements.iter().any(Option::is_some) {
             self.statements = statements.into();
             self.has_effects = true;
@@ -428,7 +432,7 @@ impl RuleTable {
             statements: Arc::clone(&self.statements),
             has_effects: self.has_effects,
             inspects: self.inspects,
-            sets_labels: self.sets_labels,
+            sets_ct_values: self.sets_ct_values,
         }
     }
 
@@ -502,7 +506,7 @@ impl Compiled {
         let is_like_others = |rule: &PortRule| {
             let mut sets = rule.sets.iter();
             (self.has_out || rule.further.out.is_none())
-                && rule.label.is_none_or(|label| self.labels.contains(label))
+                && self.values.contains(rule.ct_match())
                 && sets.all(|used| self.uses.contains(used))
         };
         if self.names.is_some() || !new.iter().all(is_like_others) {
@@ -517,7 +521,7 @@ impl Compiled {
         let mut compared = self.compared;
         for (number, rule) in (front as u32..).zip(new) {
             compared = compared.with(rule.compared());
-            let compiled = rule.compiled(&self.uses, &self.labels, self.has_out);
+            let compiled = rule.compiled(&self.uses, &self.values, self.has_out);
             listed.add(number, rule.for_each_port(compiled));
         }
         listed.list.extend_from_slice(self.list.get(behind..)?);
@@ -539,7 +543,7 @@ impl Compiled {
             origins,
             rules,
             uses: self.uses.clone(),
-            labels: self.labels.clone(),
+            values: self.values.clone(),
             has_out: self.has_out,
             compared,
             names: None,
@@ -778,8 +782,8 @@ impl PortRules {
     /// Returns the key of a packet, with the port.
     pub(super) fn described_key(&self, packet: &DescribedPacket) -> Key {
         let mut key = packet.key().with_ingress_of(&self.ingress);
-        let labels = &self.table.compiled.labels;
-        key.set(Field::METADATA, labels.marks_of(packet.own_label()));
+        let values = (packet.own_mark(), packet.own_label());
+        key.set(Field::METADATA, self.table.compiled.values.bits_of(values));
         if let Some(names) = &self.table.compiled.names {
             let marks = names.marks_of_described(&key, packet.name());
             key.set(Field::METADATA, marks);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::inspect::Inspect;
 use super::rule_match::Dscp;
-use crate::connections::LabelBits;
+use crate::connections::{LabelBits, MarkBits};
 
 /// Statements of a rule. They apply to each frame that the rule decides on, before its action.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub struct Statements {
     pub dscp: Option<Dscp>,
     /// Largest maximum segment size of TCP SYN segments (`tcp option maxseg size set`).
     pub mss: Option<u16>,
+    /// Sets bits in the marks of connections of accepted packets (`ct mark set`).
+    pub mark: Option<MarkBits>,
     /// Sets bits in the labels of connections of accepted packets (`ct label set`).
     pub label: Option<LabelBits>,
     /// Sends the first packets of flows to an inspector before they pass.

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_switch::config::Protocol;
 use quietwire_switch::config::connections::ConnectionSelection;
-use quietwire_switch::config::rules::LabelBits;
+use quietwire_switch::config::rules::{LabelBits, MarkBits};
 use quietwire_switch::connection_file::{Restored, restore, save};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{ConnectionReport, ConnectionsReport, MappingReport};
@@ -43,6 +43,9 @@ pub(super) struct SelectionArgs {
     /// Only connections of this zone.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
+    /// Only connections with these bits of the mark, VALUE or VALUE/MASK.
+    #[arg(long, value_name = "MARK")]
+    mark: Option<MarkBits>,
     /// Only connections with these bits of the label, VALUE or VALUE/MASK.
     #[arg(long, value_name = "LABEL")]
     label: Option<LabelBits>,
@@ -56,6 +59,7 @@ impl SelectionArgs {
             address: self.address,
             port: self.l4_port,
             zone: self.zone.clone(),
+            mark: self.mark,
             label: self.label,
         }
     }
@@ -85,9 +89,10 @@ impl SelectionArgs {
     /// # Errors
     /// [`Usage`].
     pub(super) fn check_mappings(&self) -> Result<()> {
-        if self.state.is_some() || self.zone.is_some() || self.label.is_some() {
+        let values = self.mark.is_some() || self.label.is_some();
+        if self.state.is_some() || self.zone.is_some() || values {
             bail!(Usage(
-                "mappings have no state, no zone and no label (remove --state, --zone and --label)"
+                "mappings have no state, no zone, no mark and no label (remove --state, --zone, --mark and --label)"
                     .to_owned()
             ));
         }
@@ -190,12 +195,13 @@ fn rendered(report: &ConnectionsReport) -> String {
         "destination",
         "outside",
         "state",
+        "mark",
         "label",
         "expires s",
         "packets",
         "octets",
     ];
-    let mut table = table(header, 6);
+    let mut table = table(header, 7);
     for one in &report.connections {
         let ConnectionReport {
             packets: [sent, answered],
@@ -208,6 +214,7 @@ fn rendered(report: &ConnectionsReport) -> String {
             end(one.destination, one.destination_port),
             external(one),
             one.state.clone(),
+            one.mark.clone().unwrap_or_default(),
             one.label.clone().unwrap_or_default(),
             one.expires_in_s.to_string(),
             format!("{sent}/{answered}"),

@@ -9,8 +9,8 @@ use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
     Action, CtStates, Direction, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
-    LabelBits, MSS_MIN, MalformedAction, NameFail, NameMatch, NamePattern, RuleFile, RuleSetting,
-    SetName, SetSetting, SetType, StatementSetting,
+    LabelBits, MSS_MIN, MalformedAction, MarkBits, NameFail, NameMatch, NamePattern, RuleFile,
+    RuleSetting, SetName, SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -99,6 +99,9 @@ pub(super) struct RuleArgs {
     /// States of connection tracking, such as established,related. Requires the section `connections` of the configuration. [default: any]
     #[arg(long, value_name = "STATES")]
     ct_state: Option<CtStates>,
+    /// Bits of the connection's mark, VALUE or VALUE/MASK. Requires `connections`. [default: any]
+    #[arg(long, value_name = "MARK")]
+    ct_mark: Option<MarkBits>,
     /// Bits of the connection's label, VALUE or VALUE/MASK. Requires `labels` in `connections`. [default: any]
     #[arg(long, value_name = "LABEL")]
     ct_label: Option<LabelBits>,
@@ -196,6 +199,9 @@ struct StatementArgs {
     /// Lower the MSS of matching TCP SYN segments, 88 to 65535 octets. [default: unchanged]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(i64::from(MSS_MIN)..))]
     set_mss: Option<u16>,
+    /// Set bits of the connection's mark, VALUE or VALUE/MASK. [default: unchanged]
+    #[arg(long, value_name = "MARK")]
+    set_ct_mark: Option<MarkBits>,
     /// Set bits of the connection's label, VALUE or VALUE/MASK. [default: unchanged]
     #[arg(long, value_name = "LABEL")]
     set_ct_label: Option<LabelBits>,
@@ -240,6 +246,7 @@ impl From<StatementArgs> for StatementSetting {
             dup,
             set_dscp,
             set_mss,
+            set_ct_mark,
             set_ct_label,
             inspect,
             inspect_packets,
@@ -252,6 +259,7 @@ impl From<StatementArgs> for StatementSetting {
             dup,
             set_dscp,
             set_mss,
+            set_ct_mark,
             set_ct_label,
             inspect,
             inspect_packets,
@@ -297,6 +305,7 @@ impl RuleArgs {
             bridge: self.bridge,
             vlan: self.vlan,
             ct_state: self.ct_state,
+            ct_mark: self.ct_mark,
             ct_label: self.ct_label,
             packet: self.packet.into(),
             names: self.names.into(),
@@ -478,6 +487,7 @@ pub(super) fn conditions(rule: &RuleSetting) -> String {
         ("from", rule.from.clone()),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
         ("ct-state", rule.ct_state.map(|states| states.to_string())),
+        ("ct-mark", rule.ct_mark.map(|mark| mark.to_string())),
         ("ct-label", rule.ct_label.map(|label| label.to_string())),
     ];
     let location = location
@@ -529,6 +539,7 @@ fn rules(report: RulesReport) -> TerminalTable {
             bridge: report.bridge,
             vlan: report.vlan,
             ct_state: report.ct_state,
+            ct_mark: report.ct_mark,
             ct_label: report.ct_label,
             packet: report.packet,
             names: NameMatch {
@@ -543,6 +554,7 @@ fn rules(report: RulesReport) -> TerminalTable {
                 dup: report.dup,
                 set_dscp: report.set_dscp,
                 set_mss: report.set_mss,
+                set_ct_mark: report.set_ct_mark,
                 set_ct_label: report.set_ct_label,
                 inspect: report.inspect,
                 inspect_packets: report.inspect_packets,

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::rules::{
-    CtState, Hook, IMPORT_MAX, Imported, LabelBits, NamePattern, ReceivedPacket, RuleCheck,
-    RuleDiff, RuleFile, RuleSetting,
+    CtState, Hook, IMPORT_MAX, Imported, LabelBits, MarkBits, NamePattern, ReceivedPacket,
+    RuleCheck, RuleDiff, RuleFile, RuleSetting,
 };
 use quietwire_switch::config::{
     Change, DescribedPacket, Dscp, EtherType, FlagList, Protocol, Settings,
@@ -105,6 +105,9 @@ struct CheckArgs {
     /// [default: untracked]
     #[arg(long, value_name = "STATE")]
     ct_state: Option<CtState>,
+    /// Mark of the connection, without a mask. [default: 0]
+    #[arg(long, value_name = "MARK")]
+    ct_mark: Option<MarkBits>,
     /// Label of the connection, without a mask. [default: 0]
     #[arg(long, value_name = "LABEL")]
     ct_label: Option<LabelBits>,
@@ -233,6 +236,7 @@ fn received(args: CheckArgs) -> ReceivedPacket {
             icmp_code: args.icmp_code,
             dscp: args.dscp,
             ct_state: args.ct_state,
+            ct_mark: args.ct_mark,
             ct_label: args.ct_label,
             tls_name: args.tls_name,
             http_host: args.http_host,

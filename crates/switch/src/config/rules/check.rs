@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use quietwire_tables::connections::{CtBits, CtValue};
 use quietwire_tables::filter::{DescribedPacket, Difference, NameMatch, Protocol};
 use serde::{Deserialize, Serialize};
 
@@ -234,18 +235,22 @@ fn differences(
             packet: Some(state.name().to_owned()),
         });
     }
-    let label = received.packet.own_label();
-    if let Some(bits) = rule.ct_label.filter(|bits| !bits.matches(label)) {
-        found.push(Difference {
-            field: "ct-label".to_owned(),
-            required: bits.to_string(),
-            packet: Some(format!("{label:#x}")),
-        });
-    }
+    found.extend(ct_difference(rule.ct_mark, received.packet.own_mark()));
+    found.extend(ct_difference(rule.ct_label, received.packet.own_label()));
     found.extend(name_difference(&rule.names, rule.action, &received.packet));
     let elements = |name: &SetName| sets.get(name).copied().unwrap_or_default();
     found.extend(received.packet.differences(&rule.packet, elements));
     found
+}
+
+/// Returns how the mark or label of a connection differs from the bits that a rule requires.
+fn ct_difference<V: CtValue>(required: Option<CtBits<V>>, value: V) -> Option<Difference> {
+    let bits = required.filter(|bits| !bits.matches(value))?;
+    Some(Difference {
+        field: format!("ct-{}", V::NAME),
+        required: bits.to_string(),
+        packet: Some(format!("{value:#x}")),
+    })
 }
 
 /// Returns the difference between the names of a rule and that of a packet. Before the name of a connection, a rule that accepts has none.
@@ -437,28 +442,32 @@ destination-port = "80-443"
     }
 
     #[test]
-    fn rules_on_labels_decide_by_the_label_of_the_connection() {
-        let file = "rule-default = \"drop\"\n[[rule]]\nname = \"guests\"\naction = \"accept\"\n\
-                    ct-label = \"0x1/0x3\"\n";
-        let check = |label: &str| {
-            let packet = format!(
-                r#"{{"port":"x","packet":{{"source":"10.0.0.1","destination":"10.0.0.2","ct-state":"new"{label}}}}}"#
+    fn rules_on_marks_and_labels_decide_by_those_of_the_connection() {
+        for key in ["ct-mark", "ct-label"] {
+            let file = format!(
+                "rule-default = \"drop\"\n[[rule]]\nname = \"guests\"\naction = \"accept\"\n\
+                 {key} = \"0x1/0x3\"\n"
             );
-            check_with(file, &packet).unwrap()
-        };
-        let found = check(r#","ct-label":"0x5""#);
-        assert_eq!(found.rule.as_deref(), Some("guests"));
-        for (label, has) in [("", "0x0"), (r#","ct-label":"7""#, "0x7")] {
-            let found = check(label);
-            assert_eq!(found.rule, None);
-            let difference = &found.near[0].difference;
-            let expected = ("ct-label", "0x1/0x3", Some(has));
-            let shown = (
-                difference.field.as_str(),
-                difference.required.as_str(),
-                difference.packet.as_deref(),
-            );
-            assert_eq!(shown, expected);
+            let check = |value: &str| {
+                let packet = format!(
+                    r#"{{"port":"x","packet":{{"source":"10.0.0.1","destination":"10.0.0.2","ct-state":"new"{value}}}}}"#
+                );
+                check_with(&file, &packet).unwrap()
+            };
+            let found = check(&format!(r#","{key}":"0x5""#));
+            assert_eq!(found.rule.as_deref(), Some("guests"));
+            for (value, has) in [(String::new(), "0x0"), (format!(r#","{key}":"7""#), "0x7")] {
+                let found = check(&value);
+                assert_eq!(found.rule, None);
+                let difference = &found.near[0].difference;
+                let expected = (key, "0x1/0x3", Some(has));
+                let shown = (
+                    difference.field.as_str(),
+                    difference.required.as_str(),
+                    difference.packet.as_deref(),
+                );
+                assert_eq!(shown, expected);
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod condition;
 mod hook;
 mod icmp;
 mod iptables;
+mod marks;
 mod nft;
 mod statements;
 #[cfg(test)]

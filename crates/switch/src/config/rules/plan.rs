@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{
-    Action, LabelBits, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting, SetType,
-    sets,
+    Action, LabelBits, MarkBits, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting,
+    SetType, sets,
 };
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
@@ -160,11 +160,12 @@ fn check_number(
     Ok(())
 }
 
-/// Pairs of a field and a set, lists of names, and bits of labels, that rules refer to.
+/// Pairs of a field and a set, lists of names, and bits of marks and labels, that rules refer to.
 #[derive(Debug, Default)]
 struct RuleReferences<'rules> {
     sets: HashSet<(SetField, &'rules SetName)>,
     names: HashSet<NamesUse<'rules>>,
+    marks: HashSet<MarkBits>,
     labels: HashSet<LabelBits>,
 }
 
@@ -185,22 +186,25 @@ impl<'rules> RuleReferences<'rules> {
         let fail = rule.names.fail();
         self.names
             .extend(names.map(|list| (list, is_accepting, fail)));
+        self.marks.extend(rule.ct_mark);
         self.labels.extend(rule.ct_label);
     }
 
     fn count(&self) -> usize {
         let of_sets = self.sets.len().saturating_add(self.names.len());
-        of_sets.saturating_add(self.labels.len())
+        let of_connections = self.marks.len().saturating_add(self.labels.len());
+        of_sets.saturating_add(of_connections)
     }
 
     fn is_within(&self, other: &Self) -> bool {
         self.sets.is_subset(&other.sets)
             && self.names.is_subset(&other.names)
+            && self.marks.is_subset(&other.marks)
             && self.labels.is_subset(&other.labels)
     }
 }
 
-/// Checks that the rules refer to few enough pairs of a field and a set, lists of names, and bits of labels.
+/// Checks that the rules refer to few enough pairs of a field and a set, lists of names, and bits of marks and labels.
 fn check_uses(
     all: &[LocatedRule],
     gone: &[Arc<RuleSetting>],
@@ -216,7 +220,7 @@ fn check_uses(
         uses.add(value);
         if uses.count() > SET_USES_MAX {
             return Err(location.wrong(format!(
-                "rule '{}': the rules use too many pairs of a field and a set, lists of names, and labels (maximum: {SET_USES_MAX} in sum; use fewer of them)",
+                "rule '{}': the rules use too many pairs of a field and a set, lists of names, marks, and labels (maximum: {SET_USES_MAX} in sum; use fewer of them)",
                 value.name
             )));
         }
@@ -337,6 +341,8 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
     }
     let of_connections = [
         ("ct-state", rule.ct_state.is_some()),
+        ("ct-mark", rule.ct_mark.is_some()),
+        ("set-ct-mark", statements.set_ct_mark.is_some()),
         ("ct-label", rule.ct_label.is_some()),
         ("set-ct-label", statements.set_ct_label.is_some()),
     ];
@@ -596,6 +602,10 @@ mod tests {
         };
         let labels = labelled("a", "1/1") + &labelled("b", "0x1/0x1");
         planned(&(many(SET_USES_MAX - 1) + &labels)).unwrap();
+        let marked = labelled("d", "1").replace("ct-label", "ct-mark");
+        planned(&(many(SET_USES_MAX - 2) + &labels + &marked)).unwrap();
+        let error = planned(&(many(SET_USES_MAX - 1) + &labels + &marked)).unwrap_err();
+        assert!(error.contains("too many pairs"), "{error}");
         let text = many(SET_USES_MAX - 1) + &labels + &labelled("c", "1");
         let error = planned(&text).unwrap_err();
         assert!(error.contains("too many pairs"), "{error}");
@@ -645,6 +655,12 @@ mod tests {
                 "direction = \"out\"\nct-label = \"1\"",
                 "ct-label requires direction",
             ),
+            (
+                "direction = \"out\"\nct-mark = \"1\"",
+                "ct-mark requires direction",
+            ),
+            ("ct-mark = \"red\"", "not a mark of up to 32 bits"),
+            ("set-ct-mark = \"1\"", "set-ct-mark requires action accept"),
             ("ct-label = \"red\"", "not a label of up to 128 bits"),
             ("ct-label = \"4/3\"", "set the bits in the mask"),
             (
@@ -694,6 +710,7 @@ mod tests {
             ("inspect-timeout-ms = 0", "allowed: 1 to 10000 ms"),
             ("inspect-timeout-ms = 10001", "allowed: 1 to 10000 ms"),
             ("set-mss = 1000", "inspect excludes set-dscp and set-mss"),
+            ("set-ct-mark = \"1\"", "inspect excludes set-ct-mark"),
             ("set-ct-label = \"1\"", "inspect excludes set-ct-label"),
         ] {
             let error = planned(&format!("{inspect}{more}\n")).unwrap_err();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of a rule, which act on frames beside its action.
 
-use quietwire_tables::connections::LabelBits;
+use quietwire_tables::connections::{LabelBits, MarkBits};
 use quietwire_tables::filter::{
     Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail,
 };
@@ -34,6 +34,9 @@ pub struct StatementSetting {
     /// Largest maximum segment size of TCP SYN segments, octets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_mss: Option<u16>,
+    /// Bits that are set in the marks of connections of matching packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_ct_mark: Option<MarkBits>,
     /// Bits that are set in the labels of connections of matching packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_ct_label: Option<LabelBits>,
@@ -58,6 +61,15 @@ impl StatementSetting {
         *self == Self::default()
     }
 
+    /// Returns the key of a statement that sets a value of connections, if there is one.
+    fn ct_key(&self) -> Option<&'static str> {
+        match (self.set_ct_mark, self.set_ct_label) {
+            (Some(_), _) => Some("set-ct-mark"),
+            (None, Some(_)) => Some("set-ct-label"),
+            (None, None) => None,
+        }
+    }
+
     /// Returns the statements as command-line options and values.
     #[must_use]
     pub fn words(&self) -> Vec<(&'static str, String)> {
@@ -67,6 +79,7 @@ impl StatementSetting {
             ("dup", self.dup.clone()),
             ("set-dscp", self.set_dscp.map(|dscp| dscp.to_string())),
             ("set-mss", self.set_mss.map(|mss| mss.to_string())),
+            ("set-ct-mark", self.set_ct_mark.map(|mark| mark.to_string())),
             (
                 "set-ct-label",
                 self.set_ct_label.map(|label| label.to_string()),
@@ -126,9 +139,9 @@ impl StatementSetting {
                 action.name()
             ));
         }
-        if self.set_ct_label.is_some() && action != Action::Accept {
+        if let Some(key) = self.ct_key().filter(|_| action != Action::Accept) {
             return Err(format!(
-                "set-ct-label requires action accept (a rule with action {} begins no connection)",
+                "{key} requires action accept (a rule with action {} begins no connection)",
                 action.name()
             ));
         }
@@ -161,8 +174,8 @@ impl StatementSetting {
         if self.set_dscp.is_some() || self.set_mss.is_some() {
             return Err("inspect excludes set-dscp and set-mss (the inspector decides on packets as they were received)".to_owned());
         }
-        if self.set_ct_label.is_some() {
-            return Err("inspect excludes set-ct-label (set the label by another rule)".to_owned());
+        if let Some(key) = self.ct_key() {
+            return Err(format!("inspect excludes {key} (set it by another rule)"));
         }
         let packets = self.inspect_packets.unwrap_or(INSPECT_PACKETS);
         if !(1..=INSPECT_PACKETS_MAX).contains(&packets) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labels of connections: compared with a map, over early drops, a restart and a standby.
+//! Labels of connections: compared with a map, over early drops, a restart and a standby. Bits of marks.
 
 use std::collections::HashMap;
 
@@ -104,24 +104,61 @@ fn without_labels_no_connection_has_one_and_entries_are_as_large() {
     assert_eq!(labelled().octets(), before + 16 * ENTRIES as usize);
 }
 
+/// Returns a tracker that notes changes from now on.
+fn noting(mut tracker: Tracker) -> Tracker {
+    tracker.allow_changes();
+    let mut none = Vec::new();
+    tracker.take_changes((1, 1), &mut none);
+    assert_eq!((none.len(), tracker.take_lost_changes()), (0, 1));
+    tracker
+}
+
+/// Applies the changes of a tracker to its standby. Returns their number.
+fn follow(first: &mut Tracker, second: &mut Tracker) -> usize {
+    let mut list = Vec::new();
+    while first.take_changes((usize::MAX, 10), &mut list) {}
+    for change in &list {
+        second.apply(change, 0).unwrap();
+    }
+    list.len()
+}
+
+#[test]
+fn bits_of_marks_are_set_and_each_change_is_for_the_standby() {
+    let tracker = || Tracker::new(&Settings::of_size(ENTRIES)).unwrap();
+    let (mut first, mut second) = (noting(tracker()), tracker());
+    let (inside, outside) = (end("10.0.0.1", 7), end("10.0.0.2", 53));
+    let connection = first.commit(&datagram(7), 0).unwrap();
+    pass(&mut first, &udp(outside, inside), 0);
+    assert_eq!(follow(&mut first, &mut second), 1);
+    for (bits, mark, changes) in [
+        ("0x5/0xf", 5, 1),
+        // The same bits again are no change.
+        ("0x5/0xf", 5, 0),
+        ("0x30/0x30", 0x35, 1),
+        ("0/1", 0x34, 1),
+        ("0x80000000", 0x8000_0000, 1),
+    ] {
+        let bits: MarkBits = bits.parse().unwrap();
+        assert!(first.set_mark_bits(connection, bits));
+        assert_eq!(first.get(connection).unwrap().mark, mark);
+        assert_eq!(follow(&mut first, &mut second), changes);
+        assert_eq!(all(&second)[0].mark, mark);
+    }
+    first.flush(&ConnectionFilter::default(), 0, usize::MAX);
+    assert!(!first.set_mark_bits(connection, MarkBits::new(1, 1).unwrap()));
+}
+
 #[test]
 fn a_standby_has_the_labels_of_the_active_switch() {
-    let (mut first, mut second) = (labelled(), labelled());
-    first.allow_changes();
-    let mut none = Vec::new();
-    first.take_changes((1, 1), &mut none);
-    assert_eq!((none.len(), first.take_lost_changes()), (0, 1));
+    let (mut first, mut second) = (noting(labelled()), labelled());
     // Packets of both sides: the connection is for the standby.
     let (inside, outside) = (end("10.0.0.1", 7), end("10.0.0.2", 53));
     let connection = first.commit(&datagram(7), 0).unwrap();
     pass(&mut first, &udp(outside, inside), 0);
     let mut follow = |first: &mut Tracker| {
-        let mut list = Vec::new();
-        while first.take_changes((usize::MAX, 10), &mut list) {}
-        for change in &list {
-            second.apply(change, 0).unwrap();
-        }
-        (list.len(), labels(&second))
+        let changes = follow(first, &mut second);
+        (changes, labels(&second))
     };
     assert_eq!(follow(&mut first), (1, HashMap::from([(7, 0)])));
     let bits: LabelBits = "0x5/0xf".parse().unwrap();

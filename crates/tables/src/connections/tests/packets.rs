@@ -249,10 +249,17 @@ fn lists_are_filtered_and_flushed() {
         ),
         (
             ConnectionFilter {
-                mark: Some(1),
+                mark: MarkBits::new(1, 1),
                 ..filter
             },
             0,
+        ),
+        (
+            ConnectionFilter {
+                mark: MarkBits::new(0, 1),
+                ..filter
+            },
+            40,
         ),
         (
             ConnectionFilter {

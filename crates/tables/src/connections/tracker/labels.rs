@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labels of connections, beside their entries.
+//! Labels of connections, beside their entries, and bits of marks.
 
+use super::super::ct_bits::{LabelBits, MarkBits};
 use super::super::entry::Entry;
-use super::super::label::LabelBits;
 use super::super::settings::SettingsError;
 use super::{Connection, Tracker};
 use crate::arena::zeroed;
@@ -59,6 +59,15 @@ impl Tracker {
             self.note_change(connection.index);
         }
         is_set
+    }
+
+    /// Sets bits of the mark of a connection. Returns false if the connection has ended.
+    pub fn set_mark_bits(&mut self, connection: Connection, bits: MarkBits) -> bool {
+        let Some(entry) = self.entry(connection) else {
+            return false;
+        };
+        let mark = bits.set_in(entry.mark);
+        mark == entry.mark || self.set_mark(connection, mark)
     }
 
     /// Gives an entry a label, without a change for a standby. Returns false if there are no labels.

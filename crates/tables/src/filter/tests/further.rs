@@ -322,6 +322,7 @@ fn rule(wanted: &Wanted) -> PortRule {
         further: wanted.further,
         sets: wanted.sets.clone(),
         ct_states: None,
+        mark: None,
         label: None,
         action: Action::Drop,
         frames: Arc::default(),

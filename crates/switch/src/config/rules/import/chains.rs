@@ -113,6 +113,7 @@ fn empty(name: &str, action: Action) -> RuleSetting {
         bridge: None,
         vlan: None,
         ct_state: None,
+        ct_mark: None,
         ct_label: None,
         packet: RuleMatch::default(),
         names: NameMatch::default(),
@@ -256,11 +257,13 @@ impl Expansion<'_> {
             self.rules.push(empty("policy", default));
         }
         for mut rule in std::mem::take(&mut self.rules) {
-            let reason = match (rule.ct_state, rule.action, &rule.statements.dup) {
-                (Some(_), ..) => "ct state",
-                (None, Action::Reject, _) => "reject",
-                (None, _, Some(_)) => "dup",
-                (None, _, None) => "",
+            let has_mark = rule.ct_mark.is_some() || rule.statements.set_ct_mark.is_some();
+            let reason = match (rule.action, &rule.statements.dup) {
+                _ if has_mark => "ct mark",
+                _ if rule.ct_state.is_some() => "ct state",
+                (Action::Reject, _) => "reject",
+                (_, Some(_)) => "dup",
+                (_, None) => "",
             };
             if !reason.is_empty() {
                 let reason =

@@ -3,6 +3,7 @@
 
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
+use quietwire_tables::connections::MarkBits;
 use quietwire_tables::filter::{
     CtStates, Dscp, Element, EtherType, OrSet, Ports, Protocol, RuleMatch, SetName, TcpFlags,
 };
@@ -29,6 +30,7 @@ pub(super) enum Condition {
     Dscp(Dscp),
     Tagged(bool),
     CtState(CtStates),
+    CtMark(MarkBits),
 }
 
 /// Alternatives of which one has to hold. None: nothing matches.
@@ -81,6 +83,34 @@ fn within<T: Copy + PartialEq>(
         },
         _ => Err("two conditions on one field, one of them a set".to_owned()),
     }
+}
+
+/// Requires one of these states, too.
+fn in_states(field: &mut Option<CtStates>, states: CtStates) -> Added {
+    let former = field.unwrap_or(states);
+    match former.intersection(states) {
+        None => Added::Never,
+        both => {
+            *field = both;
+            Added::Possible
+        }
+    }
+}
+
+/// Requires these bits of the mark of a connection, too. Packets without a connection have the mark 0, but none in nftables.
+fn marked(rule: &mut RuleSetting, bits: MarkBits) -> Result<Added, String> {
+    if bits.matches(0) {
+        let states = "new,established,related".parse::<CtStates>()?;
+        if in_states(&mut rule.ct_state, states) == Added::Never {
+            return Ok(Added::Never);
+        }
+    }
+    let former = rule.ct_mark.unwrap_or(bits);
+    rule.ct_mark = former.intersection(bits);
+    Ok(match rule.ct_mark {
+        None => Added::Never,
+        Some(_) => Added::Possible,
+    })
 }
 
 fn common_prefix(a: IpNet, b: IpNet) -> Option<IpNet> {
@@ -144,16 +174,8 @@ impl Condition {
             Self::IcmpCode(code) => equal(&mut packet.icmp_code, code),
             Self::Dscp(dscp) => equal(&mut packet.dscp, dscp),
             Self::Tagged(tagged) => equal(&mut packet.tagged, tagged),
-            Self::CtState(states) => {
-                let former = rule.ct_state.unwrap_or(states);
-                match former.intersection(states) {
-                    None => Added::Never,
-                    both => {
-                        rule.ct_state = both;
-                        Added::Possible
-                    }
-                }
-            }
+            Self::CtState(states) => in_states(&mut rule.ct_state, states),
+            Self::CtMark(bits) => marked(rule, bits)?,
         })
     }
 }

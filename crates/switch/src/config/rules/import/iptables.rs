@@ -309,10 +309,14 @@ impl<'line> Options<'line> {
                     None => text.parse()?,
                 })
             }
+            // Of connmark: that of the packet is refused.
+            "--mark" => Condition::CtMark(self.argument(option)?.parse()?),
             "-m" | "--match" => {
                 return match self.argument(option)? {
                     "tcp" | "udp" | "sctp" | "dccp" | "udplite" | "multiport" | "comment"
-                    | "icmp" | "icmp6" | "mac" | "dscp" | "conntrack" | "state" => Ok(()),
+                    | "icmp" | "icmp6" | "mac" | "dscp" | "conntrack" | "connmark" | "state" => {
+                        Ok(())
+                    }
                     other => Err(format!("'-m {other}' cannot be expressed")),
                 };
             }

@@ -13,6 +13,7 @@ use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target
 use super::condition::{Alternatives, Condition, Wide, complement};
 use super::hook::Hook;
 use super::icmp::{CODES, CODES_V6, TYPES, TYPES_V6};
+use super::marks;
 use super::statements::Body;
 use crate::config::rules::{SetSetting, StatementSetting};
 
@@ -431,6 +432,7 @@ enum Left {
     Icmpv6Code,
     Dscp,
     CtState,
+    CtMark,
 }
 
 /// Reads a match: the conditions on its field, and those that the field implies.
@@ -454,6 +456,9 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
     };
     match (left, mask) {
         (Left::TcpFlags, _) => conditions.push(flags(op, mask, right)?),
+        (Left::CtMark, mask) => {
+            conditions.push(marks::alternatives(op, mask, &values(right)?)?);
+        }
         (Left::CtState, None) => conditions.push(ct_states(op, right)?),
         (_, Some(_)) => return Err("'&' of this field cannot be expressed".to_owned()),
         (Left::Wide(field), None) => {
@@ -521,6 +526,7 @@ fn read_left(left: &Value) -> Result<(Left, Vec<Alternatives>), String> {
     if let Some(ct) = left.get("ct").and_then(Value::as_object) {
         return match text(ct, "key") {
             "state" => Ok((Left::CtState, Vec::new())),
+            "mark" => Ok((Left::CtMark, Vec::new())),
             key => Err(format!("'ct {key}' cannot be expressed")),
         };
     }
@@ -630,7 +636,7 @@ fn narrow(left: Left, value: &Value) -> Result<Condition, String> {
         Left::IcmpCode => Condition::IcmpCode(number(&CODES)?),
         Left::Icmpv6Code => Condition::IcmpCode(number(&CODES_V6)?),
         Left::Dscp => Condition::Dscp(text.parse::<Dscp>()?),
-        Left::Wide(_) | Left::TcpFlags | Left::CtState => {
+        Left::Wide(_) | Left::TcpFlags | Left::CtState | Left::CtMark => {
             return Err("this field has a list of values".to_owned());
         }
     })

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::chains::{IPV4, IPV6, Target};
 use super::condition::{Alternatives, Condition};
+use super::marks;
 use crate::config::rules::{MSS_MIN, StatementSetting};
 
 /// Reason why a kind of reject cannot be expressed.
@@ -42,6 +43,12 @@ impl Body {
             }
             Some(target) => {
                 if target != Target::Verdict(Action::Accept) {
+                    if statements.set_ct_mark.is_some() {
+                        return Err(
+                            "'ct mark set' before another verdict than accept cannot be expressed"
+                                .to_owned(),
+                        );
+                    }
                     // A frame that is not accepted is not sent.
                     statements.set_dscp = None;
                     statements.set_mss = None;
@@ -124,6 +131,15 @@ impl Body {
             let text = object.get(key).and_then(Value::as_str);
             text.unwrap_or_default().to_owned()
         };
+        if let Some(ct) = key.get("ct") {
+            let name = text(ct, "key");
+            if name != "mark" {
+                return Err(format!("'ct {name} set' cannot be expressed"));
+            }
+            let bits = marks::set_bits(new)?;
+            Self::set(&mut self.statements.set_ct_mark, bits, "ct mark set")?;
+            return Ok(Vec::new());
+        }
         if let Some(payload) = key.get("payload") {
             let header = text(payload, "protocol");
             let implied = match (header.as_str(), text(payload, "field").as_str()) {

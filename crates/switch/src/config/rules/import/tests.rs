@@ -16,15 +16,17 @@ fn lines(imported: &Imported) -> Vec<String> {
         let words: Vec<String> = words.map(|(key, value)| format!("{key}={value}")).collect();
         let port = rule.port.as_ref().map(|port| format!("port={port} "));
         let states = rule.ct_state.map(|states| format!("ct-state={states} "));
+        let mark = rule.ct_mark.map(|mark| format!("ct-mark={mark} "));
         let statements = rule.statements.words().into_iter();
         let statements = statements.map(|(key, value)| format!("{key}={value} "));
         format!(
-            "{} {} {}{}{}{}",
+            "{} {} {}{}{}{}{}",
             rule.name,
             rule.action.name(),
             statements.collect::<String>(),
             port.unwrap_or_default(),
             states.unwrap_or_default(),
+            mark.unwrap_or_default(),
             words.join(" ")
         )
     };
@@ -157,8 +159,32 @@ fn unsupported_rules_of_nftables_are_reported_by_their_handle() {
     let accept = json!({"accept": null});
     let cases = [
         (
-            json!([is(json!({"ct": {"key": "mark"}}), json!(1)), accept]),
-            "'ct mark' cannot be expressed",
+            json!([is(json!({"ct": {"key": "label"}}), json!(1)), accept]),
+            "'ct label' cannot be expressed",
+        ),
+        (
+            json!([is(mark(), json!({"range": [1, 5]})), accept]),
+            "'ct mark ==' of this value",
+        ),
+        (
+            json!([{"match": {"op": "!=", "left": mark(), "right": 0}}, accept]),
+            "'ct mark !=' of this value",
+        ),
+        (
+            json!([is(json!({"&": [mark(), 3]}), json!(4)), accept]),
+            "bits that are not in the mask",
+        ),
+        (
+            json!([{"mangle": {"key": mark(), "value": {"^": [mark(), 1]}}}, accept]),
+            "'ct mark set {",
+        ),
+        (
+            json!([{"mangle": {"key": mark(), "value": 1}}, {"drop": null}]),
+            "'ct mark set' before another verdict",
+        ),
+        (
+            json!([{"mangle": {"key": {"ct": {"key": "label"}}, "value": 1}}, accept]),
+            "'ct label set'",
         ),
         (
             json!([is(json!({"ct": {"key": "state"}}), json!("open")), accept]),
@@ -506,6 +532,86 @@ fn statements_become_those_of_rules() {
             "forward-14 reject ethertype=ipv4",
         ]
     );
+}
+
+fn mark() -> Value {
+    json!({"ct": {"key": "mark"}})
+}
+
+/// The expressions are those that nft 1.0.6 prints.
+#[test]
+fn marks_of_connections_become_those_of_rules() {
+    let accept = json!({"accept": null});
+    let masked = |op: &str, mask: u32, value: u32| json!({"match": {"op": op, "left": {"&": [mark(), mask]}, "right": value}});
+    let set = |value: Value| json!({"mangle": {"key": mark(), "value": value}});
+    let new = json!({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "new"}});
+    let rules = [
+        json!([is(mark(), json!(1)), accept]),
+        json!([masked("==", 3, 1), accept]),
+        json!([masked("!=", 3, 0), accept]),
+        json!([is(mark(), json!({"set": [1, 2]})), accept]),
+        json!([is(mark(), json!(0)), {"drop": null}]),
+        json!([masked("==", 3, 1), masked("==", 6, 4), accept]),
+        json!([masked("==", 3, 1), masked("==", 1, 0), accept]),
+        json!([{"vmap": {"key": mark(), "data": {"set": [[1, accept], [2, {"drop": null}]]}}}]),
+        json!([new, set(json!(7)), accept]),
+        json!([
+            set(json!({"|": [{"&": [mark(), 0xffff_fffd_u32]}, 1]})),
+            accept
+        ]),
+        json!([set(json!({"|": [mark(), 4]})), accept]),
+        json!([set(json!({"&": [mark(), 255]})), accept]),
+    ];
+    let imported = import(&ruleset("ip", "accept", &rules, &[]));
+    assert_eq!(missing(&imported), []);
+    let expected = [
+        "forward-10 accept ct-mark=0x1",
+        "forward-11 accept ct-mark=0x1/0x3",
+        "forward-12 accept ct-mark=0x1/0x1",
+        "forward-12.2 accept ct-mark=0x2/0x2",
+        "forward-13 accept ct-mark=0x1",
+        "forward-13.2 accept ct-mark=0x2",
+        "forward-14 drop ct-state=new,established,related ct-mark=0x0",
+        "forward-15 accept ct-mark=0x5/0x7",
+        "forward-17 accept ct-mark=0x1",
+        "forward-17.2 drop ct-mark=0x2",
+        "forward-18 accept set-ct-mark=0x7 ct-state=new",
+        "forward-19 accept set-ct-mark=0x1/0x3",
+        "forward-20 accept set-ct-mark=0x4/0x4",
+        "forward-21 accept set-ct-mark=0x0/0xffffff00",
+    ];
+    assert_eq!(
+        lines(&imported),
+        expected.map(|line| format!("{line} ethertype=ipv4"))
+    );
+    let text = "*filter\n:FORWARD ACCEPT [0:0]\n\
+                -A FORWARD -m connmark --mark 0x1/0xff -j ACCEPT\n\
+                -A FORWARD -m mark --mark 0x1 -j DROP\nCOMMIT\n";
+    let imported = import(text);
+    assert_eq!(
+        lines(&imported),
+        ["FORWARD-3 accept ct-mark=0x1/0xff ethertype=ipv4"]
+    );
+    let [(_, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert!(reason.contains("'-m mark'"), "{reason}");
+    // Frames that leave have no connections.
+    let leaving = json!([
+        is(json!({"meta": {"key": "oifname"}}), json!("tap0")),
+        accept
+    ]);
+    for rule in [
+        json!([is(mark(), json!(1)), accept]),
+        json!([set(json!(1)), accept]),
+    ] {
+        let imported = import(&ruleset("bridge", "accept", &[leaving.clone(), rule], &[]));
+        let [(place, reason)] = missing(&imported)[..] else {
+            panic!("{:?}", imported.missing);
+        };
+        assert_eq!(place, "rule forward-11");
+        assert!(reason.contains("ct mark in a chain"), "{reason}");
+    }
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn rule(protocol: u8, port: Option<u16>, action: Action) -> PortRule {
         further: FurtherMatch::default(),
         sets: Vec::new(),
         ct_states: None,
+        mark: None,
         label: None,
         action,
         frames: Arc::default(),

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules that compare or set labels of connections.
+//! Rules that compare or set marks and labels of connections.
 
+use super::super::ct_values::CtMatch;
 use super::super::names::NameFlows;
 use super::{Dropped, PortRules, Verdict, Verdicts, set_state, state_of};
 use crate::classifier::{Field, Key};
-use crate::connections::{CtState, LabelBits, Tracked};
+use crate::connections::{CtState, Tracked};
 
 impl PortRules {
-    /// Returns true if some rule compares labels. Such rules match no frame but by [`Self::judge_labelled`].
+    /// Returns true if some rule compares marks or labels. Such rules match no frame but by [`Self::judge_marked`].
     #[inline(always)]
     #[must_use]
+    pub fn has_ct_values(&self) -> bool {
+        self.table.compiled.values.len() > 0
+    }
+
+    /// Returns true if some rule compares labels.
+    #[must_use]
     pub fn has_labels(&self) -> bool {
-        self.table.compiled.labels.len() > 0
+        self.table.compiled.values.has_labels()
     }
 
     /// As [`Self::judge_tracked`], or [`Self::judge_named`] with the earlier packets of connections, for frames whose connections have
-    /// these labels.
-    pub fn judge_labelled<'frame>(
+    /// the marks of these results and these labels.
+    pub fn judge_marked<'frame>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         (tracked, labels): (&[Tracked], &[u128]),
@@ -28,8 +35,9 @@ impl PortRules {
         let set = |key: &mut Key, number: usize, frame: &[u8]| {
             let state = state_of(tracked, number);
             set_state(key, state);
+            let mark = tracked.get(number).map_or(0, |one| one.mark);
             let label = labels.get(number).copied().unwrap_or(0);
-            key.set(Field::METADATA, compiled.labels.marks_of(label));
+            key.set(Field::METADATA, compiled.values.bits_of((mark, label)));
             if let Some((flows, names)) = &mut named {
                 let restarts =
                     matches!(state, CtState::New | CtState::Related | CtState::Untracked);
@@ -40,16 +48,17 @@ impl PortRules {
         self.judge_all(frames, set, verdicts)
     }
 
-    /// Returns true if some rule sets labels.
+    /// Returns true if some rule sets marks or labels.
     #[inline(always)]
     #[must_use]
-    pub fn sets_labels(&self) -> bool {
-        self.table.sets_labels
+    pub fn sets_ct_values(&self) -> bool {
+        self.table.sets_ct_values
     }
 
-    /// Returns the bits that the rule that decided on a frame sets in the label of its connection.
+    /// Returns the bits that the rule that decided on a frame sets in the mark and in the label of its connection.
     #[must_use]
-    pub fn label(&self, verdict: Verdict) -> Option<LabelBits> {
-        self.statements(verdict)?.label
+    pub fn ct_values(&self, verdict: Verdict) -> CtMatch {
+        let statements = self.statements(verdict);
+        statements.map_or((None, None), |one| (one.mark, one.label))
     }
 }
