@@ -390,7 +390,7 @@ print fmt: \"vcpu %u reason %s\"
 
     /// Returns a sample as the kernel writes it, with padding.
     fn sample(period: u64, isa: u32, reason: u32) -> Vec<u8> {
-        let mut octets = vec![0; 44];
+        let mut octets = [0; 44];
         octets[8..12].copy_from_slice(&reason.to_ne_bytes());
         octets[24..28].copy_from_slice(&isa.to_ne_bytes());
         let size = 44_u32.to_ne_bytes();

@@ -204,7 +204,7 @@ impl<S: Read + Write> Active<S> {
         let is_due = self
             .compared
             .is_none_or(|compared| now.saturating_duration_since(compared) >= COMPARE);
-        if !self.peers.iter().any(is_new) && !(is_due && self.has_standby()) {
+        if !(self.peers.iter().any(is_new) || is_due && self.has_standby()) {
             return;
         }
         let settings = tables.digests();
