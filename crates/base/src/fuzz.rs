@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use crate::random::Random;
 use mutation::Mutator;
 
-/// Default duration of a target. There are many, and `make test` runs all of them.
-const DURATION: Duration = Duration::from_millis(500);
+/// Default duration of a target, after its corpus. There are many, and `make test` runs all of them; `make fuzz` runs each for longer.
+const DURATION: Duration = Duration::from_millis(250);
 
 /// Result of a target: none, or whether it accepted the input.
 pub trait Outcome {
@@ -40,7 +40,7 @@ impl Outcome for bool {
     }
 }
 
-/// Runs a target named `CRATE-NAME` for half a second, with the corpus `tests/corpus/NAME` of its crate.
+/// Runs a target named `CRATE-NAME` for a quarter of a second, with the corpus `tests/corpus/NAME` of its crate.
 ///
 /// # Panics
 /// If the target panics (the input stays in the temporary directory), if there is no corpus, or if the target accepts none of it.
