@@ -48,7 +48,7 @@ fn v6(bits: u8) -> IpAddr {
 }
 
 fn packet() -> impl Strategy<Value = Described> {
-    let protocol = prop_oneof![Just(1u8), Just(6), Just(17), Just(58)];
+    let protocol = prop::sample::select(&[1u8, 6, 17, 58]);
     (
         (0..4u8, 0..4u8, any::<bool>(), any::<bool>()),
         (0..16u8, 0..16u8, 0..4u8, prop::bool::weighted(0.1)),
@@ -244,10 +244,10 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         };
         (field, first + second)
     });
-    let flags = prop_oneof![Just((0x02, 0x12)), Just((0, 0x01)), Just((0x10, 0x10))];
+    let flags = prop::sample::select(&[(0x02, 0x12), (0, 0x01), (0x10, 0x10)]);
     let icmp = (0..6u8, prop::option::of(0..6u8));
     (
-        prop::option::weighted(0.3, prop_oneof![Just(1u8), Just(6), Just(17), Just(58)]),
+        prop::option::weighted(0.3, prop::sample::select(&[1u8, 6, 17, 58])),
         prop::option::weighted(0.15, 0..4u8),
         prop::option::weighted(0.15, 0..4u8),
         prop::option::weighted(0.15, flags),
