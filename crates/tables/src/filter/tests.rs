@@ -296,10 +296,11 @@ fn judged(
     let table = Arc::new(RuleTable::new(of_port, fallback.clone()));
     let port = PortRules::new(table, 0, None);
     let mut verdicts = [Verdict::Short; BURST_MAX];
-    let received = frames
+    let received: Vec<(&[u8], u32)> = frames
         .iter()
-        .map(|(frame, held)| (&frame[..*held], frame.len() as u32));
-    let dropped = port.judge(received, &mut verdicts);
+        .map(|(frame, held)| (&frame[..*held], frame.len() as u32))
+        .collect();
+    let dropped = port.judge(received.iter().copied(), &mut verdicts);
     let count = |one: &Arc<AtomicU64>| one.load(Ordering::Relaxed);
     Judged {
         verdicts: verdicts[..frames.len()].to_vec(),
@@ -486,7 +487,7 @@ fn rules_of_ports_and_groups_match_at_these_only() {
     ] {
         let mut verdicts = [Verdict::Short; BURST_MAX];
         let port = PortRules::new(Arc::clone(&table), port, group);
-        port.judge([(&frame[..], 60)].into_iter(), &mut verdicts);
+        port.judge([(&frame[..], 60)].iter().copied(), &mut verdicts);
         assert_eq!(verdicts[0], expected);
     }
 }
@@ -528,8 +529,9 @@ fn counters_of_many_rules_are_exact() {
             frame
         };
         let frames: Vec<Vec<u8>> = vlans.iter().map(frame).collect();
+        let received: Vec<(&[u8], u32)> = frames.iter().map(|frame| (&frame[..], 60)).collect();
         let mut verdicts = [Verdict::Short; BURST_MAX];
-        port.judge(frames.iter().map(|frame| (&frame[..], 60)), &mut verdicts);
+        port.judge(received.iter().copied(), &mut verdicts);
         for (vlan, verdict) in vlans.iter().zip(verdicts) {
             expected[usize::from(*vlan)] += 1;
             assert_eq!(verdict, Verdict::Rule(u32::from(*vlan), Action::Accept));
@@ -691,7 +693,7 @@ fn check_vlans(table: RuleTable, rules: &[(u16, Action)], change: usize) -> Rule
         let mut frame = [vec![2; 12], vec![0x81, 0, high, low, 8, 6]].concat();
         frame.resize(60, 0);
         let mut verdicts = [Verdict::Short; BURST_MAX];
-        port.judge([(&frame[..], 60)].into_iter(), &mut verdicts);
+        port.judge([(&frame[..], 60)].iter().copied(), &mut verdicts);
         let first = rules.iter().position(|rule| rule.0 == vlan);
         let expected = first.map_or(Verdict::Default(Action::default()), |first| {
             Verdict::Rule(first as u32, rules[first].1)

@@ -332,11 +332,12 @@ fn rule(wanted: &Wanted) -> PortRule {
 fn found(table: RuleTable, packets: &[Described]) -> Vec<Option<u32>> {
     let port = PortRules::new(Arc::new(table), 0, None);
     let frames: Vec<Vec<u8>> = packets.iter().map(Described::frame).collect();
+    let received: Vec<(&[u8], u32)> = frames
+        .iter()
+        .map(|frame| (&frame[..], frame.len() as u32))
+        .collect();
     let mut verdicts = [Verdict::Short; BURST_MAX];
-    port.judge(
-        frames.iter().map(|frame| (&frame[..], frame.len() as u32)),
-        &mut verdicts,
-    );
+    port.judge(received.iter().copied(), &mut verdicts);
     let number = |verdict: &Verdict| match verdict {
         Verdict::Rule(number, _) => Some(*number),
         Verdict::Default(_) => None,
