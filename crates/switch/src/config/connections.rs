@@ -358,7 +358,7 @@ mod tests {
     fn rules_with_labels_require_them() {
         let rule = |key: &str, value: &str| {
             let rule = serde_json::json!({"name": "a", "action": "accept", key: value});
-            let rule: RuleSetting = serde_json::from_value(rule).unwrap();
+            let rule: RuleSetting = crate::testing::read(&rule);
             [Arc::new(rule)]
         };
         let with = parsed("labels = true\n").unwrap();
