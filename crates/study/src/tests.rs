@@ -12,6 +12,7 @@ mod unavailable;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -95,14 +96,18 @@ fn essence(results: &StudyResults) -> Vec<Essence> {
     results.steps.iter().map(of_step).collect()
 }
 
-fn uninterrupted() -> StudyResults {
-    let directory = tempfile::tempdir().unwrap();
-    let mut store = open(&directory.path().join("a.sqlite"), OpenMode::New);
-    assert_eq!(
-        go(&mut store, &mut SimulatedBench::new(SEED, 0)).unwrap(),
-        StudyEnd::Finished
-    );
-    store.results().unwrap()
+/// Returns a whole study, run once for all tests.
+fn uninterrupted() -> &'static StudyResults {
+    static WHOLE: LazyLock<StudyResults> = LazyLock::new(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = open(&directory.path().join("a.sqlite"), OpenMode::New);
+        assert_eq!(
+            go(&mut store, &mut SimulatedBench::new(SEED, 0)).unwrap(),
+            StudyEnd::Finished
+        );
+        store.results().unwrap()
+    });
+    &WHOLE
 }
 
 #[test]
@@ -222,7 +227,7 @@ fn stopped_after_every_single_trial_and_resumed_it_is_the_same_study() {
         assert!(made < 10_000);
     }
     let cut = open(&path, OpenMode::Resume).results().unwrap();
-    assert_eq!(essence(&cut), essence(&whole));
+    assert_eq!(essence(&cut), essence(whole));
     assert_eq!(cut.runs[0].end.as_ref().unwrap().0, RunEnd::Interrupted);
 }
 
@@ -242,7 +247,7 @@ fn a_failing_bench_is_left_reported_and_can_be_resumed() {
         assert_eq!(overview.trials as u64, fails_at);
         assert_eq!(overview.end, Some(RunEnd::Failed(error)));
         go(&mut store, &mut SimulatedBench::new(SEED, fails_at)).unwrap();
-        assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+        assert_eq!(essence(&store.results().unwrap()), essence(whole));
     }
 }
 
@@ -272,7 +277,7 @@ fn after_any_write_that_fails_a_study_is_left_reported_and_can_be_resumed() {
         go(&mut store, &mut SimulatedBench::new(SEED, kept)).unwrap();
         assert_eq!(
             essence(&store.results().unwrap()),
-            essence(&whole),
+            essence(whole),
             "write {failed}"
         );
         // Every fifth write: each takes a study and a half.
@@ -421,7 +426,7 @@ fn a_killed_run_keeps_every_finished_trial() {
         );
         assert_eq!(results.runs[0].end, None);
         go(&mut store, &mut SimulatedBench::new(SEED, kept as u64)).unwrap();
-        assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+        assert_eq!(essence(&store.results().unwrap()), essence(whole));
     }
 }
 
