@@ -312,7 +312,7 @@ fn judged(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn rules_decide_as_the_obvious_ones_do(

@@ -355,7 +355,7 @@ fn expected(rules: &[Wanted], sets: &[Vec<Element>], packets: &[Described]) -> V
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn further_fields_and_sets_decide_as_the_obvious_search_does(
