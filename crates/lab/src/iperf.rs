@@ -333,17 +333,18 @@ mod tests {
         }
     }
 
-    /// Returns a port that was free a moment ago.
-    fn free_port() -> u16 {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
+    /// Returns two ports that were free a moment ago.
+    fn free_ports() -> [u16; 2] {
+        let listeners =
+            [0; 2].map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
+        listeners.map(|listener| listener.local_addr().unwrap().port())
     }
 
     #[test]
     fn data_go_both_ways() {
         let never = AtomicBool::new(false);
-        for direction in [IperfDirection::Up, IperfDirection::Down] {
-            let result = run(&options(free_port()), direction, &never).unwrap();
+        let check = |direction, port| {
+            let result = run(&options(port), direction, &never).unwrap();
             assert_eq!((result.direction, result.streams), (direction, 2));
             assert!(result.received_octets > 1_000_000, "{result:?}");
             assert!(result.sent_octets >= result.received_octets, "{result:?}");
@@ -351,7 +352,13 @@ mod tests {
                 result.received_bps > 0.0 && result.elapsed_s > 0.5,
                 "{result:?}"
             );
-        }
+        };
+        // At once: each takes a second.
+        let [up, down] = free_ports();
+        std::thread::scope(|scope| {
+            scope.spawn(|| check(IperfDirection::Up, up));
+            check(IperfDirection::Down, down);
+        });
     }
 
     #[test]

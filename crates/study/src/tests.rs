@@ -12,6 +12,7 @@ mod unavailable;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -95,14 +96,18 @@ fn essence(results: &StudyResults) -> Vec<Essence> {
     results.steps.iter().map(of_step).collect()
 }
 
-fn uninterrupted() -> StudyResults {
-    let directory = tempfile::tempdir().unwrap();
-    let mut store = open(&directory.path().join("a.sqlite"), OpenMode::New);
-    assert_eq!(
-        go(&mut store, &mut SimulatedBench::new(SEED, 0)).unwrap(),
-        StudyEnd::Finished
-    );
-    store.results().unwrap()
+/// Returns a whole study, run once for all tests.
+fn uninterrupted() -> &'static StudyResults {
+    static WHOLE: LazyLock<StudyResults> = LazyLock::new(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = open(&directory.path().join("a.sqlite"), OpenMode::New);
+        assert_eq!(
+            go(&mut store, &mut SimulatedBench::new(SEED, 0)).unwrap(),
+            StudyEnd::Finished
+        );
+        store.results().unwrap()
+    });
+    &WHOLE
 }
 
 #[test]
@@ -222,7 +227,7 @@ fn stopped_after_every_single_trial_and_resumed_it_is_the_same_study() {
         assert!(made < 10_000);
     }
     let cut = open(&path, OpenMode::Resume).results().unwrap();
-    assert_eq!(essence(&cut), essence(&whole));
+    assert_eq!(essence(&cut), essence(whole));
     assert_eq!(cut.runs[0].end.as_ref().unwrap().0, RunEnd::Interrupted);
 }
 
@@ -238,11 +243,11 @@ fn a_failing_bench_is_left_reported_and_can_be_resumed() {
         let error = go(&mut store, &mut bench).unwrap_err().to_string();
         assert!(error.contains("the simulated device died"), "{error}");
         assert_eq!(bench.entered_and_left.0, bench.entered_and_left.1);
-        assert_eq!(store.results().unwrap().trials().count() as u64, fails_at);
-        let end = store.results().unwrap().runs[0].end.clone().unwrap().0;
-        assert_eq!(end, RunEnd::Failed(error));
+        let overview = store.overview().unwrap();
+        assert_eq!(overview.trials as u64, fails_at);
+        assert_eq!(overview.end, Some(RunEnd::Failed(error)));
         go(&mut store, &mut SimulatedBench::new(SEED, fails_at)).unwrap();
-        assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+        assert_eq!(essence(&store.results().unwrap()), essence(whole));
     }
 }
 
@@ -268,11 +273,11 @@ fn after_any_write_that_fails_a_study_is_left_reported_and_can_be_resumed() {
         assert!(error.contains("free space"), "write {failed}: {error}");
         drop(store);
         let mut store = open(&path, OpenMode::Resume);
-        let kept = store.results().unwrap().trials().count() as u64;
+        let kept = store.overview().unwrap().trials as u64;
         go(&mut store, &mut SimulatedBench::new(SEED, kept)).unwrap();
         assert_eq!(
             essence(&store.results().unwrap()),
-            essence(&whole),
+            essence(whole),
             "write {failed}"
         );
         // Every fifth write: each takes a study and a half.
@@ -401,8 +406,8 @@ fn a_killed_run_keeps_every_finished_trial() {
                 child.try_wait().unwrap().is_none(),
                 "the child ended by itself"
             );
-            let stored = Store::open_to_read(&path).and_then(|store| store.results());
-            let count = stored.map_or(0, |results| results.trials().count());
+            let stored = Store::open_to_read(&path).and_then(|store| store.overview());
+            let count = stored.map_or(0, |overview| overview.trials);
             if count >= kill_after {
                 break count;
             }
@@ -421,7 +426,7 @@ fn a_killed_run_keeps_every_finished_trial() {
         );
         assert_eq!(results.runs[0].end, None);
         go(&mut store, &mut SimulatedBench::new(SEED, kept as u64)).unwrap();
-        assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+        assert_eq!(essence(&store.results().unwrap()), essence(whole));
     }
 }
 
@@ -443,7 +448,8 @@ fn in_pieces(text: &str, at_a_time: u32) -> StudyResults {
     for _ in 0..10_000 {
         let mut store = Store::open(&path, &file, text, mode).unwrap();
         mode = OpenMode::Resume;
-        let made = store.results().unwrap().trials().count() as u64;
+        // To read all trials again in each piece would take longer than to run them.
+        let made = store.overview().unwrap().trials as u64;
         let mut bench = SimulatedBench::new(SEED, made);
         let stop = AtomicBool::new(false);
         let mut progress = StopAfter(at_a_time, &stop);

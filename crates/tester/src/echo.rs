@@ -158,6 +158,7 @@ mod tests {
                     for payload_octets in [PAYLOAD_MIN, 1400, 60_000] {
                         let options = EchoOptions {
                             payload_octets,
+                            duration: Duration::from_millis(100),
                             // The requests in flight must fit the sockets' buffers.
                             interval: Duration::from_micros(100 + u64::from(payload_octets) / 10),
                             ..options(address, transport)
@@ -242,7 +243,7 @@ mod tests {
             let _stop = Stop(&stop);
             let options = EchoOptions {
                 interval: Duration::from_millis(10),
-                duration: Duration::from_secs(1),
+                duration: Duration::from_millis(400),
                 timeout,
                 ..options(address, EchoTransport::Udp)
             };

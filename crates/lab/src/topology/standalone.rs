@@ -152,6 +152,9 @@ mod tests {
         assert_eq!(graph.elements[0].settings, None);
         assert_eq!(graph.elements[1].settings, Some(settings));
         let written = serde_json::to_string(&graph).unwrap();
-        assert_eq!(serde_json::from_str::<Graph>(&written).unwrap(), graph);
+        assert_eq!(
+            serde_json::from_slice::<Graph>(written.as_bytes()).unwrap(),
+            graph
+        );
     }
 }

@@ -5,7 +5,7 @@ use quietwire_study::CaseSkipped;
 use quietwire_study::simulated::SimulatedBench;
 
 use super::limits::{count, element};
-use super::{STUDY, checked, results_of, whole};
+use super::{SHORT, STUDY, checked, results_of, whole};
 use crate::{State, json, text_table};
 
 #[test]
@@ -13,8 +13,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     // The first case is unavailable, so the next one is the baseline.
     let mut bench = SimulatedBench::new(11, 0);
     bench.unavailable = Some(("quiet".to_owned(), "there is no <such> CPU".to_owned()));
-    let text = STUDY.replace("rounds = 3\n", "rounds = 1\n");
-    let results = results_of(&text, bench, usize::MAX);
+    let results = results_of(&SHORT, bench, usize::MAX);
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     assert_eq!(summary.baseline, "noisy");

@@ -5,7 +5,7 @@ use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{StepKind, StepRecord, TrialRecord};
 use quietwire_tester::{CitedCalibration, DamageCheck, InvalidCause, LatencySummary};
 
-use super::{STUDY, checked, results_of, whole};
+use super::{SHORT, checked, results_of, whole};
 use crate::{SearchOutcome, html, json, text_table};
 
 #[test]
@@ -166,8 +166,7 @@ fn what_invalid_trials_may_have_changed_is_reported() {
 fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.invalid_ratio = 1.0;
-    let text = STUDY.replace("rounds = 3\n", "rounds = 1\n");
-    let (summary, page) = checked(&results_of(&text, bench, usize::MAX));
+    let (summary, page) = checked(&results_of(&SHORT, bench, usize::MAX));
     assert_eq!(summary.trials, summary.invalid_trials);
     for case in &summary.sizes[0].cases {
         assert!(case.round_trip.is_none() && case.highest_load.is_none());

@@ -82,12 +82,23 @@ fn test(values: &[f64]) -> Option<(usize, f64)> {
     let mut as_clear = 0_usize;
     for _ in 0..PERMUTATIONS {
         shuffle(&mut ranks, &mut random);
-        // Ranks are multiples of a half, so sums are exact.
-        if clearest(&ranks).is_some_and(|(_, other)| other >= largest) {
-            as_clear += 1;
-        }
+        as_clear += usize::from(has_split(&ranks, largest));
     }
     Some((split, (as_clear + 1) as f64 / (PERMUTATIONS + 1) as f64))
+}
+
+/// Returns true if a split has at least this statistic. It is asked for each permutation, and ends at the first such split.
+fn has_split(ranks: &[f64], least: f64) -> bool {
+    let mean = (ranks.len() + 1) as f64 / 2.0;
+    let mut sum = 0.0;
+    // Ranks are multiples of a half, so sums are exact. That of all is 0, as is the statistic of no split at all.
+    for rank in ranks {
+        sum += rank - mean;
+        if 2.0 * f64::abs(sum) >= least {
+            return true;
+        }
+    }
+    false
 }
 
 /// Returns the split with the largest statistic, and that statistic.
@@ -212,5 +223,8 @@ mod tests {
         assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [3.5, 1.0, 3.5, 2.0]);
         assert_eq!(clearest(&[1.0, 2.0, 3.0, 4.0]), Some((2, 4.0)));
         assert_eq!(clearest(&[1.0]), None);
+        assert!(has_split(&[1.0, 2.0, 3.0, 4.0], 4.0));
+        assert!(!has_split(&[1.0, 2.0, 3.0, 4.0], 4.5));
+        assert!(has_split(&[2.0, 2.0, 2.0], 0.0));
     }
 }

@@ -49,7 +49,8 @@ fn encoded(result: &mut TrialResult) -> [&mut String; 9] {
     [every, a, b, c, low_rate, d, e, f, gaps]
 }
 
-/// Removes the histograms from a result. Returns the data from which [`put_back`] restores them.
+/// Removes the histograms from a result. Returns the data from which [`put_back`] restores them; for each that was converted, this is
+/// checked.
 ///
 /// # Errors
 /// A sentence.
@@ -61,12 +62,11 @@ pub(super) fn take_out(result: &mut TrialResult) -> Result<Vec<u8>, String> {
             packed.push(NONE);
             continue;
         }
-        let counts = (text.len() > SHORT)
-            .then(|| counts_of(&text))
-            .flatten()
-            .map(|counts| compressed(&counts))
-            .transpose()?
-            .filter(|counts| counts.len() < text.len());
+        let counts = if text.len() > SHORT {
+            packed_counts(&text)?
+        } else {
+            None
+        };
         let (way, octets) = match counts {
             Some(counts) => (AS_COUNTS, counts),
             None => (AS_TEXT, text.into_bytes()),
@@ -144,15 +144,58 @@ fn length(octets: usize) -> Result<[u8; 4], String> {
     Ok(length.to_le_bytes())
 }
 
+/// Returns the compressed counts of an encoded histogram, from which the same text is restored; none if there are no such counts, or if
+/// they are longer.
+fn packed_counts(text: &str) -> Result<Option<Vec<u8>>, String> {
+    // Its text is restored from these counts.
+    let Some(counts) = counts_of(text) else {
+        return Ok(None);
+    };
+    let packed = compressed(&counts)?;
+    if packed.len() >= text.len() {
+        return Ok(None);
+    }
+    if decompressed(&packed)? != counts {
+        return Err("zstd: a histogram would be read back as a different one".to_owned());
+    }
+    Ok(Some(packed))
+}
+
+/// The lowest values of a histogram's buckets, in ascending order.
+struct Buckets {
+    value: u64,
+    /// Width of the bucket that begins at `value`, if it is the same as that of the bucket before.
+    width: u64,
+}
+
+impl Buckets {
+    /// Returns the buckets from that of `value` on.
+    fn starting_at(histogram: &Histogram<u64>, value: u64) -> Self {
+        Self {
+            value: histogram.lowest_equivalent(value),
+            width: histogram.equivalent_range(value),
+        }
+    }
+
+    /// Returns the lowest value of the next bucket. Beyond all 64-bit values, it is the largest one.
+    fn next(&mut self, histogram: &Histogram<u64>) -> u64 {
+        let value = self.value;
+        // Buckets of an HdrHistogram become wider only at powers of two. There are thousands in each histogram.
+        if value.is_power_of_two() {
+            self.width = histogram.equivalent_range(value);
+        }
+        self.value = value.saturating_add(self.width);
+        value
+    }
+}
+
 /// Returns the counts of an encoded histogram; none if it is not a histogram, or one that [`text_of`] would encode differently.
 fn counts_of(text: &str) -> Option<Vec<u8>> {
     let histogram = read_histogram(text).ok()?;
     let (first, last) = (histogram.min(), histogram.max());
-    let buckets = std::iter::successors(Some(first), |value| {
-        Some(histogram.next_non_equivalent(*value))
-    });
+    let mut buckets = Buckets::starting_at(&histogram, first);
     let mut before = 0;
-    let differences: Vec<u64> = buckets
+    let differences: Vec<u64> = std::iter::repeat_with(|| buckets.next(&histogram))
         .take(histogram.distinct_values())
         .take_while(|value| *value <= last)
         .map(|value| {
@@ -205,8 +248,10 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
         }
         *from = rest;
     }
-    let (mut bucket, mut count) = (first, 0u64);
+    let mut buckets = Buckets::starting_at(&histogram, first);
+    let mut count = 0u64;
     for difference in differences {
+        let bucket = buckets.next(&histogram);
         let difference = (difference >> 1).cast_signed() ^ -(difference & 1).cast_signed();
         count = count.wrapping_add(difference.cast_unsigned());
         if count > 0 {
@@ -214,7 +259,6 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
                 .record_n(bucket, count)
                 .map_err(|error| error.to_string())?;
         }
-        bucket = histogram.next_non_equivalent(bucket);
     }
     let mut encoded = Vec::new();
     V2DeflateSerializer::new()
@@ -252,6 +296,30 @@ mod tests {
             counts.len() > 1_000_000 && counts.sigfig() == 2
         });
         true
+    }
+
+    #[test]
+    fn buckets_are_those_that_the_histogram_names_one_by_one() {
+        for (low, high, digits) in [
+            (1, 2, 3),
+            (1, (1 << 40) - 1, 3),
+            (1000, 9000, 2),
+            (1, u64::MAX, 1),
+        ] {
+            let histogram = Histogram::<u64>::new_with_bounds(low, high, digits).unwrap();
+            for first in [0, 1, 2047, 2048, 300_001, (1 << 40) + 1, u64::MAX] {
+                let mut buckets = Buckets::starting_at(&histogram, first);
+                let mut value = histogram.lowest_equivalent(first);
+                for _ in 0..5_000 {
+                    assert_eq!(
+                        buckets.next(&histogram),
+                        value,
+                        "{low}, {high}, {digits}: {first}"
+                    );
+                    value = histogram.next_non_equivalent(value);
+                }
+            }
+        }
     }
 
     #[test]

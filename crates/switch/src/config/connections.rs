@@ -375,7 +375,7 @@ mod tests {
     /// Returns a rule with this key.
     fn rule(key: &str, value: &str) -> [Arc<RuleSetting>; 1] {
         let rule = serde_json::json!({"name": "a", "action": "accept", key: value});
-        let rule: RuleSetting = serde_json::from_value(rule).unwrap();
+        let rule: RuleSetting = crate::testing::read(&rule);
         [Arc::new(rule)]
     }
 

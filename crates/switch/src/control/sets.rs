@@ -57,14 +57,13 @@ pub(super) fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::read;
 
     fn set(name: &str, timeout_s: Option<u32>, ports: std::ops::Range<u16>) -> Arc<SetSetting> {
         let elements: Vec<String> = ports.map(|port| port.to_string()).collect();
-        let set: SetSetting = serde_json::from_value(serde_json::json!({
+        Arc::new(read(&serde_json::json!({
             "name": name, "type": "inet_service", "timeout-s": timeout_s, "elements": elements,
-        }))
-        .unwrap();
-        Arc::new(set)
+        })))
     }
 
     #[test]
@@ -74,10 +73,9 @@ mod tests {
             set("b", Some(100), 5..9),
             set("c", None, 0..0),
         ];
-        let rule: RuleSetting = serde_json::from_value(serde_json::json!({
+        let rule: RuleSetting = read(&serde_json::json!({
             "name": "x", "action": "drop", "protocol": "tcp", "source-port": "@b", "destination-port": "@b",
-        }))
-        .unwrap();
+        }));
         let rules = [Arc::new(rule)];
         let mut timeouts = Timeouts::default();
         timeouts.follow(&sets, Instant::now());

@@ -103,16 +103,16 @@ fn joined(parts: Vec<SetSetting>) -> Vec<SetSetting> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::read;
 
     fn part(name: &str, elements: &[&str]) -> SetSetting {
-        serde_json::from_value(serde_json::json!({
+        read(&serde_json::json!({
             "name": name, "type": "inet_service", "elements": elements,
         }))
-        .unwrap()
     }
 
     fn rule(name: &str) -> RuleSetting {
-        serde_json::from_value(serde_json::json!({"name": name, "action": "drop"})).unwrap()
+        read(&serde_json::json!({"name": name, "action": "drop"}))
     }
 
     fn refer(rules: usize, sets: usize) -> Change {

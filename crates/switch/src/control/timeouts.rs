@@ -94,13 +94,12 @@ impl Timeouts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::read;
 
     fn set(name: &str, timeout_s: Option<u32>, elements: &[&str]) -> Arc<SetSetting> {
-        let set: SetSetting = serde_json::from_value(serde_json::json!({
+        Arc::new(read(&serde_json::json!({
             "name": name, "type": "inet_service", "timeout-s": timeout_s, "elements": elements,
-        }))
-        .unwrap();
-        Arc::new(set)
+        })))
     }
 
     #[test]

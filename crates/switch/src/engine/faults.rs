@@ -26,7 +26,7 @@ use crate::config::Settings;
 use crate::control::{Answer, Controller, Machine, Request};
 use crate::forward::{Reply, Unanswered, Worker, WorkerCommand};
 use crate::service::Housekeeping;
-use crate::testing::eal;
+use crate::testing::{eal, read};
 use crate::threads::forwarding_name;
 
 /// Seeds of `make test`: a switch takes some 90 ms to be made, changed and dropped.
@@ -398,7 +398,7 @@ impl Rig {
             may_end,
             happened: Vec::new(),
         };
-        let request: Request = serde_json::from_value(request.clone()).unwrap();
+        let request: Request = read(request);
         let answer = self.controller.answer(request);
         self.faults.script().when = When::Never;
         answer
@@ -646,7 +646,7 @@ fn request(random: &mut Random) -> Value {
 fn after(rig: &Rig, before: &State, request: &Value) -> Option<State> {
     let mut after = before.clone();
     if let Some(change) = request.get("change") {
-        let change = serde_json::from_value(change.clone()).unwrap();
+        let change = read(change);
         let settings = rig.controller.settings().clone().after(change).ok()?;
         after.config = settings.plan(&online()).ok()?.to_toml().unwrap();
     } else if let Some(routes) = request.get("add-routes") {
@@ -777,7 +777,7 @@ impl Rig {
 
     /// Sends a change, which succeeds.
     fn change(&mut self, change: &Value) {
-        let request = serde_json::from_value(json!({ "change": change })).unwrap();
+        let request = read(&json!({ "change": change }));
         let answer = self.controller.answer(request);
         assert!(matches!(answer, Answer::Ok { .. }), "{change}: {answer:?}");
     }

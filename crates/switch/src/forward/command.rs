@@ -418,6 +418,13 @@ mod tests {
         line("qw-fwd-1", None, &Arc::default())
     }
 
+    /// Returns the ends of a line, and a stop flag that makes its timeout short.
+    fn pair_with_stop() -> (CommandSender, CommandReceiver, Arc<AtomicBool>) {
+        let stop = Arc::default();
+        let (line, commands) = line("qw-fwd-1", None, &stop);
+        (line, commands, stop)
+    }
+
     /// Executes one order.
     fn obey(commands: &mut CommandReceiver) {
         let (number, _) = commands.take().unwrap();
@@ -458,7 +465,8 @@ mod tests {
 
     #[test]
     fn an_order_that_a_stopped_thread_has_not_taken_is_never_executed() {
-        let (mut line, mut commands) = pair();
+        let (mut line, mut commands, stop) = pair_with_stop();
+        stop.store(true, Ordering::Relaxed);
         let unanswered = line.ask(WorkerCommand::DrainRelays).unwrap_err();
         assert!(matches!(unanswered.order, Some(WorkerCommand::DrainRelays)));
         assert!(line.late_for().is_some());
@@ -480,17 +488,21 @@ mod tests {
 
     #[test]
     fn a_late_reply_is_not_taken_for_the_next_one() {
-        let (mut line, mut commands) = pair();
+        let (mut line, mut commands, stop) = pair_with_stop();
+        let its_stop = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             while !commands.has_order() {
                 std::thread::yield_now();
             }
             let taken = commands.take().unwrap();
+            // The timeout becomes short once the thread has the order.
+            its_stop.store(true, Ordering::Relaxed);
             (commands, taken)
         });
         let unanswered = line.ask(WorkerCommand::EndRelays { port: 1 }).unwrap_err();
         assert!(unanswered.order.is_none(), "the thread executes it");
         let (mut commands, (number, _)) = thread.join().unwrap();
+        stop.store(false, Ordering::Relaxed);
         assert!(line.collect().is_none());
         commands.reply(number, Reply::Relays(Vec::new()));
         assert!(matches!(line.collect(), Some(Reply::Relays(_))));

@@ -558,7 +558,7 @@ fn a_customers_tags_go_through_a_tunnel_untouched() {
             from,
             &mut storm,
             clock,
-            std::iter::once(frame),
+            [frame.to_vec()].iter().map(Vec::as_slice),
             &mut decisions,
         );
         carry_out(decisions.as_slice()[0], &tables, from, frame)

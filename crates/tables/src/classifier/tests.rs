@@ -27,7 +27,7 @@ fn found(classifier: &Classifier, keys: &[Key]) -> Vec<Option<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn a_classifier_finds_the_rule_of_the_reference_search(
@@ -100,7 +100,7 @@ fn places() -> impl Strategy<Value = (u8, (usize, usize))> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn changed_rules_are_found_as_those_that_are_compiled(

@@ -129,7 +129,7 @@ mod tests {
             let rules = PortRules::new(Arc::clone(&table), port, None);
             let mut verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
             let burst = [(&frame[..], frame.len() as u32); 2];
-            let dropped = rules.judge_output(burst.into_iter(), from, &mut verdicts);
+            let dropped = rules.judge_output(burst.iter().copied(), from, &mut verdicts);
             assert_eq!(verdicts[0], verdicts[1]);
             let found = match verdicts[0] {
                 Verdict::Rule(rule, action) => {
@@ -155,7 +155,7 @@ mod tests {
             let rules = PortRules::new(Arc::clone(&table), port, None);
             let mut verdicts = [Verdict::Short; BURST_MAX];
             rules.judge(
-                [(&frame[..], frame.len() as u32)].into_iter(),
+                [(&frame[..], frame.len() as u32)].iter().copied(),
                 &mut verdicts,
             );
             verdicts[0]
@@ -183,7 +183,7 @@ mod tests {
                 let rules = PortRules::new(Arc::clone(&table), port, None);
                 let mut verdicts = [Verdict::Short; BURST_MAX];
                 rules.judge(
-                    [(&frame[..], frame.len() as u32)].into_iter(),
+                    [(&frame[..], frame.len() as u32)].iter().copied(),
                     &mut verdicts,
                 );
                 match verdicts[0] {
@@ -204,8 +204,8 @@ mod tests {
         let rules = PortRules::new(Arc::new(table), 1, None);
         let frame = frame();
         let mut verdicts = [Verdict::Short; BURST_MAX];
-        let burst = || [(&frame[..], frame.len() as u32)].into_iter();
-        assert_eq!(rules.judge_output(burst(), Some(3), &mut verdicts), 1);
-        assert_eq!(rules.judge_output(burst(), Some(2), &mut verdicts), 0);
+        let burst = [(&frame[..], frame.len() as u32)];
+        let mut dropped = |from| rules.judge_output(burst.iter().copied(), from, &mut verdicts);
+        assert_eq!((dropped(Some(3)), dropped(Some(2))), (1, 0));
     }
 }

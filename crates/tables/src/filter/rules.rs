@@ -318,7 +318,18 @@ impl RuleTable {
         sets: &[&[Element]],
         fallback: Fallback,
     ) -> Self {
-        let rules: Vec<PortRule> = rules.into_iter().take(RULES_MAX).collect();
+        let rules = rules.into_iter().take(RULES_MAX).collect();
+        Self::of_rules(former, rules, names, sets, fallback)
+    }
+
+    /// Does what [`Self::after`] does, for rules in memory: compiled once, not for each kind of iterator.
+    fn of_rules(
+        former: Option<&Self>,
+        rules: Vec<PortRule>,
+        names: &[&NameMatch],
+        sets: &[&[Element]],
+        fallback: Fallback,
+    ) -> Self {
         let mut uses: Vec<(SetField, u32)> = Vec::new();
         let mut compared = Compared::default();
         for rule in &rules {

@@ -175,7 +175,7 @@ fn mac() -> impl Strategy<Value = [u8; 6]> {
 type Middle = (IpAddr, IpAddr, u8, bool);
 
 fn middle() -> impl Strategy<Value = Middle> {
-    let ttl = prop_oneof![Just(0u8), Just(1), Just(64)];
+    let ttl = prop::sample::select(&[0u8, 1, 64]);
     let v4 = (address4(), address4(), ttl.clone(), any::<bool>());
     let v6 = (address6(), address6(), ttl);
     prop_oneof![

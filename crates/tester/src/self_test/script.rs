@@ -339,7 +339,7 @@ mod tests {
                 "{rule:?}"
             );
         }
-        let text = serde_json::to_string(&script).unwrap();
-        assert_eq!(serde_json::from_str::<Script>(&text).unwrap(), script);
+        let text = serde_json::to_vec(&script).unwrap();
+        assert_eq!(serde_json::from_slice::<Script>(&text).unwrap(), script);
     }
 }

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 
@@ -59,12 +60,20 @@ fn table<W: Word>(ranges: &[Range]) -> Arc<Table<W>> {
     Arc::new(table)
 }
 
+/// Returns settings of a model with at most three preemptions, or as many as `LOOM_MAX_PREEMPTIONS` states.
+fn few_preemptions() -> Builder {
+    let mut builder = Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder
+}
+
 /// Searches for [`IOVA`] while `after` replaces `before`.
 fn find_while_written<W: Word + Send + Sync + 'static>(
+    settings: &Builder,
     before: &'static [Range],
     after: &'static [Range],
 ) {
-    loom::model(move || {
+    settings.check(move || {
         let table = table::<W>(before);
         let its_table = Arc::clone(&table);
         let reader = loom::thread::spawn(move || {
@@ -80,29 +89,29 @@ fn find_while_written<W: Word + Send + Sync + 'static>(
 
 #[test]
 fn a_range_is_found_whole_while_another_takes_its_place() {
-    find_while_written::<Exact>(&[HIGH], &[OTHER]);
+    find_while_written::<Exact>(&few_preemptions(), &[HIGH], &[OTHER]);
 }
 
 #[test]
 fn a_range_is_found_whole_while_it_moves_up() {
-    find_while_written::<Exact>(&[HIGH], &[LOW, HIGH]);
+    find_while_written::<Exact>(&few_preemptions(), &[HIGH], &[LOW, HIGH]);
 }
 
 #[test]
 fn a_range_is_found_whole_while_it_moves_down() {
-    find_while_written::<Exact>(&[LOW, HIGH], &[HIGH]);
+    find_while_written::<Exact>(&few_preemptions(), &[LOW, HIGH], &[HIGH]);
 }
 
 #[test]
 #[should_panic(expected = "not a range")]
 fn the_model_finds_what_happens_without_fences() {
-    find_while_written::<Model<false, true>>(&[HIGH], &[OTHER]);
+    find_while_written::<Model<false, true>>(&Builder::new(), &[HIGH], &[OTHER]);
 }
 
 #[test]
 #[should_panic(expected = "not a range")]
 fn the_model_finds_what_happens_without_orders() {
-    find_while_written::<Model<true, false>>(&[HIGH], &[OTHER]);
+    find_while_written::<Model<true, false>>(&Builder::new(), &[HIGH], &[OTHER]);
 }
 
 /// The visits of a reader and the writer: as in `quietwire_memory::gate`, with full fences as its barriers.

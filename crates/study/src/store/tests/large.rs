@@ -14,8 +14,8 @@ use crate::bench::Measured;
 
 /// Maximum growth of a store for each trial, octets.
 const GROWTH_MAX: u64 = 50_000;
-/// Number of trials of each device.
-const TRIALS: u32 = 50;
+/// Number of trials of each device: enough that what a run adds besides its trials is below 1 kB for each.
+const TRIALS: u32 = 20;
 /// Frames of a trial: ten seconds at 200 000 a second, each measured.
 const FRAMES: f64 = 2e6;
 

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(planned(again.unwrap()).unwrap(), plan);
         assert_eq!(names_of_idle(&plan), ["wan", "lan"]);
         assert_eq!(plan.device_rules(&plan.ports[1]), []);
-        let change = serde_json::from_str::<Change>(r#"{"del-port":{"name":"tap"}}"#).unwrap();
+        let change = serde_json::from_slice::<Change>(br#"{"del-port":{"name":"tap"}}"#).unwrap();
         let without = settings(rules).unwrap().after(change).unwrap();
         assert_eq!(names(&planned(without).unwrap()), [""; 0]);
     }
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn rules_are_added_removed_and_forgotten_with_their_port() {
-        let change = |json: &str| serde_json::from_str::<Change>(json).unwrap();
+        let change = |json: &str| serde_json::from_slice::<Change>(json.as_bytes()).unwrap();
         let rule = |name: &str, before: &str| {
             change(&format!(
                 r#"{{"add-steer":{{"rule":{{"name":"{name}","port":"wan","to":"switch","vlan":3}}{before}}}}}"#

@@ -17,7 +17,7 @@ fn a_change_in_force_is_no_error_if_threads_cannot_be_moved() {
         },
     });
     let request = json!({"change": {"add-port": {"name": "x", "uri": "null:"}}});
-    let request: Request = serde_json::from_value(request).unwrap();
+    let request: Request = read(&request);
     let Answer::Ok { warning, .. } = controller.answer(request.clone()) else {
         panic!("the change is in force");
     };
@@ -31,6 +31,6 @@ fn a_change_in_force_is_no_error_if_threads_cannot_be_moved() {
     let again = controller.answer(request);
     assert!(matches!(again, Answer::Error { .. }), "{again:?}");
     let gone = json!({"change": {"del-port": {"name": "x"}}});
-    let gone = controller.answer(serde_json::from_value(gone).unwrap());
+    let gone = controller.answer(read(&gone));
     assert!(matches!(gone, Answer::Ok { .. }), "{gone:?}");
 }

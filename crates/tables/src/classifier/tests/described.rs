@@ -230,12 +230,18 @@ pub(super) fn rule() -> impl Strategy<Value = Described> {
         prop::option::weighted(0.1, 0..4u8),
     );
     let link = (
-        maybe(0.2)(prop_oneof![Just(0x800u16), Just(0x86dd), Just(0x806)].boxed()),
+        maybe(0.2)(prop::sample::select(&[0x800u16, 0x86dd, 0x806]).boxed()),
         maybe(0.1)((0..4u16).boxed()),
         maybe(0.2)((0..3u16).boxed()),
         maybe(0.1)((0..2u16).boxed()),
-        prop::option::weighted(0.1, (0..4u64, prop_oneof![Just(u64::MAX >> 16), Just(2)])),
-        prop::option::weighted(0.1, (any::<u32>(), prop_oneof![Just(1u32), Just(7 << 20)])),
+        prop::option::weighted(
+            0.1,
+            (0..4u64, prop::sample::select(vec![u64::MAX >> 16, 2])),
+        ),
+        prop::option::weighted(
+            0.1,
+            (any::<u32>(), prop::sample::select(vec![1u32, 7 << 20])),
+        ),
     );
     (network, link).prop_map(
         |(
@@ -274,7 +280,7 @@ pub(super) fn packet() -> impl Strategy<Value = Packet> {
         0..4u8,
     );
     let link = (
-        prop::option::weighted(0.9, prop_oneof![Just(0x800u16), Just(0x86dd), Just(0x806)]),
+        prop::option::weighted(0.9, prop::sample::select(&[0x800u16, 0x86dd, 0x806])),
         prop::option::weighted(0.3, 0..4u16),
         (0..3u16, 0..2u16),
         0..4u64,

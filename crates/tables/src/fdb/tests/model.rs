@@ -208,7 +208,7 @@ proptest! {
 
     #[test]
     fn the_table_is_what_was_learned(
-        entries_max in prop_oneof![Just(1000u32), Just(12)],
+        entries_max in prop::sample::select(&[1000u32, 12]),
         steps in prop::collection::vec(step(), 1..400),
     ) {
         let (fdb, keys) = crowded_table(entries_max);

@@ -48,11 +48,8 @@ fn remote_of((host, port): Remote, protocol: NatProtocol, identifier: u16) -> So
 }
 
 fn flow() -> impl Strategy<Value = Flow> {
-    let protocol = prop_oneof![
-        Just(NatProtocol::Tcp),
-        Just(NatProtocol::Udp),
-        Just(NatProtocol::Icmp)
-    ];
+    let protocol =
+        prop::sample::select(vec![NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp]);
     let seconds = prop_oneof![8 => Just(0u32), 2 => 1..30u32, 1 => Just(400u32)];
     let remote = || (1..4u8, 80..83u16);
     let remotes = (remote(), remote());
@@ -178,7 +175,7 @@ proptest! {
     #[test]
     fn any_octets_are_translated_or_dropped(
         mut octets in prop::collection::vec(any::<u8>(), 0..120),
-        protocol in prop_oneof![Just(1u8), Just(6), Just(17)],
+        protocol in prop::sample::select(&[1u8, 6, 17]),
         is_outbound: bool,
         mapping in behaviour(),
     ) {

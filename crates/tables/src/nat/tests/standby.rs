@@ -91,11 +91,8 @@ struct Flow {
 }
 
 fn flow() -> impl Strategy<Value = Flow> {
-    let protocol = prop_oneof![
-        Just(NatProtocol::Tcp),
-        Just(NatProtocol::Udp),
-        Just(NatProtocol::Icmp)
-    ];
+    let protocol =
+        prop::sample::select(vec![NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp]);
     let seconds = prop_oneof![8 => Just(0u32), 2 => 1..90u32, 1 => Just(400u32)];
     let remote = (1..3u8, 80..82u16);
     (1..8u8, 1..20u16, remote, protocol, seconds).prop_map(

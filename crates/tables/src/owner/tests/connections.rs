@@ -24,13 +24,7 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let flags = prop_oneof![
-        Just(SYN),
-        Just(SYN | ACK),
-        Just(ACK),
-        Just(ACK | 1),
-        Just(4u8)
-    ];
+    let flags = prop::sample::select(vec![SYN, SYN | ACK, ACK, ACK | 1, 4u8]);
     let seconds = prop_oneof![8 => Just(0u32), 1 => 1..400u32];
     (
         ((0..5u8, 0..5u8), (1..3u16, 1..3u16)),

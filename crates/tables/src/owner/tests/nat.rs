@@ -129,11 +129,7 @@ fn content(protocol: NatProtocol, is_answer: bool) -> Content {
 }
 
 fn protocol() -> impl Strategy<Value = NatProtocol> {
-    prop_oneof![
-        Just(NatProtocol::Tcp),
-        Just(NatProtocol::Udp),
-        Just(NatProtocol::Icmp)
-    ]
+    prop::sample::select(vec![NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp])
 }
 
 fn flow() -> impl Strategy<Value = (u8, u16, u8, NatProtocol, u32)> {

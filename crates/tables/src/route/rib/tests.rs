@@ -217,7 +217,7 @@ fn target(number: usize) -> Target {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let source = prop_oneof![Just(Source::Static), Just(Source::Kernel)];
+    let source = prop::sample::select(vec![Source::Static, Source::Kernel]);
     prop_oneof![
         6 => (0..PREFIXES.len(), source.clone(), 0..6usize).prop_map(|(p, s, t)| Step::Add(p, s, t)),
         3 => (0..PREFIXES.len(), source).prop_map(|(p, s)| Step::Remove(p, s)),

@@ -107,7 +107,7 @@ fn is_closed(decision: Decision) -> bool {
 /// Valid frames of several kinds, to an interface of the router or to a group.
 pub(super) fn sound() -> impl Strategy<Value = (Vec<u8>, u16)> {
     let kind = prop_oneof![3 => Just(17u8), 3 => Just(6), 1 => Just(89), 1 => Just(0)];
-    let ports = prop_oneof![Just(179u16), Just(180), Just(5000)];
+    let ports = prop::sample::select(&[179u16, 180, 5000]);
     (mac(), middle(), kind, ports.clone(), ports, 0..4u16).prop_map(
         |(mac, (from, to, ttl, _), kind, from_port, to_port, interface)| {
             let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 0x77], mac);
@@ -139,24 +139,24 @@ pub(super) fn sound() -> impl Strategy<Value = (Vec<u8>, u16)> {
 
 fn rule() -> impl Strategy<Value = FilterRule> {
     let maybe = prop::option::weighted::<BoxedStrategy<u16>>;
-    let prefix = prop_oneof![
-        Just("192.0.2.0/24"),
-        Just("198.51.100.9/32"),
-        Just("0.0.0.0/0"),
-        Just("::/0"),
-        Just("2001:db8:a::/48"),
-        Just("2001:db8:b::9/128"),
-    ]
-    .prop_map(|text| text.parse::<IpNet>().unwrap());
-    let ranges = prop_oneof![Just((179, 179)), Just((180, 6000)), Just((0, 65535))];
+    let prefix = prop::sample::select(&[
+        "192.0.2.0/24",
+        "198.51.100.9/32",
+        "0.0.0.0/0",
+        "::/0",
+        "2001:db8:a::/48",
+        "2001:db8:b::9/128",
+    ])
+    .prop_map(|text: &str| text.parse::<IpNet>().unwrap());
+    let ranges = prop::sample::select(&[(179, 179), (180, 6000), (0, 65535)]);
     (
         maybe(0.3, (0..3u16).boxed()),
         maybe(0.3, (0..2u16).boxed()),
         maybe(
             0.3,
-            prop_oneof![Just(0x800u16), Just(0x86dd), Just(0x88cc)].boxed(),
+            prop::sample::select(&[0x800u16, 0x86dd, 0x88cc]).boxed(),
         ),
-        prop::option::weighted(0.4, prop_oneof![Just(17u8), Just(6), Just(89)]),
+        prop::option::weighted(0.4, prop::sample::select(&[17u8, 6, 89])),
         prop::option::weighted(0.2, prefix.clone()),
         prop::option::weighted(0.2, prefix),
         prop::option::weighted(0.2, ranges.clone()),
