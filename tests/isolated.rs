@@ -587,7 +587,7 @@ fn without_root_isolation_is_reported_missing_and_the_measurement_runs() {
         .collect();
     assert_eq!(
         lines,
-        ["not isolated: CPUs: only root may; run the same command with sudo"],
+        ["not isolated: CPUs: permission denied (run the same command with sudo)"],
         "{printed}"
     );
     let result = json(&output);

@@ -232,7 +232,10 @@ fn a_function_that_is_gone_and_a_card_with_a_third_driver_are_left_alone() {
 fn cards_that_must_not_be_bound_are_refused_before_any_change() {
     let kernel = two_cards().with(SOUND, "0x040300", Some("snd_hda_intel"));
     let why = kernel.refused(&[CARD, SOUND], Iommu::Required);
-    assert!(why.contains("0000:00:1f.3: it is no network card"), "{why}");
+    assert!(
+        why.contains("0000:00:1f.3: it is not a network card"),
+        "{why}"
+    );
     let why = kernel.refused(&[CARD, "0000:99:00.0"], Iommu::Required);
     assert!(why.contains("0000:99:00.0"), "{why}");
     kernel.file(&format!("sys/bus/pci/devices/{CARD}/sriov_numvfs"), "2\n");

@@ -269,7 +269,10 @@ fn a_generator_that_does_not_support_a_procedure_reports_it() {
         .act(&Action::FlushFdb, &frames)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("cannot make the device forget"), "{error}");
+    assert!(
+        error.contains("cannot clear the device's address table"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -424,7 +424,7 @@ mod tests {
         port.counts.name = "wan".to_owned();
         assert_eq!(port_details(&port), "");
         port.kept_card_rules = vec!["dns".to_owned(), "web".to_owned()];
-        let expected = "\nwan: its card still drops frames of former rules: dns, web";
+        let expected = "\n\nwan: its card still drops frames of former rules: dns, web";
         assert_eq!(port_details(&port), expected);
     }
 

@@ -247,7 +247,7 @@ fn a_refusal_names_the_rule_and_the_reason() {
     }
     card.table.alters = true;
     let why = card.replace(&listed(&[1])).unwrap_err();
-    assert_eq!(why, "rule 1: the card made another flow rule of it");
+    assert_eq!(why, "rule 1: the card installed a different flow rule");
     assert_eq!(*card.table.rules.borrow(), foreign);
     let impossible = SteerRule {
         frames: SteerMatch::default(),
