@@ -58,6 +58,13 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
     tester
 }
 
+/// Repeats a trial up to 8 times while the host stalls the tester for more than half of it.
+fn run(tester: &mut Tester, trial: &Trial) -> TrialResult {
+    let mut runs = (0..8).map(|_| tester.run(trial).unwrap());
+    let is_enough = |it: &TrialResult| it.offered_frames * 2 >= it.scheduled_frames;
+    runs.find(is_enough).expect("a tester that can send")
+}
+
 /// Asserts that only full queues lost frames, and that there are no foreign, damaged or duplicate frames.
 fn check(result: &TrialResult) {
     let sum = |part: fn(&quietwire_tester::PortResult) -> u64| -> u64 {
@@ -114,7 +121,7 @@ fn what_is_described_is_received() {
         let kinds = accesses.into_iter().flatten();
         for (access, kind) in kinds.flat_map(|access| KINDS.map(|kind| (access, kind))) {
             tester.set_frame_access(access);
-            let result = tester.run(&trial(50e3, kind)).unwrap();
+            let result = run(&mut tester, &trial(50e3, kind));
             check(&result);
             assert_eq!(result.reordered_frames, 0, "{result:?}");
             assert_eq!(result.latency.samples, result.received_frames);
@@ -131,7 +138,7 @@ fn what_is_described_is_received() {
             flows: 7,
             ..trial(50e3, KINDS[0])
         };
-        check(&tester.run(&plain).unwrap());
+        check(&run(&mut tester, &plain));
         // An odd number of frames: two threads share one schedule.
         let odd = Trial {
             offered_rate_pps: 40_005.0,
@@ -139,7 +146,7 @@ fn what_is_described_is_received() {
             directions: Directions::OneWay,
             ..plain.clone()
         };
-        let result = tester.run(&odd).unwrap();
+        let result = run(&mut tester, &odd);
         check(&result);
         assert_eq!(result.scheduled_frames, 8001, "{result:?}");
         assert_eq!(
@@ -183,7 +190,7 @@ fn replayed(eal: &Eal, directory: &Path) {
             duration_s: 0.2,
             ..trial(5e3, &file(rest))
         };
-        let result = tester.run(&trial).unwrap();
+        let result = run(&mut tester, &trial);
         check(&result);
         assert_eq!(result.scheduled_frames, frames, "{rest}");
         assert_eq!(result.latency.samples, 0);

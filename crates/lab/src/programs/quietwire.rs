@@ -34,6 +34,8 @@ use crate::unavailable::Unavailable;
 const MEMORY_MIB: u32 = 64;
 /// Time until its threads are on their CPUs: libraries create some threads during the start.
 const PINNED_DEADLINE: Duration = Duration::from_secs(5);
+/// Consecutive contradictions between the switch's report and /proc after which the switch is refused.
+const CONTRADICTIONS: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct Quietwire {
@@ -95,11 +97,15 @@ impl Quietwire {
         };
         let what = "keep its threads to their CPUs";
         let mut denied = None;
+        let mut contradictions = 0;
         context.wait_within(PINNED_DEADLINE, plan, &mut self.processes, what, || {
             let strays = strays(plan, settings, pid)?;
             let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
             let text = texts.join("; ");
-            if strays.iter().any(|stray| stray.is_denied) {
+            // A thread may be moved between the report and the read of /proc, but not twice in a row.
+            let is_denied = strays.iter().any(|stray| stray.is_denied);
+            contradictions = if is_denied { contradictions + 1 } else { 0 };
+            if contradictions == CONTRADICTIONS {
                 denied = Some(text);
                 return Ok(());
             }
