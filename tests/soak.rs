@@ -41,7 +41,7 @@ use crate::changes::Changer;
 use crate::network::Network;
 use crate::rig::until;
 use crate::rng::{Rng, from_environment};
-use crate::samples::{AtRest, Samples};
+use crate::samples::{AtRest, Samples, Waits};
 use crate::traffic::Traffic;
 
 /// Time between two moments at rest, when all changes are undone.
@@ -171,9 +171,10 @@ fn traffic_passes_and_nothing_grows_while_the_switch_changes_at_random() {
             past.is_some_and(|past| has_killed || past >= KILL_WAIT)
         };
         while !is_over() && !shared.ends() {
+            let waits = Waits::of(switch.pid());
             let trial = traffic.run();
             let changes = shared.changes.load(Ordering::Relaxed);
-            samples.add(began.elapsed(), switch.pid(), &trial, changes);
+            samples.add(began.elapsed(), (switch.pid(), &waits), &trial, changes);
             if began.elapsed() >= next_rest {
                 next_rest += interval;
                 let at = began.elapsed();

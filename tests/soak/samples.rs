@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Samples of a soak.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use quietwire_host::proc::threads;
 use quietwire_tester::{TrialResult, Validity};
 use serde::Serialize;
 
@@ -17,6 +19,12 @@ use crate::{CHANGES_MIN, GROWTH_ENDS, GROWTH_MAX_KIB, PAUSE};
 const SETTLES: Duration = Duration::from_secs(10);
 /// Number of looks for the descriptors at the start, half a second in all.
 const LOOKS: usize = 50;
+
+/// Waiting time of a forwarding thread for a CPU in a trial, from which on a loss is that of a starved thread: about as long as the rings
+/// hold frames.
+const STARVED: Duration = Duration::from_millis(200);
+/// Largest share of the trials that may lose frames because the machine starved the switch.
+const STARVED_MAX: f64 = 0.05;
 
 /// A trial of the traffic.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +39,10 @@ pub(crate) struct Sample {
     /// `None` if the trial is too short for it, or the tester sent more than one of 10,000 frames late.
     pub(crate) p99_99_ns: Option<u64>,
     pub(crate) max_ns: u64,
+    /// Longest time for which a forwarding thread could run and had no CPU, in all, nanoseconds.
+    pub(crate) waited_ns: u64,
+    /// Frames were lost, and a forwarding thread was starved: such a trial is not valid.
+    pub(crate) is_starved: bool,
     /// Changes since the start of the run.
     pub(crate) changes: u64,
     #[serde(flatten)]
@@ -73,6 +85,42 @@ impl Memory {
             }
         }
         memory
+    }
+}
+
+/// Waiting times of the forwarding threads of a switch at a moment.
+pub(crate) struct Waits {
+    switch: i32,
+    before: BTreeMap<i32, u64>,
+}
+
+impl Waits {
+    /// Reads the times of now.
+    pub(crate) fn of(switch: u32) -> Self {
+        let switch = i32::try_from(switch).expect("a process ID");
+        let before = Self::now(switch);
+        Self { switch, before }
+    }
+
+    fn now(switch: i32) -> BTreeMap<i32, u64> {
+        // A switch that has ended has no threads: other checks report that.
+        let threads = threads(Path::new("/"), switch).unwrap_or_default();
+        let forwarding = threads.into_iter().filter(|thread| {
+            let name = fs::read_to_string(thread.path("comm"));
+            name.is_ok_and(|name| name.starts_with("qw-fwd-"))
+        });
+        forwarding
+            .filter_map(|thread| Some((thread.tid(), thread.run_delay_ns()?)))
+            .collect()
+    }
+
+    /// Returns the longest time that one of them has waited for a CPU since.
+    fn longest_since(&self) -> Duration {
+        let waited = Self::now(self.switch).into_iter().map(|(tid, now)| {
+            let before = self.before.get(&tid).copied().unwrap_or_default();
+            now.saturating_sub(before)
+        });
+        Duration::from_nanos(waited.max().unwrap_or_default())
     }
 }
 
@@ -130,24 +178,34 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Adds a trial. A frame that was lost in one is a failure, unless the tester itself may have lost it.
-    pub(crate) fn add(&mut self, at: Duration, switch: u32, trial: &TrialResult, changes: u64) {
+    /// Adds a trial. A frame that was lost in one is a failure, unless the tester itself may have lost it, or the machine starved the switch.
+    pub(crate) fn add(
+        &mut self,
+        at: Duration,
+        (switch, waits): (u32, &Waits),
+        trial: &TrialResult,
+        changes: u64,
+    ) {
         let result = serde_json::to_value(trial).unwrap();
         let refused: u64 = trial.ports.iter().map(|port| port.refused_frames).sum();
         let lost = trial.lost_frames + refused;
         let is_own = is_testers_own_loss(&result);
+        let waited = waits.longest_since();
+        let is_starved = lost > 0 && waited >= STARVED;
         assert!(
-            lost == 0 || is_own,
-            "{lost} frames were lost or not taken: {result}"
+            lost == 0 || is_own || is_starved,
+            "{lost} frames were lost or not taken, and forwarding threads waited {waited:?} for a CPU: {result}"
         );
         self.trials.push(Sample {
             at_s: at.as_secs_f64(),
-            is_valid: matches!(trial.validity, Validity::Valid),
+            is_valid: matches!(trial.validity, Validity::Valid) && !is_starved,
             offered_frames: trial.offered_frames,
-            lost_frames: if is_own { 0 } else { lost },
+            lost_frames: if is_own || is_starved { 0 } else { lost },
             p99_9_ns: trial.latency.p99_9_ns,
             p99_99_ns: trial.latency.p99_99_ns,
             max_ns: trial.latency.max_ns,
+            waited_ns: u64::try_from(waited.as_nanos()).unwrap(),
+            is_starved,
             changes,
             memory: Memory::of(switch),
         });
@@ -156,13 +214,18 @@ impl Samples {
     pub(crate) fn summary(&self) -> String {
         let invalid = self.trials.iter().filter(|trial| !trial.is_valid).count();
         let offered: u64 = self.trials.iter().map(|trial| trial.offered_frames).sum();
+        let starved = self.starved();
         format!(
-            "{} trials, {invalid} of them invalid, {offered} frames; 99.9th percentile: {}; 99.99th percentile: {}; at rest: {:?}",
+            "{} trials, {invalid} of them invalid ({starved} with a starved switch), {offered} frames; 99.9th percentile: {}; 99.99th percentile: {}; at rest: {:?}",
             self.trials.len(),
             self.tail(|trial| trial.p99_9_ns),
             self.tail(|trial| trial.p99_99_ns),
             self.rests
         )
+    }
+
+    fn starved(&self) -> usize {
+        self.trials.iter().filter(|trial| trial.is_starved).count()
     }
 
     /// Returns median and largest of a percentile of the trials that have it.
@@ -183,6 +246,12 @@ impl Samples {
         let valid = self.trials.iter().filter(|trial| trial.is_valid);
         let frames: u64 = valid.map(|trial| trial.offered_frames).sum();
         assert!(frames > 0, "no trial was valid: {:?}", self.trials);
+        let starved = self.starved() as f64 / self.trials.len() as f64;
+        // A short run has few trials.
+        assert!(
+            self.starved() <= 1 || starved <= STARVED_MAX,
+            "the machine starved the switch in {starved:.2} of the trials (run the soak on a quiet machine)"
+        );
         let (first, last) = (self.rests.first().unwrap(), self.rests.last().unwrap());
         assert_eq!(first.descriptors, last.descriptors, "{:?}", self.rests);
         let hours = |seconds: f64| seconds / 3600.0;
