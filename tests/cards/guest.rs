@@ -22,10 +22,20 @@ use crate::wire::Wire;
 const FIRST_SLOT: usize = 4;
 /// Modules besides those of the labs' guests.
 const MODULES: [&str; 4] = ["vfio_pci", "vfio_iommu_type1", "igb", "tun"];
-/// DPDK's drivers of the cards besides virtio's.
-const DRIVERS: [&str; 2] = ["librte_net_e1000.so", "librte_net_vmxnet3.so"];
-/// Programs besides those of the labs' guests: neighbours of a study.
-const PROGRAMS: [&str; 1] = ["/usr/bin/stress-ng"];
+/// DPDK's drivers of the cards besides virtio's, of `null:` ports, and of dpdk-testpmd's links in a study.
+const DRIVERS: [&str; 4] = [
+    "librte_net_e1000.so",
+    "librte_net_vmxnet3.so",
+    "librte_net_null.so",
+    "librte_net_memif.so",
+];
+/// Programs besides those of the labs' guests: neighbours of a study, and those of util-linux that start its processes.
+const PROGRAMS: [&str; 4] = [
+    "/usr/bin/stress-ng",
+    "/usr/bin/setpriv",
+    "/usr/bin/chrt",
+    "/usr/bin/taskset",
+];
 /// QEMU 10 aborts in about one of thirty boots with an IOMMU, in this function.
 const ABORTS: &str = "iotlb_to_section";
 const ATTEMPTS: u32 = 3;
