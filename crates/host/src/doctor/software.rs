@@ -32,7 +32,7 @@ const LIBRARY_DIRECTORIES: [&str; 7] = [
 const DPDK_ABI_MIN: u32 = 23;
 
 /// Drivers of DPDK that port types use, and that `dpdk-testpmd` uses as a device under test.
-const DRIVERS: [&str; 7] = [
+pub(super) const DRIVERS: [&str; 7] = [
     "af_packet",
     "af_xdp",
     "memif",
@@ -92,7 +92,12 @@ pub(super) const GUEST_COMMANDS: [(&str, &str); 7] = [
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
-    let mut checks = vec![privileges(machine), libraries(machine), drivers(machine)];
+    let dpdk = installed_dpdk(machine);
+    let mut checks = vec![
+        privileges(machine),
+        libraries(dpdk.as_ref()),
+        drivers(machine, dpdk.as_ref()),
+    ];
     checks.extend(COMMANDS.iter().map(|command| find(machine, command)));
     checks.push(guests(machine));
     checks
@@ -132,8 +137,8 @@ fn privileges(machine: &Machine) -> Check {
     ))
 }
 
-/// Returns the ABI versions of the installed DPDK libraries with their paths, highest version first.
-fn installed_dpdk(machine: &Machine) -> Vec<(u32, String)> {
+/// Returns the highest ABI version of the installed DPDK libraries, with the path of one.
+fn installed_dpdk(machine: &Machine) -> Option<(u32, String)> {
     let mut found = Vec::new();
     for directory in LIBRARY_DIRECTORIES {
         for name in machine.names(directory) {
@@ -143,25 +148,24 @@ fn installed_dpdk(machine: &Machine) -> Vec<(u32, String)> {
             }
         }
     }
-    found.sort_by_key(|(abi, _)| std::cmp::Reverse(*abi));
-    found
+    // Of equal versions, the first: `max_by_key` would return the last.
+    found.into_iter().rev().max_by_key(|(abi, _)| *abi)
 }
 
-fn libraries(machine: &Machine) -> Check {
+fn libraries(installed: Option<&(u32, String)>) -> Check {
     const NAME: &str = "dpdk-libraries";
     let wanted = format!("librte_eal.so.{DPDK_ABI_MIN} (DPDK 22.11) or later");
-    let check = match installed_dpdk(machine).into_iter().next() {
-        Some((abi, path)) if abi >= DPDK_ABI_MIN => return Check::ok(NAME, path),
+    let check = match installed {
+        Some((abi, path)) if *abi >= DPDK_ABI_MIN => return Check::ok(NAME, path),
         Some((_, path)) => Check::warning(NAME, format!("{path}; quietwire requires {wanted}")),
         None => Check::missing(NAME, format!("no library directory has {wanted}")),
     };
     check.remedy("apt-get install libdpdk-dev")
 }
 
-fn drivers(machine: &Machine) -> Check {
+fn drivers(machine: &Machine, installed: Option<&(u32, String)>) -> Check {
     const NAME: &str = "dpdk-drivers";
-    let installed = installed_dpdk(machine).into_iter().next();
-    let abi = installed.map_or(DPDK_ABI_MIN, |(abi, _)| abi.max(DPDK_ABI_MIN));
+    let abi = installed.map_or(DPDK_ABI_MIN, |(abi, _)| (*abi).max(DPDK_ABI_MIN));
     let directories: Vec<String> = LIBRARY_DIRECTORIES
         .iter()
         .map(|directory| format!("{directory}/dpdk/pmds-{abi}.0"))

@@ -339,15 +339,7 @@ fn a_later_dpdk_is_good_an_earlier_one_a_warning_and_none_is_missing() {
     let drivers = tree.check("dpdk-drivers");
     assert_eq!(drivers.state, State::Warning);
     assert!(remedy(&drivers).contains(" librte-net-af-xdp25 "));
-    for name in [
-        "af_packet",
-        "af_xdp",
-        "memif",
-        "null",
-        "pcap",
-        "vhost",
-        "virtio",
-    ] {
+    for name in super::software::DRIVERS {
         tree.write(
             &format!("{LIBRARIES}/dpdk/pmds-25.0/librte_net_{name}.so.25"),
             "",

@@ -2,12 +2,25 @@
 //! Files of a machine with a driver that hangs while it changes its virtual functions, for tests.
 
 use std::cell::Cell;
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::Files;
 use crate::pci_driver::FUNCTIONS;
+
+/// Creates a network card whose driver holds back the number of virtual functions: opening the FIFO in its place blocks until the FIFO has a
+/// writer. Returns the directory of the card, `0000:3b:00.0`.
+pub(crate) fn card(root: &Path) -> PathBuf {
+    let device = root.join("sys/bus/pci/devices/0000:3b:00.0");
+    fs::create_dir_all(&device).unwrap();
+    mkfifo(&device.join(FUNCTIONS), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    device
+}
 
 /// Files whose numbers of virtual functions are read some times, and then no more. A read without a timeout would never return: it fails
 /// the test.

@@ -226,21 +226,16 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    use nix::sys::stat::Mode;
-    use nix::unistd::mkfifo;
-
     use super::*;
+    use crate::files::hanging;
 
     #[test]
     fn a_number_of_functions_that_the_kernel_holds_back_is_unknown() {
         let root = tempfile::tempdir().unwrap();
-        let device = root.path().join(DEVICES).join("0000:3b:00.0");
-        fs::create_dir_all(&device).unwrap();
+        let device = hanging::card(root.path());
         fs::write(device.join("class"), "0x020000\n").unwrap();
         fs::write(device.join("sriov_totalvfs"), "8\n").unwrap();
-        // Opening a FIFO blocks until it has a writer.
         let fifo = device.join("sriov_numvfs");
-        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let tree = Tree::new(root.path()).with_timeout(Duration::from_millis(20));
         let found = nics(&tree);
         let numbers = (found[0].functions_max, found[0].functions);

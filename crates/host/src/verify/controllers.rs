@@ -103,20 +103,14 @@ fn driver(machine: &Machine<'_>, at: &str) -> Check {
 mod tests {
     use std::time::Duration;
 
-    use nix::sys::stat::Mode;
-    use nix::unistd::mkfifo;
-
     use super::*;
+    use crate::files::hanging;
     use crate::partition::Plan;
 
     #[test]
     fn a_number_of_functions_that_the_kernel_holds_back_blocks_no_check() {
         let root = tempfile::tempdir().unwrap();
-        let device = root.path().join(DEVICES).join("0000:3b:00.0");
-        fs::create_dir_all(&device).unwrap();
-        // Opening a FIFO blocks until it has a writer.
-        let fifo = device.join("sriov_numvfs");
-        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let fifo = hanging::card(root.path()).join("sriov_numvfs");
         let plan = Plan {
             nics: vec![NicPlan {
                 pci_address: "0000:3b:00.0".to_owned(),

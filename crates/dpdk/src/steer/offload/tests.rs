@@ -203,16 +203,25 @@ fn a_rule_works_once_the_card_has_counted_a_frame() {
     assert_eq!((card.hits(), card.driver.changes.get()), (vec![], changes));
 }
 
-#[test]
-fn a_card_drops_frames_only_if_it_counts_them() {
-    let mut card = OffloadedRules::counted(Scripted {
+/// Returns a card without rules that counts the frames of each rule.
+fn counting_card() -> OffloadedRules<Scripted> {
+    OffloadedRules::counted(Scripted {
         has_counters: true,
         ..Scripted::default()
-    });
-    let dropped = |vlan| SteerRule {
+    })
+}
+
+/// Returns a rule by which the card drops the frames of a VLAN.
+fn dropped(vlan: u16) -> SteerRule {
+    SteerRule {
         card: Some(CardTarget::Drop),
         ..rule(vlan, 0)
-    };
+    }
+}
+
+#[test]
+fn a_card_drops_frames_only_if_it_counts_them() {
+    let mut card = counting_card();
     card.replace(&[dropped(1), dropped(3)]).unwrap();
     let on_card = card.driver.on_card();
     let rules = card.driver.rules.borrow().clone();
@@ -231,14 +240,7 @@ fn a_card_drops_frames_only_if_it_counts_them() {
 
 #[test]
 fn rules_that_a_driver_does_not_remove_stay_alone_until_it_does() {
-    let mut card = OffloadedRules::counted(Scripted {
-        has_counters: true,
-        ..Scripted::default()
-    });
-    let dropped = |vlan| SteerRule {
-        card: Some(CardTarget::Drop),
-        ..rule(vlan, 0)
-    };
+    let mut card = counting_card();
     card.replace(&[dropped(1), dropped(2), dropped(3)]).unwrap();
     assert!(card.kept().is_empty());
     card.driver.stuck.set(Some(2));
@@ -253,14 +255,7 @@ fn rules_that_a_driver_does_not_remove_stay_alone_until_it_does() {
 
 #[test]
 fn a_rule_of_a_refused_list_that_stays_is_removed_by_a_later_change() {
-    let mut card = OffloadedRules::counted(Scripted {
-        has_counters: true,
-        ..Scripted::default()
-    });
-    let dropped = |vlan| SteerRule {
-        card: Some(CardTarget::Drop),
-        ..rule(vlan, 0)
-    };
+    let mut card = counting_card();
     card.replace(&[dropped(1)]).unwrap();
     card.driver.stuck.set(Some(2));
     // The second of the new rules fails.
