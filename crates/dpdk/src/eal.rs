@@ -39,7 +39,7 @@ pub struct EalOptions {
     pub huge_pages: HugePages,
     /// PCI devices of later ports. DPDK probes no others.
     pub pci_devices: Vec<String>,
-    /// Prefix in names of threads and files of this process.
+    /// Prefix in names of threads and files of this process: [`crate::file_prefix`].
     pub file_prefix: String,
 }
 

@@ -26,6 +26,7 @@ mod precheck;
 mod promiscuity;
 mod registered;
 pub mod ring;
+mod runtime_directory;
 pub mod seccomp;
 mod segment;
 mod steer;
@@ -48,6 +49,7 @@ pub use port::{
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
+pub use runtime_directory::{file_prefix, remove_left_runtime_directories};
 pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
 pub use steer::{CardTarget, STEER_RULES_MAX, SteerHits, SteerMatch, SteerRule, SteerTarget};
 pub use uri::{FlowControl, FunctionSettings, PortUri, Role, UriError};

@@ -2,7 +2,7 @@
 //! Undoes the leftovers of labs whose processes have ended.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use quietwire_base::storage::{Disk, Storage};
 use quietwire_base::{LockFile, LockOwner};
@@ -35,6 +35,8 @@ pub struct CleanReport {
     /// Indexes of interfaces, each in its network namespace, whose features for VLAN tags killed switches and testers had left switched off.
     /// They are switched on.
     pub tag_features: Vec<u32>,
+    /// Paths of runtime directories of DPDK that killed switches and testers had left. They are removed.
+    pub runtime_directories: Vec<PathBuf>,
     /// Every change with the outcome of undoing it.
     pub undone: Vec<(Change, UndoOutcome)>,
 }
@@ -48,7 +50,7 @@ impl CleanReport {
 
 /// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs, flow rules of cards and veth
 /// pairs, and restores settings of virtual functions and features for VLAN tags, that killed switches and testers have left in this network
-/// namespace. A running lab is left alone.
+/// namespace. Also removes their runtime directories of DPDK. A running lab is left alone.
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
@@ -58,12 +60,14 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
     let veth_pairs = quietwire_dpdk::remove_left_veth_pairs();
     let virtual_functions = quietwire_dpdk::restore_left_functions();
     let tag_features = quietwire_dpdk::restore_left_tag_features();
+    let runtime_directories = quietwire_dpdk::remove_left_runtime_directories();
     Ok(CleanReport {
         xdp_interfaces,
         flow_rules,
         veth_pairs,
         virtual_functions,
         tag_features,
+        runtime_directories,
         ..clean_in(&Disk, state_directory)?
     })
 }
@@ -172,7 +176,6 @@ fn clean_one(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use quietwire_base::faults::{Faults, Injected, Random, When, run_process, run_seeds};
 

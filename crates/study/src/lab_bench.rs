@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use quietwire_base::supervised::Command;
 use quietwire_base::{Deadline, Fault};
-use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri, file_prefix};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
@@ -126,7 +126,7 @@ impl LabBench {
                 HugePages::Never
             },
             pci_devices: topology::cards(file),
-            file_prefix: format!("quietwire-study-{}", std::process::id()),
+            file_prefix: file_prefix("study"),
         })?;
         Ok(Self {
             tester: None,

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::seccomp::{Filter, Installed};
-use quietwire_dpdk::{Eal, EalOptions, HugePages, PeerNamespaces, PortUri, thread};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PeerNamespaces, PortUri, file_prefix, thread};
 use quietwire_host::privileges::{self, Capabilities, User};
 
 use crate::config::{self, Pinning, Plan, PortPlan, Settings};
@@ -321,7 +321,7 @@ fn eal_options(plan: &Plan) -> Result<EalOptions, SwitchError> {
             config::HugePages::Require => HugePages::Require,
         },
         pci_devices: pci_devices.collect(),
-        file_prefix: format!("qw-switch-{}", std::process::id()),
+        file_prefix: file_prefix("switch"),
     })
 }
 

@@ -114,7 +114,14 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
                 "interface {index} of an af-xdp port of a killed process: features for VLAN tags restored"
             ))?;
         }
+        for directory in &report.runtime_directories {
+            print(format!(
+                "runtime directory of DPDK of a killed process, {}: removed",
+                directory.display()
+            ))?;
+        }
         let is_empty = report.undone.is_empty()
+            && report.runtime_directories.is_empty()
             && report.tag_features.is_empty()
             && report.virtual_functions.is_empty()
             && report.xdp_interfaces.is_empty()

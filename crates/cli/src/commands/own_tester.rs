@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use quietwire_base::Seccomp;
-use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri, file_prefix};
 use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
@@ -166,7 +166,7 @@ impl OwnTesterArgs {
                 HugePages::Auto
             },
             pci_devices: pci_devices(ports),
-            file_prefix: format!("quietwire-tester-{}", std::process::id()),
+            file_prefix: file_prefix("tester"),
         })?)
     }
 

@@ -9,6 +9,7 @@ use quietwire_dpdk::Registered;
 use quietwire_dpdk::thread::pin;
 use quietwire_dpdk::{
     Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, PortUri, StartedPort, cycles,
+    file_prefix,
 };
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +73,7 @@ pub fn serve_device(
             HugePages::Never
         },
         pci_devices: Vec::new(),
-        file_prefix: format!("quietwire-self-test-{}", std::process::id()),
+        file_prefix: file_prefix("self-test"),
     })?;
     // The measurement of the clock must not delay the first trial.
     ticks_per_second();
