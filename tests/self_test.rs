@@ -182,11 +182,11 @@ fn the_tester_counts_what_the_device_did_in_packet_buffers_too() {
     assert_proven("100k", IN_BUFFERS, &faults);
 }
 
-/// Runs these lies. Returns the names of the cases that were not proven, with the reasons. A difference fails the test.
-fn unproven_connections(lies: &[&str]) -> Vec<Value> {
+/// Runs these faults. Returns the names of the cases that were not proven, with the reasons. A difference fails the test.
+fn unproven_connections(faults: &[&str]) -> Vec<Value> {
     let mut command = self_test(&["--connections", "--duration", "200ms", "--json"]);
-    for lie in lies {
-        command.args(["--lie", lie]);
+    for fault in faults {
+        command.args(["--fault", fault]);
     }
     let output = command.output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout)
@@ -194,7 +194,7 @@ fn unproven_connections(lies: &[&str]) -> Vec<Value> {
     check_exit(&output, &result);
     let cases = result["cases"].as_array().unwrap();
     // None, each, and all.
-    assert_eq!(cases.len(), lies.len() + 2);
+    assert_eq!(cases.len(), faults.len() + 2);
     for case in cases {
         assert_ne!(case["verdict"]["state"], "differs", "{case}");
         let failed = measured(case, "opened") - measured(case, "completed");
@@ -246,6 +246,8 @@ fn invalid_options_of_a_self_test_are_refused() {
     for (arguments, part) in [
         (["--rate", "max"], "frames per second"),
         (["--fault", "colour"], "unknown fault"),
+        (["--fault", "forget"], "add --connections"),
+        (["--connections", "--fault=loss"], "remove --connections"),
         (["--frame-size", "63"], "64"),
         (["--device-cpu", "100000"], "not online"),
         (["--rate", "1"], "fewer than 2 frames"),

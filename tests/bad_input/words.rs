@@ -80,6 +80,11 @@ fn wrong_options_are_named() {
     );
     workspace.refused(
         BAD_INPUT,
+        workspace.quietwire(&["tester", "self-test", "--connections", "--lie", "reset"]), // words: an option of an earlier version
+        &["--lie", "is now '--fault'"], // words: an option of an earlier version
+    );
+    workspace.refused(
+        BAD_INPUT,
         workspace.quietwire(&["measure", "frame-loss-sweep", "--tester", "sim"]), // words: a method of an earlier version
         &["'frame-loss-sweep' is now 'loss-sweep'"], // words: a method of an earlier version
     );

@@ -5,9 +5,10 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 
 /// Old option or value, and its new name.
-const RENAMED: [(&str, &str); 3] = [
+const RENAMED: [(&str, &str); 4] = [
     ("--anew", "--reset"),
     ("--guest-deadline", "--guest-timeout"),
+    ("--lie", "--fault"),
     ("frame-loss-sweep", "loss-sweep"),
 ];
 /// Command with subcommands, an old one of these, and its new name.

@@ -5,14 +5,14 @@
 //! The device is a separate process ([`serve_device`]), connected by two ports. It shares only the codec of the signature and the clock
 //! with the tester.
 //!
-//! For connections, the device is a stateful one that lies about some of them.
+//! For connections, the device is a stateful one that mistreats some of them.
 
 mod case;
 mod compare;
+mod connection_device;
 mod connections;
 mod device;
 mod ledger;
-mod liar;
 mod line;
 mod link;
 mod processor;
@@ -20,9 +20,11 @@ mod script;
 
 pub use case::{Case, CaseReport, SelfTestOptions};
 pub use compare::{Figure, Verdict};
+pub use connection_device::{
+    ConnectionFault, ConnectionLedger, ConnectionScript, LedgerConnection,
+};
 pub use connections::{ConnectionCaseReport, ConnectionSelfTestOptions};
 pub use device::{DeviceOptions, serve_device};
 pub use ledger::{Ledger, Tally};
-pub use liar::{LedgerConnection, Lie, LieLedger, LieScript};
 pub use link::DeviceLink;
 pub use script::{Action, Choice, Fault, Rule, Script};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Self-test of the tester's account of connections: a stateful device lies about chosen ones, and its ledger is compared with the tester's
-//! account, connection by connection.
+//! Self-test of the tester's account of connections: a stateful device mistreats chosen ones, and its ledger is compared with the
+//! tester's account, connection by connection.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::compare::{Figure, Verdict};
-use super::liar::{LedgerConnection, Lie, LieLedger, LieScript};
+use super::connection_device::{
+    ConnectionFault, ConnectionLedger, ConnectionScript, LedgerConnection,
+};
 use super::link::DeviceLink;
 use crate::connections::{
     ClientSide, ConnectionResult, Connections, ConversationEnd, FailureCause,
@@ -22,7 +24,7 @@ use crate::connections::{
 use crate::error::TesterError;
 use crate::tester::Tester;
 
-/// The device lies about every so many-th connection: a prime, so that the lies meet all client addresses.
+/// One in this number of connections has a fault: a prime, so that the faults meet all client addresses.
 const EVERY: u64 = 7;
 /// Trials of a case at most.
 const TRIALS_MAX: u32 = 3;
@@ -35,15 +37,15 @@ const LISTED_MAX: usize = 8;
 /// Client addresses.
 const CLIENTS: u32 = 4;
 
-/// Loads and lies of a self-test with connections.
+/// Loads and faults of a self-test with connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionSelfTestOptions {
     /// Connections opened per second.
     pub rate: f64,
     /// Time during which connections are opened in each trial, seconds.
     pub duration_s: f64,
-    /// Lies. Each is tested in a separate case, in addition to a case without lies and one with all of them.
-    pub lies: Vec<Lie>,
+    /// Faults. Each is tested in a separate case, in addition to a case without faults and one with all of them.
+    pub faults: Vec<ConnectionFault>,
     /// Seed of the payloads.
     pub seed: u64,
 }
@@ -51,12 +53,12 @@ pub struct ConnectionSelfTestOptions {
 /// Result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConnectionCaseReport {
-    /// The lie, `none` or `all`.
+    /// The fault, `none` or `all`.
     pub name: String,
     /// Connections opened per second.
     pub rate: f64,
     /// Script of the device.
-    pub script: LieScript,
+    pub script: ConnectionScript,
     /// Outcome.
     pub verdict: Verdict,
     /// Number of trials. An inconclusive trial is repeated. The other fields describe the last one.
@@ -74,15 +76,15 @@ const COMPLETED: Outcome = "completed";
 
 /// Returns the outcome that a connection must have.
 fn expected(connection: &LedgerConnection) -> Outcome {
-    let Some(lie) = connection.lie.filter(|_| connection.touched > 0) else {
+    let Some(fault) = connection.fault.filter(|_| connection.touched > 0) else {
         return COMPLETED;
     };
-    let cause = match lie {
-        Lie::Refuse => FailureCause::Refused,
-        Lie::DropSynAck | Lie::WrongAddress => FailureCause::NotEstablished,
-        Lie::Reset => FailureCause::Reset,
-        Lie::ChangePayload => FailureCause::Damaged,
-        Lie::Forget => FailureCause::TimedOut,
+    let cause = match fault {
+        ConnectionFault::Refuse => FailureCause::Refused,
+        ConnectionFault::DropSynAck | ConnectionFault::WrongAddress => FailureCause::NotEstablished,
+        ConnectionFault::Reset => FailureCause::Reset,
+        ConnectionFault::ChangePayload => FailureCause::Damaged,
+        ConnectionFault::Forget => FailureCause::TimedOut,
     };
     cause.words()
 }
@@ -105,7 +107,7 @@ fn by_source<'a, T: 'a>(
 }
 
 /// Returns the number of connections with each outcome, in the ledger and in the tester's account.
-fn figures(ledger: &LieLedger, result: &ConnectionResult) -> Vec<Figure> {
+fn figures(ledger: &ConnectionLedger, result: &ConnectionResult) -> Vec<Figure> {
     let in_ledger = |outcome: Outcome| {
         let connections = ledger.connections.iter();
         connections.filter(|it| expected(it) == outcome).count() as u64
@@ -126,7 +128,7 @@ fn figures(ledger: &LieLedger, result: &ConnectionResult) -> Vec<Figure> {
 }
 
 /// Returns each connection whose outcome differs from that in the ledger, as a sentence, and their number.
-fn differences(ledger: &LieLedger, ends: &[ConversationEnd]) -> (Vec<String>, usize) {
+fn differences(ledger: &ConnectionLedger, ends: &[ConversationEnd]) -> (Vec<String>, usize) {
     let meant = by_source(ledger.connections.iter(), |it| {
         (SocketAddr::V4(it.source), expected(it))
     });
@@ -155,7 +157,7 @@ fn differences(ledger: &LieLedger, ends: &[ConversationEnd]) -> (Vec<String>, us
 }
 
 /// Compares a result with the ledger of the device.
-fn verdict(ledger: &LieLedger, result: &ConnectionResult, figures: &[Figure]) -> Verdict {
+fn verdict(ledger: &ConnectionLedger, result: &ConnectionResult, figures: &[Figure]) -> Verdict {
     let mut doubts: Vec<String> = result.validity.text().into_iter().collect();
     if ledger.longest_gap_ns > GAP_NS_MAX {
         doubts.push(format!(
@@ -194,18 +196,19 @@ fn verdict(ledger: &LieLedger, result: &ConnectionResult, figures: &[Figure]) ->
 }
 
 impl ConnectionSelfTestOptions {
-    /// Returns the names and lies of the cases in the order in which they are run.
+    /// Returns the names and faults of the cases in the order in which they are run.
     #[must_use]
-    pub fn cases(&self) -> Vec<(&'static str, Vec<Lie>)> {
+    pub fn cases(&self) -> Vec<(&'static str, Vec<ConnectionFault>)> {
         let mut cases = vec![("none", Vec::new())];
-        cases.extend(self.lies.iter().map(|lie| (lie.name(), vec![*lie])));
-        if self.lies.len() > 1 {
-            cases.push(("all", self.lies.clone()));
+        let single = self.faults.iter();
+        cases.extend(single.map(|fault| (fault.name(), vec![*fault])));
+        if self.faults.len() > 1 {
+            cases.push(("all", self.faults.clone()));
         }
         cases
     }
 
-    /// Returns the connections of a trial. Their timeouts are short, and a lie costs a second or two.
+    /// Returns the connections of a trial. Their timeouts are short, and a fault costs a second or two.
     #[must_use]
     pub fn description(&self) -> Connections {
         Connections {
@@ -223,7 +226,7 @@ impl ConnectionSelfTestOptions {
 }
 
 impl Tester {
-    /// Runs all cases with connections over a device that lies. Calls `tell` with each report.
+    /// Runs all cases with connections over a device with faults. Calls `tell` with each report.
     ///
     /// # Errors
     /// [`TesterError`] if the device ended or does not reply, or if a trial cannot be run.
@@ -234,8 +237,8 @@ impl Tester {
         mut tell: impl FnMut(&ConnectionCaseReport),
     ) -> Result<Vec<ConnectionCaseReport>, TesterError> {
         let mut reports = Vec::new();
-        for (name, lies) in options.cases() {
-            let report = self.run_connection_case(device, name, lies, options)?;
+        for (name, faults) in options.cases() {
+            let report = self.run_connection_case(device, name, faults, options)?;
             tell(&report);
             reports.push(report);
         }
@@ -246,10 +249,13 @@ impl Tester {
         &mut self,
         device: &mut DeviceLink<R, W>,
         name: &str,
-        lies: Vec<Lie>,
+        faults: Vec<ConnectionFault>,
         options: &ConnectionSelfTestOptions,
     ) -> Result<ConnectionCaseReport, TesterError> {
-        let script = LieScript { lies, every: EVERY };
+        let script = ConnectionScript {
+            faults,
+            every: EVERY,
+        };
         let duration = Duration::try_from_secs_f64(options.duration_s)
             .map_err(|error| TesterError::BadTrial(error.to_string()))?;
         let mut trials = 0;

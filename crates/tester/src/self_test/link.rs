@@ -10,8 +10,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quietwire_base::Deadline;
 use serde::{Deserialize, Serialize};
 
+use super::connection_device::{ConnectionLedger, ConnectionScript};
 use super::ledger::Ledger;
-use super::liar::{LieLedger, LieScript};
 use super::script::Script;
 use crate::error::TesterError;
 
@@ -30,7 +30,7 @@ pub(super) enum Request {
     /// Begin a trial.
     Begin(Orders),
     /// Begin a trial with connections.
-    BeginConnections(LieScript),
+    BeginConnections(ConnectionScript),
     /// End the trial and send its ledger.
     Finish,
     /// End the trial with connections and send its ledger.
@@ -46,7 +46,7 @@ pub(super) enum Reply {
     /// The ledger of the trial.
     Ledger(Box<Ledger>),
     /// The ledger of the trial with connections.
-    Connections(Box<LieLedger>),
+    Connections(Box<ConnectionLedger>),
 }
 
 /// Timeout of the device's start and of each reply.
@@ -103,13 +103,16 @@ impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
     }
 
     /// Begins a trial with connections.
-    pub(super) fn begin_connections(&mut self, script: LieScript) -> Result<(), TesterError> {
+    pub(super) fn begin_connections(
+        &mut self,
+        script: ConnectionScript,
+    ) -> Result<(), TesterError> {
         self.request(&Request::BeginConnections(script))?;
         self.wait_until_ready()
     }
 
     /// Ends a trial with connections and returns its ledger.
-    pub(super) fn finish_connections(&mut self) -> Result<LieLedger, TesterError> {
+    pub(super) fn finish_connections(&mut self) -> Result<ConnectionLedger, TesterError> {
         self.request(&Request::FinishConnections)?;
         match self.reply()? {
             Reply::Connections(ledger) => Ok(*ledger),

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use quietwire_base::unix_time_ns;
 use quietwire_dpdk::{Eal, Mbuf, Mempool, TxQueue, cycles};
 
+use super::connection_device::{
+    ConnectionDevice, ConnectionLedger, ConnectionScript, Disposition,
+};
 use super::ledger::{DamageEffect, Ledger, Tally};
-use super::liar::{Disposition, Liar, LieLedger, LieScript};
 use super::line::{DelayLine, FrameFacts, Kind};
 use super::link::Orders;
 use super::script::{Action, Draws, Plan};
@@ -173,7 +175,7 @@ pub(super) struct FrameProcessor<'a> {
     place: usize,
     work: Option<ProcessorTrial<'a>>,
     /// Stateful device of a trial with connections.
-    liar: Option<Liar>,
+    connection_device: Option<ConnectionDevice>,
     /// When the device began its last turn, ticks.
     turned: u64,
     /// By the port that sends them.
@@ -187,7 +189,7 @@ impl<'a> FrameProcessor<'a> {
             pool,
             place: signature_place(IpVersion::V4),
             work: None,
-            liar: None,
+            connection_device: None,
             turned: 0,
             lines: [DelayLine::new(eal), DelayLine::new(eal)],
         }
@@ -230,35 +232,35 @@ impl<'a> FrameProcessor<'a> {
     }
 
     /// Begins a trial with connections.
-    pub(super) fn begin_connections(&mut self, script: LieScript) {
-        self.liar = Some(Liar::new(script));
+    pub(super) fn begin_connections(&mut self, script: ConnectionScript) {
+        self.connection_device = Some(ConnectionDevice::new(script));
         self.turned = cycles::now();
     }
 
     /// Ends a trial with connections.
-    pub(super) fn finish_connections(&mut self) -> LieLedger {
-        self.liar
+    pub(super) fn finish_connections(&mut self) -> ConnectionLedger {
+        self.connection_device
             .take()
-            .map_or_else(LieLedger::default, Liar::into_ledger)
+            .map_or_else(ConnectionLedger::default, ConnectionDevice::into_ledger)
     }
 
     /// Notes the begin of a turn.
     #[inline(always)]
     pub(super) fn note_turn(&mut self) {
-        if let Some(liar) = &mut self.liar {
+        if let Some(device) = &mut self.connection_device {
             let now = cycles::now();
             let gap = now.saturating_sub(self.turned);
-            liar.note_gap(Scale::new(ticks_per_second()).ns(gap));
+            device.note_gap(Scale::new(ticks_per_second()).ns(gap));
             self.turned = now;
         }
     }
 
     /// Lets the stateful device decide on a frame.
     #[cold]
-    fn forward_by_liar(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
+    fn forward_by_connections(&mut self, side: usize, mut frame: Mbuf<'_>, now: u64) {
         let octets = frame.octets_mut();
-        let disposition = match (&mut self.liar, octets) {
-            (Some(liar), Some(octets)) => liar.judge(octets),
+        let disposition = match (&mut self.connection_device, octets) {
+            (Some(device), Some(octets)) => device.judge(octets),
             _ => Disposition::Forward,
         };
         let to = match disposition {
@@ -274,8 +276,8 @@ impl<'a> FrameProcessor<'a> {
     /// Applies the script to a frame received on port `side` at tick `now`.
     #[inline(always)]
     pub(super) fn take(&mut self, side: usize, frame: Mbuf<'_>, now: u64) {
-        if self.liar.is_some() {
-            self.forward_by_liar(side, frame, now);
+        if self.connection_device.is_some() {
+            self.forward_by_connections(side, frame, now);
             return;
         }
         let opposite = 1 - side;

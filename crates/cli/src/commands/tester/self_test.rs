@@ -15,8 +15,8 @@ use quietwire_base::supervised::{Command, Streams};
 use quietwire_dpdk::PortUri;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::self_test::{
-    CaseReport, ConnectionCaseReport, ConnectionSelfTestOptions, DeviceLink, DeviceOptions, Fault,
-    Lie, SelfTestOptions, Verdict, serve_device,
+    CaseReport, ConnectionCaseReport, ConnectionFault, ConnectionSelfTestOptions, DeviceLink,
+    DeviceOptions, Fault, SelfTestOptions, Verdict, serve_device,
 };
 use quietwire_tester::{FrameAccess, Preparation};
 
@@ -36,20 +36,16 @@ pub(super) struct SelfTestArgs {
     /// Octets with FCS, 64 to 9000; repeat for several sizes.
     #[arg(long = "frame-size", value_name = "SIZE", default_values = ["64", "512"], value_parser = clap::value_parser!(u16).range(64..=9000))]
     frame_sizes: Vec<u16>,
-    /// Fault of the device: loss, duplicate, late-duplicate, reorder, damage, misdirect, delay or stall; repeat for
-    /// several. Default: all.
+    /// Fault of the device: loss, duplicate, late-duplicate, reorder, damage, misdirect, delay or stall; with
+    /// --connections, refuse, drop-syn-ack, wrong-address, reset, change-payload or forget. Repeat for several. Default: all.
     #[arg(long = "fault", value_name = "FAULT", value_parser = parse_fault)]
-    faults: Vec<Fault>,
-    /// Check the account of connections instead of frames, beside a stateful device that lies about some of them.
-    #[arg(long, conflicts_with_all = ["rates", "frame_sizes", "faults", "frame_access"])]
+    faults: Vec<DeviceFault>,
+    /// Check the account of connections instead of frames, with a stateful device that mistreats some of them.
+    #[arg(long, conflicts_with_all = ["rates", "frame_sizes", "frame_access"])]
     connections: bool,
     /// Connections opened per second, 1 to 5000.
     #[arg(long, value_name = "RATE", default_value = "200", value_parser = parse_connections, requires = "connections")]
     connections_rate: f64,
-    /// Lie of the device: refuse, drop-syn-ack, wrong-address, reset, change-payload or forget; repeat for several. Default:
-    /// all.
-    #[arg(long = "lie", value_name = "LIE", value_parser = parse_lie, requires = "connections")]
-    lies: Vec<Lie>,
     /// Length of each trial.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     duration: Duration,
@@ -101,10 +97,47 @@ fn parse_paced_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_fault(text: &str) -> Result<Fault, String> {
-    let mut all = Fault::ALL.into_iter();
-    all.find(|fault| fault.name() == text).ok_or_else(|| {
-        let names = Fault::ALL.map(Fault::name);
+/// Value of `--fault`.
+#[derive(Clone, Copy, Debug)]
+enum DeviceFault {
+    Frames(Fault),
+    Connections(ConnectionFault),
+}
+
+impl DeviceFault {
+    /// Returns a fault of a self-test with frames.
+    fn of_frames(self) -> Result<Fault> {
+        match self {
+            Self::Frames(fault) => Ok(fault),
+            Self::Connections(fault) => bail!(Usage(format!(
+                "--fault: '{}' is a fault of connections (add --connections, or use one of {})",
+                fault.name(),
+                Fault::ALL.map(Fault::name).join(", ")
+            ))),
+        }
+    }
+
+    /// Returns a fault of a self-test with connections.
+    fn of_connections(self) -> Result<ConnectionFault> {
+        match self {
+            Self::Connections(fault) => Ok(fault),
+            Self::Frames(fault) => bail!(Usage(format!(
+                "--fault: '{}' is a fault of frames (remove --connections, or use one of {})",
+                fault.name(),
+                ConnectionFault::ALL.map(ConnectionFault::name).join(", ")
+            ))),
+        }
+    }
+}
+
+fn parse_fault(text: &str) -> Result<DeviceFault, String> {
+    let frames = Fault::ALL.map(|fault| (fault.name(), DeviceFault::Frames(fault)));
+    let connections =
+        ConnectionFault::ALL.map(|fault| (fault.name(), DeviceFault::Connections(fault)));
+    let all = [&frames[..], &connections[..]].concat();
+    let found = all.iter().find(|(name, _)| *name == text);
+    found.map(|(_, fault)| *fault).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
         format!("unknown fault (available: {})", names.join(", "))
     })
 }
@@ -118,14 +151,6 @@ fn parse_connections(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_lie(text: &str) -> Result<Lie, String> {
-    let mut all = Lie::ALL.into_iter();
-    all.find(|lie| lie.name() == text).ok_or_else(|| {
-        let names = Lie::ALL.map(Lie::name);
-        format!("unknown lie (available: {})", names.join(", "))
-    })
-}
-
 /// Runs the device until its standard input ends.
 pub(super) fn serve(args: &SelfTestDeviceArgs) -> Result<()> {
     let options: DeviceOptions = serde_json::from_str(&args.options)
@@ -137,12 +162,12 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let cpus = args.tester.cpus()?;
     let device_cpu = device_cpu(args, &cpus)?;
     let options = options(args)?;
+    let connections = connection_options(args)?;
     args.tester.check_machine(&[])?;
     // The device takes as much.
     require_memory(args.tester.memory_mib.saturating_mul(2))?;
     args.tester.warn_of_throttling(args.duration.as_secs_f64());
     let stop = stop_on_signals("")?;
-    let connections = connection_options(args)?;
     let largest = options.frame_sizes.iter().copied().max().unwrap_or(64);
     let largest = connections
         .as_ref()
@@ -181,10 +206,11 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
 }
 
 fn options(args: &SelfTestArgs) -> Result<SelfTestOptions> {
-    let faults = if args.faults.is_empty() {
+    let faults = if args.faults.is_empty() || args.connections {
         Fault::ALL.to_vec()
     } else {
-        args.faults.clone()
+        let given = args.faults.iter().map(|fault| fault.of_frames());
+        given.collect::<Result<_>>()?
     };
     let options = SelfTestOptions {
         rates_pps: args.rates.clone(),
@@ -210,14 +236,16 @@ fn connection_options(args: &SelfTestArgs) -> Result<Option<ConnectionSelfTestOp
     if !args.connections {
         return Ok(None);
     }
+    let faults = if args.faults.is_empty() {
+        ConnectionFault::ALL.to_vec()
+    } else {
+        let given = args.faults.iter().map(|fault| fault.of_connections());
+        given.collect::<Result<_>>()?
+    };
     let options = ConnectionSelfTestOptions {
         rate: args.connections_rate,
         duration_s: args.duration.as_secs_f64(),
-        lies: if args.lies.is_empty() {
-            Lie::ALL.to_vec()
-        } else {
-            args.lies.clone()
-        },
+        faults,
         seed: args.seed,
     };
     if options.rate * options.duration_s < 1.0 {

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tester's ends over a simulated network with the lying device.
+//! The tester's ends over a simulated network with the device and its faults.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use super::super::liar::{Disposition, Liar};
+use super::super::connection_device::{Disposition, ConnectionDevice};
 use super::*;
 use crate::connections::{Delivery, run_through};
 
-fn options(lies: &[Lie]) -> ConnectionSelfTestOptions {
+fn options(faults: &[ConnectionFault]) -> ConnectionSelfTestOptions {
     ConnectionSelfTestOptions {
         rate: 200.0,
         duration_s: 0.5,
-        lies: lies.to_vec(),
+        faults: faults.to_vec(),
         seed: 1,
     }
 }
 
 /// Runs a trial in simulated time.
-fn run(lies: &[Lie], every: u64, seed: u64) -> (LieLedger, ConnectionResult) {
-    let script = LieScript {
-        lies: lies.to_vec(),
+fn run(faults: &[ConnectionFault], every: u64, seed: u64) -> (ConnectionLedger, ConnectionResult) {
+    let script = ConnectionScript {
+        faults: faults.to_vec(),
         every,
     };
-    let device = Rc::new(RefCell::new(Liar::new(script)));
+    let device = Rc::new(RefCell::new(ConnectionDevice::new(script)));
     let within = Rc::clone(&device);
     let description = Connections {
         seed,
-        ..options(lies).description()
+        ..options(faults).description()
     };
     let result = run_through(&description, 0.5, move |frame| {
         match within.borrow_mut().judge(frame) {
@@ -42,26 +42,27 @@ fn run(lies: &[Lie], every: u64, seed: u64) -> (LieLedger, ConnectionResult) {
     (device.into_ledger(), result)
 }
 
-fn judged(ledger: &LieLedger, result: &ConnectionResult) -> Verdict {
+fn judged(ledger: &ConnectionLedger, result: &ConnectionResult) -> Verdict {
     verdict(ledger, result, &figures(ledger, result))
 }
 
 #[test]
-fn the_account_agrees_with_the_ledger_for_every_lie() {
-    for (name, lies) in options(&Lie::ALL).cases() {
-        let (ledger, result) = run(&lies, EVERY, 1);
+fn the_account_agrees_with_the_ledger_for_every_fault() {
+    for (name, faults) in options(&ConnectionFault::ALL).cases() {
+        let (ledger, result) = run(&faults, EVERY, 1);
         assert_eq!(ledger.connections.len(), 100, "{name}");
-        let lied = ledger.connections.iter().filter(|it| it.lie.is_some());
-        assert_eq!(lied.count(), if lies.is_empty() { 0 } else { 14 }, "{name}");
+        let expected = if faults.is_empty() { 0 } else { 14 };
+        let chosen = ledger.connections.iter().filter(|it| it.fault.is_some());
+        assert_eq!(chosen.count() as u64, expected, "{name}");
         assert_eq!(judged(&ledger, &result), Verdict::Agrees, "{name}");
         let failed: u64 = result.client.unwrap().failed.values().sum();
-        assert_eq!(failed, if lies.is_empty() { 0 } else { 14 }, "{name}");
+        assert_eq!(failed, expected, "{name}");
     }
 }
 
 #[test]
 fn a_wrong_account_differs_with_the_connection() {
-    let (ledger, mut result) = run(&[Lie::Refuse], EVERY, 1);
+    let (ledger, mut result) = run(&[ConnectionFault::Refuse], EVERY, 1);
     let place = result
         .ends
         .iter()
@@ -77,7 +78,7 @@ fn a_wrong_account_differs_with_the_connection() {
         format!("connection from {source}: refused by the device's ledger, reset by the tester");
     assert_eq!(reasons, [expected]);
     // Two connections that are exchanged leave all sums as they are.
-    let (ledger, mut result) = run(&[Lie::Refuse], EVERY, 1);
+    let (ledger, mut result) = run(&[ConnectionFault::Refuse], EVERY, 1);
     let place = result
         .ends
         .iter()
@@ -114,12 +115,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn the_account_agrees_for_any_mixture_of_lies(
-        lies in prop::sample::subsequence(Lie::ALL.to_vec(), 0..=Lie::ALL.len()),
+    fn the_account_agrees_for_any_mixture_of_faults(
+        faults in prop::sample::subsequence(ConnectionFault::ALL.to_vec(), 0..=ConnectionFault::ALL.len()),
         every in 1u64..6,
         seed: u64,
     ) {
-        let (ledger, result) = run(&lies, every, seed);
+        let (ledger, result) = run(&faults, every, seed);
         prop_assert_eq!(judged(&ledger, &result), Verdict::Agrees);
         prop_assert_eq!(result.ends.len(), ledger.connections.len());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tester self-test --connections`: the tester's account of connections beside the ledger of a stateful device that lies.
+//! `tester self-test --connections`: the tester's account of connections compared with the ledger of a stateful device.
 
 use anyhow::Result;
 use quietwire_tester::self_test::{ConnectionCaseReport, ConnectionSelfTestOptions, Verdict};
@@ -23,7 +23,7 @@ pub(super) fn line(report: &ConnectionCaseReport) -> String {
 
 /// Formats the table, and the reasons of the cases that do not agree.
 fn text(reports: &[ConnectionCaseReport]) -> String {
-    let mut table = table(&["lie", "connections", "completed", "failed", "outcome"]);
+    let mut table = table(&["fault", "connections", "completed", "failed", "outcome"]);
     for report in reports {
         let of = |name: &str| {
             let mut figures = report.figures.iter();

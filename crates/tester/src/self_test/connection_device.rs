@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The self-test's stateful device: it follows TCP connections over IPv4, lies about chosen ones, and keeps a ledger of every connection.
+//! The self-test's stateful device: it follows TCP connections over IPv4, mistreats chosen ones, and keeps a ledger of every
+//! connection.
 //!
 //! It reads and changes frames by itself. Only the sum of RFC 1071 is shared with the tester.
 
@@ -25,10 +26,10 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-/// Lie of the device about a connection.
+/// Fault of the device in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lie {
+pub enum ConnectionFault {
     /// It answers the SYN with a reset, and the server never sees it.
     Refuse,
     /// It drops every SYN of the server.
@@ -43,8 +44,8 @@ pub enum Lie {
     Forget,
 }
 
-impl Lie {
-    /// All lies.
+impl ConnectionFault {
+    /// All faults.
     pub const ALL: [Self; 6] = [
         Self::Refuse,
         Self::DropSynAck,
@@ -70,23 +71,23 @@ impl Lie {
 
 /// Behaviour of the stateful device in one trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LieScript {
-    /// Lies, which take turns.
-    pub lies: Vec<Lie>,
-    /// It lies about every so many-th connection, in the order of their SYNs.
+pub struct ConnectionScript {
+    /// Faults, which take turns.
+    pub faults: Vec<ConnectionFault>,
+    /// A connection has a fault if its number, from 1 in the order of the SYNs, is a multiple of this one.
     pub every: u64,
 }
 
-impl LieScript {
-    /// Returns the lie about the connection with this number, from 0.
-    fn lie(&self, number: u64) -> Option<Lie> {
+impl ConnectionScript {
+    /// Returns the fault of the connection with this number, from 0.
+    fn fault(&self, number: u64) -> Option<ConnectionFault> {
         let number = number + 1;
-        if self.lies.is_empty() || !number.is_multiple_of(self.every.max(1)) {
+        if self.faults.is_empty() || !number.is_multiple_of(self.every.max(1)) {
             return None;
         }
         let turn = number / self.every.max(1) - 1;
-        let index = usize::try_from(turn % self.lies.len() as u64).unwrap_or(0);
-        self.lies.get(index).copied()
+        let index = usize::try_from(turn % self.faults.len() as u64).unwrap_or(0);
+        self.faults.get(index).copied()
     }
 }
 
@@ -95,8 +96,8 @@ impl LieScript {
 pub struct LedgerConnection {
     /// Address and port of the client.
     pub source: SocketAddrV4,
-    /// Lie about it; `None` for a connection that the device forwards.
-    pub lie: Option<Lie>,
+    /// Its fault; `None` for a connection that the device forwards.
+    pub fault: Option<ConnectionFault>,
     /// Packets of the connection that the device has received.
     pub packets: u64,
     /// Packets that it dropped, changed or answered itself.
@@ -113,7 +114,7 @@ pub struct LedgerConnection {
 
 /// Ledger of the stateful device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LieLedger {
+pub struct ConnectionLedger {
     /// Connections in the order of their SYNs.
     pub connections: Vec<LedgerConnection>,
     /// Connections beyond the largest number in the ledger.
@@ -258,19 +259,19 @@ impl View {
 
 /// The stateful device.
 #[derive(Debug)]
-pub(crate) struct Liar {
-    script: LieScript,
+pub(crate) struct ConnectionDevice {
+    script: ConnectionScript,
     /// Places in the ledger by client and server.
     places: HashMap<(Endpoint, Endpoint), usize>,
-    ledger: LieLedger,
+    ledger: ConnectionLedger,
 }
 
-impl Liar {
-    pub(crate) fn new(script: LieScript) -> Self {
+impl ConnectionDevice {
+    pub(crate) fn new(script: ConnectionScript) -> Self {
         Self {
             script,
             places: HashMap::new(),
-            ledger: LieLedger::default(),
+            ledger: ConnectionLedger::default(),
         }
     }
 
@@ -280,7 +281,7 @@ impl Liar {
     }
 
     /// Returns the ledger.
-    pub(crate) fn into_ledger(self) -> LieLedger {
+    pub(crate) fn into_ledger(self) -> ConnectionLedger {
         self.ledger
     }
 
@@ -312,7 +313,7 @@ impl Liar {
         let (address, port) = view.source;
         self.ledger.connections.push(LedgerConnection {
             source: SocketAddrV4::new(address, port),
-            lie: self.script.lie(place as u64),
+            fault: self.script.fault(place as u64),
             packets: 0,
             touched: 0,
             fins: 0,
@@ -334,10 +335,10 @@ impl Liar {
             return Disposition::Forward;
         };
         connection.packets += 1;
-        let disposition = match connection.lie {
+        let disposition = match connection.fault {
             _ if connection.is_over => Some(Disposition::Drop),
             None => None,
-            Some(lie) => lie.act(connection, &view, is_of_client, frame),
+            Some(fault) => fault.act(connection, &view, is_of_client, frame),
         };
         connection.touched += u64::from(disposition.is_some());
         let disposition = disposition.unwrap_or(Disposition::Forward);
@@ -346,8 +347,8 @@ impl Liar {
     }
 }
 
-impl Lie {
-    /// Lies about a segment; `None` if it is forwarded as it is.
+impl ConnectionFault {
+    /// Applies the fault to a segment; `None` if the segment is forwarded unchanged.
     fn act(
         self,
         connection: &mut LedgerConnection,

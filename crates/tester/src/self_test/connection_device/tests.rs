@@ -37,16 +37,16 @@ fn is_correct(frame: &[u8]) -> bool {
     again == frame
 }
 
-fn liar(lie: Lie) -> Liar {
-    Liar::new(LieScript {
-        lies: vec![lie],
+fn device_with(fault: ConnectionFault) -> ConnectionDevice {
+    ConnectionDevice::new(ConnectionScript {
+        faults: vec![fault],
         every: 1,
     })
 }
 
 #[test]
 fn a_refused_connection_is_reset_and_never_forwarded() {
-    let mut device = liar(Lie::Refuse);
+    let mut device = device_with(ConnectionFault::Refuse);
     let mut syn = frame(CLIENT, SERVER, SYN, &[]);
     assert_eq!(device.judge(&mut syn), Disposition::Return);
     let view = View::of(&syn).unwrap();
@@ -60,41 +60,41 @@ fn a_refused_connection_is_reset_and_never_forwarded() {
 }
 
 #[test]
-fn each_lie_touches_its_segments_only() {
-    for (lie, syn_ack, request, answer) in [
+fn each_fault_touches_its_segments_only() {
+    for (fault, syn_ack, request, answer) in [
         (
-            Lie::DropSynAck,
+            ConnectionFault::DropSynAck,
             Disposition::Drop,
             Disposition::Forward,
             Disposition::Forward,
         ),
         (
-            Lie::WrongAddress,
+            ConnectionFault::WrongAddress,
             Disposition::Forward,
             Disposition::Forward,
             Disposition::Forward,
         ),
         (
-            Lie::Reset,
+            ConnectionFault::Reset,
             Disposition::Forward,
             Disposition::Return,
             Disposition::Drop,
         ),
         (
-            Lie::ChangePayload,
+            ConnectionFault::ChangePayload,
             Disposition::Forward,
             Disposition::Forward,
             Disposition::Forward,
         ),
         (
-            Lie::Forget,
+            ConnectionFault::Forget,
             Disposition::Forward,
             Disposition::Drop,
             Disposition::Drop,
         ),
     ] {
-        let mut device = liar(lie);
-        let name = lie.name();
+        let mut device = device_with(fault);
+        let name = fault.name();
         let mut syn = frame(CLIENT, SERVER, SYN, &[]);
         let sent = syn.clone();
         assert_eq!(device.judge(&mut syn), Disposition::Forward, "{name}");
@@ -102,11 +102,15 @@ fn each_lie_touches_its_segments_only() {
         let mut second = frame(SERVER, CLIENT, SYN | ACK, &[]);
         let sent = second.clone();
         assert_eq!(device.judge(&mut second), syn_ack, "{name}");
-        assert_eq!(second != sent, lie == Lie::WrongAddress, "{name}");
+        assert_eq!(
+            second != sent,
+            fault == ConnectionFault::WrongAddress,
+            "{name}"
+        );
         assert!(is_correct(&second), "{name}");
         let mut asked = frame(CLIENT, SERVER, ACK, &[7; 30]);
         assert_eq!(device.judge(&mut asked), request, "{name}");
-        if lie == Lie::Reset {
+        if fault == ConnectionFault::Reset {
             let view = View::of(&asked).unwrap();
             assert_eq!((view.flags, view.sequence), (RST, 2000));
         }
@@ -115,7 +119,11 @@ fn each_lie_touches_its_segments_only() {
         assert_eq!(device.judge(&mut answered), answer, "{name}");
         assert!(is_correct(&answered), "{name}");
         let is_changed = answered[ETHERNET + IPV4 + TCP..].contains(&(9 ^ 0x55));
-        assert_eq!(is_changed, lie == Lie::ChangePayload, "{name}");
+        assert_eq!(
+            is_changed,
+            fault == ConnectionFault::ChangePayload,
+            "{name}"
+        );
         let ledger = device.into_ledger();
         assert_eq!((ledger.connections.len(), ledger.others), (1, 0), "{name}");
         assert!(ledger.connections[0].touched > 0, "{name}");
@@ -123,17 +131,17 @@ fn each_lie_touches_its_segments_only() {
 }
 
 #[test]
-fn lies_take_turns_and_a_new_syn_begins_a_connection() {
-    let script = LieScript {
-        lies: vec![Lie::Refuse, Lie::Forget],
+fn faults_take_turns_and_a_new_syn_begins_a_connection() {
+    let script = ConnectionScript {
+        faults: vec![ConnectionFault::Refuse, ConnectionFault::Forget],
         every: 3,
     };
-    let lies: Vec<_> = (0..9).map(|number| script.lie(number)).collect();
-    let expected = [None, None, Some(Lie::Refuse), None, None, Some(Lie::Forget)];
-    assert_eq!(lies[..6], expected);
-    assert_eq!(lies[8], Some(Lie::Refuse));
-    assert_eq!(LieScript::default().lie(0), None);
-    let mut device = Liar::new(LieScript::default());
+    let faults: Vec<_> = (0..9).map(|number| script.fault(number)).collect();
+    let [refuse, forget] = [ConnectionFault::Refuse, ConnectionFault::Forget].map(Some);
+    assert_eq!(faults[..6], [None, None, refuse, None, None, forget]);
+    assert_eq!(faults[8], refuse);
+    assert_eq!(ConnectionScript::default().fault(0), None);
+    let mut device = ConnectionDevice::new(ConnectionScript::default());
     let mut syn = frame(CLIENT, SERVER, SYN, &[]);
     device.judge(&mut syn);
     device.judge(&mut syn.clone());
@@ -156,7 +164,7 @@ proptest! {
             put(&mut octets, ETHERNET + 9, &[6]);
         }
         let length = octets.len();
-        let mut device = Liar::new(LieScript { lies: Lie::ALL.to_vec(), every });
+        let mut device = ConnectionDevice::new(ConnectionScript { faults: ConnectionFault::ALL.to_vec(), every });
         device.judge(&mut octets);
         prop_assert_eq!(octets.len(), length);
     }
