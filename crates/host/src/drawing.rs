@@ -3,11 +3,13 @@
 //! node and, with a plan, the role of each CPU.
 
 mod block;
+mod xml;
 
 use crate::inventory::{Cache, CoreKind, CpuPlace, Inventory, Nic};
 use crate::partition::{Plan, Role};
 use crate::{CpuId, CpuList};
 use block::Block;
+pub use xml::escaped;
 
 /// Maximum number of cores in a row.
 const CORES_IN_A_ROW: usize = 8;

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use super::xml::escaped;
+
 /// Width of a letter in titles and text, pixels: a little more than in common fonts.
 const LETTER: f64 = 6.6;
 const LINE: f64 = 15.0;
@@ -263,11 +265,4 @@ impl Block {
             );
         }
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use quietwire_host::drawing::escaped;
+
 const STROKE: &str = "#8896a5";
 
 /// An unfinished picture. Later parts cover earlier ones.
@@ -105,11 +107,4 @@ fn listed(points: &[(f64, f64)]) -> String {
         .map(|(x, y)| format!("{x:.1},{y:.1}"))
         .collect();
     points.join(" ")
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
