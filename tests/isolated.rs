@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use quietwire_base::testing::{KillOnDrop, take_turn};
 use quietwire_base::wait_until;
 use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
@@ -218,12 +219,6 @@ impl Workspace {
 struct Running(KillOnDrop);
 
 impl Running {
-    fn signal(&self, name: &str) {
-        let id = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &id]).status();
-        assert!(sent.unwrap().success());
-    }
-
     fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("it ends", || {
@@ -371,9 +366,9 @@ fn a_signal_ends_the_measurement_and_undoes_all_changes() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
-    for signal in ["TERM", "INT"] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut running = workspace.isolated();
-        running.signal(signal);
+        running.0.signal(signal).unwrap();
         assert_eq!(running.ended().code(), Some(FAILED), "{signal}");
         assert_eq!(machine(), before, "{signal}");
         assert_eq!(changes(), 0);
@@ -386,7 +381,7 @@ fn changes_of_a_killed_tester_are_undone_by_its_guard() {
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
     let mut running = workspace.isolated();
-    running.signal("KILL");
+    running.0.signal(Signal::SIGKILL).unwrap();
     running.ended();
     until("everything is undone", || {
         changes() == 0 && machine() == before
@@ -444,14 +439,14 @@ fn a_tester_that_becomes_another_user_leaves_nothing() {
     let (before, set) = (machine(), workspace.set_of_switch());
     for (signal, duration, code) in [
         (None, "2s", Some(0)),
-        (Some("TERM"), "10m", Some(FAILED)),
-        (Some("KILL"), "10m", None),
+        (Some(Signal::SIGTERM), "10m", Some(FAILED)),
+        (Some(Signal::SIGKILL), "10m", None),
     ] {
         let arguments = ["--duration", duration, "--user", "nobody"];
         let mut running = workspace.isolated_with(&arguments);
         has_few_rights(running.0.id(), user.uid.as_raw());
         if let Some(signal) = signal {
-            running.signal(signal);
+            running.0.signal(signal).unwrap();
         }
         let ended = running.ended().code();
         let reported = fs::read_to_string(workspace.path("said")).unwrap();

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
 use quietwire_base::testing::KillOnDrop;
 use quietwire_base::{ProcessId, wait_until};
 use quietwire_lab::topology::{CATALOG, Chains};
@@ -168,17 +169,6 @@ const METHODS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// A process that is stopped and continued. Killed with this value.
-struct Study(KillOnDrop);
-
-impl Study {
-    fn signal(&self, name: &str) {
-        let id = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &id]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
 #[test]
 fn a_search_finds_no_rate_on_crossed_chains() {
     finds_no_rate(&Labs::new(), METHODS[2]);
@@ -211,19 +201,19 @@ fn finds_no_rate(labs: &Labs, (method, search, goal): (&str, &str, &str)) {
         .stdout(file("result.json"))
         .stderr(file("log"))
         .spawn();
-    let mut study = Study(KillOnDrop(child.unwrap()));
+    let mut study = KillOnDrop(child.unwrap());
     let printed = || fs::read_to_string(path("log")).unwrap();
     // The switch starts first, then the VNFs and the tester: the study is stopped until the chains are crossed.
     let lab = labs.directory.path().join("named/study");
     let is_there = || lab.join("S/switch.sock").exists();
     assert!(wait_until(DEADLINE, is_there), "{}", printed());
-    study.signal("STOP");
+    study.signal(Signal::SIGSTOP).unwrap();
     cross_switch(&lab);
-    study.signal("CONT");
-    let process = ProcessId::of(i32::try_from(study.0.id()).unwrap());
+    study.signal(Signal::SIGCONT).unwrap();
+    let process = ProcessId::of(i32::try_from(study.id()).unwrap());
     let has_ended = || process.as_ref().is_none_or(|one| !one.is_alive());
     assert!(wait_until(3 * DEADLINE, has_ended), "{}", printed());
-    assert!(study.0.wait().unwrap().success(), "{}", printed());
+    assert!(study.wait().unwrap().success(), "{}", printed());
     let reported: Value = serde_json::from_slice(&fs::read(path("result.json")).unwrap()).unwrap();
     let case = &reported["summary"]["sizes"][0]["cases"][0];
     let outcomes = &case["goals"][0]["outcomes"];

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use quietwire_base::testing::KillOnDrop;
 use serde_json::{Value, json};
 
@@ -15,12 +16,6 @@ use super::{DEADLINE, FAILED, Workspace, text};
 struct Running(KillOnDrop);
 
 impl Running {
-    fn signal(&self, name: &str) {
-        let id = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &id]).status();
-        assert!(sent.unwrap().success());
-    }
-
     fn until(&mut self, what: &str, mut done: impl FnMut(u32) -> bool) {
         let began = Instant::now();
         while !done(self.0.id()) {
@@ -71,13 +66,13 @@ fn a_stalled_tester_reports_it_and_ends() {
     command.stderr(File::create(workspace.path("said")).unwrap());
     let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     running.until("it sends", has_tester_thread);
-    running.signal("STOP");
+    running.0.signal(Signal::SIGSTOP).unwrap();
     // Stopped for this long: more than a second beyond its deadline.
     let held = Instant::now();
     running.until("the tester was stopped", |_| {
         held.elapsed() > Duration::from_secs(2)
     });
-    running.signal("CONT");
+    running.0.signal(Signal::SIGCONT).unwrap();
     let status = running.ended();
     let printed = fs::read_to_string(workspace.path("said")).unwrap();
     assert_eq!(status.code(), Some(FAILED), "{printed}");
@@ -194,13 +189,13 @@ fn frames_that_a_stopped_tester_does_not_receive_are_no_loss_of_the_device() {
     running.until("frames come back", |_| {
         device.count(&workspace, "t1", "tx_frames") > 4000
     });
-    running.signal("STOP");
+    running.0.signal(Signal::SIGSTOP).unwrap();
     let (before, held) = (device.count(&workspace, "t1", "tx_full"), Instant::now());
     running.until("the ring is full", |_| {
         held.elapsed() > Duration::from_millis(30)
             && device.count(&workspace, "t1", "tx_full") > before
     });
-    running.signal("CONT");
+    running.0.signal(Signal::SIGCONT).unwrap();
     let status = running.ended();
     let printed = fs::read_to_string(workspace.path("said")).unwrap();
     assert_eq!(status.code(), Some(FAILED), "{printed}");

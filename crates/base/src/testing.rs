@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::deadline::Deadline;
 use crate::lock_file::{LockError, LockFile};
 
@@ -25,6 +28,16 @@ pub fn take_turn() -> Result<LockFile, LockError> {
 /// A process that is killed and reaped when the value is dropped, also if the test fails.
 #[derive(Debug)]
 pub struct KillOnDrop(pub Child);
+
+impl KillOnDrop {
+    /// Sends a signal to the process, which must not have been reaped.
+    ///
+    /// # Errors
+    /// The error of kill(2).
+    pub fn signal(&self, signal: Signal) -> nix::Result<()> {
+        kill(Pid::from_raw(self.0.id().cast_signed()), signal)
+    }
+}
 
 impl Deref for KillOnDrop {
     type Target = Child;
