@@ -45,7 +45,7 @@ pub struct Trial {
     /// Distinct IP destinations per transmitting port, at least 1. Several destinations are drawn at random, each in a separate network:
     /// with IPv4 a /24 from 16.0.0.0 on, with IPv6 a /48 from 3fff:: on. The second port of a pair draws from 48.0.0.0 and 3fff:20:: on,
     /// so that a router can distinguish the directions.
-    #[serde(default = "one")]
+    #[serde(default = "destinations")]
     pub destinations: u32,
     /// IP version of the frames.
     #[serde(default)]
@@ -72,7 +72,7 @@ pub const LOW_RATE_PPS: f64 = 5.0;
 /// Highest rate of a low-rate stream, frames per second.
 pub const LOW_RATE_PPS_MAX: f64 = 1000.0;
 
-fn one() -> u32 {
+fn destinations() -> u32 {
     1
 }
 

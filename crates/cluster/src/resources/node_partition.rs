@@ -17,7 +17,7 @@ use super::selector::selects;
 /// Label whose values are failure domains by default.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-fn zone() -> String {
+fn failure_domain() -> String {
     ZONE.to_owned()
 }
 
@@ -62,7 +62,7 @@ pub struct NodePartitionSpec {
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
     /// Label of nodes whose values are failure domains. Nodes without the label are one domain.
-    #[serde(default = "zone")]
+    #[serde(default = "failure_domain")]
     #[schemars(length(min = 1, max = 317))]
     pub failure_domain: String,
     /// Nodes that have not changed yet stay as they are.
@@ -73,7 +73,7 @@ pub struct Rollout {
 impl Default for Rollout {
     fn default() -> Self {
         Self {
-            failure_domain: zone(),
+            failure_domain: failure_domain(),
             paused: false,
         }
     }

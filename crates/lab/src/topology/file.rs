@@ -41,7 +41,7 @@ struct ElementSection {
     name: String,
     role: Role,
     program: Program,
-    #[serde(default = "host")]
+    #[serde(default = "place")]
     place: ElementPlace,
     cpus: Option<CpuList>,
     rules: Option<PathBuf>,
@@ -57,7 +57,7 @@ struct ChainSection {
     ports: Option<[String; 2]>,
 }
 
-fn host() -> ElementPlace {
+fn place() -> ElementPlace {
     ElementPlace::Host
 }
 

@@ -94,7 +94,7 @@ pub struct Graph {
     /// Encapsulation of the frames.
     pub encapsulation: Encapsulation,
     /// IP destinations of each of the tester's ports (docs/tester.md, `--destinations`): routers have a route to each.
-    #[serde(default = "one")]
+    #[serde(default = "destinations")]
     pub destinations: u32,
     /// Forwarding mode of switches.
     pub forwarding: Forwarding,
@@ -108,7 +108,7 @@ pub struct Graph {
     pub chains: Vec<Vec<usize>>,
 }
 
-fn one() -> u32 {
+fn destinations() -> u32 {
     1
 }
 

@@ -41,7 +41,7 @@ macro_rules! study_file {
             /// Question that the study answers, for people.
             pub title: String,
             /// Number of rounds. Each round runs all cases in turn, so slow changes of the machine affect all of them.
-            #[serde(default = "one")]
+            #[serde(default = "rounds")]
             pub rounds: u32,
             /// True if `--quick` shortened the study. Its results are not usable as figures.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -108,7 +108,7 @@ pub struct TesterSettings {
     /// CPU of the tester.
     pub cpu: CpuList,
     /// Real-time priority for the tester's thread, so that neighbours disturb the device and not the tester.
-    #[serde(default = "yes")]
+    #[serde(default = "realtime")]
     pub realtime: bool,
     /// Idle strategy of the tester's thread: poll, or sleep, which yields its CPU to neighbours.
     #[serde(default)]
@@ -294,10 +294,10 @@ impl Case {
     }
 }
 
-pub(super) fn one() -> u32 {
+fn rounds() -> u32 {
     1
 }
 
-pub(super) fn yes() -> bool {
+fn realtime() -> bool {
     true
 }

@@ -25,7 +25,7 @@ pub struct ResetPlan {
     /// Offered rate during the restart, in percent of the maximum rate. It replaces a goal.
     pub rate_percent: Option<Percent>,
     /// Kind of restart. Default: `software`, the only kind that the lab supports.
-    #[serde(default = "software")]
+    #[serde(default = "kind")]
     pub kind: RestartKind,
     /// Maximum wait for frames after the restart, seconds. Default: 60.
     #[serde(default = "limit_s")]
@@ -35,7 +35,7 @@ pub struct ResetPlan {
     pub repeats: u32,
 }
 
-fn software() -> RestartKind {
+fn kind() -> RestartKind {
     RestartKind::Software
 }
 

@@ -34,7 +34,7 @@ pub struct LoadBalancerSetting {
     /// Its name.
     pub name: String,
     /// Protocol. Default: TCP.
-    #[serde(default = "tcp")]
+    #[serde(default = "protocol")]
     pub protocol: PublishProtocol,
     /// Virtual address.
     pub address: Ipv4Addr,
@@ -51,7 +51,7 @@ pub struct LoadBalancerSetting {
     pub backends: Vec<BackendSetting>,
 }
 
-const fn tcp() -> PublishProtocol {
+const fn protocol() -> PublishProtocol {
     PublishProtocol::Tcp
 }
 

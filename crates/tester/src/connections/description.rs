@@ -161,7 +161,7 @@ pub struct Conversation {
     #[serde(default)]
     pub protocol: TransportProtocol,
     /// Share of the conversations, relative to the other entries.
-    #[serde(default = "one")]
+    #[serde(default = "share")]
     pub share: f64,
     /// Port of the server.
     pub port: u16,
@@ -170,7 +170,7 @@ pub struct Conversation {
     /// Size of an answer, octets.
     pub answer: Size,
     /// Requests of a conversation.
-    #[serde(default = "once")]
+    #[serde(default = "transactions")]
     pub transactions: u32,
     /// Time from an answer to the next request, milliseconds.
     #[serde(default)]
@@ -216,11 +216,11 @@ impl Size {
     }
 }
 
-const fn one() -> f64 {
+const fn share() -> f64 {
     1.0
 }
 
-const fn once() -> u32 {
+const fn transactions() -> u32 {
     1
 }
 

@@ -273,7 +273,7 @@ struct Scalar<K>(u128, PhantomData<K>);
 #[serde(deny_unknown_fields, bound = "K: Kind")]
 struct Table<K> {
     first: Scalar<K>,
-    #[serde(default = "one_step")]
+    #[serde(default = "step")]
     step: u64,
     count: u32,
     #[serde(default)]
@@ -281,7 +281,7 @@ struct Table<K> {
     exponent: Option<f64>,
 }
 
-fn one_step() -> u64 {
+fn step() -> u64 {
     1
 }
 

@@ -107,7 +107,7 @@ pub struct Device {
     #[serde(default)]
     pub idle: Idle,
     /// IP destinations of each of the tester's ports, for which routers get routes: those of the case's traffic.
-    #[serde(skip, default = "one")]
+    #[serde(skip, default = "destinations")]
     pub destinations: u32,
     /// `bridge` only: size of the address table. Default: 65 536, or twice the number of addresses of the traffic if that is
     /// more.
@@ -119,6 +119,6 @@ pub(super) fn ring_size() -> u16 {
     1024
 }
 
-pub(super) fn one() -> u32 {
+fn destinations() -> u32 {
     1
 }

@@ -10,7 +10,7 @@ pub struct ApplicationPlan {
     /// Duration of the TCP measurement in each direction, whole seconds.
     pub tcp_s: u32,
     /// Number of parallel connections.
-    #[serde(default = "one")]
+    #[serde(default = "streams")]
     pub streams: u8,
     /// Duration of the echo measurement, seconds.
     pub echo_s: u32,
@@ -19,7 +19,7 @@ pub struct ApplicationPlan {
     pub payload: u16,
 }
 
-fn one() -> u8 {
+fn streams() -> u8 {
     1
 }
 

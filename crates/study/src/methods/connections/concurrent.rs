@@ -26,7 +26,7 @@ pub struct ConcurrentConnectionsPlan {
     #[serde(default = "keys::failure_ratio")]
     pub failure_ratio: f64,
     /// Largest number of valid trials at a number that fails. Default: 1.
-    #[serde(default = "keys::once")]
+    #[serde(default = "keys::best_of")]
     pub best_of: u32,
     /// Time for which all connections are open, seconds. Default: `duration-s` of `[trials]`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -39,7 +39,7 @@ pub(super) fn failure_ratio() -> f64 {
     0.000_01
 }
 
-pub(super) fn once() -> u32 {
+pub(super) fn best_of() -> u32 {
     1
 }
 

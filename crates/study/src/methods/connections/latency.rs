@@ -27,7 +27,7 @@ pub struct TransactionLatencyPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
     /// Share of the highest rate, percent. Default: 50 (RFC 9411, section 7.4.3.2).
-    #[serde(default = "half")]
+    #[serde(default = "load_percent")]
     pub load_percent: Percent,
     /// Connections that share the transactions. Default: 1000.
     #[serde(default = "keys::connections")]
@@ -52,7 +52,7 @@ pub struct TransactionLatencyPlan {
     pub pause_s: f64,
 }
 
-fn half() -> Percent {
+fn load_percent() -> Percent {
     Percent(50.0)
 }
 

@@ -29,10 +29,10 @@ const TRANSACTIONS_MAX: u32 = 1 << 20;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ConnectionThroughputPlan {
     /// Connections that are open at a time. Default: 100.
-    #[serde(default = "hundred")]
+    #[serde(default = "connections")]
     pub connections: u32,
     /// Requests of a connection, one after the other. Default: 10.
-    #[serde(default = "ten")]
+    #[serde(default = "transactions")]
     pub transactions: u32,
     /// Octets of each answer. Default: those of `[connections]`, or 262 144 without that section.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,11 +48,11 @@ pub struct ConnectionThroughputPlan {
     pub pause_s: f64,
 }
 
-fn hundred() -> u32 {
+fn connections() -> u32 {
     100
 }
 
-fn ten() -> u32 {
+fn transactions() -> u32 {
     10
 }
 
