@@ -223,60 +223,59 @@ impl<'line> Options<'line> {
     }
 
     fn option(&mut self, option: &str, is_not: bool) -> Result<(), String> {
+        if let Some(field) = wide_field(option) {
+            let list = self.argument(option)?;
+            return self.wide(field, list, is_not);
+        }
         match option {
-            "-s" | "--source" | "-d" | "--destination" => {
-                let field = match option {
-                    "-s" | "--source" => Wide::Source,
-                    _ => Wide::Destination,
-                };
-                let list = self.argument(option)?;
-                return self.wide(field, list, is_not);
-            }
-            "--sport" | "--source-port" | "--sports" | "--source-ports" => {
-                let list = self.argument(option)?;
-                return self.wide(Wide::SourcePort, list, is_not);
-            }
-            "--dport" | "--destination-port" | "--dports" | "--destination-ports" => {
-                let list = self.argument(option)?;
-                return self.wide(Wide::DestinationPort, list, is_not);
-            }
             "--comment" => {
                 self.argument(option)?;
-                return Ok(());
             }
-            "--ctstate" | "--state" => {
-                let names = self.argument(option)?.to_ascii_lowercase();
-                let states = names.parse::<CtStates>()?;
-                let states = match is_not {
-                    true => states.complement(),
-                    false => Some(states),
-                };
-                // No alternative: no packet has none of all states.
-                let conditions = states.into_iter().map(Condition::CtState);
-                self.conditions.push(conditions.collect());
-                return Ok(());
-            }
+            "--ctstate" | "--state" => self.states(option, is_not)?,
             _ if is_not => return Err(format!("'! {option}' cannot be expressed")),
-            _ => {}
+            "--icmp-type" | "--icmpv6-type" => {
+                let text = self.argument(option)?;
+                self.icmp(text)?;
+            }
+            "--mac-source" => {
+                let mac = self.argument(option)?.parse::<Element>()?;
+                self.conditions.push(Wide::SourceMac.in_element(mac)?);
+            }
+            "-m" | "--match" => check_extension(self.argument(option)?)?,
+            "--reject-with" => self.reject_with = Some(self.argument(option)?),
+            "-j" | "--jump" => self.body.target = Some(target(self.argument(option)?)?),
+            _ => {
+                let condition = self.condition(option)?;
+                self.conditions.extend(condition.map(|one| vec![one]));
+            }
         }
-        let condition = match option {
+        Ok(())
+    }
+
+    /// Adds the states of connections that match.
+    fn states(&mut self, option: &str, is_not: bool) -> Result<(), String> {
+        let names = self.argument(option)?.to_ascii_lowercase();
+        let states = names.parse::<CtStates>()?;
+        let states = match is_not {
+            true => states.complement(),
+            false => Some(states),
+        };
+        // No alternative: no packet has none of all states.
+        let conditions = states.into_iter().map(Condition::CtState);
+        self.conditions.push(conditions.collect());
+        Ok(())
+    }
+
+    /// Reads an option with one condition; `None` if all packets meet it.
+    fn condition(&mut self, option: &str) -> Result<Option<Condition>, String> {
+        Ok(Some(match option {
             "-p" | "--protocol" => match self.argument(option)? {
-                "all" => return Ok(()),
+                "all" => return Ok(None),
                 "ipv6-icmp" => Condition::Protocol(Protocol(58)),
                 name => Condition::Protocol(name.parse()?),
             },
-            "-i" | "--in-interface" | "-o" | "--out-interface" => {
-                let name = self.argument(option)?;
-                if name.ends_with('+') {
-                    return Err(format!(
-                        "'{option} {name}' stands for several interfaces (name each)"
-                    ));
-                }
-                match option {
-                    "-i" | "--in-interface" => Condition::Port(name.to_owned()),
-                    _ => Condition::OutPort(name.to_owned()),
-                }
-            }
+            "-i" | "--in-interface" => Condition::Port(self.interface(option)?),
+            "-o" | "--out-interface" => Condition::OutPort(self.interface(option)?),
             "--syn" => Condition::TcpFlags(TcpFlags {
                 value: 0x02,
                 mask: 0x17,
@@ -289,62 +288,22 @@ impl<'line> Options<'line> {
                 }
                 Condition::TcpFlags(TcpFlags { value, mask })
             }
-            "--icmp-type" | "--icmpv6-type" => {
-                let text = self.argument(option)?;
-                return self.icmp(text);
-            }
-            "--mac-source" => {
-                let mac = self.argument(option)?.parse::<Element>()?;
-                self.conditions.push(Wide::SourceMac.in_element(mac)?);
-                return Ok(());
-            }
-            "--dscp" => {
-                let text = self.argument(option)?;
-                let number = text
-                    .strip_prefix("0x")
-                    .map(|digits| u8::from_str_radix(digits, 16));
-                Condition::Dscp(match number {
-                    Some(Ok(number @ 0..64)) => Dscp(number),
-                    Some(_) => return Err(format!("'{text}' is not a DSCP")),
-                    None => text.parse()?,
-                })
-            }
+            "--dscp" => Condition::Dscp(dscp(self.argument(option)?)?),
             // Of connmark: that of the packet is refused.
             "--mark" => Condition::CtMark(self.argument(option)?.parse()?),
-            "-m" | "--match" => {
-                return match self.argument(option)? {
-                    "tcp" | "udp" | "sctp" | "dccp" | "udplite" | "multiport" | "comment"
-                    | "icmp" | "icmp6" | "mac" | "dscp" | "conntrack" | "connmark" | "state" => {
-                        Ok(())
-                    }
-                    other => Err(format!("'-m {other}' cannot be expressed")),
-                };
-            }
-            "--reject-with" => {
-                self.reject_with = Some(self.argument(option)?);
-                return Ok(());
-            }
-            "-j" | "--jump" => {
-                self.body.target = Some(match self.argument(option)? {
-                    "ACCEPT" => Target::Verdict(Action::Accept),
-                    "DROP" => Target::Verdict(Action::Drop),
-                    "REJECT" => Target::Verdict(Action::Reject),
-                    // The names of extensions are in capitals, and so may be those of chains.
-                    // LOG, DSCP, TCPMSS and TEE continue with the next rule, and rules have no such target.
-                    target @ ("RETURN" | "LOG" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK"
-                    | "CONNMARK" | "DSCP" | "TOS" | "TCPMSS" | "TEE" | "SNAT"
-                    | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK" | "CT"
-                    | "AUDIT" | "CLASSIFY") => {
-                        return Err(format!("'-j {target}' cannot be expressed"));
-                    }
-                    chain => Target::Jump(chain.to_owned()),
-                });
-                return Ok(());
-            }
             other => return Err(format!("'{other}' cannot be expressed")),
-        };
-        self.conditions.push(vec![condition]);
-        Ok(())
+        }))
+    }
+
+    /// Reads the name of one interface.
+    fn interface(&mut self, option: &str) -> Result<String, String> {
+        let name = self.argument(option)?;
+        if name.ends_with('+') {
+            return Err(format!(
+                "'{option} {name}' stands for several interfaces (name each)"
+            ));
+        }
+        Ok(name.to_owned())
     }
 
     /// Adds the alternatives of a list of addresses or ports.
@@ -402,6 +361,55 @@ impl<'line> Options<'line> {
             self.conditions.push(vec![Condition::IcmpCode(code)]);
         }
         Ok(())
+    }
+}
+
+/// Returns the field of an option with a list of addresses or ports.
+fn wide_field(option: &str) -> Option<Wide> {
+    Some(match option {
+        "-s" | "--source" => Wide::Source,
+        "-d" | "--destination" => Wide::Destination,
+        "--sport" | "--source-port" | "--sports" | "--source-ports" => Wide::SourcePort,
+        "--dport" | "--destination-port" | "--dports" | "--destination-ports" => {
+            Wide::DestinationPort
+        }
+        _ => return None,
+    })
+}
+
+/// Checks that the options of an extension can be expressed.
+fn check_extension(name: &str) -> Result<(), String> {
+    match name {
+        "tcp" | "udp" | "sctp" | "dccp" | "udplite" | "multiport" | "comment" | "icmp"
+        | "icmp6" | "mac" | "dscp" | "conntrack" | "connmark" | "state" => Ok(()),
+        other => Err(format!("'-m {other}' cannot be expressed")),
+    }
+}
+
+/// Returns the target of a rule by its name.
+fn target(name: &str) -> Result<Target, String> {
+    Ok(match name {
+        "ACCEPT" => Target::Verdict(Action::Accept),
+        "DROP" => Target::Verdict(Action::Drop),
+        "REJECT" => Target::Verdict(Action::Reject),
+        // The names of extensions are in capitals, and so may be those of chains.
+        // LOG, DSCP, TCPMSS and TEE continue with the next rule, and rules have no such target.
+        "RETURN" | "LOG" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK" | "CONNMARK" | "DSCP" | "TOS"
+        | "TCPMSS" | "TEE" | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK"
+        | "CT" | "AUDIT" | "CLASSIFY" => return Err(format!("'-j {name}' cannot be expressed")),
+        chain => Target::Jump(chain.to_owned()),
+    })
+}
+
+/// Returns a DSCP by its number, which is hexadecimal, or its name.
+fn dscp(text: &str) -> Result<Dscp, String> {
+    let number = text
+        .strip_prefix("0x")
+        .map(|digits| u8::from_str_radix(digits, 16));
+    match number {
+        Some(Ok(number @ 0..64)) => Ok(Dscp(number)),
+        Some(_) => Err(format!("'{text}' is not a DSCP")),
+        None => Ok(text.parse()?),
     }
 }
 
