@@ -428,44 +428,53 @@ impl fmt::Display for PortUri {
 impl PortUri {
     /// Returns the options as text of the URI. Options with default values are left out.
     fn options(&self) -> Vec<String> {
-        let mut options = Vec::new();
-        let mut when = |is_unusual: bool, option: String| {
-            if is_unusual {
-                options.push(option);
-            }
+        let (id, secret_file) = match self {
+            Self::Memif {
+                id, secret_file, ..
+            } => (Some(id), secret_file.as_deref()),
+            _ => (None, None),
         };
-        if let Some(role) = self.role() {
-            when(true, format!("role={role}"));
-        }
-        if let Self::Memif { id, .. } = self {
-            when(true, format!("id={id}"));
-        }
-        when(self.queues() != 1, format!("queues={}", self.queues()));
+        let mut options = vec![
+            value("role", self.role()),
+            value("id", id),
+            value("queues", Some(self.queues()).filter(|queues| *queues != 1)),
+        ];
+        options.extend(self.own_options());
+        options.extend([
+            flag(self.merges_segments(), "gro=on"),
+            value("secret-file", secret_file.map(Path::display)),
+            flag(self.trusts_memory(), "trust-memory=on"),
+        ]);
+        options.into_iter().flatten().collect()
+    }
+
+    /// Returns the options that few kinds of ports have; `None` for a default value.
+    fn own_options(&self) -> Vec<Option<String>> {
         match self {
             Self::VirtioUser {
                 mergeable, packed, ..
-            } => {
-                when(!mergeable, "mergeable=off".to_owned());
-                when(*packed, "packed=on".to_owned());
-            }
+            } => vec![
+                flag(!mergeable, "mergeable=off"),
+                flag(*packed, "packed=on"),
+            ],
             Self::Vhost {
                 mergeable,
                 checksum,
                 tso,
                 iommu,
                 ..
-            } => {
-                when(!mergeable, "mergeable=off".to_owned());
-                when(!checksum, "checksum=off".to_owned());
-                when(*tso, "tso=on".to_owned());
-                when(*iommu, "iommu=on".to_owned());
-            }
+            } => vec![
+                flag(!mergeable, "mergeable=off"),
+                flag(!checksum, "checksum=off"),
+                flag(*tso, "tso=on"),
+                flag(*iommu, "iommu=on"),
+            ],
             Self::AfXdp {
                 first_queue, copy, ..
-            } => {
-                when(*first_queue != 0, format!("first-queue={first_queue}"));
-                when(*copy, "copy=on".to_owned());
-            }
+            } => vec![
+                value("first-queue", Some(first_queue).filter(|queue| **queue != 0)),
+                flag(*copy, "copy=on"),
+            ],
             Self::Veth {
                 interface,
                 peer,
@@ -476,19 +485,15 @@ impl PortUri {
                 persist,
                 ..
             } => {
-                let is_usual = *peer == default_peer(interface, netns.as_deref());
-                for (key, value) in [
-                    ("netns", netns.clone()),
-                    ("peer", (!is_usual).then(|| peer.clone())),
-                    ("mtu", mtu.map(|mtu| mtu.to_string())),
-                    ("mac", mac.map(|mac| mac.to_string())),
-                    ("peer-mac", peer_mac.map(|mac| mac.to_string())),
-                ] {
-                    if let Some(value) = value {
-                        when(true, format!("{key}={value}"));
-                    }
-                }
-                when(*persist, "persist=on".to_owned());
+                let usual_peer = default_peer(interface, netns.as_deref());
+                vec![
+                    value("netns", netns.as_ref()),
+                    value("peer", Some(peer).filter(|peer| **peer != usual_peer)),
+                    value("mtu", mtu.as_ref()),
+                    value("mac", mac.as_ref()),
+                    value("peer-mac", peer_mac.as_ref()),
+                    flag(*persist, "persist=on"),
+                ]
             }
             Self::Tap {
                 mtu,
@@ -496,18 +501,12 @@ impl PortUri {
                 netns,
                 persist,
                 ..
-            } => {
-                if let Some(mtu) = mtu {
-                    when(true, format!("mtu={mtu}"));
-                }
-                if let Some(mac) = mac {
-                    when(true, format!("mac={mac}"));
-                }
-                if let Some(netns) = netns {
-                    when(true, format!("netns={netns}"));
-                }
-                when(*persist, "persist=on".to_owned());
-            }
+            } => vec![
+                value("mtu", mtu.as_ref()),
+                value("mac", mac.as_ref()),
+                value("netns", netns.as_ref()),
+                flag(*persist, "persist=on"),
+            ],
             Self::Pci {
                 symmetric_rss,
                 tso,
@@ -517,38 +516,32 @@ impl PortUri {
                 function,
                 ..
             } => {
-                when(*symmetric_rss, "rss=symmetric".to_owned());
-                when(!*tso, "tso=off".to_owned());
-                when(*hw_offload, "hw-offload=on".to_owned());
-                if let Some(mode) = flow_control {
-                    when(true, format!("flow-control={}", mode.name()));
-                }
-                if let Some(devargs) = devargs {
-                    when(true, format!("devargs={devargs}"));
-                }
-                for option in function.options() {
-                    when(true, option);
-                }
+                let mut options = vec![
+                    flag(*symmetric_rss, "rss=symmetric"),
+                    flag(!*tso, "tso=off"),
+                    flag(*hw_offload, "hw-offload=on"),
+                    value("flow-control", flow_control.map(FlowControl::name)),
+                    value("devargs", devargs.as_ref()),
+                ];
+                options.extend(function.options().into_iter().map(Some));
+                options
             }
-            Self::Pcap { rx, tx, repeat } => {
-                for (key, file) in [("rx", rx), ("tx", tx)] {
-                    if let Some(file) = file {
-                        when(true, format!("{key}={}", file.display()));
-                    }
-                }
-                when(*repeat, "loop=on".to_owned());
-            }
-            _ => {}
+            Self::Pcap { rx, tx, repeat } => vec![
+                value("rx", rx.as_deref().map(Path::display)),
+                value("tx", tx.as_deref().map(Path::display)),
+                flag(*repeat, "loop=on"),
+            ],
+            Self::Memif { .. } | Self::AfPacket { .. } | Self::Null => Vec::new(),
         }
-        when(self.merges_segments(), "gro=on".to_owned());
-        if let Self::Memif {
-            secret_file: Some(file),
-            ..
-        } = self
-        {
-            when(true, format!("secret-file={}", file.display()));
-        }
-        when(self.trusts_memory(), "trust-memory=on".to_owned());
-        options
     }
+}
+
+/// Returns an option that is not the default.
+fn flag(is_given: bool, option: &str) -> Option<String> {
+    is_given.then(|| option.to_owned())
+}
+
+/// Returns an option with its value.
+fn value(key: &str, value: Option<impl fmt::Display>) -> Option<String> {
+    value.map(|value| format!("{key}={value}"))
 }
