@@ -16,6 +16,7 @@ use super::sets;
 use super::staged::StagedRules;
 use super::timeouts::Timeouts;
 use super::{Answer, Request, Subject};
+use crate::config::rules::SetName;
 use crate::config::{Change, Plan, Seccomp, Settings};
 use crate::denied_calls::{self, DeniedCalls};
 use crate::engine::Engine;
@@ -197,17 +198,8 @@ impl Controller {
             Request::Change(change) if is_of_rules(&change) && self.unconfirmed.is_some() => {
                 self.awaits_confirmation()
             }
-            Request::Change(change) => match self.change(*change) {
-                Ok(warning) => Answer::Ok {
-                    result: Value::Null,
-                    warning,
-                },
-                Err(error) => Answer::error(error.fault(), error.to_string()),
-            },
-            Request::StageRules { at, rules } => match self.staged.stage_rules(at, rules) {
-                Ok(()) => Answer::ok(Value::Null),
-                Err(what) => Answer::error(Fault::BadInput, what),
-            },
+            Request::Change(change) => changed(self.change(*change)),
+            Request::StageRules { at, rules } => staged(self.staged.stage_rules(at, rules)),
             Request::ReplaceRules {
                 staged,
                 default,
@@ -223,30 +215,11 @@ impl Controller {
                 };
                 self.replace_rules(change, confirm_s)
             }
-            Request::ConfirmRules => match self.unconfirmed.take() {
-                Some(_) => Answer::ok(Value::Null),
-                None => Answer::error(
-                    Fault::Failed,
-                    "no rules wait for a confirmation (the former rules may have returned: see `switch show rules`)",
-                ),
-            },
+            Request::ConfirmRules => self.confirm_rules(),
             Request::CheckRules(received) => result(self.engine.check_rules(&received)),
             Request::ShowRules { from, limit } => to_answer(&self.rules_report(from, limit)),
-            Request::ShowSets { set, from, limit } => {
-                let rules = &self.engine.plan.rules;
-                let all = (&rules.sets[..], &rules.rules[..]);
-                match sets::report(all, &self.timeouts, set.as_ref(), (from, limit)) {
-                    Some(report) => to_answer(&report),
-                    None => {
-                        let name = set.map_or_else(String::new, String::from);
-                        Answer::error(Fault::BadInput, format!("no such set: '{name}'"))
-                    }
-                }
-            }
-            Request::StageSets { at, sets } => match self.staged.stage_sets(at, sets) {
-                Ok(()) => Answer::ok(Value::Null),
-                Err(what) => Answer::error(Fault::BadInput, what),
-            },
+            Request::ShowSets { set, from, limit } => self.show_sets(set, (from, limit)),
+            Request::StageSets { at, sets } => staged(self.staged.stage_sets(at, sets)),
             Request::Rebalance { dry_run, rules } => {
                 let rules = rules.or(self.engine.plan.rebalance).unwrap_or_default();
                 result(self.engine.rebalance(&rules, dry_run))
@@ -423,6 +396,30 @@ impl Controller {
         Answer::error(Fault::Failed, what)
     }
 
+    /// Keeps the rules that wait for a confirmation.
+    fn confirm_rules(&mut self) -> Answer {
+        match self.unconfirmed.take() {
+            Some(_) => Answer::ok(Value::Null),
+            None => Answer::error(
+                Fault::Failed,
+                "no rules wait for a confirmation (the former rules may have returned: see `switch show rules`)",
+            ),
+        }
+    }
+
+    /// Reports a page of all sets, or of the elements of one.
+    fn show_sets(&self, set: Option<SetName>, page: (usize, usize)) -> Answer {
+        let rules = &self.engine.plan.rules;
+        let all = (&rules.sets[..], &rules.rules[..]);
+        match sets::report(all, &self.timeouts, set.as_ref(), page) {
+            Some(report) => to_answer(&report),
+            None => {
+                let name = set.map_or_else(String::new, String::from);
+                Answer::error(Fault::BadInput, format!("no such set: '{name}'"))
+            }
+        }
+    }
+
     /// Replaces the rules until they are confirmed.
     fn replace_rules(&mut self, change: Change, confirm_s: u32) -> Answer {
         if self.unconfirmed.is_some() {
@@ -435,16 +432,11 @@ impl Controller {
             return Answer::error(Fault::BadInput, what);
         }
         let former = FormerRules::of(&self.settings);
-        match self.change(change) {
-            Ok(warning) => {
-                self.unconfirmed = Some(Unconfirmed::new(former, confirm_s, Instant::now()));
-                Answer::Ok {
-                    result: Value::Null,
-                    warning,
-                }
-            }
-            Err(error) => Answer::error(error.fault(), error.to_string()),
+        let result = self.change(change);
+        if result.is_ok() {
+            self.unconfirmed = Some(Unconfirmed::new(former, confirm_s, Instant::now()));
         }
+        changed(result)
     }
 
     /// Returns to the former rules if the new ones were not confirmed in time.
@@ -547,6 +539,25 @@ fn no_replication() -> SwitchError {
     SwitchError::Config {
         location: "connections".to_owned(),
         what: "replication is not configured (add a section [connections.replication])".to_owned(),
+    }
+}
+
+/// Returns the answer to a change, which may have a warning.
+fn changed(result: Result<Option<String>, SwitchError>) -> Answer {
+    match result {
+        Ok(warning) => Answer::Ok {
+            result: Value::Null,
+            warning,
+        },
+        Err(error) => Answer::error(error.fault(), error.to_string()),
+    }
+}
+
+/// Returns the answer to a request that stages rules or sets.
+fn staged(result: Result<(), String>) -> Answer {
+    match result {
+        Ok(()) => Answer::ok(Value::Null),
+        Err(what) => Answer::error(Fault::BadInput, what),
     }
 }
 
