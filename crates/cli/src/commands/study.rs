@@ -239,27 +239,36 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let (end, results, summary) = concluded?;
     closed?;
     args.verdicts.write(&summary)?;
-    let is_missing = |case: &quietwire_study::Case| results.unavailable(&case.name).is_some();
-    let cases = file.cases.iter().map(|case| case.name.as_str());
-    let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
     match end {
-        StudyEnd::Finished if !failed.is_empty() => Err(CheckFailed(format!(
-            "{} did not start or failed later, for the reasons above (to try again, repeat the command with --resume instead of --fresh)",
-            failed.join(", ")
-        ))
-        .into()),
-        StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(MissingPrerequisite(
-            "all cases of the study are unavailable on this machine (the reasons are above)"
-                .to_owned(),
-        )
-        .into()),
-        StudyEnd::Finished => args.verdicts.conclude(&summary),
+        StudyEnd::Finished => {
+            check_cases(&file, &results)?;
+            args.verdicts.conclude(&summary)
+        }
         StudyEnd::Interrupted => Err(CheckFailed(format!(
             "the study was interrupted; finished trials are in {} (to continue, repeat the command with --resume instead of --fresh)",
             store_path.display()
         ))
         .into()),
     }
+}
+
+/// Returns an error if a case of a finished study has failed, or if all are unavailable.
+fn check_cases(file: &StudyFile, results: &StudyResults) -> Result<()> {
+    let names = || file.cases.iter().map(|case| case.name.as_str());
+    let failed: Vec<&str> = names().filter(|name| results.has_failed(name)).collect();
+    if !failed.is_empty() {
+        bail!(CheckFailed(format!(
+            "{} did not start or failed later, for the reasons above (to try again, repeat the command with --resume instead of --fresh)",
+            failed.join(", ")
+        )));
+    }
+    if names().all(|name| results.unavailable(name).is_some()) {
+        bail!(MissingPrerequisite(
+            "all cases of the study are unavailable on this machine (the reasons are above)"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Option of the file of time stamps.

@@ -41,46 +41,57 @@ pub(super) struct ShowArgs {
 
 pub(super) fn list(args: &ListArgs) -> Result<()> {
     if args.json {
-        let all: Vec<_> = CATALOG
-            .iter()
-            .map(|topology| {
-                json!({
-                    "name": topology.name,
-                    "path": topology.path,
-                    "about": topology.about,
-                    "takes_chains": topology.chains == Chains::Many,
-                    "takes_length": topology.length == Length::Any,
-                })
-            })
-            .collect();
-        let programs: Vec<_> = programs()?
-            .into_iter()
-            .map(|(program, version)| match version {
-                Ok(version) => json!({ "name": program.name(), "version": version }),
-                Err(why) => json!({ "name": program.name(), "unavailable": why.0 }),
-            })
-            .collect();
-        let (up, left_over) = labs(args)?;
-        let names = |labs: Vec<LabEntry>| labs.into_iter().map(|lab| lab.name).collect();
-        let (up, left_over): (Vec<String>, Vec<String>) = (names(up), names(left_over));
-        let neighbours: Vec<_> = neighbour_kinds()
-            .iter()
-            .map(|kind| json!({ "name": kind.name, "about": kind.about }))
-            .collect();
-        let machine = Inventory::read(Path::new("/"));
-        let isolation: Vec<_> = isolation_cases()
-            .iter()
-            .map(|case| match case.unavailable(&machine, None) {
-                None => json!({ "name": case.name, "about": case.about }),
-                Some(why) => json!({ "name": case.name, "about": case.about, "unavailable": why }),
-            })
-            .collect();
-        let reported = json!({
-            "topologies": all, "programs": programs, "neighbours": neighbours,
-            "isolation": isolation, "up": up, "left_over": left_over,
-        });
-        return print(serde_json::to_string_pretty(&reported)?);
+        print_json(args)
+    } else {
+        print_lists(args)
     }
+}
+
+/// Prints the lists as one JSON document.
+fn print_json(args: &ListArgs) -> Result<()> {
+    let all: Vec<_> = CATALOG
+        .iter()
+        .map(|topology| {
+            json!({
+                "name": topology.name,
+                "path": topology.path,
+                "about": topology.about,
+                "takes_chains": topology.chains == Chains::Many,
+                "takes_length": topology.length == Length::Any,
+            })
+        })
+        .collect();
+    let programs: Vec<_> = programs()?
+        .into_iter()
+        .map(|(program, version)| match version {
+            Ok(version) => json!({ "name": program.name(), "version": version }),
+            Err(why) => json!({ "name": program.name(), "unavailable": why.0 }),
+        })
+        .collect();
+    let (up, left_over) = labs(args)?;
+    let names = |labs: Vec<LabEntry>| labs.into_iter().map(|lab| lab.name).collect();
+    let (up, left_over): (Vec<String>, Vec<String>) = (names(up), names(left_over));
+    let neighbours: Vec<_> = neighbour_kinds()
+        .iter()
+        .map(|kind| json!({ "name": kind.name, "about": kind.about }))
+        .collect();
+    let machine = Inventory::read(Path::new("/"));
+    let isolation: Vec<_> = isolation_cases()
+        .iter()
+        .map(|case| match case.unavailable(&machine, None) {
+            None => json!({ "name": case.name, "about": case.about }),
+            Some(why) => json!({ "name": case.name, "about": case.about, "unavailable": why }),
+        })
+        .collect();
+    let reported = json!({
+        "topologies": all, "programs": programs, "neighbours": neighbours,
+        "isolation": isolation, "up": up, "left_over": left_over,
+    });
+    print(serde_json::to_string_pretty(&reported)?)
+}
+
+/// Prints the lists with a title each.
+fn print_lists(args: &ListArgs) -> Result<()> {
     let paths = CATALOG.iter().map(|topology| topology.path.chars().count());
     let paths = paths.max().unwrap_or(0);
     print_list(CATALOG.iter().map(|topology| {
