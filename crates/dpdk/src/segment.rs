@@ -222,6 +222,22 @@ impl Mbuf<'_> {
         unsafe { sys::qw_set_segment_size(self.mbuf, size) };
     }
 
+    /// Returns true if a buffer of the frame has space for more than `data_room` octets.
+    pub(crate) fn has_larger_buffer(&self, data_room: u16) -> bool {
+        let usual = u32::from(data_room) + sys::RTE_PKTMBUF_HEADROOM;
+        let mut segment = self.mbuf;
+        while !segment.is_null() {
+            // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
+            unsafe {
+                if u32::from(*field::buf_len(segment)) > usual {
+                    return true;
+                }
+                segment = *field::next(segment);
+            }
+        }
+        false
+    }
+
     /// Copies the frame with its request to as many buffers of the pool as needed.
     pub(crate) fn copy_tso_frame(&self, pool: &Mempool) -> Option<Self> {
         // SAFETY: the frame is owned and only read; the pool is alive.

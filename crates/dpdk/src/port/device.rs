@@ -142,6 +142,8 @@ pub(crate) struct Sender {
     takes_chains: bool,
     /// TCP segmentation of the card, if the port uses it.
     segmentation: Option<CardSegmentation>,
+    /// Buffers of the port.
+    pool: Mempool,
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
@@ -228,7 +230,7 @@ impl Sender {
     /// Prepares a frame that [`Self::accepts_whole`]. The error returns it without its request.
     pub(crate) fn prepare<'eal>(&self, frame: Mbuf<'eal>) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
         match self.segmentation {
-            Some(card) => card.prepare((self.port, self.queue), frame),
+            Some(card) => card.prepare((self.port, self.queue), &self.pool, frame),
             None => Ok(frame),
         }
     }
@@ -515,6 +517,7 @@ impl Device {
             queue,
             takes_chains: self.takes_chains,
             segmentation: self.segmentation,
+            pool: self._pool.clone(),
             length_max: length_max(options),
             counters: self
                 .tx

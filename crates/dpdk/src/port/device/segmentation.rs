@@ -2,6 +2,7 @@
 //! TCP segmentation by the card of a port (TSO), for frames with up to 64 KiB of TCP data that guests and kernels leave to be cut.
 
 use crate::burst::Mbuf;
+use crate::mempool::Mempool;
 use crate::sys;
 use crate::sys::field;
 use crate::uri::PortUri;
@@ -64,12 +65,14 @@ impl CardSegmentation {
     }
 
     /// Prepares a frame with a request for segments for a transmit queue of this card: drivers have limits, and the form of the checksum
-    /// field depends on them. The error returns the frame without the request.
-    pub(super) fn prepare(
+    /// field depends on them. The error returns the frame without the request. `pool` has the buffers of the port.
+    pub(super) fn prepare<'eal>(
         self,
         (port, queue): (u16, u16),
-        frame: Mbuf<'_>,
-    ) -> Result<Mbuf<'_>, Mbuf<'_>> {
+        pool: &Mempool,
+        frame: Mbuf<'eal>,
+    ) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
+        let frame = in_usual_buffers(pool, frame).map_err(without_request)?;
         let mut mbuf = frame.mbuf;
         // SAFETY: the frame owns its buffers. The driver reads and writes within the headers whose lengths are in the request.
         let is_ready = unsafe {
@@ -81,13 +84,32 @@ impl CardSegmentation {
                 && sys::qw_tx_prepare(port, queue, &raw mut mbuf, 1) == 1
         };
         if is_ready {
-            return Ok(frame);
+            Ok(frame)
+        } else {
+            Err(without_request(frame))
         }
-        // SAFETY: as above.
-        unsafe {
-            *field::ol_flags(frame.mbuf) &=
-                !(sys::TO_CUT | sys::IPV4_CHECKSUM | sys::IS_IPV4 | sys::IS_IPV6);
-        }
-        Err(frame)
     }
+}
+
+/// Returns the frame, copied to buffers of the pool if one of its buffers is larger. The error returns the frame itself if the pool has too
+/// few buffers.
+///
+/// A driver keeps the buffers of sent frames until it needs their descriptors again. A tap has few large buffers, and receives no frame
+/// while all of them are in use.
+fn in_usual_buffers<'eal>(pool: &Mempool, frame: Mbuf<'eal>) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
+    if !frame.has_larger_buffer(pool.data_room()) {
+        return Ok(frame);
+    }
+    let copy = frame.copy_tso_frame(pool);
+    copy.ok_or(frame)
+}
+
+/// Removes the request for segments.
+fn without_request(frame: Mbuf<'_>) -> Mbuf<'_> {
+    // SAFETY: the frame owns its buffers.
+    unsafe {
+        *field::ol_flags(frame.mbuf) &=
+            !(sys::TO_CUT | sys::IPV4_CHECKSUM | sys::IS_IPV4 | sys::IS_IPV6);
+    }
+    frame
 }

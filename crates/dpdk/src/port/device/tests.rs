@@ -171,14 +171,14 @@ fn a_card_cuts_data_if_its_driver_can_and_the_uri_allows_it() {
     assert_eq!(offloads("null:", u64::MAX), None);
 }
 
-/// Returns a frame with 2,000 octets of TCP data in two buffers, to be cut into segments of half of them.
-fn large<'eal>(eal: &'eal Eal, pool: &Mempool) -> Mbuf<'eal> {
-    let segment = || {
+/// Returns a frame with 2,000 octets of TCP data in a buffer of each pool, to be cut into segments of half of them.
+fn large<'eal>(eal: &'eal Eal, pools: [&Mempool; 2]) -> Mbuf<'eal> {
+    let [first, second] = pools.map(|pool| {
         let frame = Mbuf::new(eal, pool, &[0; 1054]).unwrap();
         frame.into_exclusive().unwrap()
-    };
-    let mut merged = MergedFrame::new(segment());
-    merged.append(segment(), 54);
+    });
+    let mut merged = MergedFrame::new(first);
+    merged.append(second, 54);
     let lengths = HeaderLengths {
         ethernet: 14,
         network: 20,
@@ -210,7 +210,7 @@ fn long_frames_leave_if_the_card_can_cut_them() {
     for (descriptors, is_cut) in [(8, true), (7, false)] {
         sender.segmentation = Some(card.in_ring(descriptors));
         assert!(sender.accepts_whole(TCP_OVER_IPV4));
-        let prepared = sender.prepare(large(&eal, &pool));
+        let prepared = sender.prepare(large(&eal, [&pool, &pool]));
         assert_eq!(prepared.is_ok(), is_cut, "{descriptors}");
         let frame = prepared.unwrap_or_else(|frame| frame);
         assert_eq!(frame.has_segment_request(), is_cut);
@@ -232,4 +232,42 @@ fn long_frames_leave_if_the_card_can_cut_them() {
     ] {
         assert!(!sender.accepts_whole(kind), "{kind:?}");
     }
+}
+
+#[test]
+fn a_card_keeps_no_large_buffer_of_a_tap() {
+    const LARGE: u32 = 3;
+    let eal = crate::testing::eal();
+    let options = PortOptions::new("keeping", 1518);
+    let room = options.data_room();
+    let pool = Mempool::new(&eal, "keeping", 4095, room).unwrap();
+    let large_pool = Mempool::uncached(&eal, "keeping-large", LARGE, 64_000).unwrap();
+    let mut device = Device::open(&eal, &"null:".parse().unwrap(), &options, &pool).unwrap();
+    device.start(&options).unwrap();
+    let mut sender = device.sender(0, &options);
+    let card = "pci:0000:17:00.0".parse().unwrap();
+    let card = CardSegmentation::of(&card, &with_offloads(u64::MAX)).unwrap();
+    sender.segmentation = Some(card.in_ring(1024));
+    // None of them is sent, like in the ring of a driver.
+    let mut kept = Vec::new();
+    for _ in 0..2 * LARGE {
+        let frame = large(&eal, [&pool, &large_pool]);
+        assert!(frame.has_larger_buffer(room));
+        let prepared = sender.prepare(frame).unwrap();
+        assert!(prepared.has_segment_request() && !prepared.has_larger_buffer(room));
+        assert_eq!(
+            (prepared.length(), prepared.segment_size()),
+            (2054, Some(1000))
+        );
+        kept.push(prepared);
+        assert_eq!(large_pool.available(), LARGE);
+    }
+    // Without buffers for the copy, the switch gets the frame back and cuts it.
+    sender.pool = Mempool::uncached(&eal, "keeping-few", 1, room).unwrap();
+    let frame = sender
+        .prepare(large(&eal, [&pool, &large_pool]))
+        .unwrap_err();
+    assert!(!frame.has_segment_request());
+    assert_eq!((frame.length(), frame.segment_size()), (2054, Some(1000)));
+    assert_eq!(sender.pool.available(), 1);
 }
