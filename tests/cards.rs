@@ -406,6 +406,10 @@ fn frames_go_from_a_card_through_vhost_user_ports_to_another_card() {
 
 /// Octets of the file that a kernel sends through cards. Segments have at most 1,460 octets of data.
 const FILE: u64 = 8 << 20;
+/// Shows where frames between the two kernels stay: counters of ports, queues and interfaces, addresses, routes and neighbours.
+const STATE_OF_PATH: &str = "( quietwire switch show ports --json; quietwire switch show queues; quietwire switch show stats; \
+     for namespace in '' '-n far'; do for subject in '-s link' address route neigh; do \
+     echo \"ip $namespace $subject\"; /usr/sbin/ip $namespace $subject; done; done; busybox ps ) 2>&1";
 
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
@@ -437,7 +441,11 @@ fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
              (/usr/sbin/ip netns exec far busybox httpd -f -p 192.0.2.2:80 -h /tmp/www \
              </dev/null >/dev/null 2>&1 & echo $! >/tmp/httpd.pid)",
         );
-        guest.until("timeout 30 busybox wget -q -O /tmp/copy http://192.0.2.2/file");
+        guest.until_or_report("busybox ping -c 1 -W 2 192.0.2.2 2>&1", STATE_OF_PATH);
+        guest.until_or_report(
+            "timeout 60 busybox wget -q -O /tmp/copy http://192.0.2.2/file 2>&1",
+            STATE_OF_PATH,
+        );
         guest.run("cmp /tmp/www/file /tmp/copy && kill $(cat /tmp/httpd.pid)");
         let (sender, receiver) = (guest.port("b"), guest.port("a"));
         let cut_by_card = sender["tx_tso_frames"].as_u64().unwrap();

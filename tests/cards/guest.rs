@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quietwire_base::Deadline;
 use quietwire_lab::guest::Agent;
@@ -354,6 +354,25 @@ impl CardGuest {
             (code == Some(0)).then_some(output)
         });
         found.unwrap_or_else(|| panic!("{script}: {last}"))
+    }
+
+    /// Waits until a script in the guest succeeds. Panics with its different outcomes, each with the time of its first occurrence, and with
+    /// what another script prints afterwards.
+    pub(crate) fn until_or_report(&mut self, script: &str, report: &str) {
+        let began = Instant::now();
+        let mut outcomes: Vec<(Duration, (Option<i32>, String))> = Vec::new();
+        let done = Deadline::after(DEADLINE).poll(POLL, || {
+            let outcome = self.try_run(script);
+            let is_done = outcome.0 == Some(0);
+            if outcomes.last().is_none_or(|(_, last)| *last != outcome) {
+                outcomes.push((began.elapsed(), outcome));
+            }
+            is_done.then_some(())
+        });
+        if done.is_none() {
+            let (_, report) = self.try_run(report);
+            panic!("{script}: {outcomes:?}\n{report}");
+        }
     }
 
     /// Returns the PCI address of the card in a slot.
