@@ -48,6 +48,9 @@ extern "C" {
 #define QW_SECONDS_MAX 2147483648u
 /* Most connections that qw_tracker_list stores at once. */
 #define QW_PAGE_MAX 4096
+/* Most different marks and labels, with their masks, that the rules of a
+ * classifier compare, together. */
+#define QW_CONDITIONS_MAX 24
 
 /* No rule. */
 #define QW_NO_RULE UINT32_MAX
@@ -185,10 +188,20 @@ enum qw_malformation {
 #define QW_MATCH_ICMP_CODE (1u << 9)
 #define QW_MATCH_DSCP (1u << 10)
 #define QW_MATCH_CT_STATE (1u << 11)
+/* These require qw_classifier_create_ct. */
+#define QW_MATCH_CT_MARK (1u << 12)
+#define QW_MATCH_CT_LABEL (1u << 13)
+/* Not compared: the rule sets the mark or the label of the connections of
+ * packets that it accepts. Requires QW_ACCEPT. */
+#define QW_SET_CT_MARK (1u << 14)
+#define QW_SET_CT_LABEL (1u << 15)
 
 /* Flag of qw_classifier_create: compare malformed frames by the headers that
  * can be read. Default: drop them before the rules. */
 #define QW_CLASSIFIER_MATCH_MALFORMED 1u
+
+/* Flag of qw_tracker_settings: connections have labels. */
+#define QW_TRACKER_LABELS 1u
 
 /* Handles. 0 is never one. */
 typedef uint64_t qw_classifier;
@@ -210,10 +223,18 @@ struct qw_packet {
     uint16_t reserved[3];
 };
 
+/* Label of a connection: 128 bits. A new connection has the label 0. */
+struct qw_label {
+    /* Bits 0 to 63. */
+    uint64_t low;
+    /* Bits 64 to 127. */
+    uint64_t high;
+};
+
 /* Only the fields that `fields` names are compared. All octets 0: a rule that
  * accepts every packet. */
 struct qw_rule {
-    /* QW_MATCH_... */
+    /* QW_MATCH_..., QW_SET_CT_... */
     uint32_t fields;
     /* enum qw_action */
     uint8_t action;
@@ -248,6 +269,24 @@ struct qw_rule {
     uint32_t reserved_words[1];
 };
 
+/* Marks and labels of a rule. Only those that qw_rule.fields names are used.
+ * Each value has a mask of the bits that are compared or set: a mask is not 0,
+ * and a value has no bit outside of its mask. */
+struct qw_rule_ct {
+    /* QW_MATCH_CT_MARK */
+    uint32_t mark;
+    uint32_t mark_mask;
+    /* QW_SET_CT_MARK */
+    uint32_t set_mark;
+    uint32_t set_mark_mask;
+    /* QW_MATCH_CT_LABEL */
+    struct qw_label label;
+    struct qw_label label_mask;
+    /* QW_SET_CT_LABEL */
+    struct qw_label set_label;
+    struct qw_label set_label_mask;
+};
+
 struct qw_verdict {
     /* enum qw_action */
     uint8_t action;
@@ -264,7 +303,7 @@ struct qw_verdict {
     uint16_t reserved;
     /* Number of the rule, from 0 on, or QW_NO_RULE. */
     uint32_t rule;
-    /* Mark of the connection. */
+    /* Mark of the connection: the new one if the rule sets it. */
     uint32_t mark;
     qw_connection_id connection;
 };
@@ -276,7 +315,8 @@ struct qw_tracker_settings {
     uint32_t zones;
     /* Most connections of a zone. 0: no limit but that of the table. */
     uint32_t zone_limit;
-    uint32_t reserved;
+    /* QW_TRACKER_LABELS, or 0. */
+    uint32_t flags;
     /* By enum qw_connection_state, up to QW_TIMEOUT_MAX. 0: the default. */
     uint32_t timeouts_s[32];
 };
@@ -330,6 +370,12 @@ QW_ASSERT(sizeof(struct qw_rule) == 64, "size of qw_rule");
 QW_ASSERT(offsetof(struct qw_rule, ethertype) == 12, "layout of qw_rule");
 QW_ASSERT(offsetof(struct qw_rule, source_port_first) == 20, "layout of qw_rule");
 QW_ASSERT(offsetof(struct qw_rule, source) == 28, "layout of qw_rule");
+QW_ASSERT(sizeof(struct qw_label) == 16, "size of qw_label");
+QW_ASSERT(offsetof(struct qw_label, high) == 8, "layout of qw_label");
+QW_ASSERT(sizeof(struct qw_rule_ct) == 80, "size of qw_rule_ct");
+QW_ASSERT(offsetof(struct qw_rule_ct, set_mark) == 8, "layout of qw_rule_ct");
+QW_ASSERT(offsetof(struct qw_rule_ct, label) == 16, "layout of qw_rule_ct");
+QW_ASSERT(offsetof(struct qw_rule_ct, set_label) == 48, "layout of qw_rule_ct");
 QW_ASSERT(sizeof(struct qw_verdict) == 24, "size of qw_verdict");
 QW_ASSERT(offsetof(struct qw_verdict, rule) == 8, "layout of qw_verdict");
 QW_ASSERT(offsetof(struct qw_verdict, connection) == 16, "layout of qw_verdict");
@@ -362,6 +408,18 @@ const char *qw_status_text(int status);
 int qw_classifier_create(const struct qw_rule *rules, size_t count, uint32_t default_action,
                          uint32_t flags, qw_classifier *classifier, size_t *wrong_rule);
 
+/*
+ * As qw_classifier_create, for rules that compare or set marks and labels:
+ * rule_values has one element for each rule, and is null only if no rule does.
+ * Rules compare the values that connections have before the burst. Packets
+ * without a connection have mark and label 0. QW_ERR_ARGUMENT also if rules
+ * compare more than QW_CONDITIONS_MAX different values: wrong_rule is the first
+ * one beyond them.
+ */
+int qw_classifier_create_ct(const struct qw_rule *rules, const struct qw_rule_ct *rule_values,
+                            size_t count, uint32_t default_action, uint32_t flags,
+                            qw_classifier *classifier, size_t *wrong_rule);
+
 /* Stores another handle of the same rules, for another thread. Both count into
  * the same counters, and both must be destroyed. */
 int qw_classifier_share(qw_classifier classifier, qw_classifier *shared);
@@ -377,12 +435,13 @@ int qw_classifier_destroy(qw_classifier classifier);
 int qw_classifier_counts(qw_classifier classifier, uint64_t *counts, size_t capacity,
                          size_t *rules, uint64_t (*others)[2]);
 
-/* Judges a burst by rules. All packets are QW_CT_UNTRACKED. */
+/* Judges a burst by rules. All packets are QW_CT_UNTRACKED, with mark and
+ * label 0. */
 int qw_classify(qw_classifier classifier, const struct qw_packet *packets, size_t count,
                 struct qw_verdict *verdicts);
 
-/* Creates a tracker, with all of its memory: 128 octets a connection, and 12
- * to 20 for its index. */
+/* Creates a tracker, with all of its memory: 128 octets a connection, 12 to 20
+ * for its index, and 16 for its label, if there are labels. */
 int qw_tracker_create(const struct qw_tracker_settings *settings, qw_tracker *tracker);
 
 /* Destroys a tracker and its connections. */
@@ -390,7 +449,8 @@ int qw_tracker_destroy(qw_tracker tracker);
 
 /*
  * Tracks a burst, judges it by rules, and creates the connections of the
- * packets that they accept: the usual way.
+ * packets that they accept: the usual way. QW_ERR_ARGUMENT also if rules
+ * compare or set labels, and the tracker has none.
  *
  * now_s are the seconds of a clock that never goes back and that begins near
  * 0, such as those since the program's start.
@@ -421,6 +481,27 @@ int qw_connection_get(qw_tracker tracker, qw_connection_id connection,
 
 /* Sets the mark of a connection, which verdicts of later packets have. */
 int qw_connection_set_mark(qw_tracker tracker, qw_connection_id connection, uint32_t mark);
+
+/* Sets the bits of the mark that are in the mask. QW_ERR_ARGUMENT: the mask is
+ * 0, or the mark has other bits. */
+int qw_connection_set_mark_bits(qw_tracker tracker, qw_connection_id connection, uint32_t mark,
+                                uint32_t mask);
+
+/* Reads the label of a connection: 0 if the tracker has no labels. */
+int qw_connection_get_label(qw_tracker tracker, qw_connection_id connection,
+                            struct qw_label *label);
+
+/* Sets the bits of the label that are in the mask; all bits if `mask` is null.
+ * QW_ERR_ARGUMENT: the tracker has no labels, the mask is 0, or the label has
+ * other bits. */
+int qw_connection_set_label(qw_tracker tracker, qw_connection_id connection,
+                            const struct qw_label *label, const struct qw_label *mask);
+
+/* Reads the labels of the connections of up to QW_BURST_MAX verdicts, 0 for a
+ * verdict without a connection. QW_ERR_HANDLE: one of them has ended, and no
+ * label is stored. */
+int qw_verdict_labels(qw_tracker tracker, const struct qw_verdict *verdicts, size_t count,
+                      struct qw_label *labels);
 
 /*
  * Stores connections from position `from` on, 0 at first: up to `capacity` and

@@ -21,8 +21,8 @@ use quietwire_tables::filter::RULES_MAX;
 use crate::classifier::{Classifier, Frame};
 use crate::handle::{self, Kind, Object};
 use crate::layout::{
-    ConnectionRecord, PacketDescriptor, RuleDescriptor, TrackerCounters, TrackerSettings,
-    VerdictRecord,
+    ConnectionRecord, CtRuleDescriptor, LabelRecord, PacketDescriptor, RuleDescriptor,
+    TrackerCounters, TrackerSettings, VerdictRecord,
 };
 use crate::status::Status;
 use crate::tracker::{ConnectionTable, SECONDS_MAX};
@@ -54,6 +54,19 @@ fn check<T>(pointer: *const T) -> Result<(), Status> {
         return Err(Status::Pointer);
     }
     Ok(())
+}
+
+/// Returns the values of a pointer, which may be anything if there are none.
+///
+/// # Safety
+/// See the module.
+unsafe fn list<'values, T>(first: *const T, count: usize) -> Result<&'values [T], Status> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check(first)?;
+    // SAFETY: the pointer was checked, and the caller promises `count` values that no thread changes meanwhile.
+    Ok(unsafe { slice::from_raw_parts(first, count) })
 }
 
 fn check_time(now_s: u32) -> Result<(), Status> {
@@ -209,21 +222,48 @@ pub unsafe extern "C" fn qw_classifier_create(
     classifier: *mut u64,
     wrong_rule: *mut usize,
 ) -> c_int {
+    // SAFETY: this function requires the same; there are no marks and labels.
+    unsafe {
+        qw_classifier_create_ct(
+            rules,
+            ptr::null(),
+            count,
+            default_action,
+            flags,
+            classifier,
+            wrong_rule,
+        )
+    }
+}
+
+/// Compiles rules that compare or set marks and labels of connections: `rule_values` has those of each rule, or is null.
+///
+/// # Safety
+/// See the [module](self).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qw_classifier_create_ct(
+    rules: *const RuleDescriptor,
+    rule_values: *const CtRuleDescriptor,
+    count: usize,
+    default_action: u32,
+    flags: u32,
+    classifier: *mut u64,
+    wrong_rule: *mut usize,
+) -> c_int {
     guarded(|| {
         let to = Out::required(classifier)?;
         let wrong = Out::optional(wrong_rule)?;
         if count > RULES_MAX {
             return Err(Status::Size);
         }
-        let rules: &[RuleDescriptor] = match count {
-            0 => &[],
-            _ => {
-                check(rules)?;
-                // SAFETY: the pointer was checked, and the caller promises `count` rules that no thread changes meanwhile.
-                unsafe { slice::from_raw_parts(rules, count) }
-            }
-        };
-        let made = Classifier::new(rules, default_action, flags);
+        // SAFETY: this function requires the same.
+        let rules = unsafe { list(rules, count) }?;
+        let values = match rule_values.is_null() {
+            true => Ok(&[][..]),
+            // SAFETY: this function requires the same.
+            false => unsafe { list(rule_values, count) },
+        }?;
+        let made = Classifier::new(rules, values, default_action, flags);
         let number = made.as_ref().err().and_then(|error| error.rule);
         if let Some(wrong) = wrong {
             // SAFETY: this function requires the same.
@@ -311,7 +351,7 @@ pub unsafe extern "C" fn qw_classify(
     guarded(|| {
         let call = |frames: &[Frame<'_>], records: &mut [VerdictRecord]| {
             handle::with_classifier(classifier, |rules| {
-                let judged = rules.judge(frames, &[]);
+                let judged = rules.judge(frames, &[], &[]);
                 for (verdict, record) in judged.into_iter().zip(records).take(frames.len()) {
                     *record = rules.record(verdict);
                 }
@@ -431,10 +471,7 @@ pub unsafe extern "C" fn qw_filter(
         check_time(now_s)?;
         let call = |frames: &[Frame<'_>], records: &mut [VerdictRecord]| {
             handle::with_classifier(classifier, |rules| {
-                handle::with_tracker(tracker, |table| {
-                    table.filter(rules, frames, now_s, records);
-                    Ok(())
-                })
+                handle::with_tracker(tracker, |table| table.filter(rules, frames, now_s, records))
             })
         };
         // SAFETY: this function requires the same.
@@ -488,6 +525,95 @@ pub unsafe extern "C" fn qw_connection_get(
 #[unsafe(no_mangle)]
 pub extern "C" fn qw_connection_set_mark(tracker: u64, connection: u64, mark: u32) -> c_int {
     guarded(|| handle::with_tracker(tracker, |table| table.set_mark(connection, mark)))
+}
+
+/// Sets the bits of the mark of a connection that are in the mask.
+#[unsafe(no_mangle)]
+pub extern "C" fn qw_connection_set_mark_bits(
+    tracker: u64,
+    connection: u64,
+    mark: u32,
+    mask: u32,
+) -> c_int {
+    let bits = (mark, mask);
+    guarded(|| handle::with_tracker(tracker, |table| table.set_mark_bits(connection, bits)))
+}
+
+/// Reads the label of a connection.
+///
+/// # Safety
+/// See the [module](self).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qw_connection_get_label(
+    tracker: u64,
+    connection: u64,
+    label: *mut LabelRecord,
+) -> c_int {
+    guarded(|| {
+        let to = Out::required(label)?;
+        let found = handle::with_tracker(tracker, |table| table.label(connection))?;
+        // SAFETY: this function requires the same.
+        unsafe { to.set(found) };
+        Ok(())
+    })
+}
+
+/// Sets the bits of the label of a connection that are in the mask. Without a mask, it sets all bits.
+///
+/// # Safety
+/// See the [module](self).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qw_connection_set_label(
+    tracker: u64,
+    connection: u64,
+    label: *const LabelRecord,
+    mask: *const LabelRecord,
+) -> c_int {
+    guarded(|| {
+        check(label)?;
+        // SAFETY: the pointer was checked, and the caller promises that it leads to a label.
+        let label = unsafe { label.read() };
+        let mask = if mask.is_null() {
+            u128::MAX
+        } else {
+            check(mask)?;
+            // SAFETY: the pointer was checked, and the caller promises that it leads to a mask.
+            let mask = unsafe { mask.read() };
+            mask.value()
+        };
+        let bits = (label.value(), mask);
+        handle::with_tracker(tracker, |table| table.set_label(connection, bits))
+    })
+}
+
+/// Reads the labels of the connections of verdicts.
+///
+/// # Safety
+/// See the [module](self).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qw_verdict_labels(
+    tracker: u64,
+    verdicts: *const VerdictRecord,
+    count: usize,
+    labels: *mut LabelRecord,
+) -> c_int {
+    guarded(|| {
+        if count > BURST_MAX {
+            return Err(Status::Size);
+        }
+        // SAFETY: this function requires the same.
+        let verdicts = unsafe { list(verdicts, count) }?;
+        if count > 0 {
+            check(labels.cast_const())?;
+        }
+        let mut found = [LabelRecord::default(); BURST_MAX];
+        handle::with_tracker(tracker, |table| table.labels_of(verdicts, &mut found))?;
+        if count > 0 {
+            // SAFETY: the caller promises space for `count` labels, the pointer was checked, and the labels are not in the caller's memory.
+            unsafe { ptr::copy_nonoverlapping(found.as_ptr(), labels, count) };
+        }
+        Ok(())
+    })
 }
 
 /// Reads a page of connections, from position `from` on.

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipnet::IpNet;
 use quietwire_base::BURST_MAX;
-use quietwire_tables::connections::Tracked;
+use quietwire_tables::connections::{CtBits, CtValue, LabelBits, MarkBits, Tracked};
 use quietwire_tables::filter::{
     Action, CtStates, Dscp, EtherType, Fallback, MalformedAction, OrSet, PortRule, PortRules,
-    Ports, Protocol, RULES_MAX, RuleMatch, RuleTable, TcpFlags, Verdict, Verdicts,
+    Ports, Protocol, RULES_MAX, RuleMatch, RuleTable, SET_USES_MAX, Statements, TcpFlags, Verdict,
+    Verdicts,
 };
 
 use crate::codes::{CT_STATES, Codes, NONE};
-use crate::layout::{RuleDescriptor, VerdictRecord, fields};
+use crate::layout::{CtRuleDescriptor, RuleDescriptor, VerdictRecord, fields};
 use crate::status::Status;
 
 /// `enum qw_action`.
@@ -34,6 +35,8 @@ pub(crate) const BY_REFUSAL: u8 = 5;
 const NO_RULE: u32 = u32::MAX;
 /// Malformed frames are compared by the headers that can be read: `QW_CLASSIFIER_MATCH_MALFORMED`.
 const MATCH_MALFORMED: u32 = 1;
+/// Maximum number of different marks and labels that rules compare: `QW_CONDITIONS_MAX`.
+pub(crate) const CONDITIONS_MAX: usize = SET_USES_MAX;
 /// Largest VLAN identifier (IEEE 802.1Q, table 9-2).
 const VLAN_MAX: u16 = 4094;
 
@@ -58,6 +61,8 @@ impl Frame<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Classifier {
     rules: PortRules,
+    /// Some rule compares or sets labels.
+    requires_labels: bool,
     codes: Codes,
     /// Frames by rule.
     frames: Arc<[Arc<AtomicU64>]>,
@@ -126,8 +131,48 @@ fn compared<T>(rule: &RuleDescriptor, field: u32, value: Option<T>) -> Result<Op
     }
 }
 
+/// Marks and labels of a rule: those that it compares, and those that it sets.
+#[derive(Clone, Copy, Debug, Default)]
+struct CtValues {
+    mark: Option<MarkBits>,
+    label: Option<LabelBits>,
+    set_mark: Option<MarkBits>,
+    set_label: Option<LabelBits>,
+}
+
+/// Returns the marks and labels of a rule.
+fn values_of(rule: &RuleDescriptor, values: Option<&CtRuleDescriptor>) -> Result<CtValues, ()> {
+    if rule.fields & fields::CT_VALUES == 0 {
+        return Ok(CtValues::default());
+    }
+    let values = values.ok_or(())?;
+    let sets = rule.fields & (fields::SET_CT_MARK | fields::SET_CT_LABEL) != 0;
+    if sets && rule.action != ACCEPT {
+        return Err(());
+    }
+    let mark = MarkBits::new(values.mark, values.mark_mask);
+    let label = LabelBits::new(values.label.value(), values.label_mask.value());
+    let set_mark = MarkBits::new(values.set_mark, values.set_mark_mask);
+    let set_label = LabelBits::new(values.set_label.value(), values.set_label_mask.value());
+    Ok(CtValues {
+        mark: compared(rule, fields::CT_MARK, mark)?,
+        label: compared(rule, fields::CT_LABEL, label)?,
+        set_mark: compared(rule, fields::SET_CT_MARK, set_mark)?,
+        set_label: compared(rule, fields::SET_CT_LABEL, set_label)?,
+    })
+}
+
+/// Adds a value to those that rules compare.
+fn add_condition<V: CtValue>(conditions: &mut Vec<CtBits<V>>, value: Option<CtBits<V>>) {
+    if let Some(value) = value
+        && !conditions.contains(&value)
+    {
+        conditions.push(value);
+    }
+}
+
 /// Returns the rule of a descriptor.
-fn rule_of(rule: &RuleDescriptor) -> Result<PortRule, ()> {
+fn rule_of(rule: &RuleDescriptor, values: CtValues) -> Result<PortRule, ()> {
     let is_known = rule.fields & !fields::ALL == 0;
     if !is_known || rule.reserved != 0 || rule.reserved_words != [0] {
         return Err(());
@@ -170,20 +215,21 @@ fn rule_of(rule: &RuleDescriptor) -> Result<PortRule, ()> {
         further: packet.further(),
         sets: Vec::new(),
         ct_states: compared(rule, fields::CT_STATE, ct_states(rule.ct_states))?,
-        mark: None,
-        label: None,
+        mark: values.mark,
+        label: values.label,
         action: action(rule.action).ok_or(())?,
         frames: Arc::default(),
     })
 }
 
 impl Classifier {
-    /// Compiles rules. `default` is the action for frames that no rule matches.
+    /// Compiles rules, and their marks and labels, which are as many or none. `default` is the action for frames that no rule matches.
     ///
     /// # Errors
     /// [`Status::Size`], [`Status::Argument`].
     pub(crate) fn new(
         rules: &[RuleDescriptor],
+        values: &[CtRuleDescriptor],
         default: u32,
         flags: u32,
     ) -> Result<Self, RulesError> {
@@ -199,11 +245,28 @@ impl Classifier {
             _ => return Err(wrong(Status::Argument)),
         };
         let mut list = Vec::with_capacity(rules.len());
+        let mut statements = Vec::with_capacity(rules.len());
+        let (mut marks, mut labels) = (Vec::new(), Vec::new());
+        let mut sets_labels = false;
         for (number, rule) in rules.iter().enumerate() {
-            list.push(rule_of(rule).map_err(|()| RulesError {
+            let wrong = RulesError {
                 status: Status::Argument,
                 rule: Some(number),
-            })?);
+            };
+            let values = values_of(rule, values.get(number)).map_err(|()| wrong)?;
+            add_condition(&mut marks, values.mark);
+            add_condition(&mut labels, values.label);
+            if marks.len() + labels.len() > CONDITIONS_MAX {
+                return Err(wrong);
+            }
+            sets_labels |= values.set_label.is_some();
+            let sets = values.set_mark.is_some() || values.set_label.is_some();
+            statements.push(sets.then(|| Statements {
+                mark: values.set_mark,
+                label: values.set_label,
+                ..Statements::default()
+            }));
+            list.push(rule_of(rule, values).map_err(|()| wrong)?);
         }
         let frames = list.iter().map(|rule| Arc::clone(&rule.frames)).collect();
         let fallback = Fallback {
@@ -215,21 +278,53 @@ impl Classifier {
             Arc::clone(&fallback.default_frames),
             Arc::clone(&fallback.malformed_frames),
         ];
-        let table = Arc::new(RuleTable::new(list, fallback));
+        let table = RuleTable::new(list, fallback).with_statements(statements);
         Ok(Self {
-            rules: PortRules::new(table, 0, None),
+            rules: PortRules::new(Arc::new(table), 0, None),
+            requires_labels: sets_labels || !labels.is_empty(),
             codes: Codes::new(),
             frames,
             others,
         })
     }
 
-    /// Judges a burst by the states of its connections: without `tracked`, all are untracked.
-    pub(crate) fn judge(&self, frames: &[Frame<'_>], tracked: &[Tracked]) -> Verdicts {
+    /// Judges a burst by the states, marks and labels of its connections: without `tracked`, all are untracked, and without `labels`, all
+    /// labels are 0.
+    pub(crate) fn judge(
+        &self,
+        frames: &[Frame<'_>],
+        tracked: &[Tracked],
+        labels: &[u128],
+    ) -> Verdicts {
         let mut verdicts = [Verdict::Short; BURST_MAX];
         let frames = frames.iter().map(|frame| (frame.octets, frame.length));
-        self.rules.judge_tracked(frames, tracked, &mut verdicts);
+        if self.rules.has_ct_values() {
+            let values = (tracked, labels);
+            self.rules.judge_marked(frames, values, None, &mut verdicts);
+        } else {
+            self.rules.judge_tracked(frames, tracked, &mut verdicts);
+        }
         verdicts
+    }
+
+    /// Returns true if some rule compares or sets labels.
+    pub(crate) const fn requires_labels(&self) -> bool {
+        self.requires_labels
+    }
+
+    /// Returns true if some rule compares labels.
+    pub(crate) fn compares_labels(&self) -> bool {
+        self.rules.has_labels()
+    }
+
+    /// Returns true if some rule sets marks or labels.
+    pub(crate) fn sets_values(&self) -> bool {
+        self.rules.sets_ct_values()
+    }
+
+    /// Returns the bits that the rule that decided on a frame sets in the mark and in the label of its connection.
+    pub(crate) fn values_of(&self, verdict: Verdict) -> (Option<MarkBits>, Option<LabelBits>) {
+        self.rules.ct_values(verdict)
     }
 
     /// Returns a verdict as a record, without state.

@@ -135,8 +135,67 @@ pub mod fields {
     pub const DSCP: u32 = 1 << 10;
     /// State of the connection.
     pub const CT_STATE: u32 = 1 << 11;
+    /// Mark of the connection, in [`super::CtRuleDescriptor`].
+    pub const CT_MARK: u32 = 1 << 12;
+    /// Label of the connection, in [`super::CtRuleDescriptor`].
+    pub const CT_LABEL: u32 = 1 << 13;
+    /// Sets the mark of the connection: `QW_SET_CT_MARK`.
+    pub const SET_CT_MARK: u32 = 1 << 14;
+    /// Sets the label of the connection: `QW_SET_CT_LABEL`.
+    pub const SET_CT_LABEL: u32 = 1 << 15;
+    /// Bits of [`super::CtRuleDescriptor`].
+    pub const CT_VALUES: u32 = CT_MARK | CT_LABEL | SET_CT_MARK | SET_CT_LABEL;
     /// All bits.
-    pub const ALL: u32 = (1 << 12) - 1;
+    pub const ALL: u32 = (1 << 16) - 1;
+}
+
+/// A label of a connection: `struct qw_label`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct LabelRecord {
+    /// Bits 0 to 63.
+    pub low: u64,
+    /// Bits 64 to 127.
+    pub high: u64,
+}
+
+impl LabelRecord {
+    /// Returns the record of a label.
+    #[must_use]
+    pub const fn new(label: u128) -> Self {
+        Self {
+            low: label as u64,
+            high: (label >> 64) as u64,
+        }
+    }
+
+    /// Returns the label.
+    #[must_use]
+    pub const fn value(self) -> u128 {
+        (self.high as u128) << 64 | self.low as u128
+    }
+}
+
+/// Marks and labels of a rule: `struct qw_rule_ct`. Only those that [`RuleDescriptor::fields`] names are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CtRuleDescriptor {
+    /// Bits of the mark to match.
+    pub mark: u32,
+    /// Bits of the mark that are compared.
+    pub mark_mask: u32,
+    /// New bits of the mark.
+    pub set_mark: u32,
+    /// Bits of the mark that are set.
+    pub set_mark_mask: u32,
+    /// Bits of the label to match.
+    pub label: LabelRecord,
+    /// Bits of the label that are compared.
+    pub label_mask: LabelRecord,
+    /// New bits of the label.
+    pub set_label: LabelRecord,
+    /// Bits of the label that are set.
+    pub set_label_mask: LabelRecord,
 }
 
 /// A verdict: `struct qw_verdict`.
@@ -181,6 +240,9 @@ impl VerdictRecord {
     };
 }
 
+/// Connections of a tracker have labels: `QW_TRACKER_LABELS`.
+pub const TRACKER_LABELS: u32 = 1;
+
 /// Number of timeouts in [`TrackerSettings`], for states of later versions too.
 pub const TIMEOUTS: usize = 32;
 
@@ -194,8 +256,8 @@ pub struct TrackerSettings {
     pub zones: u32,
     /// Maximum number of connections of a zone; 0 is no limit but that of the table.
     pub zone_limit: u32,
-    /// 0.
-    pub reserved: u32,
+    /// [`TRACKER_LABELS`], or 0.
+    pub flags: u32,
     /// Timeouts by `enum qw_connection_state`, seconds; 0 is the default.
     pub timeouts_s: [u32; TIMEOUTS],
 }
@@ -206,7 +268,7 @@ impl TrackerSettings {
         entries_max: 0,
         zones: 0,
         zone_limit: 0,
-        reserved: 0,
+        flags: 0,
         timeouts_s: [0; TIMEOUTS],
     };
 }
@@ -294,6 +356,12 @@ const _: () = assert!(size_of::<RuleDescriptor>() == 64);
 const _: () = assert!(offset_of!(RuleDescriptor, ethertype) == 12);
 const _: () = assert!(offset_of!(RuleDescriptor, source_port_first) == 20);
 const _: () = assert!(offset_of!(RuleDescriptor, source) == 28);
+const _: () = assert!(size_of::<LabelRecord>() == 16);
+const _: () = assert!(offset_of!(LabelRecord, high) == 8);
+const _: () = assert!(size_of::<CtRuleDescriptor>() == 80);
+const _: () = assert!(offset_of!(CtRuleDescriptor, set_mark) == 8);
+const _: () = assert!(offset_of!(CtRuleDescriptor, label) == 16);
+const _: () = assert!(offset_of!(CtRuleDescriptor, set_label) == 48);
 const _: () = assert!(size_of::<VerdictRecord>() == 24);
 const _: () = assert!(offset_of!(VerdictRecord, rule) == 8);
 const _: () = assert!(offset_of!(VerdictRecord, connection) == 16);

@@ -5,14 +5,16 @@ use std::net::IpAddr;
 
 use quietwire_base::BURST_MAX;
 use quietwire_tables::connections::{
-    Connection, ConnectionFilter, ConnectionInfo, CtState, Direction, Packet, Settings,
-    SettingsError, TIMEOUT_MAX_S, Tracked, Tracker, ZONES_MAX,
+    Connection, ConnectionFilter, ConnectionInfo, CtState, Direction, LabelBits, MarkBits, Packet,
+    Settings, SettingsError, TIMEOUT_MAX_S, Tracked, Tracker, ZONES_MAX,
 };
 use quietwire_tables::filter::Verdict;
 
 use crate::classifier::{BY_REFUSAL, Classifier, Frame};
 use crate::codes::{Codes, state_of};
-use crate::layout::{ConnectionRecord, TrackerCounters, TrackerSettings, VerdictRecord};
+use crate::layout::{
+    ConnectionRecord, LabelRecord, TRACKER_LABELS, TrackerCounters, TrackerSettings, VerdictRecord,
+};
 use crate::status::Status;
 
 /// Latest time, seconds: `QW_SECONDS_MAX`. Times of expiry beyond it fit into their numbers.
@@ -26,9 +28,12 @@ const IS_CONNECTION: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     tracker: Tracker,
+    has_labels: bool,
     codes: Codes,
     packets: [Packet; BURST_MAX],
     tracked: [Tracked; BURST_MAX],
+    /// Labels of the connections of a burst, for rules that compare them.
+    labels: [u128; BURST_MAX],
 }
 
 /// Returns the number of a connection.
@@ -49,7 +54,7 @@ fn octets_of(address: IpAddr) -> [u8; 16] {
 /// Returns the settings of a tracker.
 fn settings_of(settings: &TrackerSettings) -> Option<Settings> {
     let zones = settings.zones.max(1);
-    let is_in_range = zones <= u32::from(ZONES_MAX) && settings.reserved == 0;
+    let is_in_range = zones <= u32::from(ZONES_MAX) && settings.flags & !TRACKER_LABELS == 0;
     let zone_limit = match settings.zone_limit {
         // Only the table is a limit.
         0 => u32::MAX,
@@ -72,16 +77,23 @@ impl ConnectionTable {
     /// # Errors
     /// [`Status::Argument`], [`Status::Memory`].
     pub(crate) fn new(settings: &TrackerSettings) -> Result<Self, Status> {
-        let settings = settings_of(settings).ok_or(Status::Argument)?;
-        let tracker = Tracker::new(&settings).map_err(|error| match error {
+        let status_of = |error: SettingsError| match error {
             SettingsError::Memory(_) => Status::Memory,
             _ => Status::Argument,
-        })?;
+        };
+        let has_labels = settings.flags & TRACKER_LABELS != 0;
+        let settings = settings_of(settings).ok_or(Status::Argument)?;
+        let mut tracker = Tracker::new(&settings).map_err(status_of)?;
+        if has_labels {
+            tracker.allow_labels().map_err(status_of)?;
+        }
         Ok(Self {
             tracker,
+            has_labels,
             codes: Codes::new(),
             packets: [Packet::UNTRACKED; BURST_MAX],
             tracked: [Tracked::UNTRACKED; BURST_MAX],
+            labels: [0; BURST_MAX],
         })
     }
 
@@ -122,16 +134,34 @@ impl ConnectionTable {
         }
     }
 
+    /// Reads the labels of the connections of the first packets of a burst.
+    fn read_labels(&mut self, count: usize) {
+        let tracker = &self.tracker;
+        for (tracked, label) in self.tracked.iter().take(count).zip(&mut self.labels) {
+            *label = tracked.connection.map_or(0, |one| tracker.label(one));
+        }
+    }
+
     /// Tracks a burst, judges it by rules, and creates the connections of accepted packets.
+    ///
+    /// # Errors
+    /// [`Status::Argument`] if rules compare or set labels, and the tracker has none.
     pub(crate) fn filter(
         &mut self,
         classifier: &Classifier,
         frames: &[Frame<'_>],
         now_s: u32,
         records: &mut [VerdictRecord],
-    ) {
+    ) -> Result<(), Status> {
+        if classifier.requires_labels() && !self.has_labels {
+            return Err(Status::Argument);
+        }
         let count = self.track_burst(frames, now_s);
-        let verdicts = classifier.judge(frames, &self.tracked);
+        if classifier.compares_labels() {
+            self.read_labels(count);
+        }
+        let verdicts = classifier.judge(frames, &self.tracked, &self.labels);
+        let sets_values = classifier.sets_values();
         let results = self.packets.iter().zip(&mut self.tracked).take(count);
         for (((packet, tracked), verdict), record) in results.zip(verdicts).zip(records) {
             let mut verdict = verdict;
@@ -141,9 +171,13 @@ impl ConnectionTable {
                     Err(refusal) => verdict = Verdict::Refused(refusal),
                 }
             }
+            if sets_values {
+                set_values(&mut self.tracker, tracked, classifier, verdict);
+            }
             *record = classifier.record(verdict);
             Self::complete(classifier.codes(), tracked, record);
         }
+        Ok(())
     }
 
     /// Creates the connections of packets whose records accept them, and say that they are new and have none.
@@ -218,6 +252,71 @@ impl ConnectionTable {
         }
     }
 
+    /// Sets bits of the mark of a connection.
+    ///
+    /// # Errors
+    /// [`Status::Argument`] for impossible bits, [`Status::Handle`] if the connection has ended.
+    pub(crate) fn set_mark_bits(
+        &mut self,
+        number: u64,
+        (mark, mask): (u32, u32),
+    ) -> Result<(), Status> {
+        let connection = connection_of(number)?;
+        let bits = MarkBits::new(mark, mask).ok_or(Status::Argument)?;
+        if self.tracker.set_mark_bits(connection, bits) {
+            Ok(())
+        } else {
+            Err(Status::Handle)
+        }
+    }
+
+    /// Returns the label of a connection: 0 if the tracker has no labels.
+    ///
+    /// # Errors
+    /// [`Status::Handle`] if the connection has ended.
+    pub(crate) fn label(&self, number: u64) -> Result<LabelRecord, Status> {
+        let info = self.tracker.get(connection_of(number)?);
+        let info = info.ok_or(Status::Handle)?;
+        Ok(LabelRecord::new(info.label))
+    }
+
+    /// Sets bits of the label of a connection.
+    ///
+    /// # Errors
+    /// [`Status::Argument`] for impossible bits, or if the tracker has no labels; [`Status::Handle`] if the connection has ended.
+    pub(crate) fn set_label(
+        &mut self,
+        number: u64,
+        (label, mask): (u128, u128),
+    ) -> Result<(), Status> {
+        let connection = connection_of(number)?;
+        let bits = LabelBits::new(label, mask).filter(|_| self.has_labels);
+        let bits = bits.ok_or(Status::Argument)?;
+        if self.tracker.set_label(connection, bits) {
+            Ok(())
+        } else {
+            Err(Status::Handle)
+        }
+    }
+
+    /// Reads the labels of the connections of verdicts: 0 for one without a connection.
+    ///
+    /// # Errors
+    /// [`Status::Handle`] if one of them has ended.
+    pub(crate) fn labels_of(
+        &self,
+        verdicts: &[VerdictRecord],
+        labels: &mut [LabelRecord],
+    ) -> Result<(), Status> {
+        for (verdict, label) in verdicts.iter().zip(labels) {
+            *label = match verdict.connection {
+                0 => LabelRecord::default(),
+                number => self.label(number)?,
+            };
+        }
+        Ok(())
+    }
+
     /// Calls a function with each of at most `count` connections from position `from` on, and its number from 0. Returns the number of
     /// connections and the position to continue from, `u32::MAX` at the end.
     pub(crate) fn list(
@@ -247,6 +346,27 @@ impl ConnectionTable {
             invalid: counters.invalid.iter().sum(),
             octets: self.tracker.octets() as u64,
         }
+    }
+}
+
+/// Sets mark and label of the connection of an accepted packet, if the rule that decided on it sets them.
+fn set_values(
+    tracker: &mut Tracker,
+    tracked: &mut Tracked,
+    classifier: &Classifier,
+    verdict: Verdict,
+) {
+    let Some(connection) = tracked.connection.filter(|_| verdict.accepts()) else {
+        return;
+    };
+    let (mark, label) = classifier.values_of(verdict);
+    if let Some(bits) = mark {
+        tracker.set_mark_bits(connection, bits);
+        let info = tracker.get(connection);
+        tracked.mark = info.map_or(tracked.mark, |info| info.mark);
+    }
+    if let Some(bits) = label {
+        tracker.set_label(connection, bits);
     }
 }
 

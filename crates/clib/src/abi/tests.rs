@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exported functions with valid and with wrong arguments, and bursts compared with the tables and with a plain search of the rules.
 
+mod labels;
+
 use proptest::prelude::*;
 use quietwire_tables::connections::{
     CtState, ENTRIES_MAX, Packet, Settings, TIMEOUT_MAX_S, Tracked, Tracker, ZONES_MAX,
 };
 
 use super::*;
+use crate::classifier::CONDITIONS_MAX;
 use crate::codes::CT_STATES;
-use crate::layout::fields;
+use crate::layout::{TRACKER_LABELS, fields};
 
 const OK: c_int = Status::Ok as c_int;
 const TCP: u8 = 6;
@@ -434,7 +437,12 @@ fn a_wrong_rule_is_named() {
     let wrong = [
         RuleDescriptor { action: 3, ..tcp },
         RuleDescriptor {
-            fields: 1 << 12,
+            fields: 1 << 16,
+            ..tcp
+        },
+        // Marks require `qw_classifier_create_ct`.
+        RuleDescriptor {
+            fields: fields::CT_MARK,
             ..tcp
         },
         RuleDescriptor { reserved: 1, ..tcp },
@@ -501,8 +509,8 @@ fn settings_out_of_range_are_errors() {
         zones: 1025,
         ..settings(1)
     };
-    let reserved = TrackerSettings {
-        reserved: 1,
+    let flags = TrackerSettings {
+        flags: TRACKER_LABELS | 2,
         ..settings(1)
     };
     for wrong in [
@@ -511,7 +519,7 @@ fn settings_out_of_range_are_errors() {
         timeout,
         state,
         zones,
-        reserved,
+        flags,
     ] {
         let mut handle = 5;
         // SAFETY: both pointers are of values.
@@ -536,6 +544,7 @@ fn limits_of_the_header_are_those_of_the_library() {
         ("QW_ZONES_MAX", u64::from(ZONES_MAX)),
         ("QW_TIMEOUT_MAX", u64::from(TIMEOUT_MAX_S)),
         ("QW_PAGE_MAX", PAGE_MAX as u64),
+        ("QW_CONDITIONS_MAX", CONDITIONS_MAX as u64),
     ] {
         let line = format!("#define {name} {value}");
         assert!(HEADER.lines().any(|one| one == line), "no '{line}'");

@@ -186,6 +186,78 @@ static void use_a_firewall(void)
     CHECK(qw_tracker_destroy(tracker) == QW_OK);
 }
 
+/* Rules set a mark and a label, and compare them in later bursts. */
+static void use_marks_and_labels(void)
+{
+    struct qw_tracker_settings settings;
+    struct qw_rule rules[2];
+    struct qw_rule_ct values[2];
+    struct qw_label label, mask = { 0, UINT64_MAX }, labels[2];
+    struct qw_verdict verdict, both[2];
+    qw_classifier classifier = 0;
+    qw_tracker tracker = 0, without = tracker_of(1);
+    uint8_t frame[FRAME] = { 0 };
+    struct qw_packet packet = packet_of(frame);
+    size_t wrong = 0;
+
+    memset(rules, 0, sizeof rules);
+    memset(values, 0, sizeof values);
+    rules[0].fields = QW_MATCH_CT_MARK | QW_MATCH_CT_LABEL;
+    values[0].mark = 2;
+    values[0].mark_mask = 3;
+    values[0].label.high = 1;
+    values[0].label_mask.high = 1;
+    rules[1].fields = QW_SET_CT_MARK | QW_SET_CT_LABEL;
+    values[1].set_mark = 2;
+    values[1].set_mark_mask = 2;
+    values[1].set_label.high = 1;
+    values[1].set_label_mask.high = 1;
+    CHECK(qw_classifier_create(rules, 2, QW_DROP, 0, &classifier, &wrong) == QW_ERR_ARGUMENT);
+    CHECK(wrong == 0);
+    CHECK(qw_classifier_create_ct(rules, values, 2, QW_DROP, 0, &classifier, &wrong) == QW_OK);
+    CHECK(wrong == SIZE_MAX);
+    memset(&settings, 0, sizeof settings);
+    settings.entries_max = 4;
+    settings.flags = QW_TRACKER_LABELS;
+    CHECK(qw_tracker_create(&settings, &tracker) == QW_OK);
+
+    segment(frame, 1, 2, 1000, 80, SYN, 100, 0);
+    CHECK(qw_filter(classifier, without, &packet, 1, 0, &verdict) == QW_ERR_ARGUMENT);
+    verdict = judge(classifier, tracker, frame, 0);
+    CHECK(verdict.rule == 1 && verdict.mark == 2 && verdict.connection != 0);
+    segment(frame, 2, 1, 80, 1000, SYN | ACK, 500, 101);
+    both[0] = judge(classifier, tracker, frame, 0);
+    CHECK(both[0].rule == 0 && both[0].mark == 2 && both[0].connection == verdict.connection);
+
+    CHECK(qw_connection_get_label(tracker, verdict.connection, &label) == QW_OK);
+    CHECK(label.low == 0 && label.high == 1);
+    label.high = 6;
+    CHECK(qw_connection_set_label(tracker, verdict.connection, &label, &mask) == QW_OK);
+    label.low = 5;
+    CHECK(qw_connection_set_label(tracker, verdict.connection, &label, &mask) == QW_ERR_ARGUMENT);
+    CHECK(qw_connection_set_label(tracker, verdict.connection, NULL, &mask) == QW_ERR_POINTER);
+    CHECK(qw_connection_set_mark_bits(tracker, verdict.connection, 1, 1) == QW_OK);
+    CHECK(qw_connection_set_mark_bits(tracker, verdict.connection, 2, 1) == QW_ERR_ARGUMENT);
+    memset(&both[1], 0, sizeof both[1]);
+    CHECK(qw_verdict_labels(tracker, both, 2, labels) == QW_OK);
+    CHECK(labels[0].low == 0 && labels[0].high == 6);
+    CHECK(labels[1].low == 0 && labels[1].high == 0);
+    CHECK(qw_verdict_labels(tracker, both, QW_BURST_MAX + 1, labels) == QW_ERR_SIZE);
+
+    /* An ended connection, and one of another tracker. */
+    CHECK(qw_tracker_expire(tracker, 1000000, 10000000, NULL) == QW_OK);
+    CHECK(qw_connection_get_label(tracker, verdict.connection, &label) == QW_ERR_HANDLE);
+    CHECK(qw_connection_set_label(tracker, verdict.connection, &mask, NULL) == QW_ERR_HANDLE);
+    CHECK(qw_connection_set_mark_bits(tracker, verdict.connection, 1, 1) == QW_ERR_HANDLE);
+    CHECK(qw_verdict_labels(tracker, both, 1, labels) == QW_ERR_HANDLE);
+    CHECK(qw_connection_get_label(without, verdict.connection, &label) == QW_ERR_HANDLE);
+
+    CHECK(qw_tracker_destroy(tracker) == QW_OK);
+    CHECK(qw_connection_get_label(tracker, verdict.connection, &label) == QW_ERR_HANDLE);
+    CHECK(qw_tracker_destroy(without) == QW_OK);
+    CHECK(qw_classifier_destroy(classifier) == QW_OK);
+}
+
 /* A table full of established connections refuses new ones, with the reason. */
 static void fill_a_table(void)
 {
@@ -329,6 +401,7 @@ int main(void)
     CHECK(strstr(qw_status_text(QW_ERR_HANDLE), "no such object") != NULL);
     CHECK(strcmp(qw_status_text(1234), "unknown status") == 0);
     use_a_firewall();
+    use_marks_and_labels();
     fill_a_table();
     use_wrong_handles();
     use_wrong_arguments();
