@@ -33,7 +33,8 @@ pub(crate) use tables::{Position, Tables};
 #[cfg(test)]
 pub(crate) use wire::tests as wire_tests;
 pub(crate) use wire::{
-    CHANGES_MAX, Digests, Message, Reader, WireError, digest, messages_of, text_of,
+    CHANGES_MAX, Digests, Limits, Message, NO_LIMIT, Reader, WireError, digest, limit, messages_of,
+    text_of,
 };
 
 /// Pause of a standby before it connects again.
@@ -75,6 +76,8 @@ pub(crate) struct Replication {
     applied: ApplyCounts,
     /// Names of settings that differ from those of the active switch, until a stream begins with equal ones.
     differing: Vec<String>,
+    /// Limits that are lower than those of the active switch, with both values.
+    lower_limits: Vec<String>,
     /// True after a line in the log about the active switch, until it answers.
     has_failed: bool,
 }
@@ -115,6 +118,7 @@ impl Replication {
             role,
             applied: ApplyCounts::default(),
             differing: Vec::new(),
+            lower_limits: Vec::new(),
             has_failed: false,
         })
     }
@@ -195,6 +199,17 @@ impl Replication {
                     self.has_failed = false;
                     self.differing.clear();
                 }
+                if let Some(lower) = &standby.lower_limits
+                    && *lower != self.lower_limits
+                {
+                    if !lower.is_empty() {
+                        tracing::warn!(
+                            "this standby has lower limits than {active}: {} (raise them on this switch, because it has no space for connections beyond them)",
+                            lower.join(", ")
+                        );
+                    }
+                    self.lower_limits.clone_from(lower);
+                }
                 if standby.is_complete && !was_complete {
                     tracing::info!("this standby has all connections of {active}");
                 }
@@ -229,6 +244,7 @@ impl Replication {
             Role::Standby(_) => {
                 self.role = Role::Active(Active::new(self.setting.refresh()));
                 self.differing.clear();
+                self.lower_limits.clear();
                 tracing::info!("this switch is active now");
                 Ok(())
             }
@@ -247,6 +263,7 @@ impl Replication {
         let mut report = ReplicationReport {
             role: self.role().name().to_owned(),
             differing_settings: self.differing.clone(),
+            lower_limits: self.lower_limits.clone(),
             added: self.applied.added,
             updated: self.applied.updated,
             removed: self.applied.removed,

@@ -19,7 +19,8 @@ use crate::forward::{
     Transfer, WorkerCommand,
 };
 use crate::replication::{
-    CHANGES_MAX, Digests, Message, Position, Tables, digest, messages_of, text_of,
+    CHANGES_MAX, Digests, Limits, Message, NO_LIMIT, Position, Tables, digest, limit, messages_of,
+    text_of,
 };
 use crate::report::{RestoredMappingsReport, SavedMappingsReport, TablePosition};
 
@@ -428,6 +429,37 @@ impl Tables for Engine {
         values
     }
 
+    fn limits(&self) -> Limits {
+        let mut limits = Vec::new();
+        if let Some(setting) = &self.plan.connections {
+            let per_source = setting.max_per_source.unwrap_or(NO_LIMIT);
+            limits.push(limit("max-entries of connections", setting.max_entries));
+            limits.push(limit("max-per-source of connections", per_source));
+            // A zone without a limit has that of all connections.
+            limits.extend(setting.zones.iter().map(|zone| {
+                let name = format!("max-entries of zone '{}'", zone.name);
+                limit(&name, zone.max_entries.unwrap_or(NO_LIMIT))
+            }));
+        }
+        for nat in &self.plan.nats {
+            let Some(outside) = self.outside_of(nat) else {
+                continue;
+            };
+            let tables = nat.tables(outside);
+            for (setting, value) in [
+                ("max-mappings", tables.mappings_max),
+                ("max-hosts", tables.hosts_max),
+            ] {
+                limits.push(limit(&format!("{setting} of NAT '{}'", nat.name), value));
+            }
+        }
+        limits.extend(self.plan.load_balancers.iter().map(|one| {
+            let name = format!("max-connections of load balancer '{}'", one.name);
+            limit(&name, one.table().connections_max)
+        }));
+        limits
+    }
+
     fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError> {
         let mut lost = 0;
         for table in self.replicated_tables() {
@@ -486,6 +518,7 @@ impl Tables for Engine {
             } => self.apply_balanced((protocol, endpoint), changes),
             Message::Hello
             | Message::Configuration(_)
+            | Message::Limits(_)
             | Message::Heartbeat
             | Message::Complete
             | Message::Acknowledgement(_) => Ok(ApplyCounts::default()),

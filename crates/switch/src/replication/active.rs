@@ -9,7 +9,7 @@ use quietwire_base::RateLimit;
 
 use super::link::{Link, LinkError, TIMEOUT};
 use super::tables::{COMPARE, Position, Tables};
-use super::wire::{Digests, Message, WireError};
+use super::wire::{Digests, LIMITS_A_MESSAGE, Limits, Message, WireError};
 use crate::error::SwitchError;
 
 /// Maximum number of peers: twice as many as are accepted in a turn, so that each has time for its hello.
@@ -68,8 +68,9 @@ pub(super) struct Active<S> {
     begun: u64,
     ended: Option<Instant>,
     is_noting: bool,
-    /// Settings that standbys have been sent, and the time at which they were read.
+    /// Settings and limits that standbys have been sent, and the time at which they were read.
     settings: Digests,
+    limits: Limits,
     compared: Option<Instant>,
     /// Lines in the log about lost changes.
     loss_log: RateLimit,
@@ -135,6 +136,7 @@ impl<S: Read + Write> Active<S> {
             ended: None,
             is_noting: false,
             settings: Digests::new(),
+            limits: Limits::new(),
             compared: None,
             loss_log: RateLimit::new(LOSS_LOG, 1, Instant::now()),
             counts: SentCounts::default(),
@@ -198,7 +200,7 @@ impl<S: Read + Write> Active<S> {
         result
     }
 
-    /// Sends the settings to new standbys, before all entries, and to all standbys after a change.
+    /// Sends settings and limits to new standbys, before all entries, and to all standbys after a change.
     fn send_settings(&mut self, tables: &impl Tables, now: Instant) {
         let is_new = |peer: &Peer<S>| peer.needs.is_some() && !peer.has_settings;
         let is_due = self
@@ -207,16 +209,21 @@ impl<S: Read + Write> Active<S> {
         if !(self.peers.iter().any(is_new) || is_due && self.has_standby()) {
             return;
         }
-        let settings = tables.digests();
-        let has_changed = settings != self.settings;
-        let message = Message::Configuration(settings.clone());
+        let (settings, limits) = (tables.digests(), tables.limits());
+        let has_changed = settings != self.settings || limits != self.limits;
+        let mut messages = vec![Message::Configuration(settings.clone())];
+        let parts = limits.chunks(LIMITS_A_MESSAGE);
+        messages.extend(parts.map(|part| Message::Limits(part.to_vec())));
         for peer in &mut self.peers {
             if is_new(peer) || has_changed && peer.has_settings {
-                peer.link.put(&message, now);
+                for message in &messages {
+                    peer.link.put(message, now);
+                }
                 peer.has_settings = true;
             }
         }
         self.settings = settings;
+        self.limits = limits;
         self.compared = Some(now);
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::wire::{Digests, Message};
+use super::wire::{Digests, Limits, Message};
 use crate::error::SwitchError;
 use crate::forward::ApplyCounts;
 
@@ -25,6 +25,9 @@ pub(crate) struct Position {
 pub(crate) trait Tables {
     /// Returns the settings that must be equal on both switches.
     fn digests(&self) -> Digests;
+
+    /// Returns the limits of the tables. A standby reports those that are lower than those of the active switch.
+    fn limits(&self) -> Limits;
 
     /// Appends messages with changes since the last call. Returns the number of changes that were lost: if there are some, the standby
     /// requires all entries. The first call begins to note changes.

@@ -12,6 +12,7 @@ use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 use super::active::{LOSS_LOG, PEERS_MAX};
 use super::link::tests::pair;
 use super::tables::COMPARE;
+use super::wire::LIMITS_A_MESSAGE;
 use super::wire::tests::saved_connection;
 use super::*;
 
@@ -31,6 +32,7 @@ struct Model {
     /// The forwarding thread does not reply.
     is_late: bool,
     settings: Digests,
+    limits: Limits,
 }
 
 fn port_of(saved: &SavedConnection) -> u16 {
@@ -75,6 +77,10 @@ impl Model {
 impl Tables for Model {
     fn digests(&self) -> Digests {
         self.settings.clone()
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
     }
 
     fn changes(&mut self, messages: &mut Vec<Message>) -> Result<u64, SwitchError> {
@@ -536,4 +542,61 @@ fn differing_settings_are_reported_until_they_are_equal() {
     follow(&mut first, &mut second, &differs);
     standby.take_over().unwrap();
     assert!(standby.report().differing_settings.is_empty());
+}
+
+#[test]
+fn lower_limits_of_a_standby_are_reported_and_leave_the_stream() {
+    let (mut first, mut second) = (Model::default(), Model::default());
+    first.add(200);
+    let named = |name: &str, value| (name.to_owned(), value);
+    // More limits than fit into a message.
+    let zones = (0..LIMITS_A_MESSAGE as u32).map(|number| (format!("zone {number}"), 1000));
+    first.limits = zones.clone().collect();
+    first.limits.push(named("table", 100));
+    first.limits.push(named("source", NO_LIMIT));
+    first.limits.push(named("only active", 100));
+    second.limits = zones.collect();
+    second.limits[0].1 = 2000;
+    second.limits.push(named("table", 99));
+    second.limits.push(named("source", 7));
+    let mut active = Replication::open(&setting(ReplicationRole::Active, None)).unwrap();
+    let address = active.listener.as_ref().unwrap().local_addr().unwrap();
+    let setting = setting(ReplicationRole::Standby, Some(address));
+    let mut standby = Replication::open(&setting).unwrap();
+    let mut now = Instant::now();
+    let mut follow = |first: &mut Model, second: &mut Model, wanted: &[&str]| {
+        let found = Deadline::after(Duration::from_secs(20)).poll(Duration::from_millis(1), || {
+            now += Duration::from_millis(50);
+            active.turn(first, now);
+            standby.turn(second, now);
+            let report = standby.report();
+            let is_complete = report.peers.iter().any(|peer| peer.is_complete);
+            (is_complete && report.lower_limits == wanted).then_some(())
+        });
+        assert!(found.is_some(), "{:?}", standby.report());
+        assert!(second.present.contains(&200));
+    };
+    let source = "source 7 (active switch: no limit)";
+    follow(
+        &mut first,
+        &mut second,
+        &["table 99 (active switch: 100)", source],
+    );
+    // A change on either side is noticed, also after the stream has begun.
+    second.limits.retain(|(name, _)| name != "table");
+    second.limits.push(named("table", 100));
+    follow(&mut first, &mut second, &[source]);
+    first.limits.retain(|(name, _)| name != "source");
+    follow(&mut first, &mut second, &[]);
+    // Only the first ones are named.
+    for (_, limit) in &mut first.limits {
+        *limit = 3000;
+    }
+    let mut wanted = vec!["zone 0 2000 (active switch: 3000)".to_owned()];
+    wanted.extend((1..8).map(|zone| format!("zone {zone} 1000 (active switch: 3000)")));
+    wanted.push(format!("{} more", LIMITS_A_MESSAGE - 8 + 1));
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    follow(&mut first, &mut second, &wanted);
+    standby.take_over().unwrap();
+    assert!(standby.report().lower_limits.is_empty());
 }

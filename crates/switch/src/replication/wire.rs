@@ -19,6 +19,7 @@
 //! | 6 acknowledgement | sequence of the last message applied (64 bits) | standby |
 //! | 7 balanced connections | number of the protocol, address and port of the virtual endpoint (8, 32 and 16 bits), changes as above | active |
 //! | 8 configuration | settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
+//! | 9 limits | limits of tables, up to [`LIMITS_A_MESSAGE`]: octets of the name (8 bits), the name, value (32 bits) | active, after each configuration |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
@@ -53,8 +54,12 @@ use crate::config::nat::NAME_MAX;
 pub(crate) const CHANGES_MAX: usize = 256;
 /// Maximum octets of the contents.
 pub(crate) const CONTENTS_MAX: usize = 32 * 1024;
+/// Maximum number of limits of a message.
+pub(crate) const LIMITS_A_MESSAGE: usize = 100;
+/// Value of a limit that is not set.
+pub(crate) const NO_LIMIT: u32 = u32::MAX;
 /// Version of the messages.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
@@ -67,6 +72,7 @@ const COMPLETE: u32 = 5;
 const ACKNOWLEDGEMENT: u32 = 6;
 const BALANCED: u32 = 7;
 const CONFIGURATION: u32 = 8;
+const LIMITS: u32 = 9;
 
 const PRESENT: u8 = 1;
 const ENDED: u8 = 2;
@@ -76,9 +82,13 @@ const _: () = assert!(NAME_MAX <= u8::MAX as usize);
 // A message of the maximum number of changes fits.
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(LIMITS_A_MESSAGE * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);
 
 /// Settings that must be equal on both switches: the name of each, and a digest of its value.
 pub(crate) type Digests = Vec<(String, u32)>;
+
+/// Limits of tables that a standby compares with its own: the name of each, and its value, or [`NO_LIMIT`].
+pub(crate) type Limits = Vec<(String, u32)>;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +115,8 @@ pub(crate) enum Message {
     },
     /// Settings of the active switch.
     Configuration(Digests),
+    /// Limits of the tables of the active switch.
+    Limits(Limits),
     /// The active switch is there.
     Heartbeat,
     /// The standby has all entries.
@@ -205,15 +217,25 @@ fn balanced(kind: u8, record: [u8; SAVED_BALANCED_OCTETS]) -> Option<BalancedCha
     }
 }
 
-/// Returns a setting of [`Digests`]. Its name is as a message has it: without control characters, and up to the maximum length.
+/// Returns a setting of [`Digests`]. Its name is as a message has it.
 pub(crate) fn digest(name: &str, value: &str) -> (String, u32) {
+    (sent_name(name), crc32c(value.as_bytes()))
+}
+
+/// Returns a limit of [`Limits`]. Its name is as a message has it.
+pub(crate) fn limit(name: &str, value: u32) -> (String, u32) {
+    (sent_name(name), value)
+}
+
+/// Returns a name as a message has it: without control characters, and up to the maximum length.
+fn sent_name(name: &str) -> String {
     let mut octets = 0usize;
     let printable = name.chars().filter(|one| !one.is_control());
     let short = printable.take_while(|one| {
         octets = octets.saturating_add(one.len_utf8());
         octets <= NAME_MAX
     });
-    (short.collect(), crc32c(value.as_bytes()))
+    short.collect()
 }
 
 /// Appends the length of a name and the name, up to the maximum.
@@ -232,17 +254,17 @@ fn take_name(octets: &mut &[u8]) -> Option<String> {
     Some(std::str::from_utf8(name).ok()?.to_owned())
 }
 
-/// Reads settings. Their names become a part of the log, so they have no control characters.
-fn digests_of(mut octets: &[u8]) -> Option<Digests> {
-    let mut digests = Vec::new();
+/// Reads names and numbers. The names become a part of the log, so they have no control characters.
+fn named_numbers(mut octets: &[u8]) -> Option<Vec<(String, u32)>> {
+    let mut numbers = Vec::new();
     while !octets.is_empty() {
         let name = take_name(&mut octets)?;
         if name.chars().any(char::is_control) {
             return None;
         }
-        digests.push((name, u32::from_be_bytes(take(&mut octets)?)));
+        numbers.push((name, u32::from_be_bytes(take(&mut octets)?)));
     }
-    Some(digests)
+    Some(numbers)
 }
 
 /// Appends a message of a kind.
@@ -268,6 +290,7 @@ impl Message {
             Self::Acknowledgement(_) => ACKNOWLEDGEMENT,
             Self::Balanced { .. } => BALANCED,
             Self::Configuration(_) => CONFIGURATION,
+            Self::Limits(_) => LIMITS,
         }
     }
 
@@ -287,10 +310,10 @@ impl Message {
                     octets.extend_from_slice(saved.octets());
                 }
             }
-            Self::Configuration(digests) => {
-                for (name, digest) in digests {
+            Self::Configuration(numbers) | Self::Limits(numbers) => {
+                for (name, number) in numbers {
                     put_name(name, octets);
-                    octets.extend(digest.to_be_bytes());
+                    octets.extend(number.to_be_bytes());
                 }
             }
             Self::Mappings { nat, changes } => {
@@ -347,7 +370,8 @@ impl Message {
             CONNECTIONS => changes_of(contents, connection).map(Self::Connections),
             MAPPINGS => Self::read_mappings(contents),
             BALANCED => Self::read_balanced(contents),
-            CONFIGURATION => digests_of(contents).map(Self::Configuration),
+            CONFIGURATION => named_numbers(contents).map(Self::Configuration),
+            LIMITS => named_numbers(contents).map(Self::Limits),
             HEARTBEAT if contents.is_empty() => Some(Self::Heartbeat),
             COMPLETE if contents.is_empty() => Some(Self::Complete),
             ACKNOWLEDGEMENT => {
@@ -611,6 +635,8 @@ pub(crate) mod tests {
             }),
             prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9)
                 .prop_map(Message::Configuration),
+            prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9)
+                .prop_map(Message::Limits),
             Just(Message::Heartbeat),
             Just(Message::Complete),
             any::<u64>().prop_map(Message::Acknowledgement),
@@ -705,7 +731,7 @@ pub(crate) mod tests {
         let changes = vec![ConnectionChange::Present(impossible)];
         let messages = [Message::Hello, Message::Connections(changes)];
         assert_eq!(error(&written(&messages)), Some(WireError::Contents));
-        assert_eq!(Message::read(9, &[]), Err(WireError::Contents));
+        assert_eq!(Message::read(10, &[]), Err(WireError::Contents));
         assert_eq!(Message::read(HEARTBEAT, &[0]), Err(WireError::Contents));
         assert_eq!(Message::read(MAPPINGS, &[3, 1]), Err(WireError::Contents));
         // A name of any length is read as it was sent.
@@ -715,8 +741,10 @@ pub(crate) mod tests {
         let messages = [Message::Hello, Message::Configuration(vec![setting])];
         assert_eq!(read_all(&written(&messages)), (messages.to_vec(), None));
         for settings in [&b"\x01a\0\0\0"[..], b"\x01\n\0\0\0\0", b"\x01\xff\0\0\0\0"] {
-            let read = Message::read(CONFIGURATION, settings);
-            assert_eq!(read, Err(WireError::Contents));
+            for kind in [CONFIGURATION, LIMITS] {
+                let read = Message::read(kind, settings);
+                assert_eq!(read, Err(WireError::Contents));
+            }
         }
         assert_eq!(
             Message::read(ACKNOWLEDGEMENT, &[0; 9]),
@@ -732,6 +760,7 @@ pub(crate) mod tests {
         let changes = vec![ConnectionChange::Present(saved_connection(7)); CHANGES_MAX];
         let name = "n".repeat(NAME_MAX);
         let of_nat = vec![MappingChange::Ended(saved_mapping(7)); CHANGES_MAX];
+        let limits = vec![limit(&name, 7); LIMITS_A_MESSAGE];
         let messages = [
             Message::Hello,
             Message::Connections(changes),
@@ -739,6 +768,7 @@ pub(crate) mod tests {
                 nat: name,
                 changes: of_nat,
             },
+            Message::Limits(limits),
         ];
         let (read, error) = read_all(&written(&messages));
         assert_eq!((&read[..], error), (&messages[..], None));

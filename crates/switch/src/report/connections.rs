@@ -91,6 +91,10 @@ pub struct ReplicationReport {
     /// some, the standby gets no entries.
     #[serde(default)]
     pub differing_settings: Vec<String>,
+    /// Limits of tables of a standby that are lower than those of the active switch, with both values, at most eight and the number of
+    /// others. The standby has no space for connections beyond them.
+    #[serde(default)]
+    pub lower_limits: Vec<String>,
     /// Standbys of an active switch; the active switch of a standby, if it is connected.
     pub peers: Vec<ReplicationPeerReport>,
     /// Entries, and ends of entries, that the active switch has sent.

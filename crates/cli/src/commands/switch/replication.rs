@@ -10,6 +10,7 @@ pub(super) fn render(report: &ReplicationReport) -> String {
     let ReplicationReport {
         role,
         differing_settings,
+        lower_limits,
         peers,
         sent,
         lost,
@@ -34,15 +35,14 @@ pub(super) fn render(report: &ReplicationReport) -> String {
             peer.unacknowledged.to_string(),
         ]);
     }
-    let differing = match differing_settings.is_empty() {
+    let listed = |title: &str, list: &[String]| match list.is_empty() {
         true => String::new(),
-        false => format!(
-            "\nother settings on the active switch: {}",
-            differing_settings.join(", ")
-        ),
+        false => format!("\n{title}: {}", list.join(", ")),
     };
+    let differing = listed("other settings on the active switch", differing_settings);
+    let lower = listed("lower limits than on the active switch", lower_limits);
     format!(
-        "role: {role}{differing}\n\n{table}\n\nsent: {sent}\nlost: {lost}\npasses: {passes}\nadded: {added}\nupdated: {updated}\nremoved: {removed}\nwithout space: {full}\ninvalid: {invalid}"
+        "role: {role}{differing}{lower}\n\n{table}\n\nsent: {sent}\nlost: {lost}\npasses: {passes}\nadded: {added}\nupdated: {updated}\nremoved: {removed}\nwithout space: {full}\ninvalid: {invalid}"
     )
 }
 
@@ -62,5 +62,11 @@ mod tests {
         let expected =
             "role: standby\nother settings on the active switch: ports of NAT 'x', zones\n\n";
         assert!(shown.starts_with(expected), "{shown}");
+        report.differing_settings.clear();
+        report.lower_limits = vec!["max-entries 7 (active switch: 9)".to_owned()];
+        let shown = render(&report);
+        let line = "lower limits than on the active switch: max-entries 7 (active switch: 9)";
+        let expected = format!("role: standby\n{line}\n\n");
+        assert!(shown.starts_with(&expected), "{shown}");
     }
 }

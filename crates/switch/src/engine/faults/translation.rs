@@ -182,3 +182,29 @@ fn settings_that_a_standby_compares_differ_after_their_change() {
     let without = digests(&shared);
     assert_eq!(differing(&without, &labelled), ["labels of connections"]);
 }
+
+/// A standby compares these limits with those of the active switch.
+#[test]
+fn limits_that_a_standby_compares_are_those_of_all_tables() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let limits = |start: &str| Rig::with(start).controller.engine().limits();
+    let named = |name: &str, value| (name.to_owned(), value);
+    let shared = start_shared();
+    let all = [
+        named("max-entries of connections", 64),
+        named("max-per-source of connections", u32::MAX),
+        named("max-mappings of NAT 'out'", 64),
+        named("max-hosts of NAT 'out'", 8),
+        named("max-connections of load balancer 'web'", 64),
+    ];
+    assert_eq!(limits(&format!("{shared}{TRANSLATED}")), all);
+    let zones = "max-per-source = 7\n[[connections.zone]]\nname = \"one\"\nports = [\"a\"]\n\
+        max-entries = 32\n[[connections.zone]]\nname = \"two\"\nports = [\"b\"]\n";
+    let of_zones = [
+        named("max-entries of connections", 64),
+        named("max-per-source of connections", 7),
+        named("max-entries of zone 'one'", 32),
+        named("max-entries of zone 'two'", u32::MAX),
+    ];
+    assert_eq!(limits(&format!("{shared}{zones}")), of_zones);
+}
