@@ -493,6 +493,29 @@ fn remote_endpoints_have_external_endpoints_of_their_own() {
 }
 
 #[test]
+fn a_published_endpoint_loses_its_mappings_of_remote_hosts_at_once() {
+    let (bench, mut a, mut b) = start("mapping = \"address-dependent\"\n");
+    let to = |from: &str, port| udp(TO_A, (from, port), (REMOTE, 53), 64);
+    let ended = pass(&mut a, &mut b, to(SERVER, 8443));
+    let kept = [
+        pass(&mut a, &mut b, to(SERVER, 8444)),
+        pass(&mut a, &mut b, to(HOST, 8443)),
+    ];
+    change(
+        &bench,
+        &["add", "publish", "internet", "udp", "443", "10.0.0.6:8443"],
+    );
+    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let ports: BTreeSet<u16> = mappings.iter().map(|one| one.outside.port()).collect();
+    let [first, second] = kept.map(|frame| source_port(&frame));
+    assert_eq!(ports, [443, first, second].into(), "{mappings:?}");
+    assert!(!ports.contains(&source_port(&ended)));
+    // The host answers from the published port.
+    let answer = pass(&mut a, &mut b, to(SERVER, 8443));
+    assert_eq!(answer, udp(FROM_B, (OWN, 443), (REMOTE, 53), 63));
+}
+
+#[test]
 fn an_added_address_has_ports_and_established_mappings_stay() {
     const ADDED: &str = "203.0.113.1";
     let keys = "ports = \"2000-2007\"\nblock-size = 8\n";

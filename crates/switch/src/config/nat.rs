@@ -9,6 +9,7 @@ mod nat66;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
@@ -287,6 +288,19 @@ impl NatSetting {
             true => (0..externals.len()).map(external_number).collect(),
             false => externals.filter_map(ipv4_of).collect(),
         }
+    }
+
+    /// Returns the inside endpoints of IPv4 that this instance publishes and former settings of it do not, in ascending order.
+    pub(crate) fn newly_published(&self, former: &Self) -> Vec<(NatProtocol, SocketAddrV4)> {
+        let endpoints = |setting: &Self| -> BTreeSet<(NatProtocol, SocketAddrV4)> {
+            let all = setting.publish.iter().filter_map(|one| match one.to {
+                SocketAddr::V4(to) => Some((one.protocol.of_mappings(), to)),
+                SocketAddr::V6(_) => None,
+            });
+            all.collect()
+        };
+        let (now, before) = (endpoints(self), endpoints(former));
+        now.difference(&before).copied().collect()
     }
 
     /// Returns the settings of the tables, with static forwards to IPv4 hosts in ascending order.

@@ -125,6 +125,7 @@ impl Engine {
         match self.change_to(next, made) {
             Ok(()) => {
                 self.settle_addresses(former.bridge_ports());
+                self.end_published_mappings(former.nats());
                 self.clean_up_or_warn();
                 self.removed.keep(&self.plan);
                 Ok(())

@@ -19,7 +19,7 @@ use super::orders::unexpected_reply;
 use super::pages::{from_position, paged};
 use super::threads::Forwarder;
 use crate::config::layer3::InterfacePlan;
-use crate::config::nat::{MappingSelection, NatSetting, inside_of};
+use crate::config::nat::{MappingSelection, MappingSetting, NatSetting, inside_of};
 use crate::error::SwitchError;
 use crate::forward::{
     FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity,
@@ -458,29 +458,63 @@ impl Engine {
             protocol: selection.protocol.map(|protocol| protocol.0),
             address: selection.address,
             port: selection.port,
+            inside: None,
         };
         let mut removed = 0;
         for instance in instances {
-            for cpu in self.cpus() {
-                let mut query = Box::new(NatQuery {
-                    instance,
-                    from: Some(0),
-                    budget: ENTRIES_AN_ORDER,
-                    list: Vec::new(),
-                    ipv6: Vec::new(),
-                    replicated: None,
-                    flush: Some(filter),
-                    removed: 0,
-                    totals: None,
-                });
-                // At most as many rounds as the largest table requires.
-                while query.from.is_some() {
-                    query = self.query_nat(cpu, query)?;
-                }
-                removed += query.removed;
-            }
+            removed += self.flush_instance(instance, &filter)?;
         }
         Ok(removed)
+    }
+
+    /// Removes mappings of an instance on all threads, without static forwards. Returns their number.
+    fn flush_instance(
+        &mut self,
+        instance: usize,
+        filter: &MappingFilter,
+    ) -> Result<u64, SwitchError> {
+        let mut removed = 0;
+        for cpu in self.cpus() {
+            let mut query = Box::new(NatQuery {
+                instance,
+                from: Some(0),
+                budget: ENTRIES_AN_ORDER,
+                list: Vec::new(),
+                ipv6: Vec::new(),
+                replicated: None,
+                flush: Some(filter.clone()),
+                removed: 0,
+                totals: None,
+            });
+            // At most as many rounds as the largest table requires.
+            while query.from.is_some() {
+                query = self.query_nat(cpu, query)?;
+            }
+            removed += query.removed;
+        }
+        Ok(removed)
+    }
+
+    /// Ends the mappings that depend on remote endpoints and have an inside endpoint that these former settings do not publish. A forwarding
+    /// thread finds only mappings without a remote endpoint by their inside endpoint, and ends those itself.
+    pub(super) fn end_published_mappings(&mut self, former: &[NatSetting]) {
+        let filter_of = |setting: &NatSetting| {
+            let former = former.iter().find(|one| one.name == setting.name)?;
+            let inside = setting.newly_published(former);
+            let is_required = !inside.is_empty() && setting.mapping != MappingSetting::default();
+            is_required.then(|| MappingFilter {
+                inside: Some(inside.into()),
+                ..MappingFilter::default()
+            })
+        };
+        let filters: Vec<Option<MappingFilter>> = self.plan.nats.iter().map(filter_of).collect();
+        for (instance, filter) in filters.into_iter().enumerate() {
+            if let Some(filter) = filter
+                && let Err(error) = self.flush_instance(instance, &filter)
+            {
+                tracing::warn!("mappings of published endpoints expire later: {error}");
+            }
+        }
     }
 
     /// Sends parts of a list to a thread, until it is answered, its list is full, or the maximum of orders is reached.

@@ -8,6 +8,7 @@ use super::counted::{CountedFilter, CountedRules, CountedSteering};
 use super::{BridgePorts, Engine};
 use crate::bridge_view::BridgeView;
 use crate::config::Plan;
+use crate::config::nat::NatSetting;
 
 /// State of the engine before a change. Its ports and threads stay open until the change is complete.
 #[derive(Debug)]
@@ -25,6 +26,11 @@ pub(super) struct Snapshot {
 impl Snapshot {
     pub(super) fn bridge_ports(&self) -> &BridgePorts {
         &self.bridge_ports
+    }
+
+    /// Returns the settings of NAT.
+    pub(super) fn nats(&self) -> &[NatSetting] {
+        &self.plan.nats
     }
 }
 

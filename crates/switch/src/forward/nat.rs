@@ -4,7 +4,7 @@
 //! The control thread makes all memory. An order carries a complete set of instances; an instance with the identity of a former one
 //! continues with its tables.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -209,7 +209,7 @@ pub(crate) struct NatQuery {
 }
 
 /// Mappings that match all given fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MappingFilter {
     /// Number of the IP protocol.
     pub(crate) protocol: Option<u8>,
@@ -217,6 +217,8 @@ pub(crate) struct MappingFilter {
     pub(crate) address: Option<IpNet>,
     /// Inside or external port, or remote one that the mapping depends on.
     pub(crate) port: Option<u16>,
+    /// Inside endpoints of IPv4, in ascending order.
+    pub(crate) inside: Option<Arc<[(NatProtocol, SocketAddrV4)]>>,
 }
 
 impl MappingFilter {
@@ -235,6 +237,10 @@ impl MappingFilter {
             && self.port.is_none_or(|port| {
                 port == inside.port() || port == outside.port() || info.remote_port == Some(port)
             })
+            && self
+                .inside
+                .as_ref()
+                .is_none_or(|all| all.binary_search(&(info.protocol, inside)).is_ok())
     }
 }
 
@@ -664,7 +670,7 @@ impl NatStage {
         if let (Some(from), Some(replicated)) = (query.from, &mut query.replicated) {
             query.from = replicated.run(&mut tables.nat, (from, query.budget), now_s);
             tables.pass_events();
-        } else if let (Some(from), Some(filter)) = (query.from, query.flush) {
+        } else if let (Some(from), Some(filter)) = (query.from, &query.flush) {
             let NatTables {
                 nat, nat64, nat66, ..
             } = &mut **tables;

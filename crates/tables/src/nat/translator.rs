@@ -203,7 +203,8 @@ impl Nat {
     }
 
     /// Replaces the static forwards by these, in ascending order, of addresses of the pool. Forwards that stay keep their connections, and
-    /// mappings that have an endpoint of a new forward end. Returns the number of forwards without space. Allocates nothing.
+    /// mappings that have an endpoint of a new forward end, except those of its inside endpoint that depend on remote ones: [`Nat::flush`]
+    /// removes them. Returns the number of forwards without space. Allocates nothing.
     pub fn set_forwards(&mut self, wanted: &[Forward]) -> usize {
         let mut at = 0;
         while let Some(forward) = self.forwards.get(at).copied() {

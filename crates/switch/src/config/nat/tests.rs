@@ -237,6 +237,37 @@ fn a_nat_gets_further_addresses_behind_its_own() {
 }
 
 #[test]
+fn endpoints_that_were_published_before_are_not_newly_published() {
+    let with = |published: &[(&str, u16, &str)]| {
+        let mut text = NAT.to_owned();
+        for (protocol, port, to) in published {
+            text += &format!(
+                "[[nat.publish]]\nprotocol = \"{protocol}\"\nport = {port}\nto = \"{to}\"\n"
+            );
+        }
+        plan(&text).unwrap().nats[0].clone()
+    };
+    let (first, second) = ("10.0.0.5:80", "10.0.0.6:80");
+    let none = with(&[]);
+    let one = with(&[("tcp", 443, first)]);
+    let socket = |text: &str| -> SocketAddrV4 { text.parse().unwrap() };
+    let tcp = (NatProtocol::Tcp, socket(first));
+    assert_eq!(one.newly_published(&none), [tcp]);
+    assert!(none.newly_published(&one).is_empty());
+    // Another external port, another protocol, another host.
+    let other = with(&[
+        ("udp", 443, first),
+        ("tcp", 444, first),
+        ("tcp", 1, second),
+    ]);
+    let expected = [
+        (NatProtocol::Tcp, socket(second)),
+        (NatProtocol::Udp, socket(first)),
+    ];
+    assert_eq!(other.newly_published(&one), expected);
+}
+
+#[test]
 fn a_collector_requires_a_log() {
     let collector = Some(([192, 0, 2, 9], 4739).into());
     assert!(check_collector(true, collector).is_ok());

@@ -149,7 +149,7 @@ fn published_ports_are_for_all_remote_hosts_and_inside_hosts_use_them_too() {
             _ => NatOutcome::Dropped(NatDrop::Filtered),
         };
         assert_eq!(nat.hairpin(&mut stranger, length, 0), expected);
-        // No packet of the host refreshes the mapping from before.
+        // No packet of the host refreshes the mapping from before, which the control thread removes.
         for (now, is_there) in [(300, true), (301, false)] {
             nat.expire(now, usize::MAX);
             let listed = nat.list(0, usize::MAX).0;
