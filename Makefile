@@ -50,7 +50,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build image clib demo test test-labs test-cards test-longer test-hardware test-all test-api test-page test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build image clib demo test check test-labs test-cards test-longer test-hardware test-all test-api test-page test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,10 +75,14 @@ demo: build ## Run the noisy-neighbours study and write its page into results/
 	$(AS_ROOT) $(quietwire) study run $(STUDY) --store $(RESULTS)/$(study_name).sqlite --html $(page) --allow-unknown $(STUDY_FLAGS); \
 		status=$$?; printf '\nThe page: %s\n' "$(abspath $(page))"; exit $$status
 
-test: ## Lint, build and run every test that is not ignored; ends with what ran and what did not
+test: ## Build and run every test that is not ignored; ends with what ran and what did not
+	@if [ "$(SETUP)" = scripts/setup ]; then $(SETUP) --with-tests; else $(SETUP); fi
+	@scripts/run-tests --locked
+
+check: ## `make lint`, then `make test`, as CI does
 	@if [ "$(SETUP)" = scripts/setup ]; then $(SETUP) --with-tests; else $(SETUP); fi
 	@$(MAKE) --no-print-directory lint
-	@scripts/run-tests --locked
+	@$(MAKE) --no-print-directory test
 
 test-labs: ## Tests of minutes each: all topologies with guests, every switch and network function
 	@scripts/build-l3fwd
