@@ -2,6 +2,8 @@
 //! Configures the running switch of the node as a `DataPlane` requests. A file lists the objects that the agent has made. The agent changes
 //! and removes only these.
 
+mod start;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,8 @@ pub(super) struct Names {
     vrfs: BTreeSet<String>,
     interfaces: BTreeSet<String>,
     forwarding_cpus: CpuList,
+    /// Identity of the running switch, which another start does not have. None if it is unknown.
+    start: Option<String>,
 }
 
 /// The switch at a control socket.
@@ -86,6 +90,8 @@ impl Orders for Running {
             #[serde(default, rename = "forwarding-cpus")]
             forwarding_cpus: CpuList,
         }
+        // First: a switch that starts meanwhile is another one at the next look.
+        let start = start::identity(&self.socket);
         let switch = RunningSwitch::new(&self.socket);
         let ports = switch.ports().map_err(|error| error.to_string())?;
         let text: String = ask(&self.socket, &Request::Show(Subject::Config))
@@ -99,6 +105,7 @@ impl Orders for Running {
             vrfs: names(configured.vrf),
             interfaces: names(configured.interface),
             forwarding_cpus: configured.forwarding_cpus,
+            start,
         })
     }
 }
@@ -112,6 +119,9 @@ pub(super) struct OwnObjects {
     vrfs: BTreeMap<String, Vrf>,
     interfaces: BTreeMap<String, Interface>,
     rules: Option<String>,
+    /// Identity of the switch that has the rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules_of: Option<String>,
     forwarding_cpus: Option<String>,
     /// Objects that the agent is about to make. If it is killed meanwhile, it has made those that exist.
     #[serde(skip_serializing_if = "PendingObjects::is_empty")]
@@ -248,6 +258,13 @@ pub(super) fn bring(
         made.rules = None;
         made.forwarding_cpus = None;
     }
+    // Also if it has all objects from its own file, or if the agent has made none.
+    if made.rules_of != present.start {
+        made.rules = None;
+    }
+    if made.rules.is_none() {
+        made.rules_of = None;
+    }
     let mut work = SwitchChanges {
         switch,
         rejected: Vec::new(),
@@ -279,6 +296,7 @@ pub(super) fn bring(
     }
     if spec.rules != made.rules {
         work.set_rules(spec.rules.as_deref(), made);
+        made.rules_of = made.rules.as_ref().and(present.start.clone());
     }
     made.coming = PendingObjects::default();
     work.rejected.truncate(REJECTED_MAX);
@@ -641,6 +659,35 @@ mod tests {
             ["-port b", "-port c", "-bridge lan", "rules 0"]
         );
         assert!(made.is_empty());
+    }
+
+    #[test]
+    fn a_switch_that_was_started_again_gets_its_rules_also_without_other_objects() {
+        let switch = FakeSwitch::default();
+        {
+            let mut names = switch.names.borrow_mut();
+            names.ports.insert("of-the-file".to_owned());
+            names.start = Some("1".to_owned());
+        }
+        let mut made = OwnObjects::default();
+        let wanted = DataPlaneSpec {
+            rules: Some("[[rule]]\nname = \"x\"\naction = \"drop\"\n".to_owned()),
+            ..DataPlaneSpec::default()
+        };
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["rules 1"]);
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), [""; 0]);
+        // It has the ports of its file again, and no other difference.
+        switch.names.borrow_mut().start = Some("2".to_owned());
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["rules 1"]);
+        assert_eq!(bring(&switch, &wanted, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), [""; 0]);
+        let none = DataPlaneSpec::default();
+        assert_eq!(bring(&switch, &none, &mut made), Ok(Vec::new()));
+        assert_eq!(changes(&switch), ["rules 0"]);
+        assert!(made.is_empty(), "{made:?}");
     }
 
     #[test]
