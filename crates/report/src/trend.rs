@@ -10,7 +10,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use quietwire_study::{StudyResults, Unit, median};
+use quietwire_study::{Measure, Quantity, StudyFile, StudyResults, Unit, median};
 use serde::Serialize;
 
 use crate::comparison::{Difference, differing, measured, measures, settings};
@@ -73,7 +73,7 @@ pub struct TrendSeries {
     pub case: String,
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
-    /// Name of the quantity: `p99 latency`.
+    /// Name of the quantity: `p99 latency`. If stores have several loads or allowed losses of it, with that of these values.
     pub quantity: String,
     /// Unit of the values.
     pub unit: Unit,
@@ -107,8 +107,32 @@ pub struct Trend {
     pub series: Vec<TrendSeries>,
 }
 
-/// Identity of a quantity: study, case, frame size, quantity.
-type Key = [String; 4];
+/// Identity of a quantity: study, case, frame size, quantity, and its condition, which may be empty.
+type Key = [String; 5];
+
+/// Number of parts of a key before the condition.
+const NAMES: usize = 4;
+
+/// Returns the setting of a study without which values of a quantity are not comparable: the allowed loss of a rate, or the load of a latency.
+/// Empty if there is none.
+fn condition(file: &StudyFile, measure: &Measure) -> String {
+    match &measure.quantity {
+        Quantity::Rate(name) => {
+            let mut goals = file.search.iter().flat_map(|search| &search.goals);
+            let goal = goals.find(|goal| goal.name == *name);
+            goal.map_or_else(String::new, |it| format!("loss ratio {}", it.loss_ratio))
+        }
+        Quantity::Latency | Quantity::Pdv => {
+            let probe = file.latency.as_ref();
+            match probe.map(|probe| (probe.rate_pps, probe.rate_percent)) {
+                Some((Some(rate_pps), _)) => format!("{rate_pps} frames/s"),
+                Some((None, Some(percent))) => format!("{} % load", percent.get()),
+                _ => String::new(),
+            }
+        }
+        _ => String::new(),
+    }
+}
 
 /// Content of one store, as far as a trend requires it.
 #[derive(Debug)]
@@ -167,6 +191,7 @@ impl TrendStores {
                         case.name.clone(),
                         size.to_string(),
                         measure.to_string(),
+                        condition(file, &measure),
                     ];
                     values.insert(key, (measure.quantity.unit(), point));
                 }
@@ -197,7 +222,17 @@ impl TrendStores {
         }
         // Quantities that no store knows show nothing.
         found.retain(|_, (_, points)| points.iter().any(|point| point.value.is_some()));
-        let of_series = |(key, (unit, points)): (Key, (Unit, Vec<TrendPoint>))| {
+        let mut conditions: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+        for key in found.keys() {
+            *conditions.entry(key[..NAMES].to_vec()).or_default() += 1;
+        }
+        let of_series = |(mut key, (unit, points)): (Key, (Unit, Vec<TrendPoint>))| {
+            if conditions
+                .get(&key[..NAMES])
+                .is_some_and(|count| *count > 1)
+            {
+                key[3] = format!("{} ({})", key[3], key[4]);
+            }
             series(key, unit, points, &self.contents, config)
         };
         Trend {
@@ -217,7 +252,7 @@ impl TrendStores {
 const VALUES_MIN: usize = 8;
 
 fn series(
-    [study, case, frame_size, quantity]: Key,
+    [study, case, frame_size, quantity, _]: Key,
     unit: Unit,
     points: Vec<TrendPoint>,
     contents: &[Content],

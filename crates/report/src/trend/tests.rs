@@ -103,6 +103,26 @@ fn a_regression_is_found_at_its_store_with_what_differs_there() {
 }
 
 #[test]
+fn rates_with_another_allowed_loss_are_another_quantity() {
+    let mut stores = TrendStores::default();
+    for number in 1..=4 {
+        let mut results = store(number, "none");
+        if number > 2 {
+            results.file.search.as_mut().unwrap().goals[0].loss_ratio = 0.01;
+        }
+        stores.add(&format!("{number}.sqlite"), &results).unwrap();
+    }
+    let trend = stores.trend(CONFIG);
+    let series = trend.series.iter();
+    let series: Vec<(&str, usize)> = series
+        .map(|one| (one.quantity.as_str(), one.points.len()))
+        .collect();
+    assert_eq!(series.len(), 2);
+    assert_eq!(series[0], ("PDR (loss ratio 0.005)", 2));
+    assert_eq!(series[1], ("PDR (loss ratio 0.01)", 2));
+}
+
+#[test]
 fn few_stores_and_quick_studies_show_no_change() {
     let mut stores = TrendStores::default();
     assert!(stores.is_empty());
