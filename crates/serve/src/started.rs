@@ -2,6 +2,7 @@
 //! The study that a client has started: one at a time.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ struct Started {
 pub(crate) struct Starter {
     program: PathBuf,
     latest: Mutex<Option<Started>>,
+    /// True from the end of the server on. Changed while `latest` is locked.
+    has_ended: AtomicBool,
 }
 
 impl Starter {
@@ -71,6 +74,7 @@ impl Starter {
         Self {
             program,
             latest: Mutex::default(),
+            has_ended: AtomicBool::new(false),
         }
     }
 
@@ -84,6 +88,10 @@ impl Starter {
             return Err(StartError::Unknown);
         };
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        // A connection may be open until the process ends, and nothing would end this study.
+        if self.has_ended.load(Ordering::Relaxed) {
+            return Err(StartError::Failed("the server ends".to_owned()));
+        }
         if latest.as_mut().is_some_and(|one| !one.child.has_ended()) {
             return Err(StartError::Running);
         }
@@ -115,9 +123,10 @@ impl Starter {
         latest.as_mut().map(Started::state)
     }
 
-    /// Ends the study that runs.
+    /// Ends the study that runs. No other one is started.
     pub(crate) fn end(&self) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_ended.store(true, Ordering::Relaxed);
         if let Some(mut started) = latest.take()
             && let Err(error) = started.child.end(END)
         {
@@ -187,6 +196,9 @@ mod tests {
             "{text}"
         );
         starter.end();
+        assert_eq!(starter.state(), None);
+        // A client whose request arrives now gets no study.
+        assert!(matches!(start("density"), Err(StartError::Failed(_))));
         assert_eq!(starter.state(), None);
         fs::write(directory.path().join("density-1.sqlite"), "").unwrap();
         assert_eq!(
