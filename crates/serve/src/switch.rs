@@ -105,11 +105,21 @@ struct Counters {
     connections: Result<ConnectionsReport, String>,
 }
 
+/// Result of the latest look at a switch.
+#[derive(Debug, Default)]
+enum Latest {
+    #[default]
+    None,
+    Sample(Box<(Counters, SwitchView)>),
+    /// Time and reason of a failure.
+    Failure(Instant, String),
+}
+
 /// Samples a switch.
 #[derive(Debug)]
 pub(crate) struct SwitchSampler {
     socket: PathBuf,
-    latest: Mutex<Option<(Counters, SwitchView)>>,
+    latest: Mutex<Latest>,
 }
 
 impl SwitchSampler {
@@ -125,27 +135,45 @@ impl SwitchSampler {
     /// # Errors
     /// Why the switch does not reply.
     pub(crate) fn view(&self) -> Result<SwitchView, String> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = latest
-            .take()
-            .filter(|(counters, _)| counters.taken.elapsed() < AGE_MAX);
-        if let Some((counters, view)) = &before
-            && counters.taken.elapsed() < INTERVAL
-        {
-            let view = view.clone();
-            *latest = before;
-            return Ok(view);
-        }
+        self.view_by(|| self.read())
+    }
+
+    fn read(&self) -> Result<Counters, String> {
         let show = |subject| Request::Show(subject);
         let failed = |error: quietwire_switch::SwitchError| error.to_string();
-        let now = Counters {
+        Ok(Counters {
             stats: ask(&self.socket, &show(Subject::Stats)).map_err(failed)?,
             ports: ask(&self.socket, &show(Subject::Ports)).map_err(failed)?,
             connections: ask(&self.socket, &connections()).map_err(failed),
             taken: Instant::now(),
+        })
+    }
+
+    /// As [`Self::view`], with a function that reads the switch.
+    fn view_by(
+        &self,
+        read: impl FnOnce() -> Result<Counters, String>,
+    ) -> Result<SwitchView, String> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match std::mem::take(&mut *latest) {
+            // A switch that hangs takes as long as its timeout. All who have waited meanwhile get one failure, and do not wait in turn.
+            Latest::Failure(at, reason) if at.elapsed() < INTERVAL => {
+                *latest = Latest::Failure(at, reason.clone());
+                return Err(reason);
+            }
+            Latest::Sample(sample) if sample.0.taken.elapsed() < INTERVAL => {
+                let view = sample.1.clone();
+                *latest = Latest::Sample(sample);
+                return Ok(view);
+            }
+            Latest::Sample(sample) if sample.0.taken.elapsed() < AGE_MAX => Some(sample),
+            _ => None,
         };
-        let view = view(before.as_ref().map(|(counters, _)| counters), &now);
-        *latest = Some((now, view.clone()));
+        let now = read().inspect_err(|reason| {
+            *latest = Latest::Failure(Instant::now(), reason.clone());
+        })?;
+        let view = view(before.as_ref().map(|sample| &sample.0), &now);
+        *latest = Latest::Sample(Box::new((now, view.clone())));
         Ok(view)
     }
 }
@@ -365,6 +393,19 @@ mod tests {
         assert_eq!(view(Some(&now), &restarted).interval_s, None);
         assert_schema("Switch", &first);
         assert_schema("Switch", &second);
+    }
+
+    #[test]
+    fn clients_that_waited_for_a_switch_that_hangs_get_one_failure() {
+        let sampler = SwitchSampler::new(PathBuf::from("/nonexistent/switch.sock"));
+        let failure = sampler.view_by(|| Err("no reply".to_owned()));
+        assert_eq!(failure, Err("no reply".to_owned()));
+        let again = sampler.view_by(|| panic!("the switch is read again"));
+        assert_eq!(again, failure);
+        *sampler.latest.lock().unwrap() = Latest::None;
+        let sample = counters(Instant::now(), 10.0, 100);
+        assert!(sampler.view_by(|| Ok(sample)).is_ok());
+        assert!(sampler.view_by(|| panic!("the sample is fresh")).is_ok());
     }
 
     #[test]
