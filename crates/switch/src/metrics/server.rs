@@ -87,12 +87,15 @@ impl MetricsServer {
         clients.chain(listener)
     }
 
-    /// Serves clients without blocking. `text` renders the metrics.
+    /// Serves clients without blocking. `text` renders the metrics, at most once.
     pub fn turn(&mut self, text: &mut dyn FnMut() -> String) {
+        // Otherwise, many clients at the same time would keep the control thread busy.
+        let mut rendered: Option<String> = None;
+        let mut once = || rendered.get_or_insert_with(&mut *text).clone();
         // A client that has sent its request is served before its place is given to another.
-        self.serve(text);
+        self.serve(&mut once);
         if self.accept() {
-            self.serve(text);
+            self.serve(&mut once);
         }
     }
 
@@ -283,6 +286,32 @@ mod tests {
         client.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"HTTP/1.1 404");
         drop(crowd);
+    }
+
+    #[test]
+    fn many_clients_at_the_same_time_cost_one_rendering() {
+        let mut server = MetricsServer::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = server.listener.local_addr().unwrap();
+        let mut waiting: Vec<TcpStream> = (0..CLIENTS_MAX / 2)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+                stream.set_nonblocking(true).unwrap();
+                stream
+            })
+            .collect();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (mut turns, mut renderings) = (0, 0);
+        while !waiting.is_empty() {
+            assert!(Instant::now() < deadline);
+            turns += 1;
+            server.turn(&mut || {
+                renderings += 1;
+                "quietwire_x 1\n".to_owned()
+            });
+            waiting.retain_mut(|client| client.read(&mut [0; 12]).is_err());
+        }
+        assert!(renderings <= turns, "{renderings} in {turns} turns");
     }
 
     #[test]
