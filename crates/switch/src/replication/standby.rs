@@ -132,6 +132,8 @@ impl<S: Read + Write> Standby<S> {
                     has_limits = true;
                 }
                 Message::Hello | Message::Heartbeat => {}
+                // The settings come first: entries of a switch with other ones must not change the tables.
+                _ if !self.is_greeted => return Err(LinkError::from(WireError::Role).into()),
                 Message::Complete => self.is_complete = true,
                 Message::Connections(_) | Message::Mappings { .. } | Message::Balanced { .. } => {
                     counts.add(&tables.apply(message)?);

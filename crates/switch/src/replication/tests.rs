@@ -428,6 +428,23 @@ fn a_peer_of_the_wrong_role_is_disconnected() {
 }
 
 #[test]
+fn entries_before_the_settings_do_not_change_a_standby() {
+    let now = Instant::now();
+    let changes = vec![ConnectionChange::Present(saved_connection(7))];
+    for early in [Message::Connections(changes), Message::Complete] {
+        let mut copy = Model::default();
+        let mut counts = ApplyCounts::default();
+        let (one, mut other) = pair();
+        let mut standby = Standby::new(one, now);
+        let sent = wire_tests::written(&[Message::Hello, early]);
+        other.write_all(&sent).unwrap();
+        let error = standby.turn(&mut copy, &mut counts, now).unwrap_err();
+        assert!(error.to_string().contains("role"), "{error}");
+        assert!(copy.present.is_empty() && !standby.is_complete);
+    }
+}
+
+#[test]
 fn peers_without_a_hello_give_way_to_a_standby_and_standbys_do_not() {
     let now = Instant::now();
     let (mut model, mut copy) = (Model::default(), Model::default());
