@@ -26,7 +26,7 @@ const FRAMES_BEYOND_MIN: f64 = 10.0;
 pub struct RoundTrip {
     /// Achieved load of the tester, frames per second, mean over the trials.
     pub offered_pps: f64,
-    /// Valid trials.
+    /// Valid trials, also those that lost every frame.
     pub trials: usize,
     /// Measured frames of these trials.
     pub frames: u64,
@@ -36,9 +36,9 @@ pub struct RoundTrip {
     pub mean_ns: f64,
     /// Maximum, nanoseconds.
     pub max_ns: u64,
-    /// Mean of each trial, nanoseconds.
+    /// Mean of each trial with measured frames, nanoseconds.
     pub trial_means_ns: Spread,
-    /// Maximum of each trial, nanoseconds.
+    /// Maximum of each trial with measured frames, nanoseconds.
     pub trial_maxima_ns: Spread,
     /// Percentiles over all frames with at least ten frames beyond them.
     pub percentiles: Vec<PercentileValue>,
@@ -55,7 +55,7 @@ pub struct RoundTrip {
     pub low_rate_variation: DelayVariation,
     /// Minimum, mean and maximum in percent of the first case's. None if a figure is withheld.
     pub percent_of_baseline: [Option<f64>; 3],
-    /// Loss ratio of these trials, 0 to 1.
+    /// Loss ratio of all valid trials, 0 to 1.
     pub loss_ratio: f64,
 }
 
@@ -185,9 +185,12 @@ pub(super) fn round_trip(steps: &Steps<'_>) -> Result<Option<RoundTrip>, ReportE
 pub(super) fn of_trials<'a>(
     trials: impl Iterator<Item = (&'a StepRecord, &'a TrialRecord)>,
 ) -> Result<Option<RoundTrip>, ReportError> {
-    let trials: Vec<(&StepRecord, &TrialRecord)> = trials
-        .filter(|(_, trial)| trial.result.is_valid() && trial.result.latency.samples > 0)
+    let valid: Vec<(&StepRecord, &TrialRecord)> = trials
+        .filter(|(_, trial)| trial.result.is_valid())
         .collect();
+    // A trial that lost every frame has no latency, but its frames are lost.
+    let mut trials = valid.clone();
+    trials.retain(|(_, trial)| trial.result.latency.samples > 0);
     if trials.is_empty() {
         return Ok(None);
     }
@@ -213,12 +216,12 @@ pub(super) fn of_trials<'a>(
         let cited = trial.result.calibration.as_ref()?;
         cited.own.as_ref()
     });
-    let achieved = trials.iter().map(|(_, t)| t.result.achieved_rate_pps);
-    let offered: u64 = trials.iter().map(|(_, t)| t.result.offered_frames).sum();
-    let lost: u64 = trials.iter().map(|(_, t)| t.result.lost_frames).sum();
+    let achieved = valid.iter().map(|(_, t)| t.result.achieved_rate_pps);
+    let offered: u64 = valid.iter().map(|(_, t)| t.result.offered_frames).sum();
+    let lost: u64 = valid.iter().map(|(_, t)| t.result.lost_frames).sum();
     Ok(Some(RoundTrip {
-        offered_pps: achieved.sum::<f64>() / trials.len() as f64,
-        trials: trials.len(),
+        offered_pps: achieved.sum::<f64>() / valid.len() as f64,
+        trials: valid.len(),
         frames,
         min_ns: latencies().map(|latency| latency.min_ns).min().unwrap_or(0),
         mean_ns: sum / frames as f64,

@@ -137,8 +137,10 @@ impl Round<'_> {
         if self.results.file.rounds > 1 {
             let merged = of_trials(trials())?;
             let has_trials = trials().next().is_some();
+            let is_lost = trials().any(|(_, trial)| trial.result.is_valid());
             let sample = match merged {
                 Some(trip) => Some(self.of_trip(&trip, measure)),
+                None if is_lost => Some(all_lost(self.number)),
                 None => has_trials.then(|| invalid(self.number)),
             };
             return Ok(sample.into_iter().collect());
@@ -146,7 +148,10 @@ impl Round<'_> {
         let mut values = Vec::new();
         for (step, trial) in trials().filter(|(_, trial)| trial.result.is_valid()) {
             let trip = of_trials(std::iter::once((step, trial)))?;
-            values.extend(trip.map(|trip| self.of_trip(&trip, measure)));
+            values.push(match trip {
+                Some(trip) => self.of_trip(&trip, measure),
+                None => all_lost(self.number),
+            });
         }
         let planned = self.results.file.latency.as_ref();
         let planned = planned.map_or(0, |probe| probe.repeats);
@@ -269,6 +274,15 @@ fn invalid(round: u32) -> Sample {
         round,
         0,
         format!("the tester failed in round {}", round + 1),
+    )
+}
+
+/// Returns the value of a latency of which no frame came back: the tester worked.
+fn all_lost(round: u32) -> Sample {
+    Sample::missing(
+        round,
+        0,
+        format!("the device lost every frame in round {}", round + 1),
     )
 }
 

@@ -3,6 +3,7 @@
 
 use quietwire_study::StepKind;
 use quietwire_study::simulated::SimulatedBench;
+use quietwire_tester::LatencySummary;
 
 use super::{STUDY, checked, results_of, whole};
 use crate::{Summary, json, text_table};
@@ -109,6 +110,37 @@ fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
             );
         }
     }
+}
+
+#[test]
+fn a_latency_trial_that_lost_every_frame_counts_as_loss() {
+    let mut results = whole();
+    let name = results.file.cases[0].name.clone();
+    let is_meant = |case: &str, kind: &StepKind| case == name && *kind == StepKind::Latency;
+    let steps = results.steps.iter_mut();
+    let trial = steps
+        .filter(|step| is_meant(&step.case_name, &step.kind))
+        .flat_map(|step| &mut step.trials)
+        .find(|trial| trial.result.is_valid())
+        .unwrap();
+    trial.result.received_frames = 0;
+    trial.result.lost_frames = trial.result.offered_frames;
+    trial.result.loss_ratio = 1.0;
+    trial.result.latency = LatencySummary::default();
+    let (mut valid, mut lost, mut offered) = (0, 0, 0);
+    for (step, trial) in results.trials() {
+        if is_meant(&step.case_name, &step.kind) && trial.result.is_valid() {
+            valid += 1;
+            lost += trial.result.lost_frames;
+            offered += trial.result.offered_frames;
+        }
+    }
+    let (summary, _) = checked(&results);
+    let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
+    assert_eq!(trip.trials, valid);
+    let ratio = lost as f64 / offered as f64;
+    assert!(ratio > 0.5 / valid as f64, "{ratio}");
+    assert!((trip.loss_ratio - ratio).abs() < 1e-9);
 }
 
 #[test]
