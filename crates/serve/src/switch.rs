@@ -105,7 +105,7 @@ struct Counters {
     connections: Result<ConnectionsReport, String>,
 }
 
-/// Result of the latest look at a switch.
+/// Result of the latest reading of a switch.
 #[derive(Debug, Default)]
 enum Latest {
     #[default]
@@ -156,7 +156,7 @@ impl SwitchSampler {
     ) -> Result<SwitchView, String> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match std::mem::take(&mut *latest) {
-            // A switch that hangs takes as long as its timeout. All who have waited meanwhile get one failure, and do not wait in turn.
+            // A switch that hangs takes as long as its timeout. Clients that have waited meanwhile get the same failure.
             Latest::Failure(at, reason) if at.elapsed() < INTERVAL => {
                 *latest = Latest::Failure(at, reason.clone());
                 return Err(reason);

@@ -90,7 +90,7 @@ impl Orders for Running {
             #[serde(default, rename = "forwarding-cpus")]
             forwarding_cpus: CpuList,
         }
-        // First: a switch that starts meanwhile is another one at the next look.
+        // Read first: a switch that starts meanwhile has another identity in the next pass.
         let start = start::identity(&self.socket);
         let switch = RunningSwitch::new(&self.socket);
         let ports = switch.ports().map_err(|error| error.to_string())?;
