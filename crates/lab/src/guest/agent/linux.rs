@@ -20,13 +20,17 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(10);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const BRIDGE: &str = "br0";
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Linux {
+    /// The program ip(8).
+    program: PathBuf,
     commands: Vec<String>,
     interfaces: Vec<String>,
     /// Counters of the interfaces at the start.
     before: Vec<PortCounters>,
     has_bridge: bool,
+    /// The kernel forwards between its interfaces.
+    is_router: bool,
 }
 
 /// Configures the guest's kernel as a router.
@@ -37,46 +41,15 @@ pub(super) fn router(
 ) -> Result<Box<dyn Function>, String> {
     routing.check(machine.ports.len())?;
     let mut linux = Linux::take(machine, vnf)?;
-    for (port, addresses) in &routing.addresses {
-        let interface = linux.interfaces[*port].clone();
-        linux.set(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
-        for address in addresses {
-            // No duplicate address detection: it would block the address for a second.
-            linux.ip(&format!("address add {address} dev {interface} nodad"))?;
-        }
-    }
-    for (port, address, mac) in &routing.neighbours {
-        let interface = linux.interfaces[*port].clone();
-        linux.ip(&format!(
-            "neighbour replace {address} lladdr {mac} dev {interface} nud permanent"
-        ))?;
-    }
-    for (prefix, gateway) in &routing.routes {
-        linux.ip(&format!("route replace {prefix} via {gateway}"))?;
-    }
-    for (key, value) in [
-        ("net/ipv4/conf/all/rp_filter", "0"),
-        ("net/ipv4/conf/all/send_redirects", "0"),
-        ("net/ipv4/ip_forward", "1"),
-        ("net/ipv6/conf/all/forwarding", "1"),
-    ] {
-        linux.set(key, value)?;
-    }
-    linux.begin()
+    let configured = linux.route(routing);
+    linux.begin(configured)
 }
 
 /// Configures the guest's kernel as a bridge.
 pub(super) fn bridge(machine: &Machine, vnf: &Vnf) -> Result<Box<dyn Function>, String> {
     let mut linux = Linux::take(machine, vnf)?;
-    linux.ip(&format!(
-        "link add {BRIDGE} type bridge stp_state 0 forward_delay 0"
-    ))?;
-    linux.has_bridge = true;
-    for interface in linux.interfaces.clone() {
-        linux.ip(&format!("link set {interface} master {BRIDGE}"))?;
-    }
-    linux.ip(&format!("link set {BRIDGE} up"))?;
-    linux.begin()
+    let configured = linux.bridge();
+    linux.begin(configured)
 }
 
 impl Routing {
@@ -106,9 +79,20 @@ impl Routing {
 }
 
 impl Linux {
+    fn new(program: PathBuf) -> Self {
+        Self {
+            program,
+            commands: Vec::new(),
+            interfaces: Vec::new(),
+            before: Vec::new(),
+            has_bridge: false,
+            is_router: false,
+        }
+    }
+
     /// Binds all ports to the kernel's driver and sets them up.
     fn take(machine: &Machine, vnf: &Vnf) -> Result<Self, String> {
-        let mut linux = Self::default();
+        let mut linux = Self::new("ip".into());
         for port in &machine.ports {
             machine.bus.bind(&port.address, OF_KERNEL)?;
             let interface = machine.bus.interface(&port.address)?;
@@ -120,8 +104,60 @@ impl Linux {
         Ok(linux)
     }
 
+    fn route(&mut self, routing: &Routing) -> Result<(), String> {
+        for (port, addresses) in &routing.addresses {
+            let interface = self.interfaces[*port].clone();
+            self.set(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
+            for address in addresses {
+                // No duplicate address detection: it would block the address for a second.
+                self.ip(&format!("address add {address} dev {interface} nodad"))?;
+            }
+        }
+        for (port, address, mac) in &routing.neighbours {
+            let interface = self.interfaces[*port].clone();
+            self.ip(&format!(
+                "neighbour replace {address} lladdr {mac} dev {interface} nud permanent"
+            ))?;
+        }
+        for (prefix, gateway) in &routing.routes {
+            self.ip(&format!("route replace {prefix} via {gateway}"))?;
+        }
+        self.is_router = true;
+        for (key, value) in [
+            ("net/ipv4/conf/all/rp_filter", "0"),
+            ("net/ipv4/conf/all/send_redirects", "0"),
+            ("net/ipv4/ip_forward", "1"),
+            ("net/ipv6/conf/all/forwarding", "1"),
+        ] {
+            self.set(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn bridge(&mut self) -> Result<(), String> {
+        self.ip(&format!(
+            "link add {BRIDGE} type bridge stp_state 0 forward_delay 0"
+        ))?;
+        self.has_bridge = true;
+        for interface in self.interfaces.clone() {
+            self.ip(&format!("link set {interface} master {BRIDGE}"))?;
+        }
+        self.ip(&format!("link set {BRIDGE} up"))
+    }
+
+    /// Returns the function once its interfaces carry frames. After a failure, nothing of it stays: the next function has the same names.
+    fn begin(mut self, configured: Result<(), String>) -> Result<Box<dyn Function>, String> {
+        match configured.and_then(|()| self.wait()) {
+            Ok(()) => Ok(Box::new(self)),
+            Err(reason) => Err(match self.stop() {
+                Ok(()) => reason,
+                Err(left) => format!("{reason}; its configuration is not removed: {left}"),
+            }),
+        }
+    }
+
     /// Waits until all interfaces carry frames, and takes the counters' base values.
-    fn begin(mut self) -> Result<Box<dyn Function>, String> {
+    fn wait(&mut self) -> Result<(), String> {
         for interface in &self.interfaces {
             let carrier = statistic(interface, "../carrier");
             if !wait_until(CARRIER_DEADLINE, || carrier() == Ok(1)) {
@@ -131,12 +167,12 @@ impl Linux {
             }
         }
         self.before = self.now()?;
-        Ok(Box::new(self))
+        Ok(())
     }
 
     fn ip(&mut self, words: &str) -> Result<(), String> {
         let line = format!("ip {words}");
-        let finished = Command::new("ip")
+        let finished = Command::new(&self.program)
             .args(words.split(' '))
             .run(Deadline::after(COMMAND_TIMEOUT))
             .map_err(|error| error.to_string());
@@ -210,25 +246,36 @@ impl Function for Linux {
         self.commands.join("\n")
     }
 
+    /// Makes all steps, also after one that failed. Returns the first failure.
     fn stop(&mut self) -> Result<(), String> {
+        let mut outcomes = Vec::new();
         if self.has_bridge {
-            self.ip(&format!("link del {BRIDGE}"))?;
-            self.has_bridge = false;
+            let removed = self.ip(&format!("link del {BRIDGE}"));
+            self.has_bridge = removed.is_err();
+            outcomes.push(removed);
         }
         for interface in self.interfaces.clone() {
-            self.ip(&format!("address flush dev {interface}"))?;
-            self.ip(&format!("neighbour flush dev {interface} nud permanent"))?;
-            self.ip(&format!("link set {interface} down"))?;
+            for words in [
+                format!("address flush dev {interface}"),
+                format!("neighbour flush dev {interface} nud permanent"),
+                format!("link set {interface} down"),
+            ] {
+                outcomes.push(self.ip(&words));
+            }
         }
-        for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
-            self.set(key, "0")?;
+        if self.is_router {
+            for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+                outcomes.push(self.set(key, "0"));
+            }
         }
-        Ok(())
+        outcomes.into_iter().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -246,6 +293,28 @@ mod tests {
         )];
         assert!(routing.check(2).unwrap_err().contains("port 2"));
         assert!(routing.check(3).unwrap_err().contains("no address"));
+    }
+
+    #[test]
+    fn a_bridge_that_could_not_be_configured_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, log) = (directory.path().join("ip"), directory.path().join("log"));
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >> {}\n[ \"$*\" != 'link set eth2 master br0' ]\n",
+            log.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut linux = Linux::new(program);
+        linux.interfaces = vec!["eth1".to_owned(), "eth2".to_owned()];
+        let configured = linux.bridge();
+        let reason = linux.begin(configured).unwrap_err();
+        assert!(reason.contains("eth2 master br0"), "{reason}");
+        let log = fs::read_to_string(&log).unwrap();
+        let lines: Vec<&str> = log.lines().collect();
+        for line in ["link del br0", "link set eth1 down", "link set eth2 down"] {
+            assert!(lines.contains(&line), "{log}");
+        }
     }
 
     #[test]
