@@ -4,21 +4,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::timeouts::Timeouts;
 use crate::config::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use crate::config::{Change, Located, Settings, SharedList};
+use crate::error::SwitchError;
 
 /// Longest time for a confirmation, seconds.
 pub const CONFIRM_MAX_S: u32 = 24 * 60 * 60;
 /// Time until the return is tried again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Rules of the settings.
+/// Rules of the settings, and the times of the elements of their sets.
 #[derive(Clone, Debug)]
 pub(super) struct FormerRules {
     rules: Option<SharedList<Located<Arc<RuleSetting>>>>,
     sets: Option<SharedList<Located<Arc<SetSetting>>>>,
     default: Option<Action>,
     malformed: Option<MalformedAction>,
+    timeouts: Timeouts,
 }
 
 /// Former rules, and the time when they return.
@@ -30,23 +33,37 @@ pub(super) struct Unconfirmed {
 
 impl FormerRules {
     /// Takes the rules of the settings.
-    pub(super) fn of(settings: &Settings) -> Self {
+    pub(super) fn of(settings: &Settings, timeouts: &Timeouts) -> Self {
         Self {
             rules: settings.rules.clone(),
             sets: settings.sets.clone(),
             default: settings.rule_default,
             malformed: settings.rule_malformed,
+            timeouts: timeouts.clone(),
         }
     }
 
-    /// Returns the settings with these rules, except those of ports and bridges that no longer exist.
-    pub(super) fn put_into(&self, mut settings: Settings) -> Settings {
+    /// Returns the settings with these rules and sets, except rules of ports and bridges that no longer exist, and elements whose time
+    /// is over.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] if an element cannot be removed.
+    pub(super) fn put_into(
+        &self,
+        mut settings: Settings,
+        now: Instant,
+    ) -> Result<Settings, SwitchError> {
         settings.rules = self.rules.clone();
         settings.sets = self.sets.clone();
         settings.rule_default = self.default;
         settings.rule_malformed = self.malformed;
         settings.forget_absent_in_rules();
-        settings
+        let sets = settings.sets.iter().flatten();
+        let sets: Vec<Arc<SetSetting>> = sets.map(|set| Arc::clone(&set.value)).collect();
+        for (set, elements) in self.timeouts.due(&sets, now) {
+            settings = settings.after(Change::DelElements { set, elements })?;
+        }
+        Ok(settings)
     }
 }
 
@@ -61,6 +78,11 @@ impl Unconfirmed {
 
     pub(super) fn former(&self) -> &FormerRules {
         &self.former
+    }
+
+    /// Returns the times of the elements of the former sets.
+    pub(super) fn into_timeouts(self) -> Timeouts {
+        self.former.timeouts
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
@@ -98,6 +120,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::rules::Element;
 
     #[test]
     fn former_rules_return_without_those_of_removed_ports() {
@@ -118,9 +141,9 @@ mod tests {
             rule("from a", "direction = \"out\"\nport = \"b\"\nfrom = \"a\""),
             rule("inspected", "inspect = \"a\"").replace("drop", "accept"),
         ));
-        let former = FormerRules::of(&start);
+        let former = FormerRules::of(&start, &Timeouts::default());
         let later = parse(&format!("rule-default = \"accept\"\n{}", port("b")));
-        let returned = former.put_into(later.clone());
+        let returned = former.put_into(later.clone(), Instant::now()).unwrap();
         let names: Vec<&str> = returned
             .rules
             .iter()
@@ -147,5 +170,43 @@ mod tests {
             (unconfirmed.is_due(at(60)), unconfirmed.is_due(at(61))),
             (false, true)
         );
+    }
+
+    #[test]
+    fn elements_return_with_the_time_since_their_addition_or_not_at_all() {
+        let parse = |text: &str| Settings::parse(Path::new("switch.toml"), text).unwrap();
+        let set = |elements: &str| {
+            format!(
+                "[[set]]\nname = \"guests\"\ntype = \"inet_service\"\ntimeout-s = 60\nelements = [{elements}]\n"
+            )
+        };
+        let sets_of = |settings: &Settings| -> Vec<Arc<SetSetting>> {
+            let sets = settings.sets.iter().flatten();
+            sets.map(|set| Arc::clone(&set.value)).collect()
+        };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let [first, second] = [1, 2].map(|port| Element::Ports(port, port));
+        let mut timeouts = Timeouts::default();
+        timeouts.follow(&sets_of(&parse(&set("\"1\""))), at(0));
+        let before = parse(&set("\"1\", \"2\""));
+        timeouts.follow(&sets_of(&before), at(30));
+        // The new rules lack the set, or its elements, or have both.
+        for new in [String::new(), set(""), set("\"1\", \"2\"")] {
+            let former = FormerRules::of(&before, &timeouts);
+            let later = parse(&new);
+            let mut running = timeouts.clone();
+            running.follow(&sets_of(&later), at(40));
+            let in_time = former.put_into(later.clone(), at(59)).unwrap();
+            assert_eq!(sets_of(&in_time)[0].elements, [first, second], "{new}");
+            let returned = sets_of(&former.put_into(later, at(70)).unwrap());
+            assert_eq!(returned[0].elements, [second], "{new}");
+            let mut timeouts = Unconfirmed::new(former, 30, at(40)).into_timeouts();
+            timeouts.follow(&returned, at(70));
+            let left_s = timeouts.left_s(&returned[0], &second, at(70));
+            assert_eq!(left_s, Some(20), "{new}");
+            assert!(timeouts.due(&returned, at(89)).is_empty(), "{new}");
+            assert_eq!(timeouts.due(&returned, at(90)).len(), 1, "{new}");
+        }
     }
 }

@@ -431,7 +431,7 @@ impl Controller {
             );
             return Answer::error(Fault::BadInput, what);
         }
-        let former = FormerRules::of(&self.settings);
+        let former = FormerRules::of(&self.settings, &self.timeouts);
         let result = self.change(change);
         if result.is_ok() {
             self.unconfirmed = Some(Unconfirmed::new(former, confirm_s, Instant::now()));
@@ -445,10 +445,14 @@ impl Controller {
         let Some(unconfirmed) = self.unconfirmed.as_ref().filter(|one| one.is_due(now)) else {
             return;
         };
-        let settings = unconfirmed.former().put_into(self.settings.clone());
-        match self.change_to(settings) {
+        let settings = unconfirmed.former().put_into(self.settings.clone(), now);
+        match settings.and_then(|settings| self.change_to(settings)) {
             Ok(_) => {
-                self.unconfirmed = None;
+                // Elements keep the times of their addition, even in sets that the new rules lacked.
+                if let Some(unconfirmed) = self.unconfirmed.take() {
+                    self.timeouts = unconfirmed.into_timeouts();
+                    self.follow_timeouts();
+                }
                 tracing::warn!(
                     "the new rules were not confirmed in time: the former rules are in force again"
                 );

@@ -9,23 +9,24 @@ use crate::config::CommonEnds;
 use crate::config::rules::{Element, SetName, SetSetting};
 
 /// Elements of sets with a timeout, and the times when they were added.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Timeouts {
     followed: HashMap<SetName, Followed>,
 }
 
 /// A set as of the last call, and the times of its elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Followed {
     set: Arc<SetSetting>,
-    added: HashMap<Element, Instant>,
+    /// Copies share the times until the set changes: it may have 262,144 elements.
+    added: Arc<HashMap<Element, Instant>>,
 }
 
 impl Followed {
     fn new(set: &Arc<SetSetting>, now: Instant) -> Self {
         Self {
             set: Arc::clone(set),
-            added: set.elements.iter().map(|one| (*one, now)).collect(),
+            added: Arc::new(set.elements.iter().map(|one| (*one, now)).collect()),
         }
     }
 
@@ -33,13 +34,14 @@ impl Followed {
     fn changed(mut self, set: &Arc<SetSetting>, now: Instant) -> Self {
         let (before, after) = (&self.set.elements[..], &set.elements[..]);
         let ends = CommonEnds::of(before, after, |one, other| one == other);
+        let added = Arc::make_mut(&mut self.added);
         let gone = ends.middle(before).iter();
-        let gone = gone.filter_map(|element| self.added.remove_entry(element));
+        let gone = gone.filter_map(|element| added.remove_entry(element));
         let gone: HashMap<Element, Instant> = gone.collect();
         for element in ends.middle(after) {
             // One that has only moved is not new.
             let time = gone.get(element).copied().unwrap_or(now);
-            self.added.insert(*element, time);
+            added.insert(*element, time);
         }
         self.set = Arc::clone(set);
         self

@@ -8,6 +8,7 @@
 mod kept_rules;
 mod thread_cpus;
 mod translation;
+mod unconfirmed_rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
