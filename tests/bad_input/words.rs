@@ -28,6 +28,13 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
         with("rx-ring-size = \"many\""),
         &["switch.toml, line 1", "rx-ring-size"],
     );
+    let port = |number: u32| format!("[[port]]\nname = \"p{number}\"\nuri = \"null:\"\n");
+    let ports: Vec<String> = (0..33).map(port).collect();
+    workspace.refused(
+        BAD_INPUT,
+        with(&ports.concat()),
+        &["switch.toml, line 97, key 'port'", "maximum: 32"],
+    );
     let nothing = "memory-mib = 0\n[[port]]\nname = \"a\"\nuri = \"null:\"\n";
     fs::write(workspace.path("switch.toml"), nothing).unwrap();
     let mut switch = workspace.quietwire(&["switch", "run", "--config", "switch.toml"]);

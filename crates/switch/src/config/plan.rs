@@ -32,6 +32,7 @@ use super::settings::{
 };
 use super::shared_list::{SharedList, are_shared};
 use super::steer::{self, SteerSetting};
+use crate::counters::PORTS_MAX;
 use crate::error::SwitchError;
 use quietwire_tables::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
 
@@ -45,8 +46,6 @@ const MAX_ENTRIES_LIMIT: u32 = 1 << 24;
 /// IEEE 802.1Q, table 8-7: recommended default, and range.
 const AGEING_S: u32 = 300;
 const AGEING_RANGE_S: std::ops::RangeInclusive<u32> = 1..=1_000_000;
-/// Maximum number of ports. Port numbers have 16 bits in the address table; DPDK's own limit (RTE_MAX_ETHPORTS) is far lower.
-const PORTS_MAX: usize = 1024;
 
 /// A planned port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -652,7 +651,9 @@ fn plan_ports(
             }
         }
         if ports.len() == PORTS_MAX {
-            return Err(location.wrong(format!("too many ports (maximum: {PORTS_MAX})")));
+            return Err(location.wrong(format!(
+                "port '{name}': too many ports (maximum: {PORTS_MAX}, DPDK's limit)"
+            )));
         }
         for (what, queues) in [("rx", setting.rx_queues), ("tx", setting.tx_queues)] {
             if queues.is_some_and(|queues| !(1..=QUEUES_MAX).contains(&queues)) {

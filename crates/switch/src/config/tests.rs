@@ -354,6 +354,22 @@ fn wrong_files_are_named_with_line_and_key() {
 }
 
 #[test]
+fn a_port_beyond_the_limit_is_refused_with_its_line() {
+    let port = |number: usize| format!("[[port]]\nname = \"p{number}\"\nuri = \"null:\"\n");
+    let plan = |count: usize| {
+        let ports: Vec<String> = (0..count).map(port).collect();
+        parse(&ports.concat()).unwrap().plan(&online())
+    };
+    assert_eq!(plan(32).unwrap().ports.len(), 32);
+    let error = message(plan(33), Fault::BadInput);
+    assert!(
+        error.starts_with("switch.toml, line 97, key 'port': port 'p32': too many ports"),
+        "{error}"
+    );
+    assert!(error.contains("maximum: 32"), "{error}");
+}
+
+#[test]
 fn ports_in_no_group_are_named() {
     let three = [TWO[0], TWO[1], ("c", "null:")];
     let plan = flags(&three, &[&["a", "b"]]).plan(&online()).unwrap();
