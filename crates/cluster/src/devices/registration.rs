@@ -230,12 +230,14 @@ async fn collect(all: &[ServedResource], places: &KubeletPaths) {
         let of_one = used.remove(&name).unwrap_or_default();
         let work = move || resource.collect(&of_one, Instant::now());
         match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(collected)) => {
-                for device in collected {
+            Ok(collected) => {
+                for device in collected.closed {
                     tracing::info!("{name}: device {device} is free: no container has it any more");
                 }
+                if let Some(error) = collected.error {
+                    tracing::warn!("{name}: {error}");
+                }
             }
-            Ok(Err(error)) => tracing::warn!("{name}: {error}"),
             Err(error) => tracing::error!("{name}: {error}"),
         }
     }

@@ -11,7 +11,7 @@ use super::config::{DevicesConfig, Kind, ResourceConfig};
 use super::device::Device;
 use super::functions::Functions;
 use super::prefer::prefer;
-use super::sockets::{SharedSwitch, Sockets};
+use super::sockets::{Collected, SharedSwitch, Sockets};
 use crate::cni::RunningSwitch;
 use crate::kubelet::messages::ContainerAllocateResponse;
 
@@ -98,18 +98,11 @@ impl Resource {
     }
 
     /// Closes devices that no container has any more, and opens those again that containers lack. `used` are the devices of all containers.
-    ///
-    /// # Errors
-    /// The message of the switch.
-    pub(super) fn collect(
-        &self,
-        used: &BTreeSet<String>,
-        now: Instant,
-    ) -> Result<Vec<String>, String> {
+    pub(super) fn collect(&self, used: &BTreeSet<String>, now: Instant) -> Collected {
         match &self.devices {
             Devices::Sockets(sockets) => sockets.collect(used, now),
             // Nothing is opened for functions.
-            Devices::Functions(_) => Ok(Vec::new()),
+            Devices::Functions(_) => Collected::default(),
         }
     }
 }

@@ -24,6 +24,15 @@ pub(super) const GRACE: Duration = Duration::from_secs(20);
 /// A switch that several threads use.
 pub(super) type SharedSwitch = Arc<dyn Switch + Send + Sync>;
 
+/// Result of a round that collects devices.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Collected {
+    /// Devices that were closed.
+    pub(super) closed: Vec<String>,
+    /// Error of the first device that could not be closed or opened, with the number of the others.
+    pub(super) error: Option<String>,
+}
+
 /// Sockets of one resource.
 #[derive(Clone)]
 pub(super) struct Sockets {
@@ -169,24 +178,26 @@ impl Sockets {
     }
 
     /// Closes the ports of devices that no container has, and opens those of containers that the switch lacks: it was started again.
-    /// `used` are the devices of all containers. Returns the devices that were collected.
-    ///
-    /// # Errors
-    /// The message of the switch.
-    pub(super) fn collect(
-        &self,
-        used: &BTreeSet<String>,
-        now: Instant,
-    ) -> Result<Vec<String>, String> {
-        let ports = self.switch.ports().map_err(message)?;
+    /// `used` are the devices of all containers. Continues after failures: the next round tries those devices again.
+    pub(super) fn collect(&self, used: &BTreeSet<String>, now: Instant) -> Collected {
+        let ports = match self.switch.ports() {
+            Ok(ports) => ports,
+            Err(error) => {
+                return Collected {
+                    error: Some(message(error)),
+                    ..Collected::default()
+                };
+            }
+        };
         let open: BTreeSet<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-        let mut collected = Vec::new();
+        let mut closed = Vec::new();
+        let mut failures = Vec::new();
         for id in self.ids() {
             let is_open = open.contains(Self::port(&id).as_str());
             if used.contains(&id) {
                 self.allocations().remove(&id);
-                if !is_open {
-                    self.open(&id)?;
+                if !is_open && let Err(error) = self.open(&id) {
+                    failures.push(format!("device {id}: {error}"));
                 }
                 continue;
             }
@@ -195,11 +206,19 @@ impl Sockets {
             if is_new || !(is_open || self.directory.join(&id).exists()) {
                 continue;
             }
-            self.close(&id)?;
+            if let Err(error) = self.close(&id) {
+                failures.push(format!("device {id}: {error}"));
+                continue;
+            }
             self.allocations().remove(&id);
-            collected.push(id);
+            closed.push(id);
         }
-        Ok(collected)
+        let others = failures.len().saturating_sub(1);
+        let error = failures.into_iter().next().map(|first| match others {
+            0 => first,
+            _ => format!("{first} ({others} other devices failed, too)"),
+        });
+        Collected { closed, error }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use super::sockets::{GRACE, SharedSwitch};
+use super::sockets::{Collected, GRACE, SharedSwitch};
 use super::*;
 use crate::cni::{CniError, ErrorCode, Switch, SwitchPort};
 use crate::kubelet::KubeletPaths;
@@ -36,7 +36,10 @@ const DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct FakeSwitch {
     ports: Mutex<Vec<AddPort>>,
+    /// A port that cannot be added.
     refused: Mutex<Option<String>>,
+    /// A port that cannot be deleted.
+    stuck: Mutex<Option<String>>,
 }
 
 impl FakeSwitch {
@@ -56,6 +59,9 @@ impl Switch for FakeSwitch {
     }
 
     fn delete_port(&self, name: &str) -> Result<bool, CniError> {
+        if self.stuck.lock().unwrap().as_deref() == Some(name) {
+            return Err(CniError::new(ErrorCode::Refused, "no reply"));
+        }
         let mut ports = self.ports.lock().unwrap();
         let before = ports.len();
         ports.retain(|port| port.name != name);
@@ -90,6 +96,14 @@ fn memif(directory: &Path, switch: &Arc<FakeSwitch>) -> Resource {
 
 fn ids(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Returns the result of a round without failures that closed these devices.
+fn closed(names: &[&str]) -> Collected {
+    Collected {
+        closed: ids(names),
+        error: None,
+    }
 }
 
 #[test]
@@ -195,21 +209,56 @@ fn devices_that_no_container_has_are_collected_and_those_in_use_come_back() {
     resource.allocate(&ids(&["memif-0", "memif-1"])).unwrap();
     let used: BTreeSet<String> = ids(&["memif-1"]).into_iter().collect();
     // kubelet does not list the pod yet.
-    assert_eq!(resource.collect(&used, Instant::now()), Ok(Vec::new()));
+    assert_eq!(resource.collect(&used, Instant::now()), closed(&[]));
     let later = Instant::now() + GRACE;
-    assert_eq!(resource.collect(&used, later), Ok(ids(&["memif-0"])));
+    assert_eq!(resource.collect(&used, later), closed(&["memif-0"]));
     assert_eq!(switch.names(), ["pod-memif-1"]);
     assert!(!directory.path().join("memif-0").exists());
-    assert_eq!(resource.collect(&used, later), Ok(Vec::new()));
+    assert_eq!(resource.collect(&used, later), closed(&[]));
     // The switch is started again.
     switch.ports.lock().unwrap().clear();
-    assert_eq!(resource.collect(&used, later), Ok(Vec::new()));
+    assert_eq!(resource.collect(&used, later), closed(&[]));
     assert_eq!(switch.names(), ["pod-memif-1"]);
     assert_eq!(
         resource.collect(&BTreeSet::new(), later),
-        Ok(ids(&["memif-1"]))
+        closed(&["memif-1"])
     );
     assert_eq!(switch.names(), [""; 0]);
+}
+
+#[test]
+fn a_device_that_fails_delays_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(directory.path(), &switch);
+    let both = ids(&["memif-0", "memif-1"]);
+    resource.allocate(&both).unwrap();
+    let later = Instant::now() + GRACE;
+    let failed = |devices: &[&str], error: &str| Collected {
+        error: Some(error.to_owned()),
+        ..closed(devices)
+    };
+    // The port of the first one cannot be closed.
+    *switch.stuck.lock().unwrap() = Some("pod-memif-0".to_owned());
+    let error = "device memif-0: no reply";
+    let unused = BTreeSet::new();
+    assert_eq!(
+        resource.collect(&unused, later),
+        failed(&["memif-1"], error)
+    );
+    assert_eq!(switch.names(), ["pod-memif-0"]);
+    assert_eq!(resource.collect(&unused, later), failed(&[], error));
+    *switch.stuck.lock().unwrap() = None;
+    assert_eq!(resource.collect(&unused, later), closed(&["memif-0"]));
+    // The port of the first one cannot be opened again.
+    let used: BTreeSet<String> = both.into_iter().collect();
+    *switch.refused.lock().unwrap() = Some("pod-memif-0".to_owned());
+    let error = "device memif-0: no memory";
+    assert_eq!(resource.collect(&used, later), failed(&[], error));
+    assert_eq!(switch.names(), ["pod-memif-1"]);
+    *switch.refused.lock().unwrap() = None;
+    assert_eq!(resource.collect(&used, later), closed(&[]));
+    assert_eq!(switch.names(), ["pod-memif-1", "pod-memif-0"]);
 }
 
 #[test]
