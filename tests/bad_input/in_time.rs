@@ -278,6 +278,48 @@ fn a_command_whose_reader_does_not_read_ends_in_time() {
     assert_eq!(workspace.files(), before);
 }
 
+/// Returns whether `partition apply` with the state directory `state` has made its first changes and waits for the writer of a pipe.
+fn waits_for_a_pipe(workspace: &Workspace, id: u32) -> bool {
+    // proc_pid_syscall(5)
+    let opens = format!("{} 0x", nix::libc::SYS_openat);
+    let call = fs::read_to_string(format!("/proc/{id}/syscall")).unwrap_or_default();
+    workspace.path("state/plan.json").exists() && call.starts_with(&opens)
+}
+
+#[test]
+fn an_apply_that_is_stopped_between_two_changes_undoes_them() {
+    // It changes files of its own directory only.
+    let workspace = Workspace::beside_others();
+    let changed = workspace.path("root/sys/devices/virtual/workqueue/cpumask");
+    let pipe = workspace.path("root/proc/irq/default_smp_affinity");
+    for file in [&changed, &pipe] {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+    }
+    fs::write(workspace.path("root/proc/cmdline"), "quiet\n").unwrap();
+    fs::write(&changed, "ffffffff\n").unwrap();
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let mut command = workspace.quietwire(&["partition", "apply", "--root", "root"]);
+    command.arg("--state-directory").arg("state");
+    command.arg("--plan").arg(plan());
+    let mut running = workspace.start(command);
+    let id = running.id();
+    running.until("the first change is made", || {
+        let text = fs::read_to_string(&changed).unwrap();
+        text.trim() == "66" && waits_for_a_pipe(&workspace, id)
+    });
+    running.signal("TERM");
+    // The next setting can be read now.
+    fs::write(&pipe, "ff\n").unwrap();
+    let Ended { code, printed } = running.ended_within(IN_TIME);
+    assert_eq!(code, Some(FAILED), "{printed}");
+    assert!(
+        printed.contains("interrupted by a signal: every change that this command made is undone"),
+        "{printed}"
+    );
+    assert_eq!(fs::read_to_string(&changed).unwrap(), "ffffffff\n");
+    assert!(!workspace.path("state/journal").exists(), "{printed}");
+}
+
 #[test]
 fn a_stuck_apply_ends_in_time_and_reports_what_it_leaves() {
     // It changes files of its own directory only.
@@ -289,8 +331,7 @@ fn a_stuck_apply_ends_in_time_and_reports_what_it_leaves() {
     let mut command = workspace.quietwire(&["partition", "apply", "--root", "root"]);
     command.arg("--state-directory").arg("state");
     command.arg("--plan").arg(plan());
-    let is_applying: Ready = |workspace, _| workspace.path("state/plan.json").exists();
-    let Ended { code, printed } = stopped(&workspace, "a file hangs", command, is_applying);
+    let Ended { code, printed } = stopped(&workspace, "a file hangs", command, waits_for_a_pipe);
     assert_eq!(code, Some(FAILED), "{printed}");
     assert!(
         printed.contains("ended by force") && printed.contains("partition rollback"),

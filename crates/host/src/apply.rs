@@ -16,6 +16,7 @@ mod threads;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -24,7 +25,7 @@ use crate::noted::Noted;
 use crate::partition::Plan;
 
 pub(crate) use cpusets::PREFIX as SET_PREFIX;
-pub use outcome::{Difference, Outcome};
+pub use outcome::{Difference, Outcome, Stopped};
 pub use state::{Pending, STATE_DIRECTORY, Status, applied_plan, status};
 pub use step::Step;
 pub use target::{ApplyError, Target};
@@ -50,6 +51,9 @@ pub struct ApplyReport {
     pub applied: Vec<Applied>,
     /// Changes that require a reboot.
     pub pending: Vec<Pending>,
+    /// Rollback after a stop. `None` if the call was not stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
 }
 
 impl ApplyReport {
@@ -111,6 +115,22 @@ pub fn apply(
     plan: &Plan,
     watcher: Option<journal::Watcher>,
 ) -> Result<ApplyReport, ApplyError> {
+    apply_until(target, plan, watcher, &AtomicBool::new(false))
+}
+
+/// Applies the plan like [`apply`], until `stop` is set. Then undoes the changes that it has made, and reports them as
+/// [`ApplyReport::stopped`]. Checks `stop` before each change and after the last one. Changes of an earlier plan that it has undone stay
+/// undone.
+///
+/// # Errors
+/// Those of [`apply`], and [`ApplyError::State`] if the journal cannot be read after a stop. The changes stay then.
+pub fn apply_until(
+    target: &Target<'_>,
+    plan: &Plan,
+    watcher: Option<journal::Watcher>,
+    stop: &AtomicBool,
+) -> Result<ApplyReport, ApplyError> {
+    let is_stopped = || stop.load(Ordering::Relaxed);
     let mut state = State::open(target)?;
     if let Some(watcher) = watcher {
         state.journal.watch(watcher);
@@ -122,14 +142,17 @@ pub fn apply(
     };
     let steps = step::steps(&noting, plan);
     require_readable(&noted)?;
-    state.keep_plan(target, plan)?;
-    let mut report = ApplyReport {
-        undone: state.undo_unwanted(target, &steps)?,
-        ..ApplyReport::default()
-    };
-    for step in &steps {
+    let mut report = ApplyReport::default();
+    if !is_stopped() {
+        state.keep_plan(target, plan)?;
+        report.undone = state.undo_unwanted(target, &steps)?;
+    }
+    for step in steps.iter().take_while(|_| !is_stopped()) {
         let first = report.applied.len();
         for difference in step.difference(&noting) {
+            if is_stopped() {
+                break;
+            }
             let outcome = step.make(&noting, &mut state.journal, &difference);
             report.applied.push(Applied {
                 difference,
@@ -141,6 +164,10 @@ pub fn apply(
         if report.applied.iter().skip(first).all(is_done) {
             report.applied.extend(unreadable);
         }
+    }
+    if is_stopped() {
+        report.stopped = Some(state.undo_own(target)?);
+        return Ok(report);
     }
     report.pending = state::pending(target, plan);
     if let Err(error) = state.write_pending(target, plan, &mut report.pending) {

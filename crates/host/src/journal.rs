@@ -284,6 +284,14 @@ impl Journal {
         &self.path
     }
 
+    /// Returns the length of the journal, octets.
+    ///
+    /// # Errors
+    /// Error of the operating system.
+    pub(crate) fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
     /// Sets a callback for every change. Tests use it to stop at any change and to check that all changes can be undone.
     pub fn watch(&mut self, watcher: Watcher) {
         self.watcher = Some(watcher);
@@ -376,6 +384,25 @@ pub fn read(path: &Path) -> io::Result<Vec<Change>> {
 pub fn read_in(storage: &dyn Storage, path: &Path) -> io::Result<Vec<Change>> {
     let changes = line::parse(&contents(storage, path)?).changes;
     Ok(without_not_created(changes))
+}
+
+/// Reads the changes of a journal like [`read_in`], as two lists: those that were recorded before it had `length` octets, and the later ones.
+///
+/// # Errors
+/// Error of the operating system.
+pub(crate) fn read_split_in(
+    storage: &dyn Storage,
+    path: &Path,
+    length: u64,
+) -> io::Result<(Vec<Change>, Vec<Change>)> {
+    let text = contents(storage, path)?;
+    let start = usize::try_from(length).unwrap_or(usize::MAX);
+    let later = line::parse(text.get(start..).unwrap_or_default()).changes;
+    let later = without_not_created(later);
+    // A later line may cancel an earlier creation.
+    let mut earlier = without_not_created(line::parse(&text).changes);
+    earlier.truncate(earlier.len().saturating_sub(later.len()));
+    Ok((earlier, later))
 }
 
 /// Octets of the largest journal that is read. A partition of 512 CPUs writes less than a hundredth of it.

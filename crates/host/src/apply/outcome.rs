@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::journal::{Change, UndoOutcome};
+
 /// A difference between the machine and the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
@@ -38,6 +40,24 @@ pub enum Outcome {
         /// Reason.
         reason: String,
     },
+}
+
+/// Rollback of the changes of a call that was stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stopped {
+    /// Changes that the call had made, and the results of undoing them.
+    pub rolled_back: Vec<(Change, UndoOutcome)>,
+    /// Error of the state directory, whose journal may list changes that are rolled back. `None` if its former state is restored.
+    pub state_error: Option<String>,
+}
+
+impl Stopped {
+    /// Returns the number of changes that may still be in effect.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        let outcomes = self.rolled_back.iter();
+        outcomes.filter(|(_, outcome)| outcome.is_left()).count()
+    }
 }
 
 pub(super) fn failed(error: &io::Error) -> Outcome {

@@ -11,6 +11,7 @@ use quietwire_base::durable::{self, directory_of};
 use quietwire_base::{LockError, LockFile, LockOwner};
 use serde::Serialize;
 
+use super::outcome::Stopped;
 use super::step::Step;
 use super::target::{ApplyError, Target};
 use crate::boot_parameters::is_given;
@@ -28,6 +29,9 @@ const LOCK: &str = "lock";
 const RENDERED: &str = "rendered";
 const COMMAND_LINE: &str = "kernel-cmdline";
 const PLAN: &str = "plan.json";
+/// Operation that fails if a stopped process cannot read what it has changed.
+const CHANGES_STAY: &str =
+    "reading the changes to undo, which stay (undo them with `quietwire partition rollback`)";
 
 /// A change that requires a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +56,10 @@ fn state_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> App
 /// The state directory, locked by this process.
 pub(super) struct State {
     pub(super) journal: Journal,
+    /// Length of the journal when it was opened, octets.
+    start: u64,
+    /// Text of the plan that was applied before.
+    former_plan: Option<Vec<u8>>,
     // Declared last, so the lock is released last.
     _lock: LockFile,
 }
@@ -85,8 +93,17 @@ impl State {
         let path = directory.join(JOURNAL);
         let journal = Journal::open_in(target.storage, &path)
             .map_err(state_error(&path, "opening the journal"))?;
+        let start = journal.length();
+        let start = start.map_err(state_error(&path, "opening the journal"))?;
+        let plan = directory.join(PLAN);
+        let former_plan = match target.storage.read(&plan) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            read => Some(read.map_err(state_error(&plan, "reading the plan"))?),
+        };
         Ok(Self {
             journal,
+            start,
+            former_plan,
             _lock: lock,
         })
     }
@@ -118,6 +135,56 @@ impl State {
         let mut undone = journal::undo_in(target.files, &unwanted, false);
         undone.retain(|(_, outcome)| *outcome != UndoOutcome::AlreadyGone);
         Ok(undone)
+    }
+
+    /// Undoes the changes that were made since the state was opened, and restores the former state. The journal keeps earlier changes, and
+    /// those that cannot be undone.
+    ///
+    /// # Errors
+    /// [`ApplyError::State`] if the journal cannot be read. Nothing is undone then.
+    pub(super) fn undo_own(&self, target: &Target<'_>) -> Result<Stopped, ApplyError> {
+        let path = self.journal.path();
+        let changes = journal::read_split_in(target.storage, path, self.start);
+        let (earlier, own) = changes.map_err(state_error(path, CHANGES_STAY))?;
+        let rolled_back = journal::undo_in(target.files, &own, false);
+        let left: Vec<&Change> = rolled_back
+            .iter()
+            .filter(|(_, outcome)| outcome.is_left())
+            .map(|(change, _)| change)
+            .collect();
+        let left: Vec<&Change> = own.iter().filter(|change| is_of(change, &left)).collect();
+        let restored = self.restore(target, &earlier, &left);
+        Ok(Stopped {
+            rolled_back,
+            state_error: restored.err().map(|error| error.to_string()),
+        })
+    }
+
+    /// Restores the former plan, and a journal with the earlier changes and those that are left.
+    fn restore(
+        &self,
+        target: &Target<'_>,
+        earlier: &[Change],
+        left: &[&Change],
+    ) -> Result<(), ApplyError> {
+        match &self.former_plan {
+            Some(text) => {
+                let path = target.state_directory.join(PLAN);
+                durable::replace_in(target.storage, &path, text, 0o600)
+                    .map_err(state_error(&path, "restoring the former plan"))?;
+            }
+            None if earlier.is_empty() && left.is_empty() => return remove_state(target),
+            None => {}
+        }
+        // Rewriting leaves out damaged lines, which are reported until they are rolled back.
+        let is_damaged = |change: &Change| matches!(change, Change::Unreadable { .. });
+        if earlier.iter().any(is_damaged) {
+            return Ok(());
+        }
+        let path = self.journal.path();
+        let kept = earlier.iter().chain(left.iter().copied());
+        journal::rewrite(target.storage, path, kept)
+            .map_err(state_error(path, "removing undone changes from the journal"))
     }
 
     /// Saves the plan as the default for verification.

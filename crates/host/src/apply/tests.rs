@@ -3,12 +3,14 @@
 //! restores the original state.
 
 mod faults;
+mod stops;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use quietwire_base::LockOwner;
 
@@ -204,6 +206,17 @@ impl Rig {
             assert!(fine, "{change}: {outcome}");
         }
     }
+}
+
+/// Returns a stop flag, and a watcher that sets it at its Nth call, from 0.
+fn stop_at(mut left: u32) -> (Arc<AtomicBool>, journal::Watcher) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let watcher = move || match left.checked_sub(1) {
+        Some(less) => left = less,
+        None => flag.store(true, Ordering::Relaxed),
+    };
+    (stop, Box::new(watcher))
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 use clap::Args;
 use nix::sys::signal::{Signal, raise};
-use quietwire_host::apply::{self, Applied, ApplyReport, Difference, Outcome, Pending, Target};
+use quietwire_host::apply::{
+    self, Applied, ApplyReport, Difference, Outcome, Pending, Stopped, Target,
+};
 use quietwire_host::journal::{Change, UndoOutcome, Watcher};
 use serde::Serialize;
 
@@ -16,7 +18,8 @@ use crate::exit::{CheckFailed, Usage, require_root, stop_on_signals};
 use crate::text::print;
 
 /// Apply a partition plan to this machine. Every change is journaled first, so `partition rollback` can undo it. Changes that
-/// require a reboot are written to a file and reported as pending. Applying the same plan twice is a no-op.
+/// require a reboot are written to a file and reported as pending. Applying the same plan twice is a no-op. SIGINT, SIGTERM and
+/// SIGHUP undo the changes of this command.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
@@ -89,11 +92,14 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
     let stop = stop_on_signals(
         "the plan is applied in part (undo it with `quietwire partition rollback`)",
     )?;
-    let report = apply::apply(&target, &plan, args.fail_at.map(fail_at))?;
+    let report = apply::apply_until(&target, &plan, args.fail_at.map(fail_at), &stop)?;
     if args.json {
         print(serde_json::to_string_pretty(&report)?)?;
     } else {
         print_report(&report)?;
+    }
+    if let Some(stopped) = &report.stopped {
+        return Err(CheckFailed(interruption(&report, stopped)).into());
     }
     match report.failures() {
         0 if stop.load(Ordering::Relaxed) => Err(CheckFailed(
@@ -107,6 +113,30 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
         ))
         .into()),
     }
+}
+
+/// Returns the message about a command that a signal has stopped.
+fn interruption(report: &ApplyReport, stopped: &Stopped) -> String {
+    let mut text = "interrupted by a signal: ".to_owned();
+    text += &match stopped.left() {
+        0 => "every change that this command made is undone".to_owned(),
+        left => format!(
+            "{left} changes are not undone (listed above; undo them with `quietwire partition rollback`)"
+        ),
+    };
+    let earlier = report.undone.iter();
+    match earlier.filter(|(_, outcome)| !outcome.is_left()).count() {
+        0 => {}
+        undone => {
+            text += &format!(
+                "; {undone} changes of the earlier plan stay undone (listed above; apply that plan again)"
+            );
+        }
+    }
+    if let Some(error) = &stopped.state_error {
+        text += &format!("; the journal may list changes that are undone: {error}");
+    }
+    text
 }
 
 /// Returns a watcher that kills this process at its Nth call.
@@ -186,8 +216,11 @@ fn print_report(report: &ApplyReport) -> Result<()> {
         };
         print(format!("{}: {came}", line(difference)))?;
     }
+    for (change, outcome) in report.stopped.iter().flat_map(|one| &one.rolled_back) {
+        print(format!("rollback: {change}: {outcome}"))?;
+    }
     print_pending(&report.pending)?;
-    if report.applied.is_empty() && report.undone.is_empty() {
+    if report.applied.is_empty() && report.undone.is_empty() && report.stopped.is_none() {
         print("all run-time settings match the plan")?;
     }
     Ok(())
@@ -257,4 +290,40 @@ pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
         print(format!("pending reboot: {command_line}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_names_what_is_not_undone() {
+        let change = |file: &str| Change::FileWritten {
+            path: file.into(),
+            former: "1".to_owned(),
+            new: "2".to_owned(),
+        };
+        let mut report = ApplyReport::default();
+        let mut stopped = Stopped {
+            rolled_back: vec![(change("/a"), UndoOutcome::Restored)],
+            state_error: None,
+        };
+        assert_eq!(
+            interruption(&report, &stopped),
+            "interrupted by a signal: every change that this command made is undone"
+        );
+        let failed = UndoOutcome::Failed("EIO".to_owned());
+        stopped.rolled_back.push((change("/b"), failed));
+        report.undone.push((change("/c"), UndoOutcome::Restored));
+        stopped.state_error = Some("journal: EIO".to_owned());
+        let text = interruption(&report, &stopped);
+        for part in [
+            "1 changes are not undone",
+            "`quietwire partition rollback`",
+            "1 changes of the earlier plan stay undone",
+            "journal: EIO",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }

@@ -512,6 +512,38 @@ fn a_refused_operation_at_any_step_leaves_what_rollback_restores() {
     }
 }
 
+#[test]
+fn a_stop_with_a_refused_operation_reports_every_change_that_is_left() {
+    for number in [0, 2] {
+        let machine = machine(number, 0);
+        let before = machine.settings();
+        for at in 0.. {
+            let refused = Some(Injected::Refused(Errno::EIO));
+            let faults = Faults::new(When::Once(at), refused, Random::new(0));
+            let (stop, watcher) = stop_at(10);
+            let applied = machine.process(&faults, |target| {
+                apply_until(target, &plan(), Some(watcher), &stop)
+            });
+            let happened = faults.happened();
+            if let Ok(report) = applied.unwrap() {
+                let stopped = report.stopped.unwrap();
+                let left = stopped.rolled_back.iter();
+                let left = left.filter(|(_, outcome)| outcome.is_left());
+                let places: Vec<PathBuf> = left.flat_map(|(change, _)| places_of(change)).collect();
+                machine.assert_reported(&machine.settings(), &before, &places, &[]);
+            }
+            machine.assert_status_reports(&before);
+            for (change, outcome) in roll_back(&machine.target(), false).unwrap() {
+                assert!(!outcome.is_left(), "{happened:?}: {change}: {outcome}");
+            }
+            assert_eq!(machine.settings(), before, "{happened:?}");
+            if happened.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
 /// The kernel's files beside another program, which creates one of the directories just before the process does.
 #[derive(Debug)]
 struct Raced<'a> {
