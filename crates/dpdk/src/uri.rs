@@ -472,7 +472,10 @@ impl PortUri {
             Self::AfXdp {
                 first_queue, copy, ..
             } => vec![
-                value("first-queue", Some(first_queue).filter(|queue| **queue != 0)),
+                value(
+                    "first-queue",
+                    Some(first_queue).filter(|queue| **queue != 0),
+                ),
                 flag(*copy, "copy=on"),
             ],
             Self::Veth {

@@ -183,8 +183,10 @@ impl State {
         }
         let path = self.journal.path();
         let kept = earlier.iter().chain(left.iter().copied());
-        journal::rewrite(target.storage, path, kept)
-            .map_err(state_error(path, "removing undone changes from the journal"))
+        journal::rewrite(target.storage, path, kept).map_err(state_error(
+            path,
+            "removing undone changes from the journal",
+        ))
     }
 
     /// Saves the plan as the default for verification.

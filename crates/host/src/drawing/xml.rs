@@ -16,7 +16,10 @@ mod tests {
 
     #[test]
     fn no_part_of_a_text_is_markup() {
-        assert_eq!(escaped("<a b=\"1\">&lt;"), "&lt;a b=&quot;1&quot;&gt;&amp;lt;");
+        assert_eq!(
+            escaped("<a b=\"1\">&lt;"),
+            "&lt;a b=&quot;1&quot;&gt;&amp;lt;"
+        );
         assert_eq!(escaped("it's µ"), "it's µ");
     }
 }

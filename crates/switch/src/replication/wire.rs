@@ -635,8 +635,7 @@ pub(crate) mod tests {
             }),
             prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9)
                 .prop_map(Message::Configuration),
-            prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9)
-                .prop_map(Message::Limits),
+            prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9).prop_map(Message::Limits),
             Just(Message::Heartbeat),
             Just(Message::Complete),
             any::<u64>().prop_map(Message::Acknowledgement),

@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use quietwire_base::unix_time_ns;
 use quietwire_dpdk::{Eal, Mbuf, Mempool, TxQueue, cycles};
 
-use super::connection_device::{
-    ConnectionDevice, ConnectionLedger, ConnectionScript, Disposition,
-};
+use super::connection_device::{ConnectionDevice, ConnectionLedger, ConnectionScript, Disposition};
 use super::ledger::{DamageEffect, Ledger, Tally};
 use super::line::{DelayLine, FrameFacts, Kind};
 use super::link::Orders;

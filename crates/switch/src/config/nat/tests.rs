@@ -255,11 +255,7 @@ fn endpoints_that_were_published_before_are_not_newly_published() {
     assert_eq!(one.newly_published(&none), [tcp]);
     assert!(none.newly_published(&one).is_empty());
     // Another external port, another protocol, another host.
-    let other = with(&[
-        ("udp", 443, first),
-        ("tcp", 444, first),
-        ("tcp", 1, second),
-    ]);
+    let other = with(&[("udp", 443, first), ("tcp", 444, first), ("tcp", 1, second)]);
     let expected = [
         (NatProtocol::Tcp, socket(second)),
         (NatProtocol::Udp, socket(first)),

@@ -31,7 +31,9 @@ fn elements_keep_their_times_when_the_former_rules_return() {
     let has_returned = wait_until(Duration::from_secs(60), || {
         assert!(controller.run_periodic_work());
         report = ask(&mut controller, &json!({"show-sets": {"limit": 10}}));
-        report["sets"].as_array().is_some_and(|sets| sets.len() == 2)
+        report["sets"]
+            .as_array()
+            .is_some_and(|sets| sets.len() == 2)
     });
     assert!(has_returned, "{report}");
     assert_eq!(report["total"], 1, "{report}");

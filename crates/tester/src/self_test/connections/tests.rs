@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use super::super::connection_device::{Disposition, ConnectionDevice};
+use super::super::connection_device::{ConnectionDevice, Disposition};
 use super::*;
 use crate::connections::{Delivery, run_through};
 
