@@ -62,7 +62,7 @@ enum Following {
 /// Role of the switch.
 #[derive(Debug)]
 enum Role {
-    Active(Active<TcpStream>),
+    Active(Box<Active<TcpStream>>),
     Standby(Following),
 }
 
@@ -108,7 +108,7 @@ impl Replication {
             })
         });
         let role = match setting.role {
-            ReplicationRole::Active => Role::Active(Active::new(setting.refresh())),
+            ReplicationRole::Active => Role::Active(Box::new(Active::new(setting.refresh()))),
             ReplicationRole::Standby => Role::Standby(Following::Waiting(Instant::now())),
         };
         Ok(Self {
@@ -242,7 +242,7 @@ impl Replication {
         match self.role {
             Role::Active(_) => Err(wrong("this switch is already active".to_owned())),
             Role::Standby(_) => {
-                self.role = Role::Active(Active::new(self.setting.refresh()));
+                self.role = Role::Active(Box::new(Active::new(self.setting.refresh())));
                 self.differing.clear();
                 self.lower_limits.clear();
                 tracing::info!("this switch is active now");
