@@ -43,7 +43,7 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_OTHER: Duration = Duration::from_secs(10);
 /// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Intervals between turns while there is a peer.
+/// Interval between turns while there is a peer, or an end of noting has failed.
 const TURN_MS: u16 = 20;
 /// Streams that are accepted in a turn.
 const ACCEPTED_A_TURN: usize = 8;
@@ -126,7 +126,7 @@ impl Replication {
     /// Returns the maximum wait before the next turn, ms; `None` if nothing is due.
     pub(crate) fn wait_ms(&self) -> Option<u16> {
         match &self.role {
-            Role::Active(active) => (!active.peers.is_empty()).then_some(TURN_MS),
+            Role::Active(active) => (!active.is_idle()).then_some(TURN_MS),
             Role::Standby(_) => Some(TURN_MS),
         }
     }

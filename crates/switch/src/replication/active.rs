@@ -32,6 +32,8 @@ pub(super) struct Peer<S> {
     pub(super) name: String,
     /// The first pass through all entries that is complete for this standby; `None` before its hello.
     needs: Option<u64>,
+    /// The first pass whose entries it is sent: the one after its hello, or after a pass for which it was too slow.
+    joins: u64,
     pub(super) is_complete: bool,
     /// It has been sent the settings.
     has_settings: bool,
@@ -41,6 +43,8 @@ pub(super) struct Peer<S> {
     was_complete: bool,
     /// Sequence of the last message that the standby has applied.
     pub(super) acknowledged: u64,
+    /// Time of the last acknowledgement of a further message, or of the begin.
+    progressed: Instant,
     /// Begin of the time in which it has been too slow for further entries.
     slow_since: Option<Instant>,
 }
@@ -67,6 +71,10 @@ pub(super) struct Active<S> {
     /// Number of passes begun.
     begun: u64,
     ended: Option<Instant>,
+    /// Time in which standbys of this pass have waited for slower ones, and the last turn in which they did.
+    waited: Duration,
+    waits_since: Option<Instant>,
+    /// The tables note changes: also after a failed end, which is tried again.
     is_noting: bool,
     /// Settings and limits that standbys have been sent, and the time at which they were read.
     settings: Digests,
@@ -88,10 +96,25 @@ impl<S: Read + Write> Peer<S> {
         self.link.last()
     }
 
+    /// Returns true if it is sent the entries of a pass.
+    fn takes_part(&self, pass: u64) -> bool {
+        self.needs.is_some() && self.joins <= pass
+    }
+
+    /// Returns true if a pass waits for it.
+    const fn is_slow(&self) -> bool {
+        self.queued() > WALK_QUEUE
+    }
+
+    /// Returns true if it acknowledges no further messages. A standby gets one each [`HEARTBEAT`].
+    fn is_stuck(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.progressed) >= TIMEOUT
+    }
+
     /// Sends what waits. A standby that is too slow for a long time would keep the others from getting all entries.
     fn flush(&mut self, now: Instant) -> Result<(), LinkError> {
         self.link.flush(now)?;
-        if self.queued() <= WALK_QUEUE {
+        if !self.is_slow() {
             self.slow_since = None;
             return Ok(());
         }
@@ -105,9 +128,15 @@ impl<S: Read + Write> Peer<S> {
     fn receive(&mut self, begun: u64, now: Instant) -> Result<(), LinkError> {
         for message in self.link.receive(MESSAGES_A_TURN, now)? {
             match message {
-                Message::Hello => self.needs = Some(begun + 1),
+                Message::Hello => {
+                    self.needs = Some(begun + 1);
+                    self.joins = begun + 1;
+                }
                 Message::Acknowledgement(sequence) if sequence <= self.link.last() => {
-                    self.acknowledged = self.acknowledged.max(sequence);
+                    if sequence > self.acknowledged {
+                        self.acknowledged = sequence;
+                        self.progressed = now;
+                    }
                     self.has_acknowledged = true;
                 }
                 _ => return Err(WireError::Role.into()),
@@ -134,6 +163,8 @@ impl<S: Read + Write> Active<S> {
             pass: None,
             begun: 0,
             ended: None,
+            waited: Duration::ZERO,
+            waits_since: None,
             is_noting: false,
             settings: Digests::new(),
             limits: Limits::new(),
@@ -143,11 +174,18 @@ impl<S: Read + Write> Active<S> {
         }
     }
 
-    /// Adds the stream of a peer, which does not block. If there are too many, it takes the place of the oldest one without a hello.
+    /// Returns true if nothing is due until a peer connects.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.peers.is_empty() && !self.is_noting
+    }
+
+    /// Adds the stream of a peer, which does not block. If there are too many, it takes the place of the oldest one without a hello, or
+    /// of the oldest one that acknowledges nothing.
     pub(super) fn add(&mut self, stream: S, name: String, now: Instant) {
         if self.peers.len() >= PEERS_MAX {
             let silent = self.peers.iter().position(|peer| peer.needs.is_none());
-            let Some(at) = silent else {
+            let stuck = || self.peers.iter().position(|peer| peer.is_stuck(now));
+            let Some(at) = silent.or_else(stuck) else {
                 tracing::debug!("replication: no space for peer {name}");
                 return;
             };
@@ -157,11 +195,13 @@ impl<S: Read + Write> Active<S> {
             link: Link::new(stream, now),
             name,
             needs: None,
+            joins: 0,
             is_complete: false,
             has_settings: false,
             has_acknowledged: false,
             was_complete: false,
             acknowledged: 0,
+            progressed: now,
             slow_since: None,
         });
     }
@@ -182,9 +222,10 @@ impl<S: Read + Write> Active<S> {
             self.send_changes(tables, now)
                 .and_then(|()| self.send_all(tables, now))
         } else if self.is_noting {
-            self.is_noting = false;
             self.pass = None;
-            tables.end()
+            let ended = tables.end();
+            self.is_noting = ended.is_err();
+            ended
         } else {
             Ok(())
         };
@@ -260,11 +301,16 @@ impl<S: Read + Write> Active<S> {
         }
     }
 
-    fn put(&mut self, messages: &[Message], now: Instant) {
+    /// Queues messages for the peers that `is_recipient` selects.
+    fn put(
+        &mut self,
+        messages: &[Message],
+        now: Instant,
+        is_recipient: impl Fn(&Peer<S>) -> bool,
+    ) {
         for message in messages {
             self.counts.changes += changes_in(message);
-            let standbys = self.peers.iter_mut().filter(|peer| peer.needs.is_some());
-            for peer in standbys {
+            for peer in self.peers.iter_mut().filter(|peer| is_recipient(peer)) {
                 peer.link.put(message, now);
             }
         }
@@ -274,7 +320,7 @@ impl<S: Read + Write> Active<S> {
         let is_first = !std::mem::replace(&mut self.is_noting, true);
         let mut messages = Vec::new();
         let result = tables.changes(&mut messages);
-        self.put(&messages, now);
+        self.put(&messages, now, |peer| peer.needs.is_some());
         let lost = result?;
         if lost > 0 && !is_first {
             self.counts.lost += lost;
@@ -297,23 +343,33 @@ impl<S: Read + Write> Active<S> {
 
     /// Reads further entries of a pass, if one is due and the standbys can follow.
     fn send_all(&mut self, tables: &mut impl Tables, now: Instant) -> Result<(), SwitchError> {
-        let is_needed = |peer: &Peer<S>| peer.needs.is_some_and(|needs| needs > self.begun);
+        let before = self.begun;
+        let is_needed = |peer: &Peer<S>| peer.needs.is_some_and(|needs| needs > before);
         let is_required = self.peers.iter().any(is_needed);
         let is_due = self
             .ended
             .is_none_or(|ended| now.saturating_duration_since(ended) >= self.refresh);
+        if !self.peers.iter().any(|peer| peer.takes_part(before)) {
+            // Those that have joined since begin with the next pass.
+            self.pass = None;
+        }
         if self.pass.is_none() && (is_required || is_due) {
             self.begun += 1;
             self.pass = Some(Position::default());
+            self.waited = Duration::ZERO;
+            self.waits_since = None;
         }
+        self.put_off_slow(now);
+        let begun = self.begun;
         let started = Instant::now();
         while let Some(at) = self.pass {
-            if self.peers.iter().any(|peer| peer.queued() > WALK_QUEUE) {
+            let is_awaited = |peer: &Peer<S>| peer.takes_part(begun) && peer.is_slow();
+            if self.peers.iter().any(is_awaited) {
                 break;
             }
             let mut messages = Vec::new();
             let next = tables.page(at, &mut messages)?;
-            self.put(&messages, now);
+            self.put(&messages, now, |peer| peer.takes_part(begun));
             self.pass = next;
             if self.pass.is_none() {
                 self.complete(now);
@@ -323,6 +379,41 @@ impl<S: Read + Write> Active<S> {
             }
         }
         Ok(())
+    }
+
+    /// Puts slow standbys off to the next pass when others have waited for them too long: for [`TIMEOUT`] in each pass, or for the interval
+    /// between passes if the others are complete.
+    fn put_off_slow(&mut self, now: Instant) {
+        let begun = self.begun;
+        let (mut has_slow, mut has_waiting, mut is_urgent) = (false, false, false);
+        for peer in self.peers.iter().filter(|peer| peer.takes_part(begun)) {
+            if peer.is_slow() {
+                has_slow = true;
+            } else {
+                has_waiting = true;
+                is_urgent |= !peer.is_complete;
+            }
+        }
+        if self.pass.is_none() || !has_slow || !has_waiting {
+            self.waits_since = None;
+            return;
+        }
+        let last = self.waits_since.replace(now).unwrap_or(now);
+        self.waited += now.saturating_duration_since(last);
+        let limit = match is_urgent {
+            true => TIMEOUT,
+            false => self.refresh.max(TIMEOUT),
+        };
+        if self.waited < limit {
+            return;
+        }
+        for peer in &mut self.peers {
+            if peer.takes_part(begun) && peer.is_slow() {
+                tracing::debug!("replication: peer {} is too slow for this pass", peer.name);
+                peer.joins = begun + 1;
+                peer.needs = Some(begun + 1);
+            }
+        }
     }
 
     /// Ends a pass.

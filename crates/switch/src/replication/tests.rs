@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Both sides with tables that are sets of numbers: whatever is lost on the way, the standby has what the active switch has.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 
 use proptest::prelude::*;
 use quietwire_base::Deadline;
 use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
 use super::active::{LOSS_LOG, PEERS_MAX};
+use super::link::TIMEOUT;
 use super::link::tests::pair;
 use super::tables::COMPARE;
 use super::wire::LIMITS_A_MESSAGE;
@@ -117,6 +120,9 @@ impl Tables for Model {
     }
 
     fn end(&mut self) -> Result<(), SwitchError> {
+        if self.is_late {
+            return Err(late());
+        }
         self.is_on = false;
         for change in self.ring.drain(..) {
             if let ConnectionChange::Ended(saved) = change {
@@ -469,6 +475,178 @@ fn peers_without_a_hello_give_way_to_a_standby_and_standbys_do_not() {
     }
     assert_eq!((active.peers.len(), standbys.len()), (PEERS_MAX, PEERS_MAX));
     assert!(active.peers.iter().all(|peer| peer.name == "standby"));
+}
+
+#[test]
+fn an_end_that_fails_is_tried_again() {
+    let mut both = Both::new();
+    assert!(both.settle());
+    both.standby = None;
+    both.first.is_late = true;
+    for _ in 0..3 {
+        both.active.turn(&mut both.first, both.now).unwrap_err();
+    }
+    assert!(both.active.peers.is_empty() && both.first.is_on);
+    assert!(!both.active.is_idle());
+    both.first.is_late = false;
+    both.active.turn(&mut both.first, both.now).unwrap();
+    assert!(!both.first.is_on && both.active.is_idle());
+}
+
+#[test]
+fn peers_that_acknowledge_nothing_give_way_to_a_standby() {
+    let now = Instant::now();
+    let mut model = Model::default();
+    let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+    // Each repeats its first acknowledgement, so it is not silent.
+    let hello = wire_tests::written(&[Message::Hello]).len();
+    let sent = wire_tests::written(&[Message::Hello, Message::Acknowledgement(0)]);
+    let mut hostile = Vec::new();
+    for _ in 0..PEERS_MAX {
+        let (one, mut other) = pair();
+        active.add(one, "hostile".to_owned(), now);
+        other.write_all(&sent[..hello]).unwrap();
+        hostile.push(other);
+    }
+    active.turn(&mut model, now).unwrap();
+    let later = now + TIMEOUT - Duration::from_secs(1);
+    for other in &mut hostile {
+        other.write_all(&sent[hello..]).unwrap();
+    }
+    active.turn(&mut model, later).unwrap();
+    let standbys = |active: &Active<UnixStream>| {
+        let peers = active.peers.iter();
+        peers.filter(|peer| peer.name == "standby").count()
+    };
+    let (one, _early) = pair();
+    active.add(one, "standby".to_owned(), later);
+    assert_eq!((active.peers.len(), standbys(&active)), (PEERS_MAX, 0));
+    let (one, _other) = pair();
+    active.add(one, "standby".to_owned(), now + TIMEOUT);
+    assert_eq!((active.peers.len(), standbys(&active)), (PEERS_MAX, 1));
+}
+
+/// A stream with octets to read, which accepts a number of octets.
+#[derive(Clone, Default)]
+struct Valve(Rc<RefCell<(VecDeque<u8>, usize)>>);
+
+impl Valve {
+    fn receive(&self, octets: &[u8]) {
+        self.0.borrow_mut().0.extend(octets);
+    }
+
+    fn accept(&self, octets: usize) {
+        self.0.borrow_mut().1 = octets;
+    }
+}
+
+impl Read for Valve {
+    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+        match self.0.borrow_mut().0.read(octets)? {
+            0 => Err(ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+}
+
+impl Write for Valve {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.borrow_mut();
+        let count = octets.len().min(state.1);
+        state.1 -= count;
+        match count {
+            0 => Err(ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Tables with a number of full pages.
+struct Pages(u32);
+
+impl Tables for Pages {
+    fn digests(&self) -> Digests {
+        Digests::new()
+    }
+
+    fn changes(&mut self, _: &mut Vec<Message>) -> Result<u64, SwitchError> {
+        Ok(0)
+    }
+
+    fn page(
+        &mut self,
+        from: Position,
+        messages: &mut Vec<Message>,
+    ) -> Result<Option<Position>, SwitchError> {
+        let present = ConnectionChange::Present(saved_connection(7));
+        messages.push(Message::Connections(vec![present; CHANGES_MAX]));
+        let next = from.from + 1;
+        Ok((next < self.0).then_some(Position { from: next, ..from }))
+    }
+
+    fn end(&mut self) -> Result<(), SwitchError> {
+        Ok(())
+    }
+
+    fn apply(&mut self, _: Message) -> Result<ApplyCounts, SwitchError> {
+        Ok(ApplyCounts::default())
+    }
+}
+
+#[test]
+fn a_standby_that_reads_slowly_delays_others_for_one_timeout_in_a_pass() {
+    const STEP: Duration = Duration::from_millis(500);
+    const STEPS: usize = 24;
+    let mut now = Instant::now();
+    let mut messages = vec![Message::Acknowledgement(0); 100];
+    messages.insert(0, Message::Hello);
+    let sent = wire_tests::written(&messages);
+    let hello = wire_tests::written(&messages[..1]).len();
+    let acknowledgement = (sent.len() - hello) / (messages.len() - 1);
+    let present = ConnectionChange::Present(saved_connection(7));
+    let page = wire_tests::written(&[Message::Connections(vec![present; CHANGES_MAX])]).len();
+    // Five times what a standby may have in its queue.
+    let mut pages = Pages(u32::try_from((5 << 20) / page).unwrap());
+    let mut active: Active<Valve> = Active::new(Duration::from_secs(30));
+    let (fast, slow) = (Valve::default(), Valve::default());
+    active.add(fast.clone(), "fast".to_owned(), now);
+    active.add(slow.clone(), "slow".to_owned(), now);
+    let mut parts = std::iter::once(&sent[..hello]).chain(sent[hello..].chunks(acknowledgement));
+    let is_complete = |active: &Active<Valve>, name: &str| {
+        let mut peers = active.peers.iter();
+        peers.any(|peer| peer.name == name && peer.is_complete)
+    };
+    fast.accept(usize::MAX);
+    for step in 0..STEPS {
+        let part = parts.next().unwrap();
+        fast.receive(part);
+        slow.receive(part);
+        // It reads its queue just before it would be disconnected.
+        let is_open = step % 8 == 7;
+        slow.accept(if is_open { usize::MAX } else { 0 });
+        for _ in 0..if is_open { 1 } else { 100 } {
+            active.turn(&mut pages, now).unwrap();
+        }
+        now += STEP;
+    }
+    assert!(is_complete(&active, "fast") && !is_complete(&active, "slow"));
+    assert_eq!(active.peers.len(), 2);
+    // It gets all entries in the next pass.
+    slow.accept(usize::MAX);
+    for _ in 0..20 {
+        let part = parts.next().unwrap();
+        fast.receive(part);
+        slow.receive(part);
+        for _ in 0..100 {
+            active.turn(&mut pages, now).unwrap();
+        }
+        now += STEP;
+    }
+    assert!(is_complete(&active, "slow"));
 }
 
 fn setting(role: ReplicationRole, peer: Option<SocketAddr>) -> ReplicationSetting {
