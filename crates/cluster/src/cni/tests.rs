@@ -19,6 +19,10 @@ use super::*;
 struct FakeSwitch {
     ports: RefCell<Vec<AddPort>>,
     refuses: bool,
+    /// The reply to an addition is lost.
+    loses_reply: bool,
+    /// Another call adds the same port before.
+    has_rival: bool,
 }
 
 impl Switch for FakeSwitch {
@@ -27,6 +31,12 @@ impl Switch for FakeSwitch {
             return Err(CniError::new(ErrorCode::Refused, "no memory"));
         }
         self.ports.borrow_mut().push(port);
+        if self.loses_reply {
+            return Err(CniError::new(ErrorCode::Io, "no reply within 30 s"));
+        }
+        if self.has_rival {
+            return Err(CniError::new(ErrorCode::Refused, "the port exists"));
+        }
         Ok(())
     }
 
@@ -222,6 +232,36 @@ fn a_port_that_the_switch_refuses_leaves_neither_address_nor_directory() {
     assert_eq!(rig.calls(), "ADD\nDEL\n");
     let left: Vec<_> = fs::read_dir(rig.path().join("sockets")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_port_whose_addition_has_no_reply_is_removed() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch {
+        loses_reply: true,
+        ..FakeSwitch::default()
+    };
+    let error = rig.call("ADD", &json!({}), &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Io as u64);
+    assert!(switch.ports.borrow().is_empty());
+    assert_eq!(rig.calls(), "ADD\nDEL\n");
+    let left: Vec<_> = fs::read_dir(rig.path().join("sockets")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_second_add_at_the_same_time_leaves_the_port_of_the_first() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch {
+        has_rival: true,
+        ..FakeSwitch::default()
+    };
+    let error = rig.call("ADD", &json!({}), &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Refused as u64);
+    assert_eq!(switch.ports.borrow().len(), 1);
+    assert_eq!(rig.calls(), "ADD\n");
+    let name = port::name("lan-a", "pod-1", "net1");
+    assert!(rig.path().join("sockets").join(name).exists());
 }
 
 #[test]

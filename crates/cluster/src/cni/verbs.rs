@@ -126,7 +126,6 @@ impl Call<'_> {
         let mac = self.config.mac(self.environment)?;
         let (given, reserved) = self.request_addresses()?;
         self.attach(switch, mac.or(reserved), given)
-            .map_err(|error| self.release(error))
     }
 
     /// Gives addresses back after a failure.
@@ -140,7 +139,7 @@ impl Call<'_> {
         }
     }
 
-    /// Adds the port, and configures its interface. A failure leaves nothing.
+    /// Adds the port, and configures its interface. A failure leaves neither port nor addresses.
     fn attach(
         &self,
         switch: &impl Switch,
@@ -148,27 +147,37 @@ impl Call<'_> {
         given: CniResult,
     ) -> Result<CniResult, CniError> {
         let name = self.port_name();
-        self.make_directory(&name)?;
-        let added = switch.add_port(port::port(self.config, self.environment, mac));
-        let done = match added {
-            Ok(()) => self.finish(&name, given),
-            Err(error) => {
-                self.remove_directory(&name)?;
+        self.make_directory(&name)
+            .map_err(|error| self.release(error))?;
+        if let Err(error) = switch.add_port(port::port(self.config, self.environment, mac)) {
+            let is_refused = error.code() == ErrorCode::Refused as u64;
+            let has_port = || {
+                let ports = switch.ports().unwrap_or_default();
+                ports.iter().any(|port| port.name == name)
+            };
+            // Another ADD of the same attachment was faster: socket and addresses are in use.
+            if is_refused && has_port() {
                 return Err(error);
             }
-        };
-        done.map_err(|error| {
-            let removed = switch
-                .delete_port(&name)
-                .and_then(|_| self.remove_directory(&name));
-            match removed {
-                Ok(()) => error,
-                Err(left) => {
-                    let both = format!("{error}; port {name} is not removed: {left}");
-                    error.with_details(both)
-                }
+            return Err(self.remove(switch, &name, error));
+        }
+        self.finish(&name, given)
+            .map_err(|error| self.remove(switch, &name, error))
+    }
+
+    /// Removes a port and releases its addresses after a failure. If the reply to the addition was lost, the switch may have the port.
+    fn remove(&self, switch: &impl Switch, name: &str, error: CniError) -> CniError {
+        let removed = switch
+            .delete_port(name)
+            .and_then(|_| self.remove_directory(name));
+        let error = match removed {
+            Ok(()) => error,
+            Err(left) => {
+                let both = format!("{error}; port {name} is not removed: {left}");
+                error.with_details(both)
             }
-        })
+        };
+        self.release(error)
     }
 
     /// Moves an interface of the node into the container, and configures it. A failure leaves nothing.
