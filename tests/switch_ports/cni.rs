@@ -55,6 +55,7 @@ impl Runtime {
             "bridge": "lan",
             "mtu": 1400,
             "controlSocket": self.switch.control(),
+            "socketDirectory": self.directory.path().join("cni"),
             "ipam": { "type": "addresses" },
         });
         let fields = config.as_object_mut().unwrap();

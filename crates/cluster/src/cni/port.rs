@@ -12,7 +12,7 @@ use super::environment::Environment;
 use crate::hash::hash;
 
 /// Octets of the hash in the prefix of a network's ports, and in the rest of a port's name. With its letter a name has 15 characters, as the
-/// kernel permits for an interface.
+/// kernel permits for an interface. Two networks can have the same prefix, so [`record`] has the whole name.
 const NETWORK_OCTETS: usize = 2;
 const ATTACHMENT_OCTETS: usize = 5;
 
@@ -25,6 +25,11 @@ pub(super) fn prefix(network: &str) -> String {
 pub(super) fn name(network: &str, container_id: &str, interface: &str) -> String {
     let attachment = hash(&[network, container_id, interface], ATTACHMENT_OCTETS);
     format!("{}{attachment}", prefix(network))
+}
+
+/// Returns the file with the name of the network of a port.
+pub(super) fn record(config: &NetworkConfig, name: &str) -> PathBuf {
+    config.socket_directory.join(format!("{name}.network"))
 }
 
 /// Returns the directory of a port's socket, if its kind has one.

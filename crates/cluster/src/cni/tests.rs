@@ -2,6 +2,7 @@
 //! The commands with a switch and an IPAM plugin of their own.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -303,6 +304,33 @@ fn gc_removes_what_is_not_valid_of_its_network_only() {
     assert_eq!(*switch.ports.borrow(), [other]);
     let error = rig.call("GC", &without, &switch).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidConfig as u64);
+}
+
+#[test]
+fn gc_leaves_ports_of_another_network_with_the_same_prefix() {
+    let rig = Rig::new("");
+    let mut prefixes = HashMap::new();
+    let (one, other) = (0..)
+        .map(|number| format!("lan-{number}"))
+        .find_map(|name| {
+            let earlier = prefixes.insert(port::prefix(&name), name.clone())?;
+            Some((earlier, name))
+        })
+        .unwrap();
+    let switch = FakeSwitch::default();
+    for name in [&one, &other] {
+        let more = json!({ "name": name, "ipam": {} });
+        rig.call("ADD", &more, &switch).unwrap();
+    }
+    let gc = json!({ "name": one, "ipam": {}, "cni.dev/valid-attachments": [] });
+    rig.call("GC", &gc, &switch).unwrap();
+    let left: Vec<String> = switch
+        .ports
+        .borrow()
+        .iter()
+        .map(|port| port.name.clone())
+        .collect();
+    assert_eq!(left, [port::name(&other, "pod-1", "net1")]);
 }
 
 #[test]

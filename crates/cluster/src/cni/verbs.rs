@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use ipnet::IpNet;
+use quietwire_base::durable::remove_if_exists;
 use quietwire_packet::MacAddress;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
@@ -147,8 +149,7 @@ impl Call<'_> {
         given: CniResult,
     ) -> Result<CniResult, CniError> {
         let name = self.port_name();
-        self.make_directory(&name)
-            .map_err(|error| self.release(error))?;
+        self.make_files(&name).map_err(|error| self.release(error))?;
         if let Err(error) = switch.add_port(port::port(self.config, self.environment, mac)) {
             let is_refused = error.code() == ErrorCode::Refused as u64;
             let has_port = || {
@@ -169,7 +170,7 @@ impl Call<'_> {
     fn remove(&self, switch: &impl Switch, name: &str, error: CniError) -> CniError {
         let removed = switch
             .delete_port(name)
-            .and_then(|_| self.remove_directory(name));
+            .and_then(|_| self.remove_files(name));
         let error = match removed {
             Ok(()) => error,
             Err(left) => {
@@ -188,12 +189,16 @@ impl Call<'_> {
         let requested = self.config.mac(environment)?;
         host_device::check_free(namespace, &environment.interface)?;
         let (given, reserved) = self.request_addresses()?;
-        let taken = host_device::take(namespace, device, &environment.interface, &attachment);
-        let done = taken
+        let done = self
+            .make_files(&attachment)
+            .and_then(|()| {
+                host_device::take(namespace, device, &environment.interface, &attachment)
+            })
             .and_then(|()| self.configure(&given))
             .and_then(|own| with_mac(own, requested.or(reserved)));
         let own = done.map_err(|error| {
-            let moved = host_device::give_back(Some(namespace), |it| it == attachment);
+            let moved = host_device::give_back(Some(namespace), |it| it == attachment)
+                .and_then(|()| self.remove_files(&attachment));
             let error = match moved {
                 Ok(()) => error,
                 Err(left) => {
@@ -274,7 +279,7 @@ impl Call<'_> {
         })
     }
 
-    fn write_device_info(&self, socket: &std::path::Path) -> Result<(), CniError> {
+    fn write_device_info(&self, socket: &Path) -> Result<(), CniError> {
         let file = self.config.runtime_config.device_info_file.as_deref();
         let description = device_info::describe(self.config.port, socket);
         match file.zip(description) {
@@ -284,38 +289,47 @@ impl Call<'_> {
         }
     }
 
-    fn make_directory(&self, name: &str) -> Result<(), CniError> {
-        let Some(directory) = port::socket_directory(self.config, name) else {
-            return Ok(());
-        };
+    /// Records the network of a port, and creates the directory of its socket, if its kind has one.
+    fn make_files(&self, name: &str) -> Result<(), CniError> {
+        let config = self.config;
+        let of_socket = port::socket_directory(config, name);
+        let directory = of_socket.unwrap_or_else(|| config.socket_directory.clone());
         let mut builder = DirBuilder::new();
         let made = builder
             .recursive(true)
             .mode(DIRECTORY_MODE)
-            .create(&directory);
+            .create(&directory)
+            .and_then(|()| fs::write(port::record(config, name), &config.name));
         made.map_err(|error| {
-            let what = format!("creating {}: {error}", directory.display());
+            let what = format!("creating files in {}: {error}", directory.display());
             CniError::new(ErrorCode::Io, what)
         })
     }
 
-    /// Removes the directory of a port's socket with the socket, if it is there.
-    fn remove_directory(&self, name: &str) -> Result<(), CniError> {
+    /// Removes the directory of a port's socket with the socket, and the record of its network, if they exist.
+    fn remove_files(&self, name: &str) -> Result<(), CniError> {
+        let record = port::record(self.config, name);
         let socket = port::socket(self.config, name);
         let directory = port::socket_directory(self.config, name);
-        let Some((socket, directory)) = socket.zip(directory) else {
-            return Ok(());
-        };
-        let absent_is_fine = |outcome: std::io::Result<()>| match outcome {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
-        let removed = absent_is_fine(fs::remove_file(socket))
-            .and_then(|()| absent_is_fine(fs::remove_dir(&directory)));
-        removed.map_err(|error| {
-            let what = format!("removing {}: {error}", directory.display());
+        let failed = |path: &Path, error: std::io::Error| {
+            let what = format!("removing {}: {error}", path.display());
             CniError::new(ErrorCode::Io, what)
-        })
+        };
+        if let Some((socket, directory)) = socket.zip(directory) {
+            remove_if_exists(&socket).map_err(|error| failed(&socket, error))?;
+            if let Err(error) = fs::remove_dir(&directory)
+                && error.kind() != ErrorKind::NotFound
+            {
+                return Err(failed(&directory, error));
+            }
+        }
+        remove_if_exists(&record).map_err(|error| failed(&record, error))
+    }
+
+    /// Returns true if a port is of this network, and not only of one with the same prefix.
+    fn is_recorded(&self, name: &str) -> bool {
+        let network = fs::read_to_string(port::record(self.config, name));
+        network.is_ok_and(|network| network == self.config.name)
     }
 
     fn del(&self, switch: &impl Switch) -> Result<(), CniError> {
@@ -323,10 +337,11 @@ impl Call<'_> {
         if self.is_host_device() {
             let namespace = self.environment.netns.as_deref();
             host_device::give_back(namespace, |attachment| attachment == name)?;
+            self.remove_files(&name)?;
             return self.ipam(Command::Del);
         }
         switch.delete_port(&name)?;
-        self.remove_directory(&name)?;
+        self.remove_files(&name)?;
         self.ipam(Command::Del)
     }
 
@@ -398,7 +413,9 @@ impl Call<'_> {
             .map(|it| port::name(network, &it.container_id, &it.ifname))
             .collect();
         let prefix = port::prefix(network);
-        let is_left = |name: &str| name.starts_with(&prefix) && !valid.contains(name);
+        let is_left = |name: &str| {
+            name.starts_with(&prefix) && !valid.contains(name) && self.is_recorded(name)
+        };
         if self.is_host_device() {
             // Those of living containers are not on the node.
             host_device::give_back(None, is_left)?;
@@ -408,7 +425,7 @@ impl Call<'_> {
         for port in switch.ports()?.iter().filter(|port| is_left(&port.name)) {
             let removed = switch
                 .delete_port(&port.name)
-                .and_then(|_| self.remove_directory(&port.name));
+                .and_then(|_| self.remove_files(&port.name));
             if let Err(error) = removed {
                 failed.push(error.to_string());
             }
