@@ -29,11 +29,18 @@ use super::certificate::Files;
 use super::review::{decide, parse, reply};
 use crate::connection::{AgentError, connect, ended};
 
-/// Most connections at the same time, which hold 24 MiB of reviews at most. More wait until they are accepted.
+/// Most connections that are served at the same time, which hold 24 MiB of reviews at most. More wait for a place.
 const CONNECTIONS_MAX: usize = 16;
-/// Most connections of a peer address at the same time. More are closed at once.
+/// Most connections of a peer address that are served at the same time. More wait for a place: an API server has one for each pod.
 const CONNECTIONS_OF_PEER: usize = 8;
 const _: () = assert!(2 * CONNECTIONS_OF_PEER <= CONNECTIONS_MAX);
+/// Most connections with those that wait, of which only the sockets exist. More wait until they are accepted.
+const ACCEPTED_MAX: usize = 256;
+/// Most connections of a peer address with those that wait. More are closed at once.
+const ACCEPTED_OF_PEER: usize = 128;
+const _: () = assert!(2 * ACCEPTED_OF_PEER <= ACCEPTED_MAX);
+/// Time for which a connection waits for a place. The API server waits 10 s for the webhook.
+const PLACE: Duration = Duration::from_secs(5);
 /// Most parsed reviews at the same time. Others wait for them as octets.
 const REVIEWS_MAX: usize = 2;
 /// Largest review, octets. It contains a pod, and etcd stores at most 1.5 MiB of it.
@@ -107,43 +114,68 @@ pub fn run(options: &WebhookOptions, stop: &Arc<AtomicBool>) -> Result<(), Webho
     })
 }
 
-/// Number of connections of each peer address.
+/// Connections of a peer address.
+#[derive(Debug)]
+struct Peer {
+    /// Number of connections, with those that wait.
+    count: usize,
+    places: Arc<Semaphore>,
+}
+
+/// Peer addresses that have connections.
 #[derive(Debug, Default)]
-struct Peers(Mutex<HashMap<IpAddr, usize>>);
+struct Peers(Mutex<HashMap<IpAddr, Peer>>);
 
 /// A connection of a peer.
 #[derive(Debug)]
 struct PeerConnection {
     peers: Arc<Peers>,
     address: IpAddr,
+    places: Arc<Semaphore>,
 }
 
 impl Peers {
-    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, Peer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a connection until the result is dropped; `None` if the peer has too many.
     fn admit(self: &Arc<Self>, address: IpAddr) -> Option<PeerConnection> {
         let mut all = self.all();
-        let count = all.entry(address).or_default();
-        if *count >= CONNECTIONS_OF_PEER {
+        let peer = all.entry(address).or_insert_with(|| Peer {
+            count: 0,
+            places: Arc::new(Semaphore::new(CONNECTIONS_OF_PEER)),
+        });
+        if peer.count >= ACCEPTED_OF_PEER {
             return None;
         }
-        *count += 1;
+        peer.count += 1;
         Some(PeerConnection {
             peers: Arc::clone(self),
             address,
+            places: Arc::clone(&peer.places),
         })
+    }
+}
+
+impl PeerConnection {
+    /// Waits for a place among the connections of the peer, and then among all. Returns `None` after [`PLACE`].
+    async fn place(&self, permits: &Arc<Semaphore>) -> Option<[OwnedSemaphorePermit; 2]> {
+        let places = async {
+            let of_peer = Arc::clone(&self.places).acquire_owned().await.ok()?;
+            let of_all = Arc::clone(permits).acquire_owned().await.ok()?;
+            Some([of_peer, of_all])
+        };
+        timeout(PLACE, places).await.ok().flatten()
     }
 }
 
 impl Drop for PeerConnection {
     fn drop(&mut self) {
         let mut all = self.peers.all();
-        if let Some(count) = all.get_mut(&self.address) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
+        if let Some(peer) = all.get_mut(&self.address) {
+            peer.count = peer.count.saturating_sub(1);
+            if peer.count == 0 {
                 all.remove(&self.address);
             }
         }
@@ -156,12 +188,12 @@ struct Reviewer {
     permits: Semaphore,
 }
 
-/// Accepts a connection when there is space for one.
+/// Accepts a connection when there is space for its socket.
 async fn accept(
     listener: &TcpListener,
-    permits: &Arc<Semaphore>,
+    sockets: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(permits).acquire_owned().await;
+    let permit = Arc::clone(sockets).acquire_owned().await;
     let permit = permit.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     Ok((stream, peer, permit))
@@ -175,6 +207,7 @@ async fn serve(
     mut config: Arc<ServerConfig>,
     mut ended: watch::Receiver<bool>,
 ) {
+    let sockets = Arc::new(Semaphore::new(ACCEPTED_MAX));
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let peers = Arc::new(Peers::default());
     let reviewer = Arc::new(Reviewer {
@@ -192,17 +225,25 @@ async fn serve(
                 // While a Secret changes, the files may not fit one another.
                 Err(problem) => tracing::warn!("the webhook keeps its former certificate: {problem}"),
             },
-            accepted = accept(listener, &permits) => match accepted {
-                Ok((stream, peer, permit)) => {
+            accepted = accept(listener, &sockets) => match accepted {
+                Ok((stream, peer, socket)) => {
                     let Some(of_peer) = peers.admit(peer.ip().to_canonical()) else {
                         continue;
                     };
                     let (config, reviewer) = (Arc::clone(&config), Arc::clone(&reviewer));
+                    let permits = Arc::clone(&permits);
                     connections.spawn(async move {
-                        if timeout(CONNECTION, converse(stream, config, reviewer)).await.is_err() {
+                        let served = async {
+                            let Some(_places) = of_peer.place(&permits).await else {
+                                tracing::debug!("a connection to the webhook had no place within {PLACE:?}");
+                                return;
+                            };
+                            converse(stream, config, reviewer).await;
+                        };
+                        if timeout(CONNECTION, served).await.is_err() {
                             tracing::debug!("a connection to the webhook was closed at its time limit");
                         }
-                        drop((of_peer, permit));
+                        drop((of_peer, socket));
                     });
                 }
                 Err(error) => {
@@ -396,7 +437,7 @@ mod tests {
     fn a_peer_has_a_part_of_the_connections_only() {
         let peers = Arc::new(Peers::default());
         let [first, second] = [1u8, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-        let mut held: Vec<PeerConnection> = (0..CONNECTIONS_OF_PEER)
+        let mut held: Vec<PeerConnection> = (0..ACCEPTED_OF_PEER)
             .map(|_| peers.admit(first).unwrap())
             .collect();
         assert!(peers.admit(first).is_none());
@@ -407,6 +448,30 @@ mod tests {
         assert!(peers.admit(first).is_none());
         drop((held, other));
         assert!(peers.all().is_empty(), "addresses are forgotten");
+    }
+
+    #[test]
+    fn more_connections_of_a_peer_wait_for_a_place_and_others_do_not() {
+        let peers = Arc::new(Peers::default());
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let [first, second] = [1u8, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+        let admitted: Vec<PeerConnection> = (0..=CONNECTIONS_OF_PEER)
+            .map(|_| peers.admit(first).unwrap())
+            .collect();
+        let other = peers.admit(second).unwrap();
+        runtime().unwrap().block_on(async {
+            let (last, before) = admitted.split_last().unwrap();
+            let mut places = Vec::new();
+            for one in before {
+                places.push(one.place(&permits).await.unwrap());
+            }
+            let mut waiting = std::pin::pin!(last.place(&permits));
+            let early = timeout(Duration::from_millis(20), waiting.as_mut()).await;
+            assert!(early.is_err(), "the peer has no place");
+            assert!(other.place(&permits).await.is_some());
+            places.pop();
+            assert!(waiting.await.is_some());
+        });
     }
 
     #[test]
