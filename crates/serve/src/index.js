@@ -61,8 +61,10 @@ async function get(path) {
 }
 
 async function studies() {
-  const all = (await get("/api/studies")).studies;
-  note("studies-note", all.length === 0 ? "The directory has no stores." : `${all.length} stores`);
+  const list = await get("/api/studies");
+  const all = list.studies;
+  const others = list.not_listed === 0 ? "" : `, and ${number(list.not_listed)} that are not listed`;
+  note("studies-note", all.length === 0 ? "The directory has no stores." : `${all.length} stores${others}`);
   fill("studies-rows", all.map((one) => one.error ? [one.name, one.error, "", "", "", "", ""] : [
     link(one.name), one.title, one.state, `${one.finished_steps} of ${one.planned_steps}`,
     number(one.trials), number(one.invalid_trials), latest(one.latest),

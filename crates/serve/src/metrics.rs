@@ -3,16 +3,20 @@
 
 use quietwire_base::metrics::{Labels, Metric, MetricsText};
 
-use crate::stores::{LatestTrial, StoreEntry, StoreProgress};
+use crate::stores::{LatestTrial, StoreList, StoreProgress};
 
 /// Nanoseconds of a second.
 const SECOND_NS: f64 = 1e9;
 
-/// Renders the metrics of all stores.
-pub(crate) fn exposition(stores: &[StoreEntry]) -> String {
+/// Renders the metrics of all listed stores, and the number of others.
+pub(crate) fn exposition(list: &StoreList) -> String {
     let mut text = MetricsText::default();
+    text.add_counts(
+        Metric::StudyStoresNotListed,
+        [(Labels::new(), list.not_listed as u64)],
+    );
     let all = || {
-        let readable = stores.iter();
+        let readable = list.studies.iter();
         readable.filter_map(|store| Some((store.name.as_str(), store.progress.as_ref()?)))
     };
     let info = all().map(|(store, progress)| {
@@ -69,6 +73,7 @@ fn of_trial(store: &str, trial: &LatestTrial) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::StoreEntry;
 
     fn entry(name: &str, latest: Option<LatestTrial>) -> StoreEntry {
         StoreEntry {
@@ -104,15 +109,19 @@ mod tests {
             progress: None,
             error: Some("no store".to_owned()),
         };
-        let stores = [
-            entry("a.sqlite", Some(trial(true))),
-            entry("b.sqlite", None),
-            entry("c.sqlite", Some(trial(false))),
-            unreadable,
-        ];
-        let text = exposition(&stores);
+        let list = StoreList {
+            studies: vec![
+                entry("a.sqlite", Some(trial(true))),
+                entry("b.sqlite", None),
+                entry("c.sqlite", Some(trial(false))),
+                unreadable,
+            ],
+            not_listed: 7,
+        };
+        let text = exposition(&list);
         let labels = "case=\"quiet\",frame_size=\"64\",step=\"search\"";
         for line in [
+            "quietwire_study_stores_not_listed 7".to_owned(),
             "quietwire_study_info{store=\"a.sqlite\",study=\"s\",state=\"unfinished\"} 1"
                 .to_owned(),
             "quietwire_study_finished_steps{store=\"b.sqlite\"} 3".to_owned(),

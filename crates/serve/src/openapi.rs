@@ -135,8 +135,11 @@ fn start() -> Value {
 fn studies() -> Value {
     json!({
         "type": "object",
-        "required": ["studies"],
-        "properties": { "studies": { "type": "array", "items": reference("StoreEntry") } },
+        "required": ["studies", "not_listed"],
+        "properties": {
+            "studies": { "type": "array", "items": reference("StoreEntry") },
+            "not_listed": { "type": "integer", "minimum": 0 },
+        },
     })
 }
 

@@ -76,7 +76,7 @@ impl Views {
             [""] => Box::new(|| Response::page(index::page())),
             ["index.js"] => Box::new(|| Response::script(index::SCRIPT)),
             ["metrics"] => Box::new(move || match self.stores.list() {
-                Ok(studies) => Response::metrics(metrics::exposition(&studies)),
+                Ok(list) => Response::metrics(metrics::exposition(&list)),
                 Err(reason) => Response::error(Status::Busy, &reason),
             }),
             ["openapi.json"] => Box::new(|| Response::json(Status::Ok, &openapi::document())),
@@ -87,7 +87,7 @@ impl Views {
                 )
             }),
             ["api", "studies"] => Box::new(move || match self.stores.list() {
-                Ok(studies) => Response::json(Status::Ok, &json!({ "studies": studies })),
+                Ok(list) => Response::json(Status::Ok, &list),
                 Err(reason) => Response::error(Status::Busy, &reason),
             }),
             ["api", "studies", name] => Box::new(move || {
@@ -236,7 +236,7 @@ mod tests {
         };
         assert_eq!(views.respond(&elsewhere).status, Status::Forbidden);
         let list = content(&views.respond(&request("GET", "/api/studies")));
-        assert_eq!(list["studies"], json!([]));
+        assert_eq!(list, json!({ "studies": [], "not_listed": 0 }));
         let ready = content(&views.respond(&request("GET", "/api/ready-made")));
         assert!(ready["studies"].as_array().unwrap().len() > 10);
     }

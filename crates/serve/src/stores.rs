@@ -14,8 +14,17 @@ use serde::Serialize;
 
 /// Ending of the names of stores.
 pub(crate) const ENDING: &str = ".sqlite";
-/// Most stores that are listed.
+/// Most stores that are listed, the first ones by name.
 const STORES_MAX: usize = 1000;
+
+/// The list of stores.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct StoreList {
+    /// Stores by name, at most [`STORES_MAX`].
+    pub(crate) studies: Vec<StoreEntry>,
+    /// Number of further stores in the directory.
+    pub(crate) not_listed: usize,
+}
 
 /// A store in the list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -142,11 +151,15 @@ impl Stores {
         is_file.then_some(path)
     }
 
-    /// Returns all stores by name.
+    /// Returns the stores by name.
     ///
     /// # Errors
     /// Why the directory cannot be read.
-    pub(crate) fn list(&self) -> Result<Vec<StoreEntry>, String> {
+    pub(crate) fn list(&self) -> Result<StoreList, String> {
+        self.first(STORES_MAX)
+    }
+
+    fn first(&self, stores_max: usize) -> Result<StoreList, String> {
         let failed = |error| format!("{}: {error}", self.directory.display());
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
@@ -155,23 +168,25 @@ impl Stores {
             names.extend(name.map(str::to_owned));
         }
         names.sort();
-        names.truncate(STORES_MAX);
+        let not_listed = names.len().saturating_sub(stores_max);
+        names.truncate(stores_max);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|name, _| names.binary_search(name).is_ok());
-        Ok(names
-            .into_iter()
-            .map(|name| {
-                let stamp = self.stamp(&name);
-                match known.get(&name) {
-                    Some((before, entry)) if *before == stamp => entry.clone(),
-                    _ => {
-                        let entry = self.entry(&name);
-                        known.insert(name, (stamp, entry.clone()));
-                        entry
-                    }
+        let entry = |name: String| {
+            let stamp = self.stamp(&name);
+            match known.get(&name) {
+                Some((before, entry)) if *before == stamp => entry.clone(),
+                _ => {
+                    let entry = self.entry(&name);
+                    known.insert(name, (stamp, entry.clone()));
+                    entry
                 }
-            })
-            .collect())
+            }
+        };
+        Ok(StoreList {
+            studies: names.into_iter().map(entry).collect(),
+            not_listed,
+        })
     }
 
     fn stamp(&self, name: &str) -> Stamp {
@@ -245,7 +260,9 @@ mod tests {
         fs::write(inside.join("c.txt"), "").unwrap();
         symlink(&outside, inside.join("d.sqlite")).unwrap();
         let stores = Stores::new(inside.clone());
-        let list = stores.list().unwrap();
+        let listed = stores.list().unwrap();
+        assert_eq!(listed.not_listed, 0);
+        let list = &listed.studies;
         let names: Vec<&str> = list.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["a.sqlite", "b.sqlite"]);
         let progress = list[0].progress.as_ref().unwrap();
@@ -255,9 +272,11 @@ mod tests {
         assert!(list[1].error.is_some() && list[1].progress.is_none());
         list.iter().for_each(|one| assert_schema("StoreEntry", one));
         // The second list is the same, from the entries that are known.
-        assert_eq!(stores.list().unwrap(), list);
+        assert_eq!(stores.list().unwrap(), listed);
+        let first = stores.first(1).unwrap();
+        assert_eq!((&first.studies[..], first.not_listed), (&list[..1], 1));
         fs::remove_file(inside.join("b.sqlite")).unwrap();
-        assert_eq!(stores.list().unwrap().len(), 1);
+        assert_eq!(stores.list().unwrap().studies.len(), 1);
         for name in [
             "d.sqlite",
             "../o.sqlite",

@@ -231,6 +231,8 @@ metrics! {
         "CPU time used for verification.";
     PartitionVerifyTimestampSeconds = Gauge "quietwire_partition_verify_timestamp_seconds" []
         "Time of the last sample, seconds since 1970.";
+    StudyStoresNotListed = Gauge "quietwire_study_stores_not_listed" []
+        "Stores beyond the first 1,000 by name, which have no metrics.";
     StudyInfo = Gauge "quietwire_study_info" ["store", "study", "state"]
         "1 for each store; its state is `finished`, `interrupted`, `failed` or `unfinished`.";
     StudyFinishedSteps = Gauge "quietwire_study_finished_steps" ["store"]
