@@ -35,5 +35,5 @@ pub use monitors::system_calls::{SystemCallSampler, SystemCallSamples};
 pub use monitors::temperature::ZoneTemperature;
 pub use monitors::threads::ThreadActivity;
 pub use monitors::throttling::CpuThrottling;
-pub use monitors::uncore::{UncoreCounters, UncoreEvents, UncoreKind, uncore_offer};
+pub use monitors::uncore::{UncoreCounters, UncoreEvents, UncoreKind, uncore_offers};
 pub use settings::{MachineSetting, settings};

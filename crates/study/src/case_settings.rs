@@ -11,7 +11,7 @@ use quietwire_lab::up::LabState;
 use quietwire_lab::{IsolationPart, IsolationRecord};
 use quietwire_monitor::{
     MachineSetting, event_offers, exit_reason_offer, offers, settings, system_call_offer,
-    uncore_offer,
+    uncore_offers,
 };
 use quietwire_tester::{GeneratorIdentity, MissingCalibration};
 use serde::Serialize;
@@ -63,11 +63,10 @@ impl ObservedMachine {
     /// Reads the machine whose files are below `root`. System calls are sampled on `sampler_cpus`.
     #[must_use]
     pub fn read(root: &Path, sampler_cpus: &CpuList) -> Self {
-        let counted = event_offers().into_iter().chain([
-            uncore_offer(root),
-            system_call_offer(root),
-            exit_reason_offer(root),
-        ]);
+        let counted = event_offers()
+            .into_iter()
+            .chain(uncore_offers(root))
+            .chain([system_call_offer(root), exit_reason_offer(root)]);
         let offers = offers(root).into_iter().chain(counted);
         let mut monitors: BTreeMap<String, String> = offers
             .map(|offer| (offer.monitor, offered(offer.unavailable)))

@@ -316,7 +316,9 @@ impl LabBench {
         if let Some(cycles) = cycles {
             result.series.device = cycles.finish(&result);
         }
+        let left_out = counters.as_ref().and_then(EventCounters::left_out);
         let meanwhile = TrialSamples {
+            anomalies: left_out.into_iter().collect(),
             perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
             uncore: uncore.map(UncoreCounters::finish).unwrap_or_default(),
             exit_reasons: exits.as_mut().map(ExitSampler::stop).unwrap_or_default(),

@@ -12,14 +12,14 @@ use crate::ticks::difference;
 
 const DIRECTORY: &str = "sys/kernel/debug/kvm";
 
-/// Exits of a virtual machine of one kind.
+/// Exits of one kind of the virtual machines of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestExits {
     /// Process ID of the hypervisor.
     pub pid: u32,
     /// KVM's name of the counter: `exits`, `io_exits`, `mmio_exits`, `halt_exits`.
     pub kind: String,
-    /// Number of exits, of all virtual CPUs.
+    /// Number of exits, of all virtual CPUs of all virtual machines.
     pub count: u64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Kvm;
 
 impl Monitor for Kvm {
     const NAME: &'static str = "kvm";
-    /// Exits by process and kind.
+    /// Exits by process and kind, of all virtual machines of the process.
     type Counters = BTreeMap<(u32, String), u64>;
     type Activity = Vec<GuestExits>;
 
@@ -37,7 +37,7 @@ impl Monitor for Kvm {
         if listed.is_empty() {
             return Err(Unavailable::missing("/sys/kernel/debug/kvm"));
         }
-        let mut found = BTreeMap::new();
+        let mut found: Self::Counters = BTreeMap::new();
         for name in listed {
             let pid = name.split_once('-').and_then(|(pid, _)| pid.parse().ok());
             let Some(pid) = pid.filter(|pid| target.watched.iter().any(|it| it.pid == *pid)) else {
@@ -46,8 +46,9 @@ impl Monitor for Kvm {
             let machine = directory.join(&name);
             let kinds = names(&machine).into_iter();
             for kind in kinds.filter(|kind| kind.ends_with("exits")) {
-                if let Some(count) = value(&machine.join(&kind)) {
-                    found.insert((pid, kind), count);
+                if let Some(count) = value::<u64>(&machine.join(&kind)) {
+                    let sum = found.entry((pid, kind)).or_default();
+                    *sum = sum.saturating_add(count);
                 }
             }
         }
@@ -85,11 +86,25 @@ mod tests {
     use crate::tests::{Machine, between};
 
     #[test]
+    fn virtual_machines_of_one_process_are_added() {
+        let at = |first: &str, second: &str| {
+            Machine::default()
+                .with("sys/kernel/debug/kvm/7-11/exits", first)
+                .with("sys/kernel/debug/kvm/7-12/exits", second)
+                .watching(Watched::of(7, Owner::Device))
+        };
+        let activity = between::<Kvm>(&at("10", "100"), &at("15", "107"));
+        assert_eq!(activity.len(), 1);
+        assert_eq!((activity[0].pid, activity[0].count), (7, 12));
+    }
+
+    #[test]
     fn exits_of_watched_guests_are_counted_by_kind() {
         let at = |exits: &str| {
             Machine::default()
                 .with("sys/kernel/debug/kvm/7-11/exits", exits)
                 .with("sys/kernel/debug/kvm/7-11/io_exits", "5")
+                .with("sys/kernel/debug/kvm/7-12/exits", "1000")
                 .with("sys/kernel/debug/kvm/7-11/vcpu0/guest_mode", "0")
                 .with("sys/kernel/debug/kvm/8-11/exits", exits)
                 .with("sys/kernel/debug/kvm/exits", exits)

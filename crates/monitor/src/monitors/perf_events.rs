@@ -15,7 +15,7 @@ use crate::monitor::{Offer, Unavailable};
 
 /// Name of the monitor, before the name of an event.
 const NAME: &str = "perf_events";
-/// Most CPUs that are counted.
+/// Most CPUs that are counted, the first ones.
 const CPUS_MAX: usize = 256;
 
 /// Events of one CPU during a trial, of all its threads, in user space and in the kernel.
@@ -166,6 +166,8 @@ type Named = (&'static str, Box<dyn Running>);
 /// Counters of events, which run until they are dropped.
 pub struct EventCounters {
     cpus: Vec<(u32, Vec<Named>)>,
+    /// Number of further CPUs.
+    not_counted: usize,
 }
 
 impl EventCounters {
@@ -196,7 +198,22 @@ impl EventCounters {
             let none = || "there is no forwarding CPU".to_owned();
             return Err(Unavailable(first.unwrap_or_else(none)));
         }
-        Ok(Self { cpus: counters })
+        Ok(Self {
+            cpus: counters,
+            not_counted: cpus.len().saturating_sub(CPUS_MAX),
+        })
+    }
+
+    /// Returns a sentence about the CPUs that are not counted, if there are some.
+    #[must_use]
+    pub fn left_out(&self) -> Option<String> {
+        let (counted, others) = (self.cpus.len(), self.not_counted);
+        (others > 0).then(|| {
+            format!(
+                "{NAME} has the events of {counted} of {} forwarding CPUs",
+                counted + others
+            )
+        })
     }
 
     /// Stops counting and returns the events by CPU. Events that no counter ran for are left out.
@@ -265,6 +282,17 @@ mod tests {
         assert_eq!(events["cycles"], 800);
         assert_eq!(events["page-faults"], 400);
         assert_eq!(events.len(), 4);
+    }
+
+    #[test]
+    fn cpus_beyond_the_maximum_are_reported() {
+        let cpus: Vec<u32> = (0..300).collect();
+        let counters = EventCounters::start_by(&cpus, &small).unwrap();
+        let sentence = counters.left_out().unwrap();
+        assert!(sentence.contains("256 of 300"), "{sentence}");
+        assert_eq!(counters.finish().len(), CPUS_MAX);
+        let all = EventCounters::start_by(&cpus[..CPUS_MAX], &small).unwrap();
+        assert_eq!(all.left_out(), None);
     }
 
     #[test]

@@ -65,7 +65,7 @@ struct CountedThread {
     tid: i32,
     all: Box<dyn Running>,
     named: Vec<(&'static str, Box<dyn Running>)>,
-    /// Counts at the last reading, by name; that of all calls under [`OTHERS`].
+    /// Counts at the last reading, by name; that of all calls under [`OTHERS`]. Counters that could not be read have none.
     last: BTreeMap<&'static str, u64>,
 }
 
@@ -144,35 +144,35 @@ impl CountedThread {
         Ok(found)
     }
 
+    /// Reads all counters. Those that cannot be read are left out.
     fn read(&mut self) -> BTreeMap<&'static str, u64> {
-        // A counter that cannot be read has counted nothing since.
-        let mut counts = self.last.clone();
         let named = self
             .named
             .iter_mut()
             .map(|(name, counter)| (*name, counter));
-        for (name, counter) in named.chain([(OTHERS, &mut self.all)]) {
-            if let Ok(reading) = counter.read() {
-                counts.insert(name, reading.count);
-            }
-        }
-        counts
+        let all = named.chain([(OTHERS, &mut self.all)]);
+        all.filter_map(|(name, counter)| Some((name, counter.read().ok()?.count)))
+            .collect()
     }
 
-    /// Returns the calls since the last reading.
+    /// Returns the calls since the last reading. Names whose counter could not be read at both times are left out, and then also calls
+    /// without a name.
     fn since_last(&mut self) -> SystemCallCounts {
         let now = self.read();
-        let increase = |name: &'static str| {
-            let then = self.last.get(name).copied().unwrap_or(0);
-            now.get(name).copied().unwrap_or(0).saturating_sub(then)
+        let increase = |name: &'static str| -> Option<u64> {
+            let then = self.last.get(name)?;
+            Some(now.get(name)?.saturating_sub(*then))
         };
-        let named = self.named.iter().map(|(name, _)| *name);
-        let mut calls: BTreeMap<String, u64> = named
-            .map(|name| (name.to_owned(), increase(name)))
+        let names = self.named.iter().map(|(name, _)| *name);
+        let named: Vec<(&'static str, Option<u64>)> =
+            names.map(|name| (name, increase(name))).collect();
+        let sum: Option<u64> = named.iter().map(|(_, count)| *count).sum();
+        let others = increase(OTHERS).zip(sum);
+        let others = others.map(|(all, sum)| all.saturating_sub(sum));
+        let calls = named.into_iter().chain([(OTHERS, others)]);
+        let calls = calls
+            .filter_map(|(name, count)| Some((name.to_owned(), count.filter(|it| *it > 0)?)))
             .collect();
-        let sum: u64 = calls.values().sum();
-        calls.insert(OTHERS.to_owned(), increase(OTHERS).saturating_sub(sum));
-        calls.retain(|_, count| *count > 0);
         self.last = now;
         SystemCallCounts {
             pid: self.pid,
@@ -236,13 +236,20 @@ mod tests {
     use super::*;
     use crate::tests::Machine;
 
+    /// Number of calls at which no counter can be read.
+    const UNREADABLE: u64 = u64::MAX;
+
     /// A counter whose count is the number of its tracepoint times that of all calls so far.
     struct Steady(u64, Arc<AtomicU64>);
 
     impl Running for Steady {
         fn read(&mut self) -> io::Result<Reading> {
+            let calls = self.1.load(Ordering::Relaxed);
+            if calls == UNREADABLE {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             Ok(Reading {
-                count: self.0 * self.1.load(Ordering::Relaxed),
+                count: self.0 * calls,
                 enabled_ns: 1,
                 running_ns: 1,
             })
@@ -275,6 +282,25 @@ mod tests {
         let wanted = [("futex", 6), ("others", 10), ("read", 4)];
         let wanted = wanted.map(|(name, count)| (name.to_owned(), count));
         assert_eq!(found[0].calls, BTreeMap::from(wanted));
+    }
+
+    #[test]
+    fn calls_before_a_failed_reading_count_in_no_later_interval() {
+        let calls = Arc::new(AtomicU64::new(7));
+        let start = |_: i32, id: u64| -> io::Result<Box<dyn Running>> {
+            Ok(Box::new(Steady(id, Arc::clone(&calls))))
+        };
+        let counters = SystemCallCounters::start_by(machine().root(), &[(7, 8)], &start);
+        let mut counters = counters.unwrap();
+        let mut after = |count: u64| {
+            calls.store(count, Ordering::Relaxed);
+            let found = counters.since_last().remove(0).calls;
+            found.get("read").copied()
+        };
+        assert_eq!(after(9), Some(4));
+        assert_eq!(after(UNREADABLE), None);
+        assert_eq!(after(1000), None);
+        assert_eq!(after(1001), Some(2));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use perf_event::Builder;
 use perf_event::events::Dynamic;
@@ -29,7 +29,7 @@ const UNITS: [(&str, UncoreKind); 6] = [
     ("uncore_iio", UncoreKind::Pcie),
     ("uncore_pcie", UncoreKind::Pcie),
 ];
-/// Most counters of a machine.
+/// Most counters of a machine. Events whose counters exceed it are left out, each as a whole.
 const COUNTERS_MAX: usize = 512;
 
 /// Kind of a unit outside of the cores.
@@ -42,6 +42,17 @@ pub enum UncoreKind {
     Interconnect,
     /// PCIe.
     Pcie,
+}
+
+impl UncoreKind {
+    /// Returns the name.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Interconnect => "interconnect",
+            Self::Pcie => "pcie",
+        }
+    }
 }
 
 /// Events of one kind during a trial, summed over all units of the machine.
@@ -69,6 +80,8 @@ struct UncoreCounter {
 /// Counters of all units, which run until they are dropped.
 pub struct UncoreCounters {
     counters: Vec<UncoreCounter>,
+    /// Kinds and names of events without counters on all units, and the reasons.
+    left_out: Vec<(UncoreKind, String, String)>,
 }
 
 /// Starts a counter of an event of a unit, given by its directory, for the package of a CPU.
@@ -91,12 +104,28 @@ fn start(unit: &Path, event: &str, cpu: u32) -> io::Result<Box<dyn Running>> {
     Ok(Box::new(counter))
 }
 
-/// Returns whether this machine offers events outside of the cores.
+/// Returns whether this machine offers events outside of the cores, and the events that are left out.
 #[must_use]
-pub fn uncore_offer(root: &Path) -> Offer {
-    Offer {
-        monitor: NAME.to_owned(),
-        unavailable: UncoreCounters::start(root).err().map(|reason| reason.0),
+pub fn uncore_offers(root: &Path) -> Vec<Offer> {
+    offers(UncoreCounters::start(root))
+}
+
+fn offers(started: Result<UncoreCounters, Unavailable>) -> Vec<Offer> {
+    let offer = |monitor: String, unavailable: Option<String>| Offer {
+        monitor,
+        unavailable,
+    };
+    match started {
+        Err(reason) => vec![offer(NAME.to_owned(), Some(reason.0))],
+        Ok(counters) => {
+            let left_out = counters.left_out.into_iter();
+            let left_out = left_out.map(|(kind, event, reason)| {
+                offer(format!("{NAME} {} {event}", kind.name()), Some(reason))
+            });
+            std::iter::once(offer(NAME.to_owned(), None))
+                .chain(left_out)
+                .collect()
+        }
     }
 }
 
@@ -114,6 +143,27 @@ fn cpus(unit: &Path) -> Vec<u32> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
+impl UncoreCounter {
+    /// Starts a counter of an event of a unit, for the package of a CPU.
+    ///
+    /// # Errors
+    /// Why the kernel does not count the event.
+    fn start(
+        (kind, event): (UncoreKind, &str),
+        (unit, cpu): &(PathBuf, u32),
+        start: Start<'_>,
+    ) -> Result<Self, String> {
+        let counter = start(unit, event, *cpu).map_err(|error| reason(&error))?;
+        Ok(Self {
+            kind,
+            scale: value(&unit.join(format!("events/{event}.scale"))).unwrap_or(1.0),
+            unit: text(&unit.join(format!("events/{event}.unit"))).unwrap_or_default(),
+            event: event.to_owned(),
+            counter,
+        })
+    }
+}
+
 impl UncoreCounters {
     /// Starts counters of all events of all units that the kernel has below `root`.
     ///
@@ -125,61 +175,66 @@ impl UncoreCounters {
 
     fn start_by(root: &Path, start: Start<'_>) -> Result<Self, Unavailable> {
         let directory = root.join(DIRECTORY);
-        let mut first = None;
-        let mut counters = Vec::new();
+        let mut wanted: BTreeMap<(UncoreKind, String), Vec<(PathBuf, u32)>> = BTreeMap::new();
         for name in names(&directory) {
             let known = UNITS.iter().find(|(prefix, _)| name.starts_with(prefix));
             let Some((_, kind)) = known else {
                 continue;
             };
             let unit = directory.join(&name);
+            let cpus = cpus(&unit);
             for event in events(&unit) {
-                for cpu in cpus(&unit) {
-                    if counters.len() == COUNTERS_MAX {
-                        return Ok(Self { counters });
-                    }
-                    match start(&unit, &event, cpu) {
-                        Ok(counter) => counters.push(UncoreCounter {
-                            kind: *kind,
-                            scale: value(&unit.join(format!("events/{event}.scale")))
-                                .unwrap_or(1.0),
-                            unit: text(&unit.join(format!("events/{event}.unit")))
-                                .unwrap_or_default(),
-                            event: event.clone(),
-                            counter,
-                        }),
-                        Err(error) => {
-                            first.get_or_insert_with(|| reason(&error));
-                        }
-                    }
-                }
+                let places = cpus.iter().map(|cpu| (unit.clone(), *cpu));
+                wanted.entry((*kind, event)).or_default().extend(places);
+            }
+        }
+        let mut counters = Vec::new();
+        let mut left_out = Vec::new();
+        for ((kind, event), places) in wanted {
+            // A sum over some of the units would look like that over all.
+            let started = if counters.len() + places.len() > COUNTERS_MAX {
+                Err(format!("all events have more than {COUNTERS_MAX} counters"))
+            } else {
+                let own = places
+                    .iter()
+                    .map(|place| UncoreCounter::start((kind, event.as_str()), place, start));
+                own.collect::<Result<Vec<_>, _>>()
+            };
+            match started {
+                Ok(started) => counters.extend(started),
+                Err(reason) => left_out.push((kind, event, reason)),
             }
         }
         if counters.is_empty() {
+            let first = left_out.into_iter().next().map(|(_, _, reason)| reason);
             let none = || format!("the kernel has no /{DIRECTORY}/uncore_*");
             return Err(Unavailable(first.unwrap_or_else(none)));
         }
-        Ok(Self { counters })
+        Ok(Self { counters, left_out })
     }
 
-    /// Stops counting and returns the events, in the order of their kinds and names. Events that no counter ran for are left out.
+    /// Stops counting and returns the events, in the order of their kinds and names. Events that a counter did not count are left out.
     #[must_use]
     pub fn finish(self) -> Vec<UncoreEvents> {
-        let mut sums: BTreeMap<(UncoreKind, String, String), f64> = BTreeMap::new();
+        let mut sums: BTreeMap<(UncoreKind, String, String), Option<f64>> = BTreeMap::new();
         for mut one in self.counters {
             let count = one.counter.read().ok();
-            if let Some(count) = count.and_then(|reading| reading.estimate()) {
-                let key = (one.kind, one.event, one.unit);
-                *sums.entry(key).or_default() += count as f64 * one.scale;
-            }
+            let count = count.and_then(|reading| reading.estimate());
+            let key = (one.kind, one.event, one.unit);
+            let sum = sums.entry(key).or_insert(Some(0.0));
+            *sum = sum
+                .zip(count)
+                .map(|(sum, count)| sum + count as f64 * one.scale);
         }
         let events = sums.into_iter();
         events
-            .map(|((kind, event, unit), value)| UncoreEvents {
-                kind,
-                event,
-                value,
-                unit,
+            .filter_map(|((kind, event, unit), value)| {
+                Some(UncoreEvents {
+                    kind,
+                    event,
+                    value: value?,
+                    unit,
+                })
             })
             .collect()
     }
@@ -254,9 +309,43 @@ mod tests {
     }
 
     #[test]
+    fn events_without_counters_on_all_units_are_left_out_and_named() {
+        let mut machine = machine();
+        for number in 0..300 {
+            let event = format!("{DIRECTORY}/uncore_iio_0/events/event_{number:03}");
+            machine = machine.with(&event, "event=0x01\n");
+        }
+        let machine = machine.with(&format!("{DIRECTORY}/uncore_iio_0/cpumask"), "0,28\n");
+        let start = |unit: &Path, _: &str, cpu: u32| -> io::Result<Box<dyn Running>> {
+            if unit.ends_with("uncore_imc_1") && cpu == 28 {
+                return Err(io::Error::from_raw_os_error(nix::libc::ENODEV));
+            }
+            Ok(Box::new(Fixed(1)))
+        };
+        let counters = UncoreCounters::start_by(machine.root(), &start).unwrap();
+        let found: Vec<String> = UncoreCounters::start_by(machine.root(), &start)
+            .unwrap()
+            .finish()
+            .into_iter()
+            .map(|one| one.event)
+            .collect();
+        // Two counters of the link, and two of each further event.
+        assert_eq!(found.len(), COUNTERS_MAX / 2);
+        assert_eq!(found[..2], ["txl_flits", "event_000"]);
+        let offers = offers(Ok(counters));
+        assert_eq!(offers[0].unavailable, None);
+        assert_eq!(offers[1].monitor, "uncore memory cas_count_read");
+        let last = offers.last().unwrap();
+        assert_eq!(last.monitor, "uncore pcie event_299");
+        assert!(last.unavailable.as_ref().unwrap().contains("more than 512"));
+        assert_eq!(offers.len(), 1 + 1 + 301 - COUNTERS_MAX / 2);
+    }
+
+    #[test]
     fn a_machine_without_units_has_a_reason() {
-        let none = uncore_offer(Machine::default().root());
-        assert!(none.unavailable.unwrap().contains("uncore_*"));
+        let none = uncore_offers(Machine::default().root());
+        assert_eq!(none.len(), 1);
+        assert!(none[0].unavailable.as_ref().unwrap().contains("uncore_*"));
         // The kernel has no unit of this type, but the event is read from its files.
         let recorded = machine();
         let unit = recorded.root().join(DIRECTORY).join("uncore_imc_0");
@@ -265,9 +354,7 @@ mod tests {
         let missing = start(&unit, "no_such_event", 0).err().unwrap();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         // This machine offers them or explains why not.
-        assert_ne!(
-            uncore_offer(Path::new("/")).unavailable.as_deref(),
-            Some("")
-        );
+        let own = uncore_offers(Path::new("/"));
+        assert!(own.iter().all(|one| one.unavailable.as_deref() != Some("")));
     }
 }

@@ -132,6 +132,8 @@ pub(super) struct TrialSamples {
     pub(super) perf_events: Vec<CpuEvents>,
     pub(super) uncore: Vec<UncoreEvents>,
     pub(super) exit_reasons: Vec<ExitReasons>,
+    /// Sentences about samples that are not complete.
+    pub(super) anomalies: Vec<String>,
 }
 
 /// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
@@ -150,6 +152,7 @@ pub(super) fn activity(
         activity.perf_events = meanwhile.perf_events;
         activity.uncore = meanwhile.uncore;
         activity.guest_exit_reasons = meanwhile.exit_reasons;
+        activity.anomalies.extend(meanwhile.anomalies);
         activity
     });
     let unknown = Activity::default();
