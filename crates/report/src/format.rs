@@ -104,8 +104,10 @@ pub(crate) fn allows(loss_ratio: f64) -> String {
     if loss_ratio == 0.0 {
         "no loss".to_owned()
     } else {
-        // As written in the study file: 0.5 %, not 0.500 %.
-        format!("loss up to {}{THIN}%", (loss_ratio * 1e8).round() / 1e6)
+        // As written in the study file: 0.5 %, not 0.500 %. Ten digits hide the error of the multiplication.
+        let percent = loss_ratio * 100.0;
+        let rounded: f64 = format!("{percent:.9e}").parse().unwrap_or(percent);
+        format!("loss up to {rounded}{THIN}%")
     }
 }
 
@@ -210,6 +212,10 @@ mod tests {
         assert_eq!(plain(percent(3.61)), "3.61_%");
         assert_eq!(plain(loss(0.0)), "0");
         assert_eq!(plain(loss(0.000_001)), "0.00010_%");
+        assert_eq!(plain(allows(0.0)), "no loss");
+        assert_eq!(plain(allows(0.005)), "loss up to 0.5_%");
+        assert_eq!(plain(allows(0.29)), "loss up to 29_%");
+        assert_eq!(plain(allows(1e-9)), "loss up to 0.0000001_%");
         assert_eq!(plain(time_ns(2_400.0)), "2.40_µs");
         assert_eq!(plain(time_ns(310_000.0)), "310_µs");
         assert_eq!(plain(duration_s(418.2)), "6_min 58_s");

@@ -14,7 +14,7 @@ pub(super) fn round_trip(size: &SizeSummary, idle: TesterIdle) -> Markup {
         section {
             h2 { "Round trip" }
             @match load {
-                None => p.none { "No latency trial is valid." },
+                None => p.none { "No valid latency trial received a frame." },
                 Some(trip) => {
                     p.lead {
                         "The time of every frame from the tester through the device and back to the tester, at a low load of "
@@ -82,7 +82,7 @@ fn table(size: &SizeSummary) -> Markup {
 
 fn row(case: &CaseSummary) -> Markup {
     let Some(trip) = &case.round_trip else {
-        return html! { tr { th scope="row" { (case.name) } td.dim colspan="11" { "no valid latency trial" } } };
+        return html! { tr { th scope="row" { (case.name) } td.dim colspan="11" { "no valid latency trial received a frame" } } };
     };
     let shown = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), format::percent);
     let [min, mean, max] = trip.percent_of_baseline.map(shown);

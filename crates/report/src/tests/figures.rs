@@ -144,6 +144,24 @@ fn a_latency_trial_that_lost_every_frame_counts_as_loss() {
 }
 
 #[test]
+fn latency_trials_that_all_lost_every_frame_are_not_called_invalid() {
+    let mut results = whole();
+    let steps = results.steps.iter_mut();
+    let trials = steps
+        .filter(|step| step.kind == StepKind::Latency)
+        .flat_map(|step| &mut step.trials);
+    for trial in trials {
+        trial.result.received_frames = 0;
+        trial.result.lost_frames = trial.result.offered_frames;
+        trial.result.loss_ratio = 1.0;
+        trial.result.latency = LatencySummary::default();
+    }
+    let (summary, page) = checked(&results);
+    assert!(summary.sizes[0].cases[0].round_trip.is_none());
+    assert!(page.contains("No valid latency trial received a frame."));
+}
+
+#[test]
 fn round_trips_are_those_recomputed_from_the_trials() {
     let results = whole();
     let (summary, _) = checked(&results);

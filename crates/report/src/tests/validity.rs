@@ -181,7 +181,7 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
         }
     }
     assert!(page.contains("no result: the tester failed"));
-    assert!(page.contains("No latency trial is valid."));
+    assert!(page.contains("No valid latency trial received a frame."));
 }
 
 #[test]
