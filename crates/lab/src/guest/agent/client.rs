@@ -192,7 +192,7 @@ impl Agent {
     /// Stops the network function and releases the ports.
     ///
     /// # Errors
-    /// [`LabError::Agent`] if it had to be killed.
+    /// [`LabError::Agent`] if it had to be killed, or if something of it is left. A further call stops what is left.
     pub fn stop(&mut self) -> Result<(), LabError> {
         self.ask(&AgentCommand::Stop, TIMEOUT)
     }

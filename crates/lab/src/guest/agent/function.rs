@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common parts of a guest's network functions: ports, CPUs, the interface to control them, and a process.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
@@ -41,8 +40,12 @@ pub(super) trait Function: std::fmt::Debug {
     }
     /// Returns the last lines of its output.
     fn log(&self) -> String;
-    /// Stops it.
+    /// Stops it. After a failure, a further call tries again.
     fn stop(&mut self) -> Result<(), String>;
+    /// Returns true if nothing of it is left, also after a failure of `stop`.
+    fn has_ended(&mut self) -> bool {
+        false
+    }
 }
 
 /// CPUs of a guest for a program that polls.
@@ -83,7 +86,6 @@ impl Cpus {
 pub(super) struct Process {
     child: Supervised,
     command: String,
-    log: PathBuf,
 }
 
 impl Process {
@@ -98,7 +100,6 @@ impl Process {
         Ok(Self {
             child,
             command: words.join(" "),
-            log: log.to_owned(),
         })
     }
 
@@ -136,11 +137,9 @@ impl Process {
         &self.command
     }
 
-    pub(super) fn log(&self) -> String {
-        fs::read(&self.log).map_or_else(
-            |_| String::new(),
-            |text| String::from_utf8_lossy(&text).into_owned(),
-        )
+    /// Returns the last 64 KiB of its output.
+    pub(super) fn printed(&self) -> String {
+        self.child.printed()
     }
 
     pub(super) fn last_words(&self) -> String {
@@ -157,6 +156,11 @@ impl Process {
             )),
             Err(error) => Err(format!("the network function cannot be watched: {error}")),
         }
+    }
+
+    /// Returns true if it has exited.
+    pub(super) fn has_ended(&mut self) -> bool {
+        matches!(self.child.exit(), Ok(Some(_)))
     }
 
     /// Sends SIGTERM, and SIGKILL after a timeout.
@@ -223,9 +227,26 @@ mod tests {
         let process = Process::spawn(&words, &log).unwrap();
         let mut process = process.wait_until_up(|| Ok(())).unwrap();
         process.check().unwrap();
+        assert!(!process.has_ended());
         process.stop().unwrap();
+        assert!(process.has_ended());
         assert!(process.check().unwrap_err().contains("ended with"));
         let error = Process::spawn(&["/no/such/program".to_owned()], &log).unwrap_err();
         assert!(error.contains("/no/such/program"), "{error}");
+    }
+
+    #[test]
+    fn a_long_output_is_read_from_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let script = "yes 0123456789 | head -n 20000; echo last; exec sleep 60";
+        let words = ["sh", "-c", script].map(str::to_owned);
+        let mut process = Process::spawn(&words, &log).unwrap();
+        let last = Deadline::after(UP_DEADLINE).poll(PAUSE, || {
+            let printed = process.printed();
+            printed.ends_with("last\n").then_some(printed)
+        });
+        assert!(last.unwrap().len() <= 64 << 10);
+        process.stop().unwrap();
     }
 }

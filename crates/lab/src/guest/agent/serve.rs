@@ -167,8 +167,13 @@ impl Server {
             AgentCommand::Cycles => AgentResult::Cycles(self.function()?.cycles()?),
             AgentCommand::Log => AgentResult::Log(self.function()?.log()),
             AgentCommand::Stop => {
-                let mut function = self.function.take().ok_or(NOTHING)?;
-                function.stop()?;
+                let function = self.function()?;
+                let stopped = function.stop();
+                // Without the record, no further request could stop what is left.
+                if stopped.is_ok() || function.has_ended() {
+                    self.function = None;
+                }
+                stopped?;
                 AgentResult::Stopped
             }
             AgentCommand::CpuStates => {
@@ -291,7 +296,7 @@ mod tests {
     use quietwire_base::fuzz::{check, planted};
 
     use super::*;
-    use crate::guest::agent::protocol::VnfKind;
+    use crate::guest::agent::protocol::{PortCounters, VnfKind};
 
     fn server() -> Server {
         let nowhere = tempfile::tempdir().unwrap();
@@ -346,6 +351,56 @@ mod tests {
         assert!(
             matches!(answered(&ask("\"cpu_states\"")), Outcome::Ok(AgentResult::CpuStates(cpus)) if !cpus.is_empty())
         );
+    }
+
+    /// A function whose first stop fails.
+    #[derive(Debug)]
+    struct Stubborn {
+        stops: u32,
+        ends: bool,
+    }
+
+    impl Function for Stubborn {
+        fn commands(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn counters(&mut self) -> Result<Vec<PortCounters>, String> {
+            Ok(Vec::new())
+        }
+
+        fn log(&self) -> String {
+            String::new()
+        }
+
+        fn stop(&mut self) -> Result<(), String> {
+            self.stops += 1;
+            match self.stops {
+                1 => Err("busy".to_owned()),
+                _ => Ok(()),
+            }
+        }
+
+        fn has_ended(&mut self) -> bool {
+            self.ends
+        }
+    }
+
+    #[test]
+    fn a_function_that_did_not_stop_can_be_stopped_again() {
+        for (ends, second) in [(false, None), (true, Some("start one first"))] {
+            let mut server = server();
+            server.function = Some(Box::new(Stubborn { stops: 0, ends }));
+            let mut stop = || match server.answer(ask("\"stop\"").as_bytes()).outcome {
+                Outcome::Error(reason) => Some(reason),
+                Outcome::Ok(_) => None,
+            };
+            assert_eq!(stop().as_deref(), Some("busy"));
+            let reason = stop();
+            assert_eq!(reason.is_none(), second.is_none(), "{reason:?}");
+            assert!(reason.unwrap_or_default().contains(second.unwrap_or("")));
+            assert!(server.function.is_none());
+        }
     }
 
     #[test]

@@ -216,6 +216,10 @@ impl Function for Switch {
     fn stop(&mut self) -> Result<(), String> {
         self.process.stop()
     }
+
+    fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
+    }
 }
 
 #[cfg(test)]

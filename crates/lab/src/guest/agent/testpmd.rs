@@ -131,7 +131,7 @@ impl Function for Testpmd {
 
     fn counters(&mut self) -> Result<Vec<PortCounters>, String> {
         self.process.check()?;
-        statistics(&self.process.log(), self.ports)
+        statistics(&self.process.printed(), self.ports)
             .ok_or_else(|| "testpmd has printed no statistics".to_owned())
     }
 
@@ -141,6 +141,10 @@ impl Function for Testpmd {
 
     fn stop(&mut self) -> Result<(), String> {
         self.process.stop()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
     }
 }
 
@@ -185,6 +189,15 @@ Port statistics ====================================
         assert_eq!(counters[1], expected);
         assert_eq!(statistics(PRINTED, 3), None);
         assert_eq!(statistics("", 2), None);
+    }
+
+    #[test]
+    fn an_output_without_its_beginning_has_the_same_statistics() {
+        let expected = statistics(PRINTED, 2);
+        let printed = format!("{PRINTED}{PRINTED}");
+        for start in 0..=PRINTED.len() {
+            assert_eq!(statistics(&printed[start..], 2), expected, "{start}");
+        }
     }
 
     #[test]
