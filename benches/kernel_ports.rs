@@ -29,6 +29,9 @@ const GROUP_GUEST_STREAMS: &str = "between a host and a guest";
 const GROUP_GUEST_TIMES: &str = "round trips between a host and a guest";
 /// Time for a guest to boot, which takes long without KVM.
 const BOOT: Duration = Duration::from_secs(120);
+/// Starts of an iperf3 client until the guest's server accepts it, and the pause after each.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
 /// Addresses of the left and the right host.
 const ADDRESSES: [&str; 2] = ["10.93.0.1", "10.93.0.2"];
 /// Data of UDP in a frame of 64 octets with FCS, between the addresses.
@@ -437,6 +440,21 @@ impl GuestNet {
         net
     }
 
+    /// Runs an iperf3 client towards the guest, and returns what it prints. For a moment after a test, the server does not listen, or is
+    /// busy: the client is started again.
+    fn client(&self, arguments: &[&str], seconds: f64) -> Value {
+        let mut result = Value::Null;
+        for _ in 0..ATTEMPTS {
+            result = client(&self.left, arguments, seconds);
+            if result["end"].is_object() && result["error"].is_null() {
+                break;
+            }
+            eprintln!("iperf3 to the guest: {}", result["error"]);
+            std::thread::sleep(PAUSE);
+        }
+        result
+    }
+
     /// Returns percentiles and the longest of the round-trip times to the guest's kernel, µs.
     fn round_trip(&self, seconds: f64) -> [Option<f64>; 3] {
         let mut command = self.left.command(BUSYBOX);
@@ -467,12 +485,12 @@ impl GuestNet {
                     } else {
                         &[]
                     };
-                    let result = client(&self.left, way, seconds);
+                    let result = self.client(way, seconds);
                     let received = &result["end"]["sum_received"]["bits_per_second"];
                     run.add(&point, Figure::ThroughputBps, received.as_f64());
                 }
                 GuestCase::Small => {
-                    let rate = arrived(&client(&self.left, &SMALL, seconds));
+                    let rate = arrived(&self.client(&SMALL, seconds));
                     run.add(&point, Figure::ForwardedPps, rate);
                 }
                 GuestCase::Echo => {
