@@ -149,7 +149,8 @@ impl Call<'_> {
         given: CniResult,
     ) -> Result<CniResult, CniError> {
         let name = self.port_name();
-        self.make_files(&name).map_err(|error| self.release(error))?;
+        self.make_files(&name)
+            .map_err(|error| self.release(error))?;
         if let Err(error) = switch.add_port(port::port(self.config, self.environment, mac)) {
             let is_refused = error.code() == ErrorCode::Refused as u64;
             let has_port = || {

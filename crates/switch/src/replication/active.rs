@@ -302,12 +302,7 @@ impl<S: Read + Write> Active<S> {
     }
 
     /// Queues messages for the peers that `is_recipient` selects.
-    fn put(
-        &mut self,
-        messages: &[Message],
-        now: Instant,
-        is_recipient: impl Fn(&Peer<S>) -> bool,
-    ) {
+    fn put(&mut self, messages: &[Message], now: Instant, is_recipient: impl Fn(&Peer<S>) -> bool) {
         for message in messages {
             self.counts.changes += changes_in(message);
             for peer in self.peers.iter_mut().filter(|peer| is_recipient(peer)) {
