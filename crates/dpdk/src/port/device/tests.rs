@@ -239,8 +239,8 @@ fn a_card_keeps_no_large_buffer_of_a_tap() {
     const LARGE: u32 = 3;
     let eal = crate::testing::eal();
     let options = PortOptions::new("keeping", 1518);
-    let room = options.data_room();
-    let pool = Mempool::new(&eal, "keeping", 4095, room).unwrap();
+    let space = options.data_room();
+    let pool = Mempool::new(&eal, "keeping", 4095, space).unwrap();
     let large_pool = Mempool::uncached(&eal, "keeping-large", LARGE, 64_000).unwrap();
     let mut device = Device::open(&eal, &"null:".parse().unwrap(), &options, &pool).unwrap();
     device.start(&options).unwrap();
@@ -252,9 +252,9 @@ fn a_card_keeps_no_large_buffer_of_a_tap() {
     let mut kept = Vec::new();
     for _ in 0..2 * LARGE {
         let frame = large(&eal, [&pool, &large_pool]);
-        assert!(frame.has_larger_buffer(room));
+        assert!(frame.has_larger_buffer(space));
         let prepared = sender.prepare(frame).unwrap();
-        assert!(prepared.has_segment_request() && !prepared.has_larger_buffer(room));
+        assert!(prepared.has_segment_request() && !prepared.has_larger_buffer(space));
         assert_eq!(
             (prepared.length(), prepared.segment_size()),
             (2054, Some(1000))
@@ -263,7 +263,7 @@ fn a_card_keeps_no_large_buffer_of_a_tap() {
         assert_eq!(large_pool.available(), LARGE);
     }
     // Without buffers for the copy, the switch gets the frame back and cuts it.
-    sender.pool = Mempool::uncached(&eal, "keeping-few", 1, room).unwrap();
+    sender.pool = Mempool::uncached(&eal, "keeping-few", 1, space).unwrap();
     let frame = sender
         .prepare(large(&eal, [&pool, &large_pool]))
         .unwrap_err();
