@@ -573,6 +573,10 @@ impl Tables for Pages {
         Digests::new()
     }
 
+    fn limits(&self) -> Limits {
+        Limits::new()
+    }
+
     fn changes(&mut self, _: &mut Vec<Message>) -> Result<u64, SwitchError> {
         Ok(0)
     }
