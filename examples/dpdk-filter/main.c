@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A firewall between two DPDK ports, on one CPU, with quietwire's classifier
- * and connection tracker: hosts behind the first port may begin connections,
- * and the second port lets answers in.
+ * and connection tracker: hosts behind the first port can begin connections,
+ * and the second port accepts only their answers.
  *
  *     cc -O3 main.c $(pkg-config --cflags --libs libdpdk quietwire) -o dpdk-filter
  *     ./dpdk-filter EAL-OPTIONS -- CONNECTIONS
  *
- * CONNECTIONS is the maximum number of tracked connections. SIGINT ends the
- * program, which prints its counters.
+ * CONNECTIONS is the maximum number of tracked connections. SIGINT or SIGTERM
+ * ends the program, which prints its counters.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -51,8 +51,8 @@ static void require(int status, const char *what)
     }
 }
 
-/* ARP may pass, and so may all packets of known connections. The first port
- * also accepts new ones. */
+/* Both ports accept ARP and all packets of known connections. The first port
+ * also accepts new connections. */
 static qw_classifier rules_of(uint16_t port)
 {
     struct qw_rule rules[3];
@@ -95,8 +95,8 @@ static int start_port(uint16_t port, struct rte_mempool *pool)
     return 0;
 }
 
-/* Judges the packets of a burst, and frees those that may not pass. Returns
- * the number of the others, which come first. */
+/* Filters the packets of a burst, and frees those that are dropped. Returns the
+ * number of the others, which it moves to the front. */
 static uint16_t judge(qw_classifier classifier, qw_tracker tracker, struct rte_mbuf **mbufs,
                       uint16_t count, uint32_t now_s)
 {
