@@ -40,7 +40,10 @@ pub(crate) fn draw(path: &Path, samples: &Samples) {
         .collect();
     let highest = largest.iter().map(|(_, y)| *y).fold(10.0, f64::max);
     let mut chart = ChartBuilder::on(&parts[0])
-        .caption("Latency of the traffic beside the changes", FONT)
+        .caption(
+            "Latency of the traffic beside the changes, since the frames were due",
+            FONT,
+        )
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(72)

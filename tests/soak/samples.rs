@@ -36,7 +36,8 @@ pub(crate) struct Sample {
     /// Lost frames of a valid trial.
     pub(crate) lost_frames: u64,
     pub(crate) p99_9_ns: Option<u64>,
-    /// `None` if the trial is too short for it, or the tester sent more than one of 10,000 frames late.
+    /// Since the frames were due, so including the delay of the tester. `None` if the trial is too short for it, or the tester did not
+    /// send more than one of 10,000 frames.
     pub(crate) p99_99_ns: Option<u64>,
     pub(crate) max_ns: u64,
     /// Longest time for which a forwarding thread could run and had no CPU, in all, nanoseconds.

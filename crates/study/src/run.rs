@@ -12,7 +12,9 @@ use quietwire_lab::topology::Encapsulation;
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_search::{ConfigError, Findings, RecordError, TrialRequest};
 use quietwire_tester::traffic::{Field, Headers, Ipv4, Traffic as Description, Vxlan};
-use quietwire_tester::{IpVersion, LOW_RATE_PPS, MissingCalibration, Trial, TrialResult};
+use quietwire_tester::{
+    IpVersion, LOW_RATE_PPS, LatencyStart, MissingCalibration, Trial, TrialResult,
+};
 
 use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec};
 use crate::file::{Case, FrameSize, MaxRate, StudyFile};
@@ -644,6 +646,7 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
         },
         low_rate_pps: LOW_RATE_PPS,
         reflected: false,
+        latency_start: LatencyStart::Sent,
         rate_tolerance_pps: None,
         traffic: described.map(Box::new),
     }

@@ -23,6 +23,8 @@ pub(crate) struct Timetable {
     pub(crate) burst: u16,
     /// Times at which frames are due, instead of a rate.
     pub(crate) times: Option<Arc<Times>>,
+    /// True if latencies start when frames are due.
+    pub(crate) latency_is_from_due: bool,
     pub(crate) ticks_per_second: u64,
     /// When the transmission of learning frames ends.
     pub(crate) learning_end: u64,
@@ -230,7 +232,8 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
         let pacer = pacer
             .in_bursts(times.burst)
             .by_times(times.times.clone(), end - start)
-            .shared(lane.role.of_port.index, lane.role.of_port.of);
+            .shared(lane.role.of_port.index, lane.role.of_port.of)
+            .stamped_when_due(times.latency_is_from_due);
         lane.begin(epoch, pacer, low_rate);
         lane.series.begin(start, end, times.ticks_per_second);
     }
@@ -476,6 +479,7 @@ mod tests {
             low_rate_pps: 0.0,
             burst: 1,
             times: None,
+            latency_is_from_due: false,
             ticks_per_second: per_second,
             learning_end: now,
             warm_up_start: now,

@@ -319,6 +319,7 @@ impl<'port> Lane<'port> {
         let now = cycles::now();
         self.sent.serve(now, self.stall);
         let of_low_rate = now >= self.low_rate.next;
+        let stamp = pacer.next_due().map_or(now, |due| due.min(now));
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
             if self.is_unsettled {
@@ -330,7 +331,7 @@ impl<'port> Lane<'port> {
         if self.is_in_place && !of_low_rate {
             let sent = self
                 .writer
-                .send_in_place(self.tx, &mut self.scratch, frames, now);
+                .send_in_place(self.tx, &mut self.scratch, frames, stamp);
             self.sent.refused += (frames - sent) as u64;
             self.is_unsettled = true;
         } else {
@@ -340,13 +341,13 @@ impl<'port> Lane<'port> {
             }
             if of_low_rate {
                 self.low_rate.advance(now, due.late_frames > 0);
-                self.writer.write_low_rate(&mut self.tx_burst, now);
+                self.writer.write_low_rate(&mut self.tx_burst, stamp);
                 // The packet path does not allocate memory.
                 if self.low_rate_ticks.len() < self.low_rate_ticks.capacity() {
-                    self.low_rate_ticks.push(now);
+                    self.low_rate_ticks.push(stamp);
                 }
             } else {
-                self.writer.write(&mut self.tx_burst, now);
+                self.writer.write(&mut self.tx_burst, stamp);
             }
         }
         self.sent.generate_ticks += cycles::now().saturating_sub(now);

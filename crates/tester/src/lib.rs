@@ -69,7 +69,7 @@ pub use time_stamps::TimeStampFile;
 pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,
-    LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, Misdirected, OFFERED_RATE_PPS_MAX, PortResult,
-    TesterHealth, Trial, TrialResult,
+    LOW_RATE_PPS_MAX, LatencyStart, MAC_ADDRESSES_MAX, Misdirected, OFFERED_RATE_PPS_MAX,
+    PortResult, TesterHealth, Trial, TrialResult,
 };
 pub use validity::{InvalidCause, InvalidReason, Validity};

@@ -205,6 +205,8 @@ pub(crate) struct Pacer {
     /// When the pacer began to catch up, and the number of unsent frames sent since then.
     owed_since: u64,
     made_good: u64,
+    /// True if the caller stamps frames with [`Pacer::next_due`]. Unsent frames stay unsent then: when they were due is not kept.
+    is_stamped_when_due: bool,
 }
 
 impl Pacer {
@@ -257,7 +259,31 @@ impl Pacer {
             unsent: 0,
             owed_since: 0,
             made_good: 0,
+            is_stamped_when_due: false,
         }
+    }
+
+    /// Makes [`Pacer::next_due`] return when frames were due.
+    #[must_use]
+    pub(crate) fn stamped_when_due(mut self, is_stamped_when_due: bool) -> Self {
+        self.is_stamped_when_due = is_stamped_when_due;
+        self
+    }
+
+    /// Returns when the next frame is due, ticks. `None` without [`Self::stamped_when_due`], and for schedules that have no time for each
+    /// frame: unpaced ones, those that stalls shift, groups, steps and individual times.
+    #[inline(always)]
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let has_times = self.is_stamped_when_due
+            && !self.is_unpaced
+            && !self.is_spread
+            && self.together == 1
+            && self.then.is_none()
+            && self.times.is_none();
+        has_times.then(|| {
+            let frame = self.part.index + (self.offered + self.unsent) * self.part.of;
+            self.start + (frame as f64 / self.frames_per_tick) as u64
+        })
     }
 
     /// Groups the frames: `frames` of them are due at once, when the first of them is due. Number and mean rate stay the same.
@@ -320,7 +346,11 @@ impl Pacer {
             self.unsent += behind - self.catch_up;
             behind = self.catch_up;
             (self.owed_since, self.made_good) = (now, 0);
-        } else if self.unsent != 0 && self.together == 1 && self.times.is_none() {
+        } else if self.unsent != 0
+            && self.together == 1
+            && self.times.is_none()
+            && !self.is_stamped_when_due
+        {
             made_good = self.catch_up(now, burst.saturating_sub(behind));
         }
         let frames = (behind + made_good).min(burst);

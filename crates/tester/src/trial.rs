@@ -18,7 +18,8 @@ use crate::validity::{InvalidCause, Validity};
 use parameters::FRAME_SIZES;
 
 pub use parameters::{
-    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX,
+    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LatencyStart, MAC_ADDRESSES_MAX,
+    OFFERED_RATE_PPS_MAX,
 };
 
 /// Parameters of one trial (RFC 2544, section 24: "Trial description").
@@ -58,6 +59,9 @@ pub struct Trial {
     /// of the pair.
     #[serde(default)]
     pub reflected: bool,
+    /// Start of each latency.
+    #[serde(default, skip_serializing_if = "LatencyStart::is_sent")]
+    pub latency_start: LatencyStart,
     /// Largest difference between achieved and offered rate, frames per second; beyond it, the trial is invalid. A search permits half of
     /// its rate resolution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,8 +97,8 @@ pub struct TesterHealth {
     pub unsent_frames: u64,
     /// `unsent_frames` divided by the frames of the schedule.
     pub pacing_miss_ratio: f64,
-    /// Frames sent late: more than 100 us or two bursts after they were due, or to catch up after a pause. Their latency starts when they
-    /// were sent.
+    /// Frames sent late: more than 100 us or two bursts after they were due, or to catch up after a pause. Their latency starts at
+    /// [`Trial::latency_start`].
     #[serde(default)]
     pub late_frames: u64,
     /// Bursts that started more than one burst time after they were due.
@@ -315,6 +319,7 @@ impl Trial {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            latency_start: LatencyStart::Sent,
             rate_tolerance_pps: None,
             traffic: None,
         }

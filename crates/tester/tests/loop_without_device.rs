@@ -9,9 +9,9 @@ use std::time::Duration;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    CalibrationOptions, Calibrations, Directions, FrameAccess, FrameSizes, IpVersion, Limits,
-    Preparation, RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterIdle, TesterOptions, Trial,
-    TrialResult,
+    CalibrationOptions, Calibrations, Directions, FrameAccess, FrameSizes, IpVersion, LatencyStart,
+    Limits, Preparation, RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterIdle, TesterOptions,
+    Trial, TrialResult,
 };
 
 /// Duration of a trial, seconds: at the lowest rate, 500 frames.
@@ -362,6 +362,19 @@ fn what_is_offered_is_received() {
             let allowed = result.scheduled_frames as f64 * 0.9e-4;
             assert!(missed as f64 >= allowed, "{result:?}");
         }
+    }
+    let since_due = Trial {
+        latency_start: LatencyStart::Due,
+        ..long
+    };
+    let result = run_unhindered(&mut tester, &since_due);
+    let latency = &result.latency;
+    assert!(latency.min_ns > 0, "{latency:?}");
+    let unsent = result.health.unsent_frames as f64;
+    if unsent < result.scheduled_frames as f64 * 0.9e-4 {
+        // Frames sent late are among the samples.
+        let p99_99_ns = latency.p99_99_ns.expect("enough frames");
+        assert!(p99_99_ns <= latency.max_ns, "{latency:?}");
     }
 
     let reverse = trial(50e3, FrameSizes::Fixed(64), Directions::Reverse);

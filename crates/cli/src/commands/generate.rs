@@ -21,7 +21,7 @@ use quietwire_report::{TrialLimit, mix_text};
 use quietwire_study::RunningSwitch;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, InvalidReason, IpVersion, LOW_RATE_PPS,
+    DESTINATIONS_MAX, Directions, FrameSizes, InvalidReason, IpVersion, LOW_RATE_PPS, LatencyStart,
     MAC_ADDRESSES_MAX, MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
 };
 
@@ -406,6 +406,7 @@ fn trial_request(args: &GenerateArgs) -> Trial {
         ip,
         low_rate_pps: args.low_rate,
         reflected: args.reflected,
+        latency_start: LatencyStart::Sent,
         rate_tolerance_pps: None,
         traffic: None,
     }

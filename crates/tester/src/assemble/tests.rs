@@ -32,6 +32,7 @@ fn times() -> Timetable {
         low_rate_pps: 5.0,
         burst: 1,
         times: None,
+        latency_is_from_due: false,
         ticks_per_second: HZ,
         learning_end: 0,
         warm_up_start: 0,
@@ -351,6 +352,26 @@ fn percentiles_among_the_frames_that_were_not_sent_in_time_are_withheld() {
     for (unsent, late) in [(2, 0), (0, 2), (1, 1)] {
         assert_eq!(kept(unsent, late), [true, true, false, false, false]);
     }
+}
+
+#[test]
+fn percentiles_since_frames_were_due_include_late_frames_but_not_unsent_ones() {
+    let kept = |unsent, late| {
+        let mut lanes = lanes();
+        lanes[0].received.latency.record(1000, 200_000);
+        (lanes[0].scheduled, lanes[0].unsent) = (100, unsent);
+        (lanes[1].scheduled, lanes[1].late) = (100, late);
+        let times = Timetable {
+            latency_is_from_due: true,
+            ..times()
+        };
+        let names = ["left".to_owned(), "right".to_owned()];
+        let threads = [LoopHealth::default()];
+        let result = assemble(&trial(), &times, &names, 2, &lanes, &threads).unwrap();
+        result.latency.percentiles().map(|it| it.is_some())
+    };
+    assert_eq!(kept(0, 50), [true; 5]);
+    assert_eq!(kept(2, 50), [true, true, false, false, false]);
 }
 
 #[test]

@@ -27,6 +27,27 @@ pub enum Directions {
     Both,
 }
 
+/// Start of the latency of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatencyStart {
+    /// When the frame was sent. Percentiles that frames sent late could change are unknown.
+    #[default]
+    Sent,
+    /// When the frame was due, even if the tester sent it later. The latency includes the delay of the tester, so percentiles are upper
+    /// bounds of those of the device, and frames sent late do not make them unknown. At a constant rate only; under other loads as
+    /// [`LatencyStart::Sent`].
+    Due,
+}
+
+impl LatencyStart {
+    // Serde requires a reference.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    pub(super) fn is_sent(&self) -> bool {
+        *self == Self::Sent
+    }
+}
+
 /// IP version of the frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IpVersion {

@@ -314,3 +314,37 @@ fn the_highest_rate_is_that_of_the_higher_step() {
     assert_eq!(rates, [Some(8.0); 3]);
     assert_eq!(Pace::Unpaced.highest_rate_pps(), None);
 }
+
+#[test]
+fn the_next_frame_of_a_rate_has_a_time_at_which_it_is_due() {
+    let pacer = |pace| Pacer::new(pace, 1000, HZ, HZ, 8).stamped_when_due(true);
+    let mut late = pacer(Pace::Rate(20_000.0));
+    assert_eq!(late.next_due(), Some(1000));
+    // At 1000, 1050 and 1100.
+    assert_eq!(late.due(1120, 32).frames, 3);
+    assert_eq!(late.next_due(), Some(1150));
+    // Twenty more are due, of which the pacer sends the latest eight. The others stay unsent.
+    let due = late.due(2100, 32);
+    assert_eq!((due.frames, late.unsent()), (8, 12));
+    assert_eq!(late.next_due(), Some(2150));
+    (2101..20_000).for_each(|now| drop(late.due(now, 32)));
+    assert_eq!(late.unsent(), 12);
+    // Every second frame of a shared schedule, from the second on.
+    let mut second = pacer(Pace::Rate(20_000.0)).shared(1, 2);
+    assert_eq!(second.next_due(), Some(1050));
+    assert_eq!(second.due(1050, 32).frames, 1);
+    assert_eq!(second.next_due(), Some(1150));
+    // Only if asked for, and only if each frame has its own time.
+    assert_eq!(Pacer::new(EVERY_TICK, 0, HZ, HZ, 8).next_due(), None);
+    let spread = Pace::Spread {
+        frames: 100,
+        rate_pps: 1e6,
+    };
+    for other in [
+        pacer(Pace::Unpaced),
+        pacer(spread),
+        pacer(EVERY_TICK).in_bursts(4),
+    ] {
+        assert_eq!(other.next_due(), None);
+    }
+}
