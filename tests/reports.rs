@@ -142,6 +142,12 @@ fn results_are_exported_and_bad_paths_are_refused_first() {
         ("--csv", "file/r.csv"),
         ("--series", "file/s.csv"),
         ("--svg", "file"),
+        ("--csit", "file"),
+        ("--html", "out"),
+        ("--html", "/dev/full"),
+        ("--junit", "file/verdicts.xml"),
+        ("--badge", "out"),
+        ("--consoles", "file"),
     ] {
         let report = ["study", "report", "missing.sqlite", option, path];
         workspace.refused(&report, &[option, path]);

@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -318,6 +319,58 @@ fn an_apply_that_is_stopped_between_two_changes_undoes_them() {
     );
     assert_eq!(fs::read_to_string(&changed).unwrap(), "ffffffff\n");
     assert!(!workspace.path("state/journal").exists(), "{printed}");
+}
+
+#[test]
+fn a_rollback_that_is_stopped_between_two_changes_is_continued_by_the_next_one() {
+    // It changes files of its own directory only.
+    let workspace = Workspace::beside_others();
+    let mask = workspace.path("root/sys/devices/virtual/workqueue/cpumask");
+    let affinity = workspace.path("root/proc/irq/default_smp_affinity");
+    for file in [&mask, &affinity] {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "ffffffff\n").unwrap();
+    }
+    fs::write(workspace.path("root/proc/cmdline"), "quiet\n").unwrap();
+    let partition = |words: &[&str]| {
+        let places = ["--root", "root", "--state-directory", "state"];
+        workspace.quietwire(&[&["partition"][..], words, &places].concat())
+    };
+    let mut apply = partition(&["apply"]);
+    apply.arg("--plan").arg(plan());
+    // Other settings of the plan are missing in the directory.
+    let Ended { printed, .. } = workspace.run(apply);
+    let changed = |file: &Path| fs::read_to_string(file).unwrap() != "ffffffff\n";
+    assert!(changed(&mask) && changed(&affinity), "{printed}");
+    // The change that is undone first: reading the pipe waits for its writer.
+    fs::remove_file(&affinity).unwrap();
+    mkfifo(&affinity, Mode::S_IRWXU).unwrap();
+    let mut running = workspace.start(partition(&["rollback"]));
+    let id = running.id();
+    running.until("a setting is read", || {
+        // Twice, because other files are opened before.
+        let waits = || has_started(&workspace, id) && waits_for_a_pipe(&workspace, id);
+        waits() && {
+            sleep(Duration::from_millis(50));
+            waits()
+        }
+    });
+    running.signal("TERM");
+    // The setting has its former value already.
+    fs::write(&affinity, "ffffffff\n").unwrap();
+    let Ended { code, printed } = running.ended_within(IN_TIME);
+    assert_eq!(code, Some(FAILED), "{printed}");
+    assert!(
+        printed.contains("interrupted by a signal") && printed.contains("repeat the command"),
+        "{printed}"
+    );
+    assert!(!printed.contains("ended by force"), "{printed}");
+    assert!(changed(&mask), "{printed}");
+    fs::remove_file(&affinity).unwrap();
+    fs::write(&affinity, "ffffffff\n").unwrap();
+    let Ended { code, printed } = workspace.run(partition(&["rollback"]));
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(!changed(&mask) && !workspace.path("state/journal").exists());
 }
 
 #[test]

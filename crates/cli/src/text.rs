@@ -54,6 +54,18 @@ pub(crate) fn print_folded(text: impl FnOnce(Option<u16>) -> String) -> Result<(
     print(folded.join("\n"))
 }
 
+/// Formats a loss ratio in percent with this number of decimals. A loss that they would round to 0 has an exponent, so that only no loss is
+/// printed as 0.
+pub(crate) fn loss_percent(ratio: f64, decimals: usize) -> String {
+    let percent = ratio * 100.0;
+    let text = format!("{percent:.decimals$}");
+    if percent > 0.0 && text.parse::<f64>() == Ok(0.0) {
+        format!("{percent:.1e}")
+    } else {
+        text
+    }
+}
+
 /// Prints a message on standard error. An error is ignored because it could not be reported.
 pub(crate) fn say(text: impl Display) {
     drop(writeln!(stderr().lock(), "{text}"));
@@ -126,6 +138,16 @@ mod tests {
         let folded = "a    one two\n     three\nlong  one\n\n     -> one two three four";
         assert_eq!(folded_columns(text, 13, 5), folded);
         assert_eq!(folded_columns(text, usize::MAX, 5), text);
+    }
+
+    #[test]
+    fn only_no_loss_is_printed_as_0() {
+        assert_eq!(loss_percent(0.0, 4), "0.0000");
+        assert_eq!(loss_percent(0.012_345_67, 4), "1.2346");
+        assert_eq!(loss_percent(1e-6, 4), "0.0001");
+        assert_eq!(loss_percent(3e-7, 4), "3.0e-5");
+        assert_eq!(loss_percent(3e-7, 6), "0.000030");
+        assert_eq!(loss_percent(2e-11, 6), "2.0e-9");
     }
 
     #[test]

@@ -207,5 +207,18 @@ pub fn roll_back(
     target: &Target<'_>,
     force: bool,
 ) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
-    state::roll_back(target, force)
+    roll_back_until(target, force, &AtomicBool::new(false))
+}
+
+/// Rolls back like [`roll_back`], until `stop` is set. Checks `stop` before each change. The changes that are left have the outcome
+/// [`UndoOutcome::NotTried`], and stay in the journal for the next rollback.
+///
+/// # Errors
+/// [`ApplyError`].
+pub fn roll_back_until(
+    target: &Target<'_>,
+    force: bool,
+    stop: &AtomicBool,
+) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
+    state::roll_back(target, force, stop)
 }

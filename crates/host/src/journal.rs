@@ -28,6 +28,7 @@ use crate::files::named;
 
 pub use crate::pci_driver::DriverState;
 pub(crate) use effect::split_by_effect;
+pub(crate) use undo::undo_until;
 pub use undo::{undo, undo_in};
 
 /// One change to the machine.
@@ -195,6 +196,8 @@ pub enum UndoOutcome {
     Failed(String),
     /// The change is unknown, because its line of the journal is damaged.
     Unreadable(String),
+    /// The rollback was stopped before this change.
+    NotTried(String),
 }
 
 impl UndoOutcome {
@@ -202,9 +205,10 @@ impl UndoOutcome {
     pub(crate) fn reason_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::Restored | Self::AlreadyGone => None,
-            Self::ChangedSince(reason) | Self::Failed(reason) | Self::Unreadable(reason) => {
-                Some(reason)
-            }
+            Self::ChangedSince(reason)
+            | Self::Failed(reason)
+            | Self::Unreadable(reason)
+            | Self::NotTried(reason) => Some(reason),
         }
     }
 
@@ -213,7 +217,9 @@ impl UndoOutcome {
     pub fn is_left(&self) -> bool {
         match self {
             Self::Restored | Self::AlreadyGone => false,
-            Self::ChangedSince(_) | Self::Failed(_) | Self::Unreadable(_) => true,
+            Self::ChangedSince(_) | Self::Failed(_) | Self::Unreadable(_) | Self::NotTried(_) => {
+                true
+            }
         }
     }
 }

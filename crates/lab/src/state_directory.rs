@@ -64,9 +64,9 @@ pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> 
             UndoOutcome::Failed(reason) if matches!(change, Change::DevicePrepared { .. }) => {
                 Some(format!("restoring the device: {reason}"))
             }
-            UndoOutcome::Failed(reason) | UndoOutcome::ChangedSince(reason) => {
-                Some(format!("{change:?}: {reason}"))
-            }
+            UndoOutcome::Failed(reason)
+            | UndoOutcome::ChangedSince(reason)
+            | UndoOutcome::NotTried(reason) => Some(format!("{change:?}: {reason}")),
             UndoOutcome::Unreadable(reason) => Some(format!("{change}: {reason}")),
             UndoOutcome::Restored | UndoOutcome::AlreadyGone => None,
         })

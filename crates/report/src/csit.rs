@@ -132,13 +132,17 @@ impl Test<'_> {
         Ok(Some(Value::Object(result)))
     }
 
-    /// Returns the goal of this name, or the one that it means: without loss, or with the least loss that is allowed.
+    /// Returns the goal of this name. Without one, returns the goal without loss, or the one with the smallest allowed loss above 0.
     fn goal(&self, name: &str) -> Option<&GoalSummary> {
         let goals = || self.case.goals.iter();
         let is_meant = |goal: &&GoalSummary| (goal.loss_ratio == 0.0) == (name == "ndr");
         goals()
             .find(|goal| goal.name.eq_ignore_ascii_case(name))
-            .or_else(|| goals().find(is_meant))
+            .or_else(|| {
+                goals()
+                    .filter(is_meant)
+                    .min_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio))
+            })
     }
 
     /// Returns the bounds of a rate; none if the search has none. Without a rate above it that lost too much, both are the same.

@@ -6,6 +6,9 @@ use quietwire_tester::is_bound;
 /// Separator of groups of three digits, and of a number and its unit: a narrow no-break space.
 pub(crate) const THIN: char = '\u{202f}';
 
+/// Smallest number above zero that is printed without an exponent.
+const PLAIN_MIN: f64 = 1e-9;
+
 /// Formats a whole number in groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -19,12 +22,17 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Formats a number with about three significant digits, without an exponent, whole parts in groups.
+/// Formats a number with about three significant digits, whole parts in groups. Numbers below [`PLAIN_MIN`] have an exponent, so that only
+/// zero is printed as 0.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
     let size = value.abs();
+    let sign = if value < 0.0 { "−" } else { "" };
+    if size > 0.0 && size < PLAIN_MIN {
+        return format!("{sign}{size:.1e}");
+    }
     let decimals = if size >= 99.95 || size == 0.0 {
         0
     } else if size >= 9.995 {
@@ -34,13 +42,12 @@ pub(crate) fn number(value: f64) -> String {
     } else if size >= 0.09995 {
         3
     } else {
-        // Two digits after the leading zeros. No value here is smaller than 1 in 10^12.
+        // Two digits after the leading zeros.
         (-size.log10().floor()).clamp(1.0, 12.0) as usize + 1
     };
     let text = format!("{size:.decimals$}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
-    let sign = if value < 0.0 { "−" } else { "" };
     if fraction.is_empty() {
         format!("{sign}{whole}")
     } else {
@@ -107,7 +114,12 @@ pub(crate) fn allows(loss_ratio: f64) -> String {
         // As written in the study file: 0.5 %, not 0.500 %. Ten digits hide the error of the multiplication.
         let percent = loss_ratio * 100.0;
         let rounded: f64 = format!("{percent:.9e}").parse().unwrap_or(percent);
-        format!("loss up to {rounded}{THIN}%")
+        let text = if rounded < PLAIN_MIN {
+            format!("{rounded:e}")
+        } else {
+            rounded.to_string()
+        };
+        format!("loss up to {text}{THIN}%")
     }
 }
 
@@ -203,6 +215,9 @@ mod tests {
         assert_eq!(plain(number(6.4)), "6.40");
         assert_eq!(plain(number(0.2314)), "0.231");
         assert_eq!(plain(number(0.000_012_34)), "0.000012");
+        assert_eq!(plain(number(2e-9)), "0.0000000020");
+        assert_eq!(plain(number(9.94e-10)), "9.9e-10");
+        assert_eq!(plain(number(-3e-14)), "−3.0e-14");
         assert_eq!(plain(number(-2.5)), "−2.50");
         assert_eq!(plain(number(f64::NAN)), "–");
         assert_eq!(plain(rate(20_000.0)), "20.0_kpps");
@@ -212,10 +227,13 @@ mod tests {
         assert_eq!(plain(percent(3.61)), "3.61_%");
         assert_eq!(plain(loss(0.0)), "0");
         assert_eq!(plain(loss(0.000_001)), "0.00010_%");
+        assert_eq!(plain(loss(2e-10)), "0.000000020_%");
+        assert_eq!(plain(loss(3e-16)), "3.0e-14_%");
         assert_eq!(plain(allows(0.0)), "no loss");
         assert_eq!(plain(allows(0.005)), "loss up to 0.5_%");
         assert_eq!(plain(allows(0.29)), "loss up to 29_%");
         assert_eq!(plain(allows(1e-9)), "loss up to 0.0000001_%");
+        assert_eq!(plain(allows(2.5e-16)), "loss up to 2.5e-14_%");
         assert_eq!(plain(time_ns(2_400.0)), "2.40_µs");
         assert_eq!(plain(time_ns(310_000.0)), "310_µs");
         assert_eq!(plain(duration_s(418.2)), "6_min 58_s");
@@ -246,6 +264,13 @@ mod tests {
         #[test]
         fn a_number_can_be_read_back_to_a_percent(value in 1e-9f64..1e12) {
             let read: f64 = number(value).replace(THIN, "").parse().unwrap();
+            prop_assert!((read - value).abs() <= value * 0.051, "{} for {}", read, value);
+        }
+
+        #[test]
+        fn a_small_number_is_not_printed_as_zero(exponent in -300f64..0.0) {
+            let value = 10f64.powf(exponent);
+            let read: f64 = number(value).parse().unwrap();
             prop_assert!((read - value).abs() <= value * 0.051, "{} for {}", read, value);
         }
     }

@@ -39,7 +39,7 @@ use super::own_tester::{
     Ip, LINK_DEADLINE, OwnTesterArgs, check_time_stamps, load_calibrations, record_time_stamps,
 };
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
-use crate::text::{fold, print, say, terminal_width};
+use crate::text::{fold, loss_percent, print, say, terminal_width};
 use crate::units::{
     Rate, parse_duration, parse_frame_sizes, parse_low_rate, parse_positive_duration, parse_rate,
 };
@@ -486,7 +486,7 @@ fn result_text(result: &TrialResult, limit: &TrialLimit, width: usize) -> String
     let mut lines = vec![
         frames("offered", result.offered_frames) + "  " + &mpps(result.achieved_rate_pps),
         frames("received", result.received_frames) + "  " + &mpps(result.forwarding_rate_pps),
-        frames("lost", result.lost_frames) + &format!("  {:.6} %", result.loss_ratio * 100.0),
+        frames("lost", result.lost_frames) + &format!("  {} %", loss_percent(result.loss_ratio, 6)),
     ];
     lines.extend(loss_lines(result, width));
     lines.extend([

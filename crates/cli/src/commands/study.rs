@@ -119,16 +119,15 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
         StudyCommand::List(args) => list::run(args),
         StudyCommand::Run(args) => run_study_of(args),
         StudyCommand::Report(args) => {
-            args.exports.check()?;
+            args.check_places()?;
             let results = Store::open_to_read(&args.store)?.results()?;
+            args.verdicts.check_baseline(&results.file)?;
             if let Some(path) = &args.html {
-                check_place("--html", path)?;
                 make_parent("--html", path)?;
             }
             if let Some(directory) = &args.consoles {
                 write_consoles(&results.consoles, directory)?;
             }
-            args.verdicts.check(&results.file)?;
             let baselines = args.verdicts.baselines(&results.file);
             let report =
                 Report::new(&results, &baselines).map_err(|error| in_store(&args.store, error))?;
@@ -139,6 +138,23 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
         }
     }
 }
+
+impl ReportArgs {
+    /// Refuses paths that cannot be written, and pictures that cannot be rendered.
+    fn check_places(&self) -> Result<()> {
+        if let Some(path) = &self.html {
+            check_place("--html", path)?;
+        }
+        if let Some(directory) = &self.consoles {
+            check_place("--consoles", &directory.join(A_CONSOLE))?;
+        }
+        self.verdicts.check_places()?;
+        self.exports.check()
+    }
+}
+
+/// Name of a file that a directory of consoles may contain.
+const A_CONSOLE: &str = "case-1-vnf.log";
 
 /// Writes one file for each guest and each setup of its case.
 fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
@@ -185,7 +201,8 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     if let Some(path) = &args.timestamps {
         check_place(TIME_STAMPS, path)?;
     }
-    args.verdicts.check(&file)?;
+    args.verdicts.check_places()?;
+    args.verdicts.check_baseline(&file)?;
     let baselines = args.verdicts.required_baselines(&file)?;
     if args.dry_run {
         return list::dry_run(&file, &options, args.json);

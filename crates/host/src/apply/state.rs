@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use quietwire_base::durable::{self, directory_of};
 use quietwire_base::{LockError, LockFile, LockOwner};
@@ -309,6 +310,7 @@ pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
 pub(super) fn roll_back(
     target: &Target<'_>,
     force: bool,
+    stop: &AtomicBool,
 ) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
     let directory = &target.state_directory;
     let path = directory.join(JOURNAL);
@@ -318,7 +320,7 @@ pub(super) fn roll_back(
     };
     let _lock = lock(directory)?;
     let changes = read(target, &path)?;
-    let mut undone = journal::undo_in(target.files, &changes, force);
+    let mut undone = journal::undo_until(target.files, &changes, force, stop);
     if !keep_damaged(target, &path, &mut undone) {
         return Ok(undone);
     }

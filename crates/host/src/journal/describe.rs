@@ -52,7 +52,7 @@ impl fmt::Display for UndoOutcome {
             Self::AlreadyGone => f.write_str("already gone"),
             Self::ChangedSince(why) => write!(f, "LEFT ALONE, changed since: {why}"),
             Self::Failed(why) => write!(f, "FAILED: {why}"),
-            Self::Unreadable(why) => write!(f, "NOT UNDONE: {why}"),
+            Self::Unreadable(why) | Self::NotTried(why) => write!(f, "NOT UNDONE: {why}"),
         }
     }
 }

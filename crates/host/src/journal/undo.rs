@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -30,20 +31,35 @@ pub fn undo(changes: &[Change]) -> Vec<(Change, UndoOutcome)> {
 /// changed since.
 #[must_use]
 pub fn undo_in(files: &dyn Files, changes: &[Change], force: bool) -> Vec<(Change, UndoOutcome)> {
+    undo_until(files, changes, force, &AtomicBool::new(false))
+}
+
+/// Undoes changes like [`undo_in`], until `stop` is set. Checks `stop` before each change. The changes that are left have the outcome
+/// [`UndoOutcome::NotTried`].
+pub(crate) fn undo_until(
+    files: &dyn Files,
+    changes: &[Change],
+    force: bool,
+    stop: &AtomicBool,
+) -> Vec<(Change, UndoOutcome)> {
     let undoing = UndoContext { files, force };
     let mut outcomes = Vec::new();
     for (index, change) in changes.iter().enumerate().rev() {
         let outcome = match change {
-            Change::FileWritten { path, former, .. } => {
-                // A file that was written several times is restored to its first text in one step.
+            // A file that was written several times is restored to its first text in one step.
+            Change::FileWritten { path, .. }
                 if changes[..index]
                     .iter()
-                    .any(|earlier| is_of_file(earlier, path))
-                {
-                    continue;
-                }
-                undoing.file(path, former, changes)
+                    .any(|earlier| is_of_file(earlier, path)) =>
+            {
+                continue;
             }
+            // A damaged line is reported in any case, because the next journal does not contain it.
+            Change::Unreadable { .. } => undoing.undo_change(change),
+            _ if stop.load(Ordering::Relaxed) => {
+                UndoOutcome::NotTried("the rollback was stopped before this change".to_owned())
+            }
+            Change::FileWritten { path, former, .. } => undoing.file(path, former, changes),
             _ => undoing.undo_change(change),
         };
         outcomes.push((change.clone(), outcome));

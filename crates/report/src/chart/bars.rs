@@ -94,12 +94,37 @@ fn draw_bar(bar: &Bar, scale: &Linear, top: f64) -> Markup {
     }
 }
 
-/// Formats tick values with no more digits than needed; ticks are round numbers.
+/// Formats tick values with no more digits than needed; ticks are round numbers. Ticks below a millionth have an exponent.
 pub(super) fn tick_label(tick: f64) -> String {
+    // Four digits hide the error of the multiplication.
+    let rounded: f64 = format!("{tick:.3e}").parse().unwrap_or(tick);
+    if rounded != 0.0 && rounded.abs() < 1e-6 {
+        return format!("{rounded:e}");
+    }
     let text = format!("{tick:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     match text.parse::<u64>() {
         Ok(whole) => format::grouped(whole),
         Err(_) => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_tick_at_zero_is_labelled_0() {
+        for (tick, label) in [
+            (0.0, "0"),
+            (2.5, "2.5"),
+            (1e-4 * 100.0, "0.01"),
+            (1e-8 * 100.0, "0.000001"),
+            (1e-9 * 100.0, "1e-7"),
+            (6.0 * 2e-12, "1.2e-11"),
+        ] {
+            assert_eq!(tick_label(tick), label);
+        }
+        assert_eq!(tick_label(12_000.0), format!("12{}000", format::THIN));
     }
 }

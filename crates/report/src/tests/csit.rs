@@ -267,3 +267,27 @@ fn a_search_without_a_rate_is_a_failed_test_with_a_reason() {
     );
     assert!(message.contains("NDR: "), "{message}");
 }
+
+#[test]
+fn without_a_goal_of_its_name_the_pdr_is_that_with_the_smallest_allowed_loss() {
+    let goals = "{ name = \"NDR\", loss-ratio = 0.0 }, { name = \"PDR\", loss-ratio = 0.005 }";
+    assert_eq!(LATENCIES.matches(goals).count(), 1);
+    let others = [
+        ("coarse", 0.01),
+        ("fine", 0.001),
+        ("none", 0.0),
+        ("middle", 0.005),
+    ];
+    let others = others.map(|(name, loss)| format!("{{ name = {name:?}, loss-ratio = {loss:?} }}"));
+    let text = LATENCIES.replace(goals, &others.join(", "));
+    let text = text.replace("[latency-plan]\nparts-of = \"pdr\"\n", "");
+    let tests = tests_of(&text);
+    assert_eq!(tests.len(), 1);
+    let document = &tests[0].document;
+    check_document(document);
+    let allowed = document["test_documentation"].as_str().unwrap();
+    assert!(
+        allowed.ends_with("(allowed loss ratio: NDR 0, PDR 0.001)"),
+        "{allowed}"
+    );
+}

@@ -22,8 +22,9 @@ const WALK_TIME: Duration = Duration::from_millis(5);
 const WALK_QUEUE: usize = 1 << 20;
 /// Messages of a standby in a turn.
 const MESSAGES_A_TURN: usize = 64;
-/// Interval between lines in the log about lost changes: packets of any host can lead to a loss in each turn.
-pub(super) const LOSS_LOG: Duration = Duration::from_secs(60);
+/// Interval between lines in the log about lost changes, and between those about refused peers: packets of any host can lead to a loss in
+/// each turn, and any client can connect.
+pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A standby.
 #[derive(Debug)]
@@ -82,6 +83,8 @@ pub(super) struct Active<S> {
     compared: Option<Instant>,
     /// Lines in the log about lost changes.
     loss_log: RateLimit,
+    /// Lines in the log about refused peers.
+    refusal_log: RateLimit,
     pub(super) counts: SentCounts,
 }
 
@@ -169,7 +172,8 @@ impl<S: Read + Write> Active<S> {
             settings: Digests::new(),
             limits: Limits::new(),
             compared: None,
-            loss_log: RateLimit::new(LOSS_LOG, 1, Instant::now()),
+            loss_log: RateLimit::new(LOG_INTERVAL, 1, Instant::now()),
+            refusal_log: RateLimit::new(LOG_INTERVAL, 1, Instant::now()),
             counts: SentCounts::default(),
         }
     }
@@ -180,13 +184,17 @@ impl<S: Read + Write> Active<S> {
     }
 
     /// Adds the stream of a peer, which does not block. If there are too many, it takes the place of the oldest one without a hello, or
-    /// of the oldest one that acknowledges nothing.
+    /// of the oldest one that acknowledges nothing. Without such a peer, it is refused.
     pub(super) fn add(&mut self, stream: S, name: String, now: Instant) {
         if self.peers.len() >= PEERS_MAX {
             let silent = self.peers.iter().position(|peer| peer.needs.is_none());
             let stuck = || self.peers.iter().position(|peer| peer.is_stuck(now));
             let Some(at) = silent.or_else(stuck) else {
-                tracing::debug!("replication: no space for peer {name}");
+                if self.logs_refusal(now) {
+                    tracing::warn!(
+                        "replication: peer {name} is refused, because all {PEERS_MAX} places for standbys are in use (stop another standby; further refusals within a minute are not logged)"
+                    );
+                }
                 return;
             };
             self.peers.remove(at);
@@ -334,6 +342,11 @@ impl<S: Read + Write> Active<S> {
     /// Returns true if a loss of changes is logged at this time.
     pub(super) fn logs_loss(&mut self, now: Instant) -> bool {
         self.loss_log.take(now).is_ok()
+    }
+
+    /// Returns true if a refused peer is logged at this time.
+    pub(super) fn logs_refusal(&mut self, now: Instant) -> bool {
+        self.refusal_log.take(now).is_ok()
     }
 
     /// Reads further entries of a pass, if one is due and the standbys can follow.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use quietwire_base::Deadline;
 use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
-use super::active::{LOSS_LOG, PEERS_MAX};
+use super::active::{LOG_INTERVAL, PEERS_MAX};
 use super::link::TIMEOUT;
 use super::link::tests::pair;
 use super::tables::COMPARE;
@@ -403,7 +403,7 @@ fn losses_in_each_turn_do_not_fill_the_log() {
     // A turn is due every 20 ms.
     let times = (0..2900u32).map(|turn| now + Duration::from_millis(20) * turn);
     assert_eq!(times.filter(|time| active.logs_loss(*time)).count(), 1);
-    assert!(active.logs_loss(now + LOSS_LOG + Duration::from_secs(1)));
+    assert!(active.logs_loss(now + LOG_INTERVAL + Duration::from_secs(1)));
 }
 
 #[test]
@@ -524,6 +524,28 @@ fn peers_that_acknowledge_nothing_give_way_to_a_standby() {
     let (one, _other) = pair();
     active.add(one, "standby".to_owned(), now + TIMEOUT);
     assert_eq!((active.peers.len(), standbys(&active)), (PEERS_MAX, 1));
+}
+
+#[test]
+fn a_refused_peer_is_logged_once_a_minute() {
+    let now = Instant::now();
+    let mut model = Model::default();
+    let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+    let hello = wire_tests::written(&[Message::Hello]);
+    let mut standbys = Vec::new();
+    for _ in 0..PEERS_MAX {
+        let (one, mut other) = pair();
+        active.add(one, "standby".to_owned(), now);
+        other.write_all(&hello).unwrap();
+        standbys.push(other);
+    }
+    active.turn(&mut model, now).unwrap();
+    // The first refusal takes the line of this minute.
+    let (one, _refused) = pair();
+    active.add(one, "refused".to_owned(), now);
+    assert!(active.peers.iter().all(|peer| peer.name == "standby"));
+    assert!(!active.logs_refusal(now));
+    assert!(active.logs_refusal(now + LOG_INTERVAL + Duration::from_secs(1)));
 }
 
 /// A stream with octets to read, which accepts a number of octets.

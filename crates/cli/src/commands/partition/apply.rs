@@ -38,7 +38,7 @@ pub(crate) struct ApplyArgs {
 }
 
 /// Roll back the applied plan and restore the exact former settings. Settings that another program has changed since are
-/// reported and left unchanged.
+/// reported and left unchanged. SIGINT, SIGTERM and SIGHUP stop the command between two changes; repeat it to continue.
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArgs {
     #[command(flatten)]
@@ -246,8 +246,9 @@ fn print_pending(pending: &[Pending]) -> Result<()> {
 
 pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
     may_change(&args.machine)?;
-    stop_on_signals("some changes are not rolled back (repeat the command)")?;
-    let undone = apply::roll_back(&args.machine.open_directory()?.target(), args.force)?;
+    let stop = stop_on_signals("some changes are not rolled back (repeat the command)")?;
+    let machine = args.machine.open_directory()?;
+    let undone = apply::roll_back_until(&machine.target(), args.force, &stop)?;
     if args.json {
         print(serde_json::to_string_pretty(&undone)?)?;
     } else if undone.is_empty() {
@@ -257,14 +258,30 @@ pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
             print(format!("{change}: {outcome}"))?;
         }
     }
-    let is_left = |(_, outcome): &&(Change, UndoOutcome)| outcome.is_left();
-    match undone.iter().filter(is_left).count() {
-        0 => Ok(()),
-        left => Err(CheckFailed(format!(
-            "{left} changes are not rolled back (listed above; --force also restores settings that another program has changed)"
-        ))
-        .into()),
+    match remainder(&undone) {
+        None => Ok(()),
+        Some(text) => Err(CheckFailed(text).into()),
     }
+}
+
+/// Returns the message about changes that a rollback has left.
+fn remainder(undone: &[(Change, UndoOutcome)]) -> Option<String> {
+    let outcomes = || undone.iter().map(|(_, outcome)| outcome);
+    let is_not_tried = |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::NotTried(_));
+    let not_tried = outcomes().filter(is_not_tried).count();
+    let failed = outcomes().filter(|outcome| outcome.is_left()).count() - not_tried;
+    let mut parts = Vec::new();
+    if not_tried > 0 {
+        parts.push(format!(
+            "interrupted by a signal: {not_tried} changes are not rolled back yet (listed above; to continue, repeat the command)"
+        ));
+    }
+    if failed > 0 {
+        parts.push(format!(
+            "{failed} changes are not rolled back (listed above; --force also restores settings that another program has changed)"
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
@@ -296,13 +313,36 @@ pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_interruption_names_what_is_not_undone() {
-        let change = |file: &str| Change::FileWritten {
+    fn change(file: &str) -> Change {
+        Change::FileWritten {
             path: file.into(),
             former: "1".to_owned(),
             new: "2".to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn an_interrupted_rollback_counts_its_other_changes_and_names_the_way_to_continue() {
+        let failed = || UndoOutcome::Failed("EIO".to_owned());
+        let not_tried = || UndoOutcome::NotTried("stopped".to_owned());
+        let mut undone = vec![(change("/a"), UndoOutcome::Restored)];
+        assert_eq!(remainder(&undone), None);
+        undone.push((change("/b"), failed()));
+        let text = remainder(&undone).unwrap();
+        assert!(text.starts_with("1 changes are not rolled back"), "{text}");
+        undone.extend([(change("/c"), not_tried()), (change("/d"), not_tried())]);
+        let text = remainder(&undone).unwrap();
+        for part in [
+            "interrupted by a signal: 2 changes are not rolled back yet",
+            "repeat the command",
+            "1 changes are not rolled back",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_interruption_names_what_is_not_undone() {
         let mut report = ApplyReport::default();
         let mut stopped = Stopped {
             rolled_back: vec![(change("/a"), UndoOutcome::Restored)],

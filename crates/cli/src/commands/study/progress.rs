@@ -17,7 +17,7 @@ use quietwire_tester::{CitedCalibration, MissingCalibration};
 
 use self::state::{State, latency_us};
 use self::view::View;
-use crate::text::say;
+use crate::text::{loss_percent, say};
 
 /// Shows the progress of a study on standard error.
 pub(crate) struct ProgressView {
@@ -161,11 +161,11 @@ impl Progress for ProgressView {
             Some(ns) => format!(", p99 {}", latency_us(ns, own_ns)),
         };
         let line = format!(
-            "{} {}: {:.3} Mpps offered{over}, {:.4} % lost{p99}{}",
+            "{} {}: {:.3} Mpps offered{over}, {} % lost{p99}{}",
             event.case,
             event.kind,
             result.achieved_rate_pps / 1e6,
-            result.loss_ratio * 100.0,
+            loss_percent(result.loss_ratio, 4),
             if result.is_valid() { "" } else { ", INVALID" }
         );
         self.did(line, event.is_replayed);

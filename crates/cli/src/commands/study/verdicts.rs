@@ -31,11 +31,16 @@ pub(super) struct VerdictArgs {
 }
 
 impl VerdictArgs {
-    /// Refuses paths that cannot be written, and a baseline that no objective uses.
-    pub(super) fn check(&self, file: &StudyFile) -> Result<()> {
+    /// Refuses paths that cannot be written.
+    pub(super) fn check_places(&self) -> Result<()> {
         for (option, path) in self.files() {
             check_place(option, path)?;
         }
+        Ok(())
+    }
+
+    /// Refuses a baseline that no objective uses.
+    pub(super) fn check_baseline(&self, file: &StudyFile) -> Result<()> {
         let mut objectives = file.objectives.iter();
         if self.baseline.is_some() && !objectives.any(|it| it.baseline.is_some()) {
             bail!(Usage(

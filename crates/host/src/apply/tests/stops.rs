@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A stop while a plan is applied: the machine and the state directory are as before.
+//! A stop while a plan is applied: the machine and the state directory are as before. A stop while it is rolled back: the next rollback
+//! continues.
+
+use std::cell::Cell;
+use std::io;
+use std::path::Path;
 
 use super::*;
+use crate::files::Files;
 
 #[test]
 fn a_stop_between_two_changes_undoes_all_of_them() {
@@ -80,4 +86,109 @@ fn a_stop_before_the_first_change_undoes_nothing_of_the_earlier_plan() {
     let applied = applied_plan(&target.state_directory).unwrap().unwrap();
     assert_eq!(applied.classes.len(), plan().classes.len());
     assert_eq!(differences(&target, &plan()).unwrap(), []);
+}
+
+/// The kernel's files, with a stop flag that is set at the Nth change of a file, from 0.
+#[derive(Debug)]
+struct Stopping<'a> {
+    files: &'a FakeResctrl,
+    left: Cell<u32>,
+    stop: AtomicBool,
+}
+
+impl Stopping<'_> {
+    fn count(&self) {
+        match self.left.get().checked_sub(1) {
+            Some(less) => self.left.set(less),
+            None => self.stop.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+impl Files for Stopping<'_> {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.files.read(path)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        self.count();
+        self.files.write(path, text)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        self.count();
+        self.files.make_directory(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.count();
+        self.files.remove_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.files.list(path)
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        self.files.is_directory(path)
+    }
+}
+
+#[test]
+fn a_rollback_that_is_stopped_keeps_the_other_changes_for_the_next_one() {
+    for cgroups in [FIRST_VERSION, SECOND_VERSION] {
+        let mut points = 0;
+        loop {
+            let rig = Rig::new(cgroups);
+            let (target, before) = (rig.target(), rig.contents());
+            apply(&target, &plan(), None).unwrap();
+            let files = Stopping {
+                files: &rig.fake,
+                left: Cell::new(points),
+                stop: AtomicBool::new(false),
+            };
+            let stopping = Target {
+                files: &files,
+                ..target.clone()
+            };
+            let undone = roll_back_until(&stopping, false, &files.stop).unwrap();
+            let (left, restored): (Vec<_>, Vec<_>) =
+                undone.iter().partition(|(_, outcome)| outcome.is_left());
+            let journal = target.state_directory.join("journal");
+            if left.is_empty() {
+                assert_eq!(rig.contents(), before);
+                assert!(!journal.exists());
+                break;
+            }
+            assert!(!restored.is_empty());
+            let kept = journal::read(&journal).unwrap();
+            for (change, outcome) in left {
+                assert!(matches!(outcome, UndoOutcome::NotTried(_)), "{outcome}");
+                assert!(kept.contains(change), "{change}");
+            }
+            for (change, _) in restored {
+                assert!(!kept.contains(change), "{change}");
+            }
+            rig.roll_back();
+            assert_eq!(rig.contents(), before, "stopped at point {points}");
+            assert!(!journal.exists());
+            points += 1;
+        }
+        assert!(points > 10, "{points}");
+    }
+}
+
+#[test]
+fn a_rollback_that_is_stopped_before_its_first_change_undoes_nothing() {
+    let rig = Rig::new(FIRST_VERSION);
+    let (target, before) = (rig.target(), rig.contents());
+    apply(&target, &plan(), None).unwrap();
+    let applied = rig.contents();
+    let undone = roll_back_until(&target, false, &AtomicBool::new(true)).unwrap();
+    let is_not_tried =
+        |(_, outcome): &(Change, UndoOutcome)| matches!(outcome, UndoOutcome::NotTried(_));
+    assert!(!undone.is_empty() && undone.iter().all(is_not_tried));
+    assert_eq!(rig.contents(), applied);
+    rig.roll_back();
+    assert_eq!(rig.contents(), before);
 }

@@ -15,6 +15,7 @@ use ratatui::widgets::{Block, Gauge, Paragraph};
 use ratatui::{Frame, Terminal};
 
 use super::state::{Interval, State, latency_us, within};
+use crate::text::loss_percent;
 
 /// The alternate screen of the terminal, left on drop. Keys are not captured, so Ctrl-C still stops the study.
 pub(super) struct View {
@@ -105,9 +106,9 @@ fn last(state: &State) -> Paragraph<'_> {
         (Some(action), _) => vec![Line::from(action.as_str())],
         (None, Some(last)) => vec![
             Line::from(format!(
-                "rate {:.3} Mpps   loss {:.4} %{}",
+                "rate {:.3} Mpps   loss {} %{}",
                 last.rate_pps / 1e6,
-                last.loss_ratio * 100.0,
+                loss_percent(last.loss_ratio, 4),
                 if last.is_valid { "" } else { "   INVALID" }
             )),
             Line::from(format!(
