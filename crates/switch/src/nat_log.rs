@@ -39,6 +39,25 @@ struct Line<'a> {
     last_port: u16,
 }
 
+impl<'a> Line<'a> {
+    fn of(record: &ipfix::Record<'a>) -> Self {
+        let (first_port, last_port) = record.ports;
+        Self {
+            time: record.time_ms as f64 / 1000.0,
+            event: if record.is_assigned {
+                "assigned"
+            } else {
+                "returned"
+            },
+            nat: record.nat,
+            host: record.host,
+            address: record.external,
+            first_port,
+            last_port,
+        }
+    }
+}
+
 /// The log and the rings that lead to it.
 #[derive(Debug, Default)]
 pub(crate) struct NatLog {
@@ -112,6 +131,19 @@ fn time_of(ticks: u64) -> u64 {
     now_ms().saturating_sub(u64::try_from(ago_ms).unwrap_or(u64::MAX))
 }
 
+/// Returns an event of the instance `nat` with its Unix time, and with IPv6 addresses instead of those that stand for them.
+fn record_of((ticks, event, ends): StampedEvent, nat: &str) -> ipfix::Record<'_> {
+    let external = ends.external;
+    ipfix::Record {
+        time_ms: time_of(ticks),
+        is_assigned: event.is_assigned,
+        host: ends.host.map_or(IpAddr::V4(event.host), IpAddr::V6),
+        external: external.map_or(IpAddr::V4(event.external), IpAddr::V6),
+        ports: (event.first_port, event.last_port),
+        nat,
+    }
+}
+
 impl NatLog {
     pub(crate) fn set_file(&mut self, file: Option<File>) {
         self.file = file;
@@ -145,40 +177,16 @@ impl NatLog {
                 text.push(b'\n');
             }
             for _ in 0..EVENTS_A_TURN {
-                let Ok((ticks, event, ends)) = events.pop() else {
+                let Ok(event) = events.pop() else {
                     break;
                 };
-                let time_ms = time_of(ticks);
-                let host = ends.host.map_or(IpAddr::V4(event.host), IpAddr::V6);
-                let external = ends.external;
-                let external = external.map_or(IpAddr::V4(event.external), IpAddr::V6);
+                let record = record_of(event, name);
                 if let Some(exporter) = &mut self.exporter {
-                    let record = ipfix::Record {
-                        time_ms,
-                        is_assigned: event.is_assigned,
-                        host,
-                        external,
-                        ports: (event.first_port, event.last_port),
-                        nat: name,
-                    };
                     unsent.note(exporter.add(&record, now_s));
                 }
-                let line = Line {
-                    time: time_ms as f64 / 1000.0,
-                    event: if event.is_assigned {
-                        "assigned"
-                    } else {
-                        "returned"
-                    },
-                    nat: name,
-                    host,
-                    address: external,
-                    first_port: event.first_port,
-                    last_port: event.last_port,
-                };
                 count += 1;
                 // Writing to memory cannot fail.
-                if serde_json::to_writer(&mut text, &line).is_ok() {
+                if serde_json::to_writer(&mut text, &Line::of(&record)).is_ok() {
                     text.push(b'\n');
                 }
             }

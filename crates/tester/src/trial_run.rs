@@ -13,7 +13,7 @@ use quietwire_dpdk::{PortStats, cycles};
 use crate::account::PortTotals;
 use crate::assemble::{LaneResult, assemble};
 use crate::clock::{ClockCheck, ticks_per_second};
-use crate::engine::{self, Leave, Signals, Timetable};
+use crate::engine::{self, Leave, LoopHealth, Signals, Timetable};
 use crate::error::TesterError;
 use crate::frame::Epoch;
 use crate::judge::{Limits, judge};
@@ -51,6 +51,16 @@ pub(crate) struct TrialRun {
     pub(crate) ticks_per_second: u64,
 }
 
+/// Observations of the threads of a trial.
+struct LanesRun {
+    /// Names of the ports that took part.
+    names: Vec<String>,
+    lanes: Vec<LaneResult>,
+    healths: Vec<LoopHealth>,
+    realtime: bool,
+    clock_error_ratio: f64,
+}
+
 impl Tester {
     /// Runs one trial. Calls `meanwhile` on the calling thread while the trial runs.
     pub(crate) fn run_trial(
@@ -80,6 +90,38 @@ impl Tester {
             times: self.ready.as_ref().and_then(Ready::times),
             ..timetable(trial, epoch, profile, &self.options)
         };
+        let run = self.run_lanes(trial, profile, &times, meanwhile)?;
+        let mut result = assemble(
+            trial,
+            &times,
+            &run.names,
+            self.paired(),
+            &run.lanes,
+            &run.healths,
+        )
+        .map_err(TesterError::Result)?;
+        result.started_unix_ns = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
+        result.health.realtime = run.realtime;
+        result.health.receive_drops = self.receive_drops(&before);
+        self.set_totals(&mut result, &before, &run.lanes);
+        result.health.clock_error_ratio = run.clock_error_ratio;
+        self.judge(&mut result, profile);
+        self.add_time_stamps(&result, times.start, &run.lanes)?;
+        Ok(TrialRun {
+            result,
+            lanes: run.lanes,
+            ticks_per_second: times.ticks_per_second,
+        })
+    }
+
+    /// Creates the lanes of a trial and runs them on the threads of the tester. Calls `meanwhile` on the calling thread while they run.
+    fn run_lanes(
+        &mut self,
+        trial: &Trial,
+        profile: &TrialProfile,
+        times: &Timetable,
+        meanwhile: &mut dyn FnMut(&TrialControl<'_>),
+    ) -> Result<LanesRun, TesterError> {
         let clock = ClockCheck::begin();
         let paired = self.paired();
         let used = match profile.addressing {
@@ -96,7 +138,7 @@ impl Tester {
             eal: &self.eal,
             pool: &self.pool,
             trial,
-            epoch,
+            epoch: times.epoch,
             profile,
             ports: used,
             paired,
@@ -114,7 +156,7 @@ impl Tester {
             let frames = low_rate_frames_max(trial);
             lanes.iter_mut().for_each(|lane| lane.note_low_rate(frames));
         }
-        let pulses = set_watch(&mut lanes, profile.watch, &times, &armed);
+        let pulses = set_watch(&mut lanes, profile.watch, times, &armed);
         let control = TrialControl {
             start: times.start,
             ticks_per_second: times.ticks_per_second,
@@ -131,7 +173,7 @@ impl Tester {
             &self.eal,
             (&self.options, self.seccomp),
             lanes,
-            &times,
+            times,
             signals,
             &mut || {
                 meanwhile(&control);
@@ -141,21 +183,12 @@ impl Tester {
         if self.abort.load(Ordering::Relaxed) || healths.iter().any(|health| health.aborted) {
             return Err(TesterError::Aborted);
         }
-        let lanes: Vec<LaneResult> = lanes.into_iter().map(LaneResult::from_lane).collect();
-
-        let mut result = assemble(trial, &times, &names, paired, &lanes, &healths)
-            .map_err(TesterError::Result)?;
-        result.started_unix_ns = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
-        result.health.realtime = realtime;
-        result.health.receive_drops = self.receive_drops(&before);
-        self.set_totals(&mut result, &before, &lanes);
-        result.health.clock_error_ratio = clock_error_ratio;
-        self.judge(&mut result, profile);
-        self.add_time_stamps(&result, times.start, &lanes)?;
-        Ok(TrialRun {
-            result,
-            lanes,
-            ticks_per_second: times.ticks_per_second,
+        Ok(LanesRun {
+            names,
+            lanes: lanes.into_iter().map(LaneResult::from_lane).collect(),
+            healths,
+            realtime,
+            clock_error_ratio,
         })
     }
 

@@ -9,20 +9,22 @@ mod validity;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use quietwire_dpdk::PortUri;
+use quietwire_dpdk::{Eal, PortUri};
 use quietwire_lab::IsolationRecord;
 use quietwire_report::{TrialLimit, mix_text};
 use quietwire_study::RunningSwitch;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     DESTINATIONS_MAX, Directions, FrameSizes, InvalidReason, IpVersion, LOW_RATE_PPS, LatencyStart,
-    MAC_ADDRESSES_MAX, MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
+    MAC_ADDRESSES_MAX, MissingCalibration, Preparation, Tester, TesterError, Trial, TrialResult,
+    Validity,
 };
 
 use serde::Serialize;
@@ -141,46 +143,16 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )));
     }
     if args.connections.is_requested() {
-        if args.timestamps.is_some() {
-            bail!(Usage(
-                "--timestamps: conversations have no latency streams (remove it)".to_owned()
-            ));
-        }
-        return connections::run(&Setup {
-            connections: &args.connections,
-            ports: &args.ports,
-            tester: &args.tester,
-            isolation: &args.isolation,
-            duration: args.duration,
-            drain: args.drain,
-            settle: args.settle,
-            json: args.json,
-        });
+        return run_conversations(args);
     }
     let cpus = args.tester.cpus()?;
     args.isolation.check(&args.tester)?;
-    let (trial, is_unpaced) = trial(args)?;
-    check_trial(is_unpaced, &trial)?;
-    if args.timestamps.is_some() && trial.low_rate_pps <= 0.0 {
-        bail!(Usage(
-            "--timestamps: the trial has no latency streams, because of --low-rate 0 or a capture (remove --timestamps)".to_owned()
-        ));
-    }
-    check_time_stamps(args.timestamps.as_ref())?;
+    let (trial, is_unpaced) = checked_trial(args)?;
     warn_of_idle_cpus(&cpus, &args.ports);
     args.tester.check_machine(&args.ports)?;
     let stop = stop_on_signals(ISOLATION_LEFT)?;
     let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
-    let preparation = Preparation {
-        learning_s: args.learning_time.map(|time| time.as_secs_f64()),
-        settle_s: args.settle.as_secs_f64(),
-    };
-    let size_max = trial.frame_size_largest();
-    let mut tester = args
-        .tester
-        .open(&eal, cpus, &args.ports, size_max, preparation)?;
-    tester.abort_on(&stop);
-    tester.wait_for_links(LINK_DEADLINE)?;
+    let mut tester = open_tester(args, &eal, cpus, &trial, &stop)?;
     let device = args.device.find(&args.ports)?;
     let isolation = args
         .isolation
@@ -190,20 +162,103 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let missing = tester.missing_calibration(&trial);
     missing.iter().for_each(say);
     leave_alone(args.settle, &stop);
+    let measured = measure(
+        &mut tester,
+        (&trial, is_unpaced),
+        args.attempts,
+        device.as_ref(),
+    )?;
+    stop.store(true, Ordering::Relaxed);
+    let record = isolation.record().clone();
+    let undone = isolation.undo();
+    print_result(&measured, &record, missing.as_ref(), args.json)?;
+    undone?;
+    check_validity(&measured.result.validity)
+}
+
+/// Runs conversations instead of frames at a rate.
+fn run_conversations(args: &GenerateArgs) -> Result<()> {
+    if args.timestamps.is_some() {
+        bail!(Usage(
+            "--timestamps: conversations have no latency streams (remove it)".to_owned()
+        ));
+    }
+    connections::run(&Setup {
+        connections: &args.connections,
+        ports: &args.ports,
+        tester: &args.tester,
+        isolation: &args.isolation,
+        duration: args.duration,
+        drain: args.drain,
+        settle: args.settle,
+        json: args.json,
+    })
+}
+
+/// Returns the trial of the options after all checks of it, and true if it runs at the highest rate of the tester.
+fn checked_trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
+    let (trial, is_unpaced) = trial(args)?;
+    check_trial(is_unpaced, &trial)?;
+    if args.timestamps.is_some() && trial.low_rate_pps <= 0.0 {
+        bail!(Usage(
+            "--timestamps: the trial has no latency streams, because of --low-rate 0 or a capture (remove --timestamps)".to_owned()
+        ));
+    }
+    check_time_stamps(args.timestamps.as_ref())?;
+    Ok((trial, is_unpaced))
+}
+
+/// Opens the tester and waits for its links. `stop` aborts its trials.
+fn open_tester(
+    args: &GenerateArgs,
+    eal: &Eal,
+    cpus: Vec<u32>,
+    trial: &Trial,
+    stop: &Arc<AtomicBool>,
+) -> Result<Tester> {
+    let preparation = Preparation {
+        learning_s: args.learning_time.map(|time| time.as_secs_f64()),
+        settle_s: args.settle.as_secs_f64(),
+    };
+    let size_max = trial.frame_size_largest();
+    let mut tester = args
+        .tester
+        .open(eal, cpus, &args.ports, size_max, preparation)?;
+    tester.abort_on(stop);
+    tester.wait_for_links(LINK_DEADLINE)?;
+    Ok(tester)
+}
+
+/// Outcome of the trial and its repetitions.
+struct Measured {
+    result: TrialResult,
+    /// The part that limited the rate, and the idle time of both sides.
+    limit: TrialLimit,
+    /// The invalid trials before the one of the result.
+    invalid_trials: Vec<InvalidTrial>,
+}
+
+/// Runs the trial until it is valid, at most `attempts` times, and accounts for its frames by the counters of the device.
+fn measure(
+    tester: &mut Tester,
+    (trial, is_unpaced): (&Trial, bool),
+    attempts: u8,
+    device: Option<&RunningSwitch>,
+) -> Result<Measured> {
     let mut work = None;
-    let (result, invalid_trials) = repeat_while_invalid(args.attempts, || {
-        let before = device.as_ref().map(RunningSwitch::read);
-        let spinner = spinner(&trial);
+    let (result, invalid_trials) = repeat_while_invalid(attempts, || {
+        let before = device.map(RunningSwitch::read);
+        let spinner = spinner(trial);
         let result = if is_unpaced {
-            tester.run_unpaced(&trial)
+            tester.run_unpaced(trial)
         } else {
-            tester.run(&trial)
+            tester.run(trial)
         };
         if let Some(spinner) = spinner {
             spinner.finish_and_clear();
         }
         let mut result = result?;
-        let read = device.as_ref().zip(before);
+        let read = device.zip(before);
         work = read.map(|(device, before)| device.account_for(&mut result, &before));
         Ok(result)
     })?;
@@ -211,27 +266,46 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         tracing::warn!("the idle time of the device is unknown: {why}");
     }
     let limit = TrialLimit::of(&result, work.as_ref().and_then(|it| it.as_ref().ok()));
-    stop.store(true, Ordering::Relaxed);
-    let record = isolation.record().clone();
-    let undone = isolation.undo();
-    if args.json {
+    Ok(Measured {
+        result,
+        limit,
+        invalid_trials,
+    })
+}
+
+/// Prints the result as a table or as JSON.
+fn print_result(
+    measured: &Measured,
+    isolation: &IsolationRecord,
+    calibration_missing: Option<&MissingCalibration>,
+    is_json: bool,
+) -> Result<()> {
+    let Measured {
+        result,
+        limit,
+        invalid_trials,
+    } = measured;
+    if is_json {
         let output = Output {
-            result: &result,
-            limit: &limit,
-            isolation: &record,
-            calibration_missing: missing.as_ref(),
-            invalid_trials: &invalid_trials,
+            result,
+            limit,
+            isolation,
+            calibration_missing,
+            invalid_trials,
         };
         let mut document = serde_json::to_value(&output)?;
-        withhold(&mut document, &result);
-        print(serde_json::to_string_pretty(&document)?)?;
+        withhold(&mut document, result);
+        print(serde_json::to_string_pretty(&document)?)
     } else {
         let width = usize::from(terminal_width());
-        let text = invalid_lines(&invalid_trials, width);
-        print(text + &result_text(&result, &limit, width))?;
+        let text = invalid_lines(invalid_trials, width);
+        print(text + &result_text(result, limit, width))
     }
-    undone?;
-    match &result.validity {
+}
+
+/// Returns an error if the tester failed during the trial.
+fn check_validity(validity: &Validity) -> Result<()> {
+    match validity {
         Validity::Valid => Ok(()),
         Validity::Invalid(_) => Err(CheckFailed(
             "the trial is invalid because the tester failed, so it has no result for the device (--attempts N repeats it)"

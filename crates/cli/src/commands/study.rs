@@ -10,6 +10,8 @@ pub(super) mod progress;
 mod verdicts;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -219,21 +221,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         .tester
         .is_none()
         .then(|| StudyPreview::of(&file, &options));
-    let time_stamps = args
-        .timestamps
-        .as_deref()
-        .map(time_stamp_file)
-        .transpose()?;
-    let mut bench = match &args.tester {
-        None => {
-            let mut bench = LabBench::open(&file, options, Stop::from(&stop))?;
-            if let Some(time_stamps) = time_stamps {
-                bench.record_time_stamps(time_stamps);
-            }
-            Opened::Lab(Box::new(bench))
-        }
-        Some(tester) => Opened::Generator(Box::new(tester.bench(&file, made)?)),
-    };
+    let mut bench = open_bench(args, &file, options, made, &stop)?;
     let store = begun
         .map_or_else(|| open_store(args, &store_path, &file, &text), Ok)
         .and_then(|store| make_parent("--html", &html_path).map(|()| store));
@@ -295,6 +283,31 @@ const TIME_STAMPS: &str = "--timestamps";
 fn time_stamp_file(path: &Path) -> Result<TimeStampFile> {
     make_parent(TIME_STAMPS, path)?;
     TimeStampFile::create(path).map_err(|error| unwritable(TIME_STAMPS, path, &error))
+}
+
+/// Opens the lab, or the generator of `--tester`. `made` is the number of trials and of actions in the store.
+fn open_bench(
+    args: &RunArgs,
+    file: &StudyFile,
+    options: LabOptions,
+    made: u64,
+    stop: &Arc<AtomicBool>,
+) -> Result<Opened> {
+    let time_stamps = args
+        .timestamps
+        .as_deref()
+        .map(time_stamp_file)
+        .transpose()?;
+    Ok(match &args.tester {
+        None => {
+            let mut bench = LabBench::open(file, options, Stop::from(stop))?;
+            if let Some(time_stamps) = time_stamps {
+                bench.record_time_stamps(time_stamps);
+            }
+            Opened::Lab(Box::new(bench))
+        }
+        Some(tester) => Opened::Generator(Box::new(tester.bench(file, made)?)),
+    })
 }
 
 /// The bench that a study runs on.

@@ -77,49 +77,13 @@ pub(super) fn open(
     };
     let queues = Queues::new(&options.name, taps, interrupts, Arc::clone(&status));
     let address = Address::of(path);
-    let interface = Name::truncated(&options.name);
     let begin: Begin = match role {
         Role::Server => {
-            let config = ServerConfig {
-                id: *id,
-                interface,
-                secret,
-                limits: Limits {
-                    regions: REGIONS_MAX,
-                    octets: MEMORY_MAX,
-                    c2s_rings: options.rx_queues,
-                    s2c_rings: options.tx_queues,
-                    ..Limits::default()
-                },
-            };
-            let sealing = if *trust_memory {
-                Sealing::Trusted
-            } else {
-                Sealing::Required
-            };
-            let interface = Interface::new(config, sealing, queues);
+            let interface = server_interface(options, (*id, secret), *trust_memory, queues);
             Box::new(move |reactor| begin_server(reactor, address, interface))
         }
         Role::Client => {
-            let config = ClientConfig {
-                id: *id,
-                secret: secret.unwrap_or_default(),
-                program: program(),
-                interface,
-                c2s_rings: options.tx_queues,
-                s2c_rings: options.rx_queues,
-                sizes: RingSizes {
-                    c2s: log2(options.tx_ring_size),
-                    s2c: log2(options.rx_ring_size),
-                },
-            };
-            let client = Client::new(
-                address,
-                config,
-                u32::from(buffer_size(options)),
-                eal.memory(),
-                queues,
-            );
+            let client = client_endpoint(eal, options, address, (*id, secret), queues);
             Box::new(move |reactor| Ok(add_endpoint(reactor, client)))
         }
     };
@@ -132,6 +96,62 @@ pub(super) fn open(
         (options.rx_ring_size, options.tx_ring_size),
     );
     Ok((port, rx.queues, tx.queues))
+}
+
+/// Returns the interface of a port that is a server.
+fn server_interface(
+    options: &PortOptions,
+    (id, secret): (u32, Option<Secret>),
+    trust_memory: bool,
+    queues: Queues,
+) -> Interface {
+    let config = ServerConfig {
+        id,
+        interface: Name::truncated(&options.name),
+        secret,
+        limits: Limits {
+            regions: REGIONS_MAX,
+            octets: MEMORY_MAX,
+            c2s_rings: options.rx_queues,
+            s2c_rings: options.tx_queues,
+            ..Limits::default()
+        },
+    };
+    let sealing = if trust_memory {
+        Sealing::Trusted
+    } else {
+        Sealing::Required
+    };
+    Interface::new(config, sealing, queues)
+}
+
+/// Returns the endpoint of a port that is a client. It connects once the peer thread has it.
+fn client_endpoint(
+    eal: &Eal,
+    options: &PortOptions,
+    address: Address,
+    (id, secret): (u32, Option<Secret>),
+    queues: Queues,
+) -> Client {
+    let config = ClientConfig {
+        id,
+        secret: secret.unwrap_or_default(),
+        program: program(),
+        interface: Name::truncated(&options.name),
+        c2s_rings: options.tx_queues,
+        s2c_rings: options.rx_queues,
+        sizes: RingSizes {
+            c2s: log2(options.tx_ring_size),
+            s2c: log2(options.rx_ring_size),
+        },
+    };
+    Client::new(
+        address,
+        config,
+        u32::from(buffer_size(options)),
+        eal.memory(),
+        queues,
+    )
 }
 
 /// Adds an interface to a socket, which is created if it does not exist.

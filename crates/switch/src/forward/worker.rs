@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 
+use super::balance::BalanceQuery;
 use super::command::{CommandReceiver, Reply, WorkerCommand};
-use super::connections::ConnectionStage;
+use super::connections::{ConnectionQuery, ConnectionStage};
 use super::doze::Doze;
 use super::effects::Effects;
 use super::input::{Input, PortStages};
 use super::inspect::InspectStage;
+use super::nat::{NatQuery, NatStage};
 use super::output::{Output, OutputRules, Relay, TxPath};
 use super::path::send_relayed;
 use super::route::Routing;
@@ -198,16 +200,7 @@ impl Worker {
 
     fn carry_out(&mut self, order: WorkerCommand, now_s: u32) -> Reply {
         match order {
-            WorkerCommand::Adopt(input) if self.inputs.len() == INPUTS_MAX => {
-                Reply::Full(WorkerCommand::Adopt(input))
-            }
-            WorkerCommand::Adopt(input) => {
-                if let Some(doze) = &self.doze {
-                    doze.adopt(&input.rx);
-                }
-                self.inputs.push(input);
-                Reply::Done
-            }
+            WorkerCommand::Adopt(input) => self.adopt(input),
             WorkerCommand::Release { port, queue } => Reply::Input(self.release(port, queue)),
             WorkerCommand::Stage { port, stage } => {
                 self.set_stage(port, &stage);
@@ -217,13 +210,7 @@ impl Worker {
                 port,
                 former: self.set_output(port, output),
             },
-            WorkerCommand::Relay(relay) if self.relays.len() == RELAYS_MAX => {
-                Reply::Full(WorkerCommand::Relay(relay))
-            }
-            WorkerCommand::Relay(relay) => {
-                self.relays.push(relay);
-                Reply::Done
-            }
+            WorkerCommand::Relay(relay) => self.add_relay(relay),
             WorkerCommand::EndRelays { port } => Reply::Relays(self.end_relays(port)),
             WorkerCommand::EndAbandonedRelays => Reply::Relays(self.end_abandoned_relays()),
             WorkerCommand::DrainRelays => {
@@ -233,22 +220,8 @@ impl Worker {
             WorkerCommand::Inherit {
                 port,
                 output,
-                mut relays,
-            } => {
-                let former = match output {
-                    Some(output) => self.set_output(port, Some(output)),
-                    None => None,
-                };
-                let space = RELAYS_MAX - self.relays.len();
-                self.relays.extend(relays.drain(..space.min(relays.len())));
-                self.drain_relays(|relay| relay.port == port);
-                // The emptied list returns too and is not freed here.
-                Reply::Inherited {
-                    port,
-                    former,
-                    left: relays,
-                }
-            }
+                relays,
+            } => self.inherit(port, output, relays),
             WorkerCommand::Domain(domain) => Reply::Domain {
                 _former: std::mem::replace(&mut self.routing.domain, domain),
             },
@@ -258,14 +231,9 @@ impl Worker {
             WorkerCommand::NameFlows(flows) => Reply::NameFlows {
                 _former: std::mem::replace(&mut self.name_flows, flows),
             },
-            WorkerCommand::Inspection(inspection) => {
-                if let Some(former) = &self.inspection {
-                    former.abandon(&self.counters.ports);
-                }
-                Reply::Inspection {
-                    _former: std::mem::replace(&mut self.inspection, inspection),
-                }
-            }
+            WorkerCommand::Inspection(inspection) => Reply::Inspection {
+                _former: self.replace_inspection(inspection),
+            },
             WorkerCommand::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),
             },
@@ -279,38 +247,13 @@ impl Worker {
                 self.enable_segmentation(&segmenter);
                 Reply::Done
             }
-            WorkerCommand::Connections(mut query) => {
-                if let Some(stage) = &mut self.connections {
-                    stage.answer(&mut query, self.routing.nat.as_deref(), now_s);
-                }
-                Reply::Connections(query)
-            }
-            WorkerCommand::Nat(nat) => {
-                let _former = self.routing.replace_nat(nat);
-                let nat = self.routing.nat.as_ref();
-                Reply::Nat {
-                    without_space: nat.map_or(0, |nat| nat.without_space()),
-                    _former,
-                }
-            }
+            WorkerCommand::Connections(query) => self.answer_connections(query, now_s),
+            WorkerCommand::Nat(nat) => self.set_nat(nat),
             WorkerCommand::Balance(balance) => Reply::Balance {
                 _former: self.routing.replace_balance(balance),
             },
-            WorkerCommand::BalanceQuery(mut query) => {
-                if let Some(balance) = &mut self.routing.balance {
-                    balance.answer(&mut query, now_s);
-                } else if let Some(part) = &mut query.replicated {
-                    part.from = None;
-                }
-                Reply::BalanceQuery(query)
-            }
-            WorkerCommand::NatQuery(mut query) => {
-                match &mut self.routing.nat {
-                    Some(nat) => nat.answer(&mut query, now_s),
-                    None => query.from = None,
-                }
-                Reply::NatQuery(query)
-            }
+            WorkerCommand::BalanceQuery(query) => self.answer_balance(query, now_s),
+            WorkerCommand::NatQuery(query) => self.answer_nat(query, now_s),
             WorkerCommand::Share { share, stages } => Reply::Share {
                 _former: self.replace_share(share),
                 _stages: std::mem::replace(&mut self.stages, stages),
@@ -322,18 +265,54 @@ impl Worker {
                 }
             }
             WorkerCommand::Nothing => {
-                if let Some(nat) = &mut self.routing.nat {
-                    nat.rest(now_s);
-                }
-                if let Some(balance) = &mut self.routing.balance {
-                    balance.rest(now_s);
-                }
+                self.expire_more(now_s);
                 Reply::Done
             }
             WorkerCommand::End => {
                 self.ended = true;
                 Reply::Done
             }
+        }
+    }
+
+    fn adopt(&mut self, input: Box<Input>) -> Reply {
+        if self.inputs.len() == INPUTS_MAX {
+            return Reply::Full(WorkerCommand::Adopt(input));
+        }
+        if let Some(doze) = &self.doze {
+            doze.adopt(&input.rx);
+        }
+        self.inputs.push(input);
+        Reply::Done
+    }
+
+    fn add_relay(&mut self, relay: Box<Relay>) -> Reply {
+        if self.relays.len() == RELAYS_MAX {
+            return Reply::Full(WorkerCommand::Relay(relay));
+        }
+        self.relays.push(relay);
+        Reply::Done
+    }
+
+    /// Takes over a port from the thread that sent to it for others, with as many of its rings as there is space for.
+    fn inherit(
+        &mut self,
+        port: u16,
+        output: Option<Box<Output>>,
+        mut relays: Vec<Box<Relay>>,
+    ) -> Reply {
+        let former = match output {
+            Some(output) => self.set_output(port, Some(output)),
+            None => None,
+        };
+        let space = RELAYS_MAX - self.relays.len();
+        self.relays.extend(relays.drain(..space.min(relays.len())));
+        self.drain_relays(|relay| relay.port == port);
+        // The emptied list returns too and is not freed here.
+        Reply::Inherited {
+            port,
+            former,
+            left: relays,
         }
     }
 
@@ -359,6 +338,61 @@ impl Worker {
             input.storm = stage.storm();
         }
         self.stages.set(port, stage);
+    }
+
+    /// Drops the packets that wait in the former memory.
+    fn replace_inspection(
+        &mut self,
+        inspection: Option<Box<InspectStage>>,
+    ) -> Option<Box<InspectStage>> {
+        if let Some(former) = &self.inspection {
+            former.abandon(&self.counters.ports);
+        }
+        std::mem::replace(&mut self.inspection, inspection)
+    }
+
+    /// Replaces NAT, and counts the static forwards for which there is no space.
+    fn set_nat(&mut self, nat: Option<Box<NatStage>>) -> Reply {
+        let _former = self.routing.replace_nat(nat);
+        let nat = self.routing.nat.as_ref();
+        Reply::Nat {
+            without_space: nat.map_or(0, |nat| nat.without_space()),
+            _former,
+        }
+    }
+
+    fn answer_connections(&mut self, mut query: Box<ConnectionQuery>, now_s: u32) -> Reply {
+        if let Some(stage) = &mut self.connections {
+            stage.answer(&mut query, self.routing.nat.as_deref(), now_s);
+        }
+        Reply::Connections(query)
+    }
+
+    fn answer_nat(&mut self, mut query: Box<NatQuery>, now_s: u32) -> Reply {
+        match &mut self.routing.nat {
+            Some(nat) => nat.answer(&mut query, now_s),
+            None => query.from = None,
+        }
+        Reply::NatQuery(query)
+    }
+
+    fn answer_balance(&mut self, mut query: Box<BalanceQuery>, now_s: u32) -> Reply {
+        if let Some(balance) = &mut self.routing.balance {
+            balance.answer(&mut query, now_s);
+        } else if let Some(part) = &mut query.replicated {
+            part.from = None;
+        }
+        Reply::BalanceQuery(query)
+    }
+
+    /// Removes more expired entries of NAT and of load balancers.
+    fn expire_more(&mut self, now_s: u32) {
+        if let Some(nat) = &mut self.routing.nat {
+            nat.rest(now_s);
+        }
+        if let Some(balance) = &mut self.routing.balance {
+            balance.rest(now_s);
+        }
     }
 
     /// Continues to read the rings of the former part.

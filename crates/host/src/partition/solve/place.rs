@@ -125,12 +125,7 @@ impl Attempt<'_> {
 
     fn place_forwarding(&mut self, index: usize) {
         let forwarding = &self.request.forwarding;
-        let nics = self.requested_nics();
-        let known = |node: &Option<u32>| node.is_some() && self.cores.nodes.contains(node);
-        let nic_nodes: Vec<Option<u32>> = match Some(forwarding.node).filter(known) {
-            Some(node) => vec![node],
-            None => nics.iter().map(|nic| nic.node).filter(known).collect(),
-        };
+        let nic_nodes = self.nodes_of_nics();
         let mut distinct = nic_nodes.clone();
         distinct.sort_unstable();
         distinct.dedup();
@@ -170,42 +165,14 @@ impl Attempt<'_> {
             self.free_nodes(&free_cores)
         };
         let capacity: usize = nodes.iter().map(free_cores_on).sum();
-        let count = requested.unwrap_or_else(|| nics.len().clamp(1, capacity.max(1)));
+        let nics = self.requested_nics().len();
+        let count = requested.unwrap_or_else(|| nics.clamp(1, capacity.max(1)));
         if capacity == 0 {
             self.too_few_cores_for_forwarding(&nodes);
             return;
         }
         if count > capacity {
-            let what = if forwarding.siblings == SiblingPolicy::Idle {
-                "cores"
-            } else {
-                "threads of whole cores"
-            };
-            let section = if !is_tied {
-                String::new()
-            } else if forwarding.node.is_some() {
-                ", the requested node".to_owned()
-            } else {
-                format!(
-                    ", where {} {}",
-                    join(nics.iter().map(|nic| nic.pci_address.clone())),
-                    if nics.len() == 1 { "is" } else { "are" }
-                )
-            };
-            self.conflict(
-                "forwarding",
-                format!(
-                    "{count} CPUs are requested, but only {capacity} {what} are free on node {}{section}",
-                    in_words(&nodes)
-                ),
-                format!("{capacity} CPUs"),
-            );
-            self.suggest_request(
-                index,
-                Some(CpuRequest::Count(
-                    u32::try_from(capacity).unwrap_or(u32::MAX),
-                )),
-            );
+            self.report_forwarding_shortage(index, (count, capacity), &nodes, is_tied);
         }
         let weights = if is_tied { nic_nodes } else { Vec::new() };
         let shares = split(count.clamp(1, capacity), &nodes, &weights, &free_cores);
@@ -213,6 +180,60 @@ impl Attempt<'_> {
             self.take_forwarding(index, node, share);
         }
         self.explain_forwarding(index, is_tied, requested.is_none());
+    }
+
+    /// Returns the requested node, or else the node of each network card. Nodes without online CPUs are left out.
+    fn nodes_of_nics(&self) -> Vec<Option<u32>> {
+        let known = |node: &Option<u32>| node.is_some() && self.cores.nodes.contains(node);
+        match Some(self.request.forwarding.node).filter(known) {
+            Some(node) => vec![node],
+            None => {
+                let nics = self.requested_nics();
+                nics.iter().map(|nic| nic.node).filter(known).collect()
+            }
+        }
+    }
+
+    /// Records that more CPUs are requested than the nodes have. `is_tied` is true if the request or the network cards name the nodes.
+    fn report_forwarding_shortage(
+        &mut self,
+        index: usize,
+        (count, capacity): (usize, usize),
+        nodes: &[Option<u32>],
+        is_tied: bool,
+    ) {
+        let forwarding = &self.request.forwarding;
+        let nics = self.requested_nics();
+        let what = if forwarding.siblings == SiblingPolicy::Idle {
+            "cores"
+        } else {
+            "threads of whole cores"
+        };
+        let section = if !is_tied {
+            String::new()
+        } else if forwarding.node.is_some() {
+            ", the requested node".to_owned()
+        } else {
+            format!(
+                ", where {} {}",
+                join(nics.iter().map(|nic| nic.pci_address.clone())),
+                if nics.len() == 1 { "is" } else { "are" }
+            )
+        };
+        self.conflict(
+            "forwarding",
+            format!(
+                "{count} CPUs are requested, but only {capacity} {what} are free on node {}{section}",
+                in_words(nodes)
+            ),
+            format!("{capacity} CPUs"),
+        );
+        self.suggest_request(
+            index,
+            Some(CpuRequest::Count(
+                u32::try_from(capacity).unwrap_or(u32::MAX),
+            )),
+        );
     }
 
     /// Checks whether there are fewer CPUs than nodes with network cards: packets of some cards would cross to another node.

@@ -24,6 +24,50 @@ fn since(before: Option<&PerCpu>, after: Option<&PerCpu>) -> Option<PerCpu> {
     Some(after?.since(before?))
 }
 
+/// Interrupts of the isolated CPUs by kind. Those that are as frequent as expected are left out.
+#[derive(Default)]
+struct Interrupts<'a> {
+    devices: Vec<String>,
+    /// Numbers of the device interrupts, each once.
+    numbers: Vec<&'a str>,
+    ticks: Vec<String>,
+    /// Inter-processor interrupts.
+    between: Vec<String>,
+}
+
+impl<'a> Interrupts<'a> {
+    /// Sorts the interrupts of an interval of this length, seconds.
+    fn of(came: &'a PerCpu, seconds: f64) -> Self {
+        let mut found = Self::default();
+        for (name, line) in &came.lines {
+            let is_tick = TICK
+                .iter()
+                .any(|tick| name == tick || line.what.contains(tick));
+            let is_device = name.bytes().all(|octet| octet.is_ascii_digit());
+            let what = &line.what;
+            for (cpu, count) in &line.counts {
+                let rate = *count as f64 / seconds;
+                if is_tick {
+                    if rate > TICKS_PER_S {
+                        let text = format!("CPU {cpu} {rate:.0} per second");
+                        found.ticks.push(text);
+                    }
+                } else if is_device {
+                    let text = format!("{name} ({what}) {count} times on CPU {cpu}");
+                    found.devices.push(text);
+                    if !found.numbers.contains(&name.as_str()) {
+                        found.numbers.push(name);
+                    }
+                } else if rate > BETWEEN_CPUS_PER_S {
+                    let text = format!("{name} ({what}) {rate:.1} per second on CPU {cpu}");
+                    found.between.push(text);
+                }
+            }
+        }
+        found
+    }
+}
+
 fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
     let file = "/proc/interrupts";
     let isolated = &interval.machine.isolated;
@@ -36,32 +80,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         let name = "interrupts-that-came";
         return vec![Check::unknown(name, file, devices_expected, UNREADABLE)];
     };
-    let (mut devices, mut ticks, mut between) = (Vec::new(), Vec::new(), Vec::new());
-    let mut numbers: Vec<&str> = Vec::new();
-    for (name, line) in &came.lines {
-        let is_tick = TICK
-            .iter()
-            .any(|tick| name == tick || line.what.contains(tick));
-        let is_device = name.bytes().all(|octet| octet.is_ascii_digit());
-        for (cpu, count) in &line.counts {
-            let rate = *count as f64 / interval.seconds;
-            if is_tick {
-                if rate > TICKS_PER_S {
-                    ticks.push(format!("CPU {cpu} {rate:.0} per second"));
-                }
-            } else if is_device {
-                devices.push(format!("{name} ({}) {count} times on CPU {cpu}", line.what));
-                if !numbers.contains(&name.as_str()) {
-                    numbers.push(name);
-                }
-            } else if rate > BETWEEN_CPUS_PER_S {
-                between.push(format!(
-                    "{name} ({}) {rate:.1} per second on CPU {cpu}",
-                    line.what
-                ));
-            }
-        }
-    }
+    let found = Interrupts::of(&came, interval.seconds);
     let actual = |found: &[String]| {
         if found.is_empty() {
             "none".to_owned()
@@ -69,19 +88,19 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             some_of(found)
         }
     };
-    let (text, commands) = devices_remedy(interval.machine, &numbers);
+    let (text, commands) = devices_remedy(interval.machine, &found.numbers);
     let mut checks = vec![
         Check::new(
             "interrupts-that-came",
             file,
             devices_expected,
-            actual(&devices),
-            devices.is_empty(),
+            actual(&found.devices),
+            found.devices.is_empty(),
             text,
         )
         .with_commands(commands),
     ];
-    let is_fine = ticks.is_empty() || !interval.is_tickless;
+    let is_fine = found.ticks.is_empty() || !interval.is_tickless;
     let expected = if interval.is_tickless {
         format!("at most {TICKS_PER_S:.0} per second on the isolated CPUs {isolated}")
     } else {
@@ -92,7 +111,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         "tick",
         file,
         expected,
-        actual(&ticks),
+        actual(&found.ticks),
         is_fine,
         remedy,
     ));
@@ -100,8 +119,8 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         "interrupts-between-cpus",
         file,
         format!("at most {BETWEEN_CPUS_PER_S:.0} of each kind per second on the isolated CPUs {isolated}"),
-        actual(&between),
-        between.is_empty(),
+        actual(&found.between),
+        found.between.is_empty(),
         "RES: a thread was woken on the CPU; TLB: a process with threads on this and other CPUs released memory; CAL: kernel function calls. rcu_nocbs= and locked memory reduce them",
     ));
     checks

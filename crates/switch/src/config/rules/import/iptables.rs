@@ -48,7 +48,6 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
     let mut others: BTreeSet<String> = BTreeSet::new();
     for (number, line) in (1usize..).zip(text.lines()) {
         let line = line.trim();
-        let place = format!("line {number}");
         if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
             continue;
         }
@@ -67,25 +66,7 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
             }
             source.chains.insert(name.to_owned(), Chain::default());
         } else {
-            let (chain, read) = read_rule(line, version);
-            let read = match read {
-                Ok((conditions, (statements, target))) => Ok(Statement {
-                    name: format!("{chain}-{number}"),
-                    place,
-                    conditions,
-                    statements,
-                    target,
-                }),
-                Err(reason) => Err(Missing { place, reason }),
-            };
-            match (source.chains.get_mut(&chain), read) {
-                (Some(chain), read) => chain.rules.push(read),
-                (None, Err(missing)) => source.missing.push(missing),
-                (None, Ok(statement)) => source.missing.push(Missing {
-                    place: statement.place,
-                    reason: format!("no such chain: '{chain}'"),
-                }),
-            }
+            add_rule(&mut source, (number, line), version);
         }
     }
     for chain in ["INPUT", "FORWARD", "OUTPUT"] {
@@ -104,6 +85,30 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
             "neither JSON of nftables nor a file of iptables-save: there is no line '*filter'"
                 .to_owned(),
         ),
+    }
+}
+
+/// Adds the rule in a line to its chain, or the reason why it is not imported.
+fn add_rule(source: &mut Source, (number, line): (usize, &str), version: EtherType) {
+    let place = format!("line {number}");
+    let (chain, read) = read_rule(line, version);
+    let read = match read {
+        Ok((conditions, (statements, target))) => Ok(Statement {
+            name: format!("{chain}-{number}"),
+            place,
+            conditions,
+            statements,
+            target,
+        }),
+        Err(reason) => Err(Missing { place, reason }),
+    };
+    match (source.chains.get_mut(&chain), read) {
+        (Some(chain), read) => chain.rules.push(read),
+        (None, Err(missing)) => source.missing.push(missing),
+        (None, Ok(statement)) => source.missing.push(Missing {
+            place: statement.place,
+            reason: format!("no such chain: '{chain}'"),
+        }),
     }
 }
 

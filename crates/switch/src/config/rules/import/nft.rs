@@ -43,21 +43,26 @@ fn handle_of(object: &Map<String, Value>) -> String {
     handle.map_or_else(|| "?".to_owned(), |handle| handle.to_string())
 }
 
+/// Returns the objects of a kind in a ruleset.
+fn of_kind<'json>(
+    list: &'json [Value],
+    kind: &'static str,
+) -> impl Iterator<Item = &'json Map<String, Value>> {
+    list.iter()
+        .filter_map(move |object| object.get(kind)?.as_object())
+}
+
+/// Returns true for a base chain of a hook that filters packets.
+fn is_base(chain: &Map<String, Value>, hook: Hook) -> bool {
+    text(chain, "hook") == hook.name() && text(chain, "type") == "filter"
+}
+
 /// Reads a ruleset and selects the base chain of a hook.
 pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
     let value: Value = serde_json::from_str(json).map_err(|error| format!("no JSON: {error}"))?;
     let list = value.get("nftables").and_then(Value::as_array);
     let list = list.ok_or("no output of `nft -j list ruleset`: key 'nftables' is missing")?;
-    let of_kind = |kind: &'static str| {
-        list.iter()
-            .filter_map(move |object| object.get(kind)?.as_object())
-    };
-    let base = |chain: &&Map<String, Value>| {
-        text(chain, "hook") == hook.name() && text(chain, "type") == "filter"
-    };
-    let priority = |chain: &&Map<String, Value>| chain.get("prio").and_then(Value::as_i64);
-    let mut bases: Vec<&Map<String, Value>> = of_kind("chain").filter(base).collect();
-    bases.sort_by_key(priority);
+    let bases = base_chains(list, hook);
     let (first, others) = bases
         .split_first()
         .ok_or_else(|| format!("no chain of type filter with hook {}", hook.name()))?;
@@ -76,21 +81,50 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
         others: Vec::new(),
     };
     for other in others {
-        source.missing.push(Missing {
-            place: format!("chain {} {}", text(other, "table"), text(other, "name")),
-            reason: format!(
-                "a second chain with hook {}: only the first by priority, {} {}, is imported",
-                hook.name(),
-                table.name,
-                source.base
-            ),
-        });
+        add_further_base(&mut source, other, &table, hook);
     }
-    let has_hook = |chain: &&Map<String, Value>| {
-        let is_selected = text(chain, "hook") == hook.name() && text(chain, "type") == "filter";
-        chain.contains_key("hook") && !is_selected
-    };
-    for chain in of_kind("chain").filter(has_hook) {
+    list_others(&mut source, list, &table, hook);
+    for chain in of_kind(list, "chain").filter(|chain| table_of(chain) == table) {
+        let name = text(chain, "name").to_owned();
+        source.chains.insert(name, Chain::default());
+    }
+    for set in of_kind(list, "set").filter(|set| table_of(set) == table) {
+        add_set(&mut source, set);
+    }
+    for rule in of_kind(list, "rule").filter(|rule| table_of(rule) == table) {
+        add_rule(&mut source, rule);
+    }
+    Ok(source)
+}
+
+/// Returns the base chains of a hook by priority.
+fn base_chains(list: &[Value], hook: Hook) -> Vec<&Map<String, Value>> {
+    let priority = |chain: &&Map<String, Value>| chain.get("prio").and_then(Value::as_i64);
+    let mut bases: Vec<&Map<String, Value>> = of_kind(list, "chain")
+        .filter(|chain| is_base(chain, hook))
+        .collect();
+    bases.sort_by_key(priority);
+    bases
+}
+
+/// Adds a base chain after the first one, which is not imported. `table` is the table of the first one.
+fn add_further_base(source: &mut Source, other: &Map<String, Value>, table: &Table, hook: Hook) {
+    source.missing.push(Missing {
+        place: format!("chain {} {}", text(other, "table"), text(other, "name")),
+        reason: format!(
+            "a second chain with hook {}: only the first by priority, {} {}, is imported",
+            hook.name(),
+            table.name,
+            source.base
+        ),
+    });
+}
+
+/// Lists the base chains that are not imported because of their hook or type, and the devices that nft did not print.
+fn list_others(source: &mut Source, list: &[Value], table: &Table, hook: Hook) {
+    let has_hook =
+        |chain: &&Map<String, Value>| chain.contains_key("hook") && !is_base(chain, hook);
+    for chain in of_kind(list, "chain").filter(has_hook) {
         source.others.push(format!(
             "chain {} {} {} (hook {})",
             text(chain, "family"),
@@ -105,44 +139,43 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
             table.family, table.name, source.base
         ));
     }
-    for chain in of_kind("chain").filter(|chain| table_of(chain) == table) {
-        let name = text(chain, "name").to_owned();
-        source.chains.insert(name, Chain::default());
+}
+
+/// Adds a set of the table, or the reason why it cannot be expressed.
+fn add_set(source: &mut Source, set: &Map<String, Value>) {
+    match read_set(set) {
+        Ok(set) => source.sets.push(set),
+        Err(reason) => source.missing.push(Missing {
+            place: format!("set {} (handle {})", text(set, "name"), handle_of(set)),
+            reason,
+        }),
     }
-    for set in of_kind("set").filter(|set| table_of(set) == table) {
-        match read_set(set) {
-            Ok(set) => source.sets.push(set),
-            Err(reason) => source.missing.push(Missing {
-                place: format!("set {} (handle {})", text(set, "name"), handle_of(set)),
-                reason,
-            }),
+}
+
+/// Adds a rule of the table to its chain. The sets of the table must have been added.
+fn add_rule(source: &mut Source, rule: &Map<String, Value>) {
+    let place = format!("chain {}, handle {}", text(rule, "chain"), handle_of(rule));
+    let name = format!("{}-{}", text(rule, "chain"), handle_of(rule));
+    let read = read_rule(rule, &source.sets);
+    let Some(chain) = source.chains.get_mut(text(rule, "chain")) else {
+        return;
+    };
+    match read {
+        Ok(all) => {
+            let statement =
+                |(conditions, (statements, target)): RuleParts| -> Result<Statement, Missing> {
+                    Ok(Statement {
+                        place: place.clone(),
+                        name: name.clone(),
+                        conditions,
+                        statements,
+                        target,
+                    })
+                };
+            chain.rules.extend(all.into_iter().map(statement));
         }
+        Err(reason) => chain.rules.push(Err(Missing { place, reason })),
     }
-    for rule in of_kind("rule").filter(|rule| table_of(rule) == table) {
-        let place = format!("chain {}, handle {}", text(rule, "chain"), handle_of(rule));
-        let name = format!("{}-{}", text(rule, "chain"), handle_of(rule));
-        let read = read_rule(rule, &source.sets);
-        let Some(chain) = source.chains.get_mut(text(rule, "chain")) else {
-            continue;
-        };
-        match read {
-            Ok(all) => {
-                let statement =
-                    |(conditions, (statements, target)): RuleParts| -> Result<Statement, Missing> {
-                        Ok(Statement {
-                            place: place.clone(),
-                            name: name.clone(),
-                            conditions,
-                            statements,
-                            target,
-                        })
-                    };
-                chain.rules.extend(all.into_iter().map(statement));
-            }
-            Err(reason) => chain.rules.push(Err(Missing { place, reason })),
-        }
-    }
-    Ok(source)
 }
 
 /// Returns the devices of a base chain: a name, a list of names, or none.
