@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Forwarding rate of the bridge with many MAC addresses, over memif and vhost-user, compared with Open vSwitch on DPDK over
-//! vhost-user.
+//! vhost-user, and with VPP over memif.
 //!
 //! `cargo bench -p quietwire --bench bridge_scale` prints the medians of rounds in which all devices take turns. One
 //! forwarding CPU, 64-byte frames one way, all addresses in turn, tables that have learned all of them. Half of the
-//! addresses are on each side. Requires root, a quiet machine and the Debian package openvswitch-switch-dpdk; without the
-//! package, only quietwire is measured. `-- --help` lists the options.
+//! addresses are on each side. Requires root and a quiet machine. Open vSwitch is measured if the Debian package
+//! openvswitch-switch-dpdk is installed, and VPP if `vpp` and `vppctl` are in PATH. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -17,7 +17,8 @@ use common::lcg::Lcg;
 use common::ovs::{self, OpenVSwitch, Tables};
 use common::record::{Absent, Figure, Point, Run};
 use common::switch::{self, Kind, Switch};
-use common::words::grouped;
+use common::vpp::{self, Vpp};
+use common::words::{VPP, grouped};
 use common::{Load, Machine, Options};
 
 /// MAC addresses in the table; the last is the maximum of Open vSwitch.
@@ -26,6 +27,8 @@ const ADDRESSES_QUICK: [u32; 3] = [2, 2_000, 20_000];
 const ROUNDS: u32 = 5;
 /// Number of addresses whose learning takes most of a second.
 const MANY: u32 = 500_000;
+/// Numbers of addresses with which VPP is measured.
+const OF_VPP: [u32; 3] = [2, 20_000, 1_000_000];
 /// Time limit for Open vSwitch to learn.
 const LEARNING: Duration = Duration::from_secs(60);
 
@@ -35,14 +38,16 @@ enum Device {
     /// quietwire with two addresses, for any size: the reference for ratios within a round.
     WithTwo(Kind),
     OpenVSwitch,
+    Vpp,
 }
 
-const DEVICES: [Device; 5] = [
+const DEVICES: [Device; 6] = [
     Device::Quietwire(Kind::Memif),
     Device::WithTwo(Kind::Memif),
     Device::Quietwire(Kind::VhostUser),
     Device::WithTwo(Kind::VhostUser),
     Device::OpenVSwitch,
+    Device::Vpp,
 ];
 
 impl Device {
@@ -51,6 +56,7 @@ impl Device {
             Self::Quietwire(kind) => format!("quietwire, {}", kind.name()),
             Self::WithTwo(kind) => format!("quietwire, {}, 2 addresses", kind.name()),
             Self::OpenVSwitch => "Open vSwitch, vhost-user".to_owned(),
+            Self::Vpp => VPP.to_owned(),
         }
     }
 }
@@ -99,6 +105,23 @@ impl Bench {
         (rate, switch.cycles_a_frame())
     }
 
+    /// Makes VPP learn all addresses with a first load, and measures it with a second one.
+    fn vpp(&mut self, run: &mut Run, addresses: u32) -> Measured {
+        const FIRST_S: f64 = 0.1;
+        let vpp = Vpp::bridge(&self.fresh(), addresses);
+        let each_side = (addresses / 2).to_string();
+        let mut more = vec!["--mac-addresses", each_side.as_str()];
+        if addresses >= MANY {
+            more.extend(["--learning-time", "4s"]);
+        }
+        vpp.with_load(FIRST_S, &more, |load| load.send());
+        let rate = vpp.with_load(self.options.seconds(), &more, |load| load.rate());
+        let cycles = vpp.cycles_a_frame();
+        let point = point(Device::Vpp, addresses);
+        run.add(&point, Figure::Learned, Some(vpp.learned()));
+        (rate, cycles)
+    }
+
     /// Measures all devices with this many addresses, in turns.
     fn size(&mut self, run: &mut Run, addresses: u32, devices: &[Device]) {
         let peer = devices.contains(&Device::OpenVSwitch).then(|| {
@@ -111,6 +134,7 @@ impl Bench {
                 let (rate, cycles) = match (device, &peer) {
                     (Device::Quietwire(kind), _) => self.quietwire(kind, addresses),
                     (Device::WithTwo(kind), _) => self.quietwire(kind, ADDRESSES[0]),
+                    (Device::Vpp, _) => self.vpp(run, addresses),
                     (Device::OpenVSwitch, Some(peer)) => peer.rate(self, addresses),
                     (Device::OpenVSwitch, None) => unreachable!("it was started above"),
                 };
@@ -129,8 +153,11 @@ impl Bench {
 
 /// Returns the devices for a number of addresses: the smallest size has no other to compare with.
 fn of_size(devices: &[Device], addresses: u32) -> Vec<Device> {
-    let is_needed =
-        |device: &&Device| addresses != ADDRESSES[0] || !matches!(device, Device::WithTwo(_));
+    let is_needed = |device: &&Device| match device {
+        Device::WithTwo(_) => addresses != ADDRESSES[0],
+        Device::Vpp => OF_VPP.contains(&addresses),
+        Device::Quietwire(_) | Device::OpenVSwitch => true,
+    };
     devices.iter().filter(is_needed).copied().collect()
 }
 
@@ -199,7 +226,6 @@ fn main() {
     let rounds = options.rounds(ROUNDS);
     let seconds = options.seconds();
     let mut run = common::begin(&options, "bridge_scale", rounds, seconds);
-    run.absent.push(common::without_vpp());
     let mut devices = DEVICES.to_vec();
     if !ovs::is_installed() {
         run.absent.push(Absent {
@@ -208,7 +234,12 @@ fn main() {
         });
         devices.retain(|device| *device != Device::OpenVSwitch);
     }
+    if !vpp::is_installed() {
+        devices.retain(|device| *device != Device::Vpp);
+    }
     devices.retain(|device| options.wants(&device.name()));
+    let has_vpp = devices.contains(&Device::Vpp);
+    vpp::declare(&mut run, has_vpp, "bridge domain without ageing, with a bucket for each address");
     run.sides.push(switch::side("quietwire"));
     if devices.contains(&Device::OpenVSwitch) {
         run.sides.push(ovs::side(&Device::OpenVSwitch.name()));

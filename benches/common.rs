@@ -18,6 +18,7 @@ pub(crate) mod switch;
 pub(crate) mod tables;
 pub(crate) mod testpmd;
 pub(crate) mod verdict;
+pub(crate) mod vpp;
 pub(crate) mod words;
 
 use std::fs::{self, File};
@@ -32,9 +33,8 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages};
 
 use goals::GOALS;
 use lcg::Lcg;
-use record::{Absent, Run, Side};
+use record::{Run, Side};
 pub(crate) use spread::Spread;
-use words::VPP;
 
 pub(crate) const QUIETWIRE: &str = env!("CARGO_BIN_EXE_quietwire");
 /// CPU of the tester and everything else that does not forward.
@@ -347,6 +347,14 @@ const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hu
 /// Huge pages of 2 MiB: up to 512 MiB for the switch, as much for the tester, 2 GiB for each of two peers.
 const HUGE_PAGES_WANTED: u64 = 2624;
 
+/// Returns the same, with those of VPP if it can be started.
+fn huge_pages_wanted() -> u64 {
+    match vpp::is_installed() {
+        true => HUGE_PAGES_WANTED + vpp::HUGE_PAGES,
+        false => HUGE_PAGES_WANTED,
+    }
+}
+
 /// The machine's settings for benchmarks, until the value is dropped.
 pub(crate) struct Machine(#[allow(dead_code)] Vec<Setting>);
 
@@ -355,14 +363,12 @@ impl Machine {
     pub(crate) fn prepare(options: &Options) -> Self {
         let mut settings = vec![Setting::unthrottled()];
         if options.huge_pages {
-            settings.push(Setting::change(
-                NR_HUGE_PAGES,
-                &HUGE_PAGES_WANTED.to_string(),
-            ));
+            let wanted = huge_pages_wanted();
+            settings.push(Setting::change(NR_HUGE_PAGES, &wanted.to_string()));
             let free = huge_pages_free();
             assert!(
-                free >= HUGE_PAGES_WANTED,
-                "{free} of {HUGE_PAGES_WANTED} huge pages are free: too little memory in one piece"
+                free >= wanted,
+                "{free} of {wanted} huge pages are free: too little memory in one piece"
             );
         }
         Self(settings)
@@ -481,18 +487,6 @@ fn machine() -> record::Machine {
         dpdk: quietwire_dpdk::version().replace("DPDK ", ""),
         huge_pages: pages.trim().parse().unwrap_or(0),
         load: load.split(' ').next().and_then(|load| load.parse().ok()),
-    }
-}
-
-/// Returns VPP as absent: the goals that compare with it state why they have no verdict.
-pub(crate) fn without_vpp() -> Absent {
-    let reason = match quietwire_base::find_program("vpp").is_some() {
-        true => "no benchmark starts VPP yet",
-        false => "`vpp` is not in PATH; Debian has no package of it",
-    };
-    Absent {
-        side: VPP.to_owned(),
-        reason: reason.to_owned(),
     }
 }
 

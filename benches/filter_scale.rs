@@ -9,7 +9,8 @@
 //! thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
 //! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) has as many flows that do the same, over
-//! vhost-user. It does not count the cycles of its lookups: `of those, filter` is what a frame costs more than with one flow.
+//! vhost-user. It does not count the cycles of its lookups: `of those, filter` is what a frame costs more than with one flow. VPP (if
+//! `vpp` and `vppctl` are in PATH) has a list of the same rules at a cross-connect, over memif; `of those, filter` is its acl-plugin node.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -24,7 +25,8 @@ use std::time::Instant;
 use common::ovs::{self, OpenVSwitch};
 use common::record::{Absent, Figure, Point, Run, Side};
 use common::switch::{self, Kind, Switch};
-use common::words::grouped;
+use common::vpp::{self, Vpp};
+use common::words::{VPP, grouped};
 use common::{Load, Machine, Options};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::rules::{Element, RuleSetting, SetName};
@@ -33,6 +35,8 @@ use serde::de::IgnoredAny;
 
 const RULES: [u32; 5] = [0, 10, 1000, 10_000, 100_000];
 const RULES_QUICK: [u32; 2] = [0, 1000];
+/// Rules of VPP.
+const RULES_VPP: [u32; 2] = [10, 1000];
 const ROUNDS: u32 = 5;
 /// Addresses of a scan.
 const SCANNED: u32 = 1_000_000;
@@ -94,6 +98,8 @@ enum Case {
     Filter(Filter),
     /// Open vSwitch with flows that do the same.
     OpenVSwitch(Filter),
+    /// VPP with the same rules.
+    Vpp(Filter),
     /// Changes with this number of rules beside the one that changes.
     Changes(u32),
 }
@@ -132,9 +138,9 @@ impl Filter {
         }
     }
 
-    fn peer_point(self) -> Point {
+    fn peer_point(self, side: &str) -> Point {
         Point {
-            side: OPEN_VSWITCH.to_owned(),
+            side: side.to_owned(),
             ..self.point()
         }
     }
@@ -188,11 +194,29 @@ fn measure_peer(filter: Filter, directory: &Path, options: &Options, run: &mut R
     ovs.replace_flows(&flows(filter.rules));
     let loaded_s = began.elapsed().as_secs_f64();
     let (rate, cycles) = load();
-    let point = filter.peer_point();
+    let point = filter.peer_point(OPEN_VSWITCH);
     let more = cycles.zip(without).map(|(with, without)| with - without);
     run.add(&point, Figure::ForwardedPps, Some(rate));
     run.add(&point, Figure::CyclesAFrame, cycles);
     run.add(&point, Figure::FilterCyclesAFrame, more);
+    run.add(&point, Figure::LoadedS, Some(loaded_s));
+}
+
+/// Measures VPP, whose list permits all frames that no other rule matches.
+fn measure_vpp(filter: Filter, directory: &Path, options: &Options, run: &mut Run) {
+    let vpp = Vpp::start(directory, &[vpp::ACL], "");
+    vpp.cross_connect();
+    let began = Instant::now();
+    vpp.filter(&acl(filter.rules), filter.rules + 1);
+    let loaded_s = began.elapsed().as_secs_f64();
+    let destinations = filter.traffic.destinations(filter.rules).to_string();
+    let more = ["--destinations", destinations.as_str()];
+    let rate = vpp.with_load(options.seconds(), &more, |load| load.rate());
+    let point = filter.peer_point(VPP);
+    run.add(&point, Figure::ForwardedPps, Some(rate));
+    run.add(&point, Figure::CyclesAFrame, vpp.cycles_a_frame());
+    let filter = vpp.filter_cycles_a_frame();
+    run.add(&point, Figure::FilterCyclesAFrame, filter);
     run.add(&point, Figure::LoadedS, Some(loaded_s));
 }
 
@@ -214,6 +238,20 @@ fn flows(count: u32) -> String {
         writeln!(text, "priority=2,in_port=p0,{matched},actions={action}").unwrap();
     }
     text
+}
+
+/// Returns a list of VPP's rules that does as [`rules`] do: the last rule permits all other packets.
+fn acl(count: u32) -> String {
+    let mut text = String::new();
+    for number in 0..count {
+        let (network, port) = network_and_port(number);
+        match number % 2 {
+            0 => write!(text, "permit dst {network}/24 proto 17, "),
+            _ => write!(text, "deny dst {network}/24 proto 6 dport {port}, "),
+        }
+        .unwrap();
+    }
+    text + "permit src 0.0.0.0/0 dst 0.0.0.0/0"
 }
 
 /// Returns the rules as a file: in turns one that accepts the UDP packets to a network, and one that drops TCP packets to a port there. The
@@ -368,11 +406,22 @@ fn cases(options: &Options) -> Vec<Case> {
             })
         }));
     }
+    if vpp::is_installed() {
+        let with_rules = RULES_VPP.into_iter().filter(|rules| sizes.contains(rules));
+        cases.extend(with_rules.map(|rules| {
+            Case::Vpp(Filter {
+                rules,
+                traffic: Traffic::EachRule,
+                is_tracked: false,
+            })
+        }));
+    }
     let beside = BESIDE.into_iter().filter(|rules| *rules < most);
     cases.extend(beside.chain([most]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
         Case::OpenVSwitch(_) => options.wants(OPEN_VSWITCH),
+        Case::Vpp(_) => options.wants(VPP),
         Case::Changes(_) => options.wants("changes"),
     });
     cases
@@ -385,8 +434,10 @@ fn main() {
     let rounds = options.rounds(ROUNDS);
     let mut run = common::begin(&options, "filter_scale", rounds, options.seconds());
     run.sides.push(switch::side(QUIETWIRE));
-    run.absent.push(common::without_vpp());
     let cases = cases(&options);
+    let has_vpp = cases.iter().any(|case| matches!(case, Case::Vpp(_)));
+    let notes = "cross-connect, a list of the same rules and one for all other frames";
+    vpp::declare(&mut run, has_vpp, notes);
     let has_peer = cases
         .iter()
         .any(|case| matches!(case, Case::OpenVSwitch(_)));
@@ -403,7 +454,10 @@ fn main() {
     for case in &cases {
         match case {
             Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
-            Case::OpenVSwitch(filter) => run.expect(&filter.peer_point(), &PEER_FIGURES),
+            Case::OpenVSwitch(filter) => {
+                run.expect(&filter.peer_point(OPEN_VSWITCH), &PEER_FIGURES);
+            }
+            Case::Vpp(filter) => run.expect(&filter.peer_point(VPP), &PEER_FIGURES),
             Case::Changes(others) => {
                 for what in [ELEMENT, RULE, ADDED] {
                     run.expect(&change_point(*others, what), &CHANGE_FIGURES);
@@ -418,6 +472,7 @@ fn main() {
             match cases[index] {
                 Case::Filter(filter) => filter.measure(&own, &options, &mut run),
                 Case::OpenVSwitch(filter) => measure_peer(filter, &own, &options, &mut run),
+                Case::Vpp(filter) => measure_vpp(filter, &own, &options, &mut run),
                 Case::Changes(others) => measure_changes(others, &own, &mut run),
             }
             fs::remove_dir_all(&own).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Comparison of the switch and the tester with DPDK's testpmd, on the same ports, in turns, in one run.
+//! Comparison of the switch and the tester with DPDK's testpmd, and of the switch with VPP (if `vpp` and `vppctl` are in PATH), on the
+//! same ports, in turns, in one run.
 //!
 //! `cargo bench -p quietwire --bench peers` prints the medians of the rounds, and the goals, which are ratios to the peer.
 //! One forwarding CPU, 64-byte frames, memif. Requires root and a quiet machine. `-- --help` lists the options.
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 use common::record::{Figure, Point, Run};
 use common::switch::{self, Kind, Switch};
 use common::testpmd::{self, Testpmd};
+use common::vpp::{self, Vpp};
+use common::words::VPP;
 use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded};
 
 const ROUNDS: u32 = 9;
@@ -24,12 +27,14 @@ const DIRECTIONS: [(&str, &str); 2] = [("one way", "one-way"), ("both ways", "bo
 enum Device {
     Testpmd(&'static str),
     Quietwire(&'static [&'static str]),
+    /// VPP's cross-connect.
+    Vpp,
 }
 
 const BRIDGE: &[&str] = &["--bridge", "br0=p0,p1", "--memory-mib", "256"];
 
 /// Devices by the names of their sides, with the tester's MAC addresses on each of its ports.
-const DEVICES: [(&str, Device, &str); 5] = [
+const DEVICES: [(&str, Device, &str); 6] = [
     ("testpmd io", Device::Testpmd("io"), "1"),
     ("testpmd mac", Device::Testpmd("mac"), "1"),
     (
@@ -47,6 +52,7 @@ const DEVICES: [(&str, Device, &str); 5] = [
         Device::Quietwire(BRIDGE),
         "20000",
     ),
+    (VPP, Device::Vpp, "1"),
 ];
 
 /// Case with generating on one CPU and checking on the other, without a device.
@@ -90,6 +96,13 @@ impl Bench<'_> {
                 let ports = [0, 1].map(|port| device.tester_uri(port));
                 (self.load(ports, more), device.cycles_a_frame())
             }
+            Device::Vpp => {
+                let device = Vpp::start(&directory, &[], "");
+                device.cross_connect();
+                let seconds = self.options.seconds();
+                let result = device.with_load(seconds, more, |load| load.offer());
+                (result, device.cycles_a_frame())
+            }
         };
         let offered = result["achieved_rate_pps"].as_f64();
         run.add(point, Figure::OfferedPps, offered);
@@ -130,14 +143,19 @@ fn main() {
     let seconds = options.seconds();
     let mut run = common::begin(&options, "peers", rounds, seconds);
     run.sides = vec![testpmd::side("testpmd"), switch::side("quietwire")];
-    run.absent.push(common::without_vpp());
     let mut devices = DEVICES.to_vec();
+    if !vpp::is_installed() {
+        devices.retain(|(name, ..)| *name != VPP);
+    }
     devices.retain(|(name, ..)| options.wants(name));
+    let has_vpp = devices.iter().any(|(name, ..)| *name == VPP);
+    vpp::declare(&mut run, has_vpp, "cross-connect");
     let mut testers = TESTERS.to_vec();
     testers.retain(|name| options.wants(name));
     for (case, _) in DIRECTIONS {
         for (side, device, _) in &devices {
-            let cycles = matches!(device, Device::Quietwire(_)).then_some(Figure::CyclesAFrame);
+            let has_cycles = matches!(device, Device::Quietwire(_) | Device::Vpp);
+            let cycles = has_cycles.then_some(Figure::CyclesAFrame);
             let figures = [Figure::OfferedPps, Figure::ForwardedPps];
             let figures: Vec<Figure> = figures.into_iter().chain(cycles).collect();
             run.expect(&point(case, side), &figures);

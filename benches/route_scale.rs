@@ -5,8 +5,8 @@
 //! of /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random.
 //! Each size has separate rounds, in which all routers take turns in random order, including quietwire with one route: the
 //! other rates are compared with its rate within a round. One forwarding CPU; memif. If `scripts/build-l3fwd` has built it,
-//! `dpdk-l3fwd` is measured with as many routes, with both of its kinds of tables. Requires root and a quiet machine. `--
-//! --help` lists the options.
+//! `dpdk-l3fwd` is measured with as many routes, with both of its kinds of tables. VPP (if `vpp` and `vppctl` are in PATH) is measured
+//! with up to 200,000 IPv4 routes. Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -21,7 +21,8 @@ use common::l3fwd::{self, L3fwd, Lookup};
 use common::lcg::Lcg;
 use common::record::{Absent, Figure, Point, Run};
 use common::switch::{self, Kind, Switch};
-use common::words::grouped;
+use common::vpp::{self, Vpp};
+use common::words::{VPP, grouped};
 use common::{Load, Machine, Options};
 
 const IPV4_ROUTES: [u32; 4] = [1, 20_000, 200_000, 2_000_000];
@@ -99,7 +100,7 @@ impl Ip {
 
 const QUIETWIRE: &str = "quietwire";
 
-/// Results of one start of quietwire's router.
+/// Results of one start of a router.
 struct Measured {
     rate: f64,
     loaded_s: f64,
@@ -126,6 +127,24 @@ fn measure(directory: &Path, ip: Ip, routes: u32, seconds: f64) -> Measured {
     }
 }
 
+/// Starts VPP with this many routes and measures it in the same way.
+fn measure_vpp(directory: &Path, ip: Ip, routes: u32, seconds: f64) -> Measured {
+    let vpp = Vpp::start(directory, &[], "");
+    let [a, b, neighbour] = ip.addresses();
+    vpp.route_between([a, b], neighbour);
+    let began = Instant::now();
+    vpp.add_routes(neighbour, ip.networks(routes));
+    let loaded_s = began.elapsed().as_secs_f64();
+    let destinations = routes.to_string();
+    let more = ["--ip", ip.number(), "--destinations", &destinations];
+    Measured {
+        rate: vpp.with_load(seconds, &more, |load| load.rate()),
+        loaded_s,
+        cycles_a_frame: vpp.cycles_a_frame(),
+        route_cycles: vpp.route_cycles_a_frame(),
+    }
+}
+
 fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: f64) -> f64 {
     let destinations = routes.to_string();
     let more = ["--ip", ip.number(), "--destinations", &destinations];
@@ -145,6 +164,7 @@ enum Router {
     /// quietwire with one route, for any size.
     WithOneRoute,
     Peer(Lookup),
+    Vpp,
 }
 
 impl Router {
@@ -153,6 +173,7 @@ impl Router {
             Self::Quietwire => QUIETWIRE,
             Self::WithOneRoute => "quietwire, 1 route",
             Self::Peer(lookup) => lookup.peer(),
+            Self::Vpp => VPP,
         }
     }
 
@@ -185,6 +206,9 @@ impl Size {
         let peers = Lookup::ALL.into_iter();
         let peers = peers.filter(|lookup| has_peer && lookup.takes(ip == Ip::V4, routes));
         routers.extend(peers.map(Router::Peer));
+        if vpp::is_installed() && ip == Ip::V4 && routes <= vpp::ROUTES_MAX {
+            routers.push(Router::Vpp);
+        }
         Self {
             ip,
             routes,
@@ -230,6 +254,7 @@ impl Size {
                 let measured = match router {
                     Router::Quietwire => measure(&own, ip, routes, seconds),
                     Router::WithOneRoute => measure(&own, ip, 1, seconds),
+                    Router::Vpp => measure_vpp(&own, ip, routes, seconds),
                     Router::Peer(lookup) => {
                         let mut peers = peers.iter();
                         let (_, peer) = peers.find(|(name, _)| *name == lookup).unwrap();
@@ -265,7 +290,6 @@ fn main() {
     let seconds = options.seconds();
     let mut run = common::begin(&options, "route_scale", rounds, seconds);
     run.sides.push(switch::side(QUIETWIRE));
-    run.absent.push(common::without_vpp());
     let has_peer = l3fwd::program().is_some();
     for lookup in Lookup::ALL {
         if has_peer {
@@ -278,6 +302,8 @@ fn main() {
         }
     }
     let sizes = sizes(&options, has_peer);
+    let has_vpp = sizes.iter().any(|size| size.routers.contains(&Router::Vpp));
+    vpp::declare(&mut run, has_vpp, "a static neighbour");
     for size in &sizes {
         for router in &size.routers {
             run.expect(&size.point(*router), router.figures());

@@ -8,7 +8,8 @@
 //! connections the highest rate by RFC 9411, section 7.2. With four CPUs, two of them forward too. Memif. Requires root and a
 //! quiet machine. `-- --help` lists the options.
 //!
-//! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) tracks the same flows, over vhost-user.
+//! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) tracks the same flows, over vhost-user. VPP (if `vpp` and
+//! `vppctl` are in PATH) translates the same flows, over memif, by its plugin nat44-ed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -16,6 +17,7 @@ mod common;
 mod flows;
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -27,7 +29,8 @@ use common::goals::{
 use common::ovs::{self, OpenVSwitch};
 use common::record::{Absent, Figure, Point, Run, Side};
 use common::switch::{self, Kind, Link, Switch, Work};
-use common::words::grouped;
+use common::vpp::{self, Vpp};
+use common::words::{VPP, grouped};
 use common::{Load, Machine, Options, RING_SIZE, TESTER_CPU};
 use serde_json::Value;
 
@@ -61,6 +64,8 @@ const TWO: &str = "quietwire, two forwarding CPUs";
 /// Time for Open vSwitch to set up its ports and flows again after the tester has connected.
 const SETTLE: [&str; 4] = ["--settle", "4s", "--learning-time", "4s"];
 const CROSS_CONNECT: [&str; 2] = ["--cross-connect", "p0,p1"];
+/// External addresses of VPP's source NAT: as many as quietwire's.
+const VPP_ADDRESSES: &str = "203.0.113.1 - 203.0.113.16";
 const HIGHEST: &str = "highest rate of short connections";
 
 /// Measurement of a turn.
@@ -74,11 +79,14 @@ enum Case {
         is_tracked: bool,
     },
     NatByOvs,
+    NatByVpp,
     Balanced,
     /// Frames that begin connections.
     New {
         is_translated: bool,
     },
+    /// Frames that begin sessions of NAT.
+    NewByVpp,
     /// The largest table, with this number of flows in each group.
     Largest(u32),
     Requests {
@@ -120,7 +128,7 @@ impl Case {
             Self::Tracked(count) | Self::TrackedByOvs(count) => {
                 format!("tracked, {} flows", grouped(u64::from(count)))
             }
-            Self::Nat { is_tracked: false } => SOURCE_NAT.to_owned(),
+            Self::Nat { is_tracked: false } | Self::NatByVpp => SOURCE_NAT.to_owned(),
             Self::Nat { is_tracked: true } | Self::NatByOvs => TRACKED_NAT.to_owned(),
             Self::Balanced => BALANCED.to_owned(),
             Self::New {
@@ -128,7 +136,8 @@ impl Case {
             } => NEW_TRACKED.to_owned(),
             Self::New {
                 is_translated: true,
-            } => NEW_TRANSLATED.to_owned(),
+            }
+            | Self::NewByVpp => NEW_TRANSLATED.to_owned(),
             Self::Largest(in_group) => {
                 let entries = u64::from(in_group) * GROUPS.len() as u64;
                 format!("{} connections", grouped(entries))
@@ -147,8 +156,10 @@ impl Case {
     fn group(self) -> &'static str {
         match self {
             Self::Tracked(_) | Self::TrackedByOvs(_) => "tracked flows",
-            Self::Nat { .. } | Self::NatByOvs | Self::Balanced => "translated flows",
-            Self::New { .. } => "first frames of flows",
+            Self::Nat { .. } | Self::NatByOvs | Self::NatByVpp | Self::Balanced => {
+                "translated flows"
+            }
+            Self::New { .. } | Self::NewByVpp => "first frames of flows",
             Self::Largest(_) => "largest table",
             Self::Requests { .. } => "open connections, each with 20 requests a second",
             Self::Scan => "scan",
@@ -160,6 +171,7 @@ impl Case {
     fn side(self) -> &'static str {
         match self {
             Self::TrackedByOvs(_) | Self::NatByOvs => OPEN_VSWITCH,
+            Self::NatByVpp | Self::NewByVpp => VPP,
             Self::Cpus { are_two: true, .. } => TWO,
             _ => QUIETWIRE,
         }
@@ -167,7 +179,7 @@ impl Case {
 
     fn figures(self) -> &'static [Figure] {
         match self {
-            Self::New { .. } => &NEW_FIGURES,
+            Self::New { .. } | Self::NewByVpp => &NEW_FIGURES,
             Self::Largest(_) => &LARGEST_FIGURES,
             Self::Requests { .. } => &REQUEST_FIGURES,
             Self::Scan => &SCAN_FIGURES,
@@ -202,8 +214,10 @@ impl Case {
             Self::TrackedByOvs(count) => turn.of_ovs(&flows::to_networks(16, count), false),
             Self::Nat { is_tracked } => turn.nat(is_tracked),
             Self::NatByOvs => turn.of_ovs(&flows::of_hosts(MANY, "16.0.0.1"), true),
+            Self::NatByVpp => turn.nat_of_vpp(),
             Self::Balanced => turn.balanced(),
             Self::New { is_translated } => turn.new_connections(is_translated),
+            Self::NewByVpp => turn.new_sessions_of_vpp(),
             Self::Largest(in_group) => turn.largest(in_group),
             Self::Requests { is_flooded } => turn.requests(is_flooded),
             Self::Scan => turn.scan(),
@@ -416,15 +430,61 @@ impl Turn<'_> {
         let created = device.created();
         device.send(&flows, "one-way");
         let known = device.work().since(after).cycles_a_frame();
-        let first = after.since(before);
-        let of_new = |known: f64| first.cycles - (first.frames - created) * known;
-        let cycles = known.filter(|_| created > 0.0);
-        let cycles = cycles.map(|known| of_new(known) / created);
+        let cycles = cycles_of_new(after.since(before), created, known);
         self.add(Figure::NewConnectionCycles, cycles);
         let shown = device.switch.shown(&["cycles"]);
         let hz = shown.as_ref().and_then(|shown| shown["hz"].as_f64());
         let rate = cycles.zip(hz).map(|(cycles, hz)| hz / cycles);
         self.add(Figure::NewConnectionsPs, rate);
+    }
+
+    /// Starts VPP as a router with the addresses of quietwire's, and NAT for `count` flows. Returns it with a file of the flows.
+    fn vpp(&self, count: u32) -> (Vpp, String) {
+        let vpp = Vpp::start(&self.directory.join("vpp"), &[vpp::NAT], "");
+        vpp.route_between(["192.0.2.1/24", "198.51.100.1/24"], "198.51.100.2");
+        let all = (Ipv4Addr::UNSPECIFIED.into(), 0);
+        vpp.add_routes("198.51.100.2", std::iter::once(all));
+        vpp.translate(VPP_ADDRESSES, 2 * count);
+        let file = self.directory.join("traffic.toml");
+        fs::write(&file, flows::of_hosts(count, "16.0.0.1")).unwrap();
+        (vpp, file.to_str().unwrap().to_owned())
+    }
+
+    /// Measures VPP with flows that it translates already.
+    fn nat_of_vpp(&mut self) {
+        let (vpp, flows) = self.vpp(MANY);
+        let more = ["--traffic", flows.as_str(), "--direction", "one-way"];
+        vpp.with_load(FILL_S, &more, |load| load.send());
+        let rate = vpp.with_load(self.options.seconds(), &more, |load| load.rate());
+        let cycles = vpp.cycles_a_frame();
+        let sessions = vpp.sessions();
+        let is_whole = sessions >= f64::from(MANY);
+        assert!(is_whole, "VPP has {sessions} of {MANY} sessions");
+        self.add(Figure::ForwardedPps, Some(rate));
+        self.add(Figure::CyclesAFrame, cycles);
+    }
+
+    /// Measures frames that begin sessions in VPP, in the same way as [`Self::new_connections`]. The cycles of known sessions are those of
+    /// the first run without new ones.
+    fn new_sessions_of_vpp(&mut self) {
+        let count = if self.options.quick { MANY } else { NEW };
+        let (vpp, flows) = self.vpp(count);
+        let more = ["--traffic", flows.as_str(), "--direction", "one-way"];
+        let send = || {
+            vpp.with_load(FILL_S, &more, |load| load.send());
+            (vpp.work(), vpp.sessions())
+        };
+        let (first, created) = send();
+        let mut sessions = created;
+        let known = (0..FILLS).find_map(|_| {
+            let (work, now) = send();
+            let before = std::mem::replace(&mut sessions, now);
+            work.filter(|_| before == now)?.cycles_a_frame()
+        });
+        let cycles = first.and_then(|first| cycles_of_new(first, created, known));
+        self.add(Figure::NewConnectionCycles, cycles);
+        let hz = self.run.machine.ghz * 1e9;
+        self.add(Figure::NewConnectionsPs, cycles.map(|cycles| hz / cycles));
     }
 
     fn largest(&mut self, in_group: u32) {
@@ -571,6 +631,13 @@ impl Turn<'_> {
     }
 }
 
+/// Returns the cycles of a frame that begins a connection: of the first frames, `created` do so, and the others have the cycles of known
+/// connections.
+fn cycles_of_new(first: Work, created: f64, known: Option<f64>) -> Option<f64> {
+    let known = known.filter(|_| created > 0.0)?;
+    Some((first.cycles - (first.frames - created) * known) / created)
+}
+
 /// Frames by the state of their connections.
 struct Packets {
     established: f64,
@@ -631,8 +698,14 @@ fn cases(options: &Options) -> Vec<Case> {
     if ovs::is_installed() {
         cases.push(Case::NatByOvs);
     }
+    if vpp::is_installed() {
+        cases.push(Case::NatByVpp);
+    }
     cases.push(Case::Balanced);
     cases.extend([false, true].map(|is_translated| Case::New { is_translated }));
+    if vpp::is_installed() {
+        cases.push(Case::NewByVpp);
+    }
     cases.push(Case::Largest(match options.quick {
         true => IN_GROUP_QUICK,
         false => IN_GROUP,
@@ -655,8 +728,9 @@ fn main() {
     let rounds = options.rounds(ROUNDS);
     let mut run = common::begin(&options, "tracker_scale", rounds, options.seconds());
     run.sides.push(switch::side(QUIETWIRE));
-    run.absent.push(common::without_vpp());
     let cases = cases(&options);
+    let has_vpp = cases.iter().any(|case| case.side() == VPP);
+    vpp::declare(&mut run, has_vpp, "nat44-ed with 16 addresses");
     match cases.iter().any(|case| case.side() == OPEN_VSWITCH) {
         true => run.sides.push(Side {
             notes: "netdev bridge, flows with `ct`, and `nat` to 16 addresses; rings as its defaults are".to_owned(),

@@ -194,7 +194,11 @@ impl OwnView {
     /// Parses the output of VPP's `show runtime` (vlib/node_cli.c, `format_vlib_node_stats`): a line `Thread 1 vpp_wk_0 (lcore 2)` for
     /// each thread if there are several, then a line for each active node: name, state of one or more words, calls, vectors, suspends,
     /// clocks for each vector, and vectors for each call.
-    pub(crate) fn of_runtime(printed: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    ///
+    /// Returns the first words of a text that has no such line.
+    pub fn of_runtime(printed: &str) -> Result<Self, String> {
         let mut view = Self::default();
         let mut thread = "vpp_main".to_owned();
         for line in printed.lines() {
