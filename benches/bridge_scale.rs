@@ -239,7 +239,11 @@ fn main() {
     }
     devices.retain(|device| options.wants(&device.name()));
     let has_vpp = devices.contains(&Device::Vpp);
-    vpp::declare(&mut run, has_vpp, "bridge domain without ageing, with a bucket for each address");
+    vpp::declare(
+        &mut run,
+        has_vpp,
+        "bridge domain without ageing, with a bucket for each address",
+    );
     run.sides.push(switch::side("quietwire"));
     if devices.contains(&Device::OpenVSwitch) {
         run.sides.push(ovs::side(&Device::OpenVSwitch.name()));

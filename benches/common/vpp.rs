@@ -211,8 +211,11 @@ impl Vpp {
         let [_, out] = PORTS;
         let mut lines = String::new();
         for (address, length) in networks {
-            writeln!(lines, "ip route add {address}/{length} via {neighbour} {out}")
-                .expect("a string can be written");
+            writeln!(
+                lines,
+                "ip route add {address}/{length} via {neighbour} {out}"
+            )
+            .expect("a string can be written");
         }
         let printed = self.execute("routes", &lines);
         self.check("the routes", printed.is_empty(), &printed);

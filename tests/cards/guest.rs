@@ -189,7 +189,7 @@ fn start(
         .arg(image().join("initramfs"))
         .args([
             "-append",
-            "console=ttyS0 quiet panic=-1 no_timer_check intel_iommu=on iommu=pt hugepages=320",
+            "console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests intel_iommu=on iommu=pt hugepages=320",
         ])
         .args(["-serial", &format!("file:{}", path("console"))])
         .args([

@@ -115,7 +115,7 @@ impl Guest {
     pub(crate) fn start(setup: &Setup<'_>) -> Self {
         let console = setup.directory.join(setup.name);
         let kernel_options = format!(
-            "console=ttyS0 quiet panic=-1 no_timer_check {}",
+            "console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests {}",
             setup.kernel_options
         );
         // QEMU 7.2 without KVM ends with a segmentation fault if a vhost-user device has MSI-X.

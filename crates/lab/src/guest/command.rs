@@ -29,6 +29,10 @@ fn value(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
+/// Options of each guest's kernel. On a busy host, an emulated guest's timer interrupts arrive too late for the kernel's timer check, which
+/// panics. The self-tests of its cryptography take half a second in an emulated guest.
+const BOOT_OPTIONS: &str = "console=ttyS0,115200 panic=-1 no_timer_check cryptomgr.notests";
+
 pub(crate) fn qemu(
     spec: &GuestSpec,
     image: &Image,
@@ -64,8 +68,7 @@ pub(crate) fn qemu(
     add(&["-object", &memory]);
     add(&["-kernel", &image.kernel.display().to_string()]);
     add(&["-initrd", &image.initramfs.display().to_string()]);
-    // On a busy host, an emulated guest's timer interrupts arrive too late for the kernel's timer check, which panics.
-    let mut options = vec!["console=ttyS0,115200 panic=-1 no_timer_check".to_owned()];
+    let mut options = vec![BOOT_OPTIONS.to_owned()];
     options.extend(spec.kernel_options.iter().cloned());
     add(&["-append", &options.join(" ")]);
     // The starter of QEMU limits the size of the log.
@@ -194,7 +197,7 @@ mod tests {
             "-accel tcg,thread=multi -cpu max",
             "-smp 2,sockets=1,cores=2,threads=1 -m 512M",
             "memory-backend-memfd,id=memory,size=512M,share=on -kernel /images/x/vmlinuz",
-            "-append console=ttyS0,115200 panic=-1 no_timer_check isolcpus=1 -chardev",
+            "-append console=ttyS0,115200 panic=-1 no_timer_check cryptomgr.notests isolcpus=1 -chardev",
             "-chardev file,id=console,path=/dev/stdout -serial chardev:console",
             "path=/run/lab,,1/vnf-0/shell.sock",
             "socket,id=port0,path=/run/a.sock,reconnect=1 -netdev vhost-user,id=net0,chardev=port0,queues=1",
