@@ -31,6 +31,8 @@ use active::Active;
 use standby::{Standby, StandbyError};
 pub(crate) use tables::{Position, Tables};
 #[cfg(test)]
+pub(crate) use wire::SETTINGS_MAX;
+#[cfg(test)]
 pub(crate) use wire::tests as wire_tests;
 pub(crate) use wire::{
     CHANGES_MAX, Digests, Limits, Message, NO_LIMIT, Reader, WireError, digest, limit, messages_of,
