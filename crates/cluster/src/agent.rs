@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agent of a node: applies the `NodePartition` that selects the node, verifies it, reports its state, and rolls it back when no resource
-//! selects the node any more. Configures the switch as a `DataPlane` requests, and serves the device plugin.
+//! selects the node any more. Configures the switch as a `DataPlane` requests, serves the device plugin, and removes attachments of the CNI
+//! plugin whose containers have ended.
 
 mod api;
+mod attachments;
 mod decide;
 mod export;
 mod machine;

@@ -2,8 +2,8 @@
 //! CNI plugin (CNI specification, versions 1.0.0 and 1.1.0): attaches containers to a bridge of a running switch.
 //!
 //! A container runtime starts the plugin with a command in `CNI_COMMAND` and a network configuration on standard input. An attachment is one
-//! port of the switch, whose name is computed from network, container and interface: the switch has all state. An interface of the node is
-//! an attachment without a switch: its alias has the state.
+//! port of the switch, whose name is computed from network, container and interface. An interface of the node is an attachment without a
+//! switch: its alias has the state. A record of each attachment is a file, for GC and for the agent of the node.
 
 // Input of a container runtime: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -25,8 +25,10 @@ mod environment;
 mod fuzz;
 mod host_device;
 mod interface;
+mod left;
 mod of_agent;
 mod port;
+mod record;
 mod reply;
 mod running;
 #[cfg(test)]
@@ -36,8 +38,10 @@ mod version;
 
 use serde_json::json;
 
+pub(crate) use config::SOCKET_DIRECTORY;
 pub use config::{INPUT_MAX, NetworkConfig};
 pub use environment::{COMMAND, Command, Environment, Variables};
+pub(crate) use left::remove_left;
 pub use reply::{CniError, CniResult, ErrorCode};
 pub use running::{RunningSwitch, Switch, SwitchPort};
 pub use version::VERSIONS;

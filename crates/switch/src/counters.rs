@@ -9,8 +9,8 @@ use quietwire_tables::filter::RuleEffect;
 use quietwire_tables::named;
 use quietwire_tables::route::{Punt, Tally};
 
-/// Maximum number of ports: DPDK's own limit (RTE_MAX_ETHPORTS in Debian's build).
-pub(crate) const PORTS_MAX: usize = 32;
+/// Maximum number of ports of a switch: DPDK's own limit (RTE_MAX_ETHPORTS in Debian's build).
+pub const PORTS_MAX: usize = 32;
 
 /// A counter with one writing thread and any number of readers.
 #[derive(Debug, Default)]

@@ -35,6 +35,7 @@ mod testing;
 mod threads;
 
 pub use config::rebalance::Rules;
+pub use counters::PORTS_MAX;
 pub use error::SwitchError;
 pub use metrics::MetricsServer;
 pub use switch::Switch;

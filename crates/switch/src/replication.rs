@@ -13,7 +13,7 @@ mod tests;
 mod wire;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ use crate::report::{ReplicationPeerReport, ReplicationReport};
 use active::Active;
 use standby::{Standby, StandbyError};
 pub(crate) use tables::{Position, Tables};
+#[cfg(test)]
+pub(crate) use wire::SETTINGS_MAX;
 #[cfg(test)]
 pub(crate) use wire::tests as wire_tests;
 pub(crate) use wire::{
@@ -158,7 +160,8 @@ impl Replication {
             });
             match (accepted, &mut self.role) {
                 (Ok((stream, address)), Role::Active(active)) => {
-                    active.add(stream, address.to_string(), now);
+                    let source = source_of(&self.setting, address);
+                    active.add(stream, address.to_string(), source, now);
                 }
                 (Ok(_), Role::Standby(_)) => {}
                 (Err(error), _) => {
@@ -299,6 +302,15 @@ impl Replication {
         }
         report
     }
+}
+
+/// Returns the address whose number of peers has a limit. On a loopback address there is none: standbys at the ends of tunnels all have the
+/// same one.
+fn source_of(setting: &ReplicationSetting, peer: SocketAddr) -> Option<IpAddr> {
+    let is_behind_tunnels = setting
+        .listen
+        .is_some_and(|address| address.ip().is_loopback());
+    (!is_behind_tunnels).then(|| peer.ip().to_canonical())
 }
 
 /// Begins to connect without blocking.

@@ -12,6 +12,7 @@ use kube::ResourceExt as _;
 use tokio::sync::watch;
 
 use super::api::Cluster;
+use super::attachments;
 use super::decide::{Selected, Step, decide, selected};
 use super::export::{self, Exporter, Exports};
 use super::machine::{Machine, MachineError};
@@ -88,10 +89,14 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
     let book = Book::new(client.clone(), options.node.clone());
     let socket = options.root.join(addresses::SOCKET.trim_start_matches('/'));
     let answering = tokio::spawn(addresses::serve(book, socket, ended.clone()));
+    let collecting = tokio::spawn(attachments::serve(options.root.clone(), ended.clone()));
     let mut agent = Agent::new(Cluster::new(client, options.node.clone()), options);
     agent.follow(ended).await;
     if let Err(error) = answering.await {
         tracing::error!("addresses: {error}");
+    }
+    if let Err(error) = collecting.await {
+        tracing::error!("attachments of ended containers: {error}");
     }
     if let Some(exporting) = exporting
         && let Err(error) = exporting.await

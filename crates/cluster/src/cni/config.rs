@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use quietwire_base::is_file_name;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
@@ -21,11 +21,11 @@ pub const INPUT_MAX: usize = 256 * 1024;
 
 /// Type of the IPAM section whose addresses the agent of the node gives.
 const OWN: &str = "quietwire";
-/// Directory of the sockets of memif and vhost-user ports.
-const SOCKET_DIRECTORY: &str = "/run/quietwire/cni";
+/// Default directory of records, and of the sockets of memif and vhost-user ports.
+pub(crate) const SOCKET_DIRECTORY: &str = "/run/quietwire/cni";
 
 /// Kind of the port of an attachment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortKind {
     /// A pair of kernel interfaces, whose far end is in the container.

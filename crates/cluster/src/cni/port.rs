@@ -15,6 +15,10 @@ use crate::hash::hash;
 /// kernel permits for an interface. Two networks can have the same prefix, so [`record`] has the whole name.
 const NETWORK_OCTETS: usize = 2;
 const ATTACHMENT_OCTETS: usize = 5;
+/// Hexadecimal digits of a name.
+const DIGITS: usize = 2 * (NETWORK_OCTETS + ATTACHMENT_OCTETS);
+/// End of the names of files with records.
+pub(super) const RECORD: &str = ".network";
 
 /// Returns the prefix of the names of a network's ports.
 pub(super) fn prefix(network: &str) -> String {
@@ -27,9 +31,16 @@ pub(super) fn name(network: &str, container_id: &str, interface: &str) -> String
     format!("{}{attachment}", prefix(network))
 }
 
-/// Returns the file with the name of the network of a port.
+/// Returns true if a port of the plugin can have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    name.strip_prefix('c').is_some_and(|digits| {
+        digits.len() == DIGITS && digits.bytes().all(|it| it.is_ascii_hexdigit())
+    })
+}
+
+/// Returns the file with the record of a port.
 pub(super) fn record(config: &NetworkConfig, name: &str) -> PathBuf {
-    config.socket_directory.join(format!("{name}.network"))
+    config.socket_directory.join(format!("{name}{RECORD}"))
 }
 
 /// Returns the directory of a port's socket, if its kind has one.

@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use quietwire_switch::config::AddPort;
 use serde_json::{Value, json};
 
+use super::record::{AttachmentLock, Record};
 use super::running::SwitchPort;
 use super::verbs::execute;
 use super::*;
@@ -22,7 +24,7 @@ struct FakeSwitch {
     refuses: bool,
     /// The reply to an addition is lost.
     loses_reply: bool,
-    /// Another call adds the same port before.
+    /// Another program adds the same port before.
     has_rival: bool,
 }
 
@@ -251,7 +253,39 @@ fn a_port_whose_addition_has_no_reply_is_removed() {
 }
 
 #[test]
-fn a_second_add_at_the_same_time_leaves_the_port_of_the_first() {
+fn a_second_add_at_the_same_time_changes_nothing() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch {
+        loses_reply: true,
+        ..FakeSwitch::default()
+    };
+    // The first one has added its port, and its reply is lost.
+    let sockets = rig.path().join("sockets");
+    let name = port::name("lan-a", "pod-1", "net1");
+    let lock = AttachmentLock::acquire(&sockets, &name, Duration::ZERO);
+    let lock = lock.unwrap().unwrap();
+    let config = NetworkConfig::parse(&rig.config(&json!({}))).unwrap();
+    let added = port::port(&config, &rig.environment("ADD"), None);
+    switch.add_port(added).unwrap_err();
+    let record = Record::new(&config, Path::new("/run/netns/pod-1"));
+    record.write(&port::record(&config, &name)).unwrap();
+    let error = rig.call("ADD", &json!({}), &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::TryAgain as u64);
+    assert!(error.to_string().contains("has not ended"), "{error}");
+    // Neither its port nor its addresses are touched.
+    assert_eq!(switch.ports.borrow().len(), 1);
+    assert_eq!(rig.calls(), "");
+    // GC leaves it, although the runtime does not list it yet.
+    let gc = json!({ "ipam": {}, "cni.dev/valid-attachments": [] });
+    rig.call("GC", &gc, &switch).unwrap();
+    assert_eq!(switch.ports.borrow().len(), 1);
+    drop(lock);
+    rig.call("GC", &gc, &switch).unwrap();
+    assert!(switch.ports.borrow().is_empty());
+}
+
+#[test]
+fn a_port_of_another_program_stays() {
     let rig = Rig::new(ADDRESS);
     let switch = FakeSwitch {
         has_rival: true,
@@ -304,6 +338,20 @@ fn gc_removes_what_is_not_valid_of_its_network_only() {
     assert_eq!(*switch.ports.borrow(), [other]);
     let error = rig.call("GC", &without, &switch).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidConfig as u64);
+}
+
+#[test]
+fn gc_removes_records_without_ports() {
+    let rig = Rig::new("");
+    let switch = FakeSwitch::default();
+    rig.call("ADD", &json!({ "ipam": {} }), &switch).unwrap();
+    // The switch has ended, and its ports with it.
+    switch.ports.borrow_mut().clear();
+    let count = || fs::read_dir(rig.path().join("sockets")).unwrap().count();
+    assert_eq!(count(), 2);
+    let gc = json!({ "ipam": {}, "cni.dev/valid-attachments": [] });
+    rig.call("GC", &gc, &switch).unwrap();
+    assert_eq!(count(), 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_base::durable::remove_if_exists;
@@ -13,12 +14,13 @@ use quietwire_packet::MacAddress;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
 use super::environment::{Command, Environment};
+use super::record::{self, AttachmentLock, DIRECTORY_MODE, Record};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
 use super::running::Switch;
 use super::{delegate, device_info, host_device, interface, of_agent, port};
 
-/// Mode of the directory of a port's socket. The socket itself is accessible to its owner only.
-const DIRECTORY_MODE: u32 = 0o755;
+/// Time that DEL waits for an ADD of the same attachment to end. The runtime repeats a DEL that fails.
+const ADD_ENDS: Duration = Duration::from_secs(5);
 
 /// Executes a command other than VERSION. Returns the text for standard output.
 ///
@@ -113,7 +115,22 @@ impl Call<'_> {
         self.config.port == PortKind::HostDevice
     }
 
+    /// Acquires the lock of the attachment, at the latest after some time.
+    fn lock(&self, wait: Duration) -> Result<AttachmentLock, CniError> {
+        let directory = &self.config.socket_directory;
+        let lock = AttachmentLock::acquire(directory, &self.port_name(), wait)?;
+        lock.ok_or_else(|| {
+            let what = format!(
+                "another call for interface {} of container {} has not ended",
+                self.environment.interface, self.environment.container_id
+            );
+            CniError::new(ErrorCode::TryAgain, what)
+        })
+    }
+
     fn add(&self, switch: &impl Switch) -> Result<CniResult, CniError> {
+        // Until all steps are made or undone: a call that fails undoes only what it made itself, also if the reply of the switch is lost.
+        let _lock = self.lock(Duration::ZERO)?;
         if self.is_host_device() {
             return self.add_device();
         }
@@ -157,7 +174,7 @@ impl Call<'_> {
                 let ports = switch.ports().unwrap_or_default();
                 ports.iter().any(|port| port.name == name)
             };
-            // Another ADD of the same attachment was faster: socket and addresses are in use.
+            // The port is not of this call, and may be in use with its socket and addresses.
             if is_refused && has_port() {
                 return Err(error);
             }
@@ -290,17 +307,19 @@ impl Call<'_> {
         }
     }
 
-    /// Records the network of a port, and creates the directory of its socket, if its kind has one.
+    /// Records an attachment, and creates the directory of its socket, if its kind has one.
     fn make_files(&self, name: &str) -> Result<(), CniError> {
         let config = self.config;
         let of_socket = port::socket_directory(config, name);
         let directory = of_socket.unwrap_or_else(|| config.socket_directory.clone());
+        let netns = self.environment.netns.as_deref().unwrap_or_default();
+        let record = Record::new(config, Path::new(netns));
         let mut builder = DirBuilder::new();
         let made = builder
             .recursive(true)
             .mode(DIRECTORY_MODE)
             .create(&directory)
-            .and_then(|()| fs::write(port::record(config, name), &config.name));
+            .and_then(|()| record.write(&port::record(config, name)));
         made.map_err(|error| {
             let what = format!("creating files in {}: {error}", directory.display());
             CniError::new(ErrorCode::Io, what)
@@ -329,11 +348,12 @@ impl Call<'_> {
 
     /// Returns true if a port is of this network, and not only of one with the same prefix.
     fn is_recorded(&self, name: &str) -> bool {
-        let network = fs::read_to_string(port::record(self.config, name));
-        network.is_ok_and(|network| network == self.config.name)
+        let record = Record::read(&port::record(self.config, name));
+        record.is_some_and(|record| record.network == self.config.name)
     }
 
     fn del(&self, switch: &impl Switch) -> Result<(), CniError> {
+        let _lock = self.lock(ADD_ENDS)?;
         let name = self.port_name();
         if self.is_host_device() {
             let namespace = self.environment.netns.as_deref();
@@ -422,12 +442,13 @@ impl Call<'_> {
             host_device::give_back(None, is_left)?;
             return self.ipam(Command::Gc);
         }
+        let ports = switch.ports()?.into_iter();
+        let mut names: BTreeSet<String> = ports.map(|port| port.name).collect();
+        // Records can remain without ports: the switch has ended meanwhile.
+        names.extend(record::names(&self.config.socket_directory)?);
         let mut failed = Vec::new();
-        for port in switch.ports()?.iter().filter(|port| is_left(&port.name)) {
-            let removed = switch
-                .delete_port(&port.name)
-                .and_then(|_| self.remove_files(&port.name));
-            if let Err(error) = removed {
+        for name in names.iter().filter(|name| is_left(name)) {
+            if let Err(error) = self.remove_left(switch, name) {
                 failed.push(error.to_string());
             }
         }
@@ -436,6 +457,16 @@ impl Call<'_> {
             return Err(CniError::new(ErrorCode::Io, what).with_details(failed.join("; ")));
         }
         self.ipam(Command::Gc)
+    }
+
+    /// Removes an attachment that is not valid. One whose ADD has not ended stays.
+    fn remove_left(&self, switch: &impl Switch, name: &str) -> Result<(), CniError> {
+        let directory = &self.config.socket_directory;
+        let Some(_lock) = AttachmentLock::acquire(directory, name, Duration::ZERO)? else {
+            return Ok(());
+        };
+        switch.delete_port(name)?;
+        self.remove_files(name)
     }
 
     fn status(&self, switch: &impl Switch) -> Result<(), CniError> {

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 
 use quietwire_base::is_file_name;
 use quietwire_packet::VlanId;
+use quietwire_switch::PORTS_MAX;
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
 use serde::Deserialize;
 
 /// Directory of the sockets of devices.
 const SOCKET_DIRECTORY: &str = "/run/quietwire/devices";
-/// Most devices of a resource.
-const COUNT_MAX: u16 = 1024;
 /// Longest name of a resource. A name with the domain has at most 63 characters after it.
 const NAME_MAX: usize = 40;
 
@@ -36,7 +35,7 @@ pub struct ResourceConfig {
     pub name: String,
     /// Kind of its devices.
     pub kind: Kind,
-    /// Number of sockets.
+    /// Number of sockets. All resources together have at most [`PORTS_MAX`], because each socket is a port of the switch.
     #[serde(default)]
     pub count: u16,
     /// Bridge of the ports of the sockets.
@@ -97,6 +96,13 @@ impl DevicesConfig {
                 return Err(format!("resource '{}' exists twice", resource.name));
             }
         }
+        let counts = config.resources.iter();
+        let sockets: usize = counts.map(|resource| usize::from(resource.count)).sum();
+        if sockets > PORTS_MAX {
+            return Err(format!(
+                "count: the resources have {sockets} sockets, but a switch has at most {PORTS_MAX} ports (lower count)"
+            ));
+        }
         Ok(config)
     }
 }
@@ -132,8 +138,10 @@ impl ResourceConfig {
     }
 
     fn check_sockets(&self) -> Result<(), String> {
-        if !(1..=COUNT_MAX).contains(&self.count) {
-            return Err(format!("count: expected 1 to {COUNT_MAX}"));
+        if !(1..=PORTS_MAX).contains(&usize::from(self.count)) {
+            return Err(format!(
+                "count: expected 1 to {PORTS_MAX}, the maximum number of ports of a switch"
+            ));
         }
         if !self.cards.is_empty() {
             return Err("cards is a key of functions".to_owned());

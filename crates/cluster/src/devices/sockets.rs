@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use quietwire_switch::PORTS_MAX;
 use quietwire_switch::config::AddPort;
 use quietwire_switch::config::bridging::BridgingSetting;
 
@@ -72,16 +73,27 @@ impl Sockets {
         format!("pod-{id}")
     }
 
-    /// Returns all sockets. They are healthy if the switch replies.
+    /// Returns all sockets. Those whose ports are open are healthy, and as many others as the switch has space for: kubelet would admit pods
+    /// whose ports the switch refuses. If the switch does not reply, none is healthy.
     pub(super) fn devices(&self) -> Vec<Device> {
-        let is_healthy = self.switch.ports().is_ok();
-        self.ids()
-            .map(|id| Device {
+        let ports = self.switch.ports().ok();
+        let ports = ports.as_deref();
+        let mut free = ports.map_or(0, |ports| PORTS_MAX.saturating_sub(ports.len()));
+        let mut devices = Vec::new();
+        for id in self.ids() {
+            let port = Self::port(&id);
+            let is_open = ports.is_some_and(|ports| ports.iter().any(|open| open.name == port));
+            let is_healthy = is_open || free > 0;
+            if !is_open {
+                free = free.saturating_sub(1);
+            }
+            devices.push(Device {
                 id,
                 node: self.resource.node,
                 is_healthy,
-            })
-            .collect()
+            });
+        }
+        devices
     }
 
     fn file(&self) -> &'static str {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quietwire_host::machines;
+use quietwire_switch::PORTS_MAX;
 use quietwire_switch::config::AddPort;
+use quietwire_switch::config::bridging::BridgingSetting;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -115,7 +117,7 @@ fn mistakes_in_the_file_of_resources_are_named() {
         ),
         (
             "name = \"a\"\nkind = \"memif\"",
-            "count: expected 1 to 1024",
+            "count: expected 1 to 32, the maximum",
         ),
         (
             "name = \"a\"\nkind = \"memif\"\ncount = 1\nvlan = 2",
@@ -134,6 +136,11 @@ fn mistakes_in_the_file_of_resources_are_named() {
         let error = DevicesConfig::parse(&format!("[[resource]]\n{text}\n")).unwrap_err();
         assert!(error.contains(problem), "{text}: {error}");
     }
+    let error = DevicesConfig::parse(&format!(
+        "[[resource]]\nname = \"a\"\nkind = \"memif\"\ncount = {}\n",
+        PORTS_MAX + 1
+    ));
+    assert!(error.unwrap_err().contains("expected 1 to 32"));
     let twice = format!("{MEMIF}{MEMIF}");
     assert!(
         DevicesConfig::parse(&twice)
@@ -146,6 +153,54 @@ fn mistakes_in_the_file_of_resources_are_named() {
             .unwrap_err()
             .starts_with("socket-directory: ")
     );
+}
+
+/// Returns a file with two resources of these numbers of sockets.
+fn two_resources(first: usize, second: usize) -> String {
+    let resource = |name: &str, kind: &str, count: usize| {
+        format!("[[resource]]\nname = \"{name}\"\nkind = \"{kind}\"\ncount = {count}\n")
+    };
+    resource("a", "memif", first) + &resource("b", "vhost-user", second)
+}
+
+#[test]
+fn all_sockets_together_are_at_most_the_ports_of_a_switch() {
+    DevicesConfig::parse(&two_resources(PORTS_MAX - 1, 1)).unwrap();
+    let error = DevicesConfig::parse(&two_resources(PORTS_MAX - 1, 2)).unwrap_err();
+    assert_eq!(
+        error,
+        "count: the resources have 33 sockets, but a switch has at most 32 ports (lower count)"
+    );
+}
+
+#[test]
+fn sockets_that_the_switch_has_no_space_for_are_unhealthy() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(directory.path(), &switch);
+    let healthy = || -> Vec<bool> {
+        let devices = resource.devices();
+        devices.iter().map(|device| device.is_healthy).collect()
+    };
+    assert_eq!(healthy(), [true, true]);
+    for number in 1..PORTS_MAX {
+        let other = AddPort {
+            name: format!("uplink-{number}"),
+            uri: "null:".to_owned(),
+            rx_queues: None,
+            tx_queues: None,
+            rx_cpus: None,
+            bridge: None,
+            bridging: BridgingSetting::default(),
+        };
+        switch.add_port(other).unwrap();
+    }
+    assert_eq!(healthy(), [true, false]);
+    // An open port stays healthy, and nothing is left for the other one.
+    resource.allocate(&ids(&["memif-1"])).unwrap();
+    assert_eq!(healthy(), [false, true]);
+    switch.delete_port("uplink-1").unwrap();
+    assert_eq!(healthy(), [true, true]);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) use nat64::inside_of;
 
 /// Maximum length of a name, octets: messages to a standby and files of saved mappings have lengths of eight bits.
 pub(crate) const NAME_MAX: usize = 255;
+/// Maximum number of NAT instances: a message to a standby has the settings of all of them.
+pub(crate) const NATS_MAX: usize = 16;
 /// Default first port. Lower ones are well-known (RFC 6335, section 6).
 const FIRST_PORT: u16 = 1024;
 /// Default number of ports of a block, and of blocks of a host: 4096 ports for each protocol.

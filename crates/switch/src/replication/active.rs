@@ -3,6 +3,7 @@
 //! packets that change no state extend timeouts.
 
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use quietwire_base::RateLimit;
@@ -14,6 +15,8 @@ use crate::error::SwitchError;
 
 /// Maximum number of peers: twice as many as are accepted in a turn, so that each has time for its hello.
 pub(super) const PEERS_MAX: usize = 16;
+/// Maximum number of peers of one source address: a program that acknowledges as a standby does leaves space for standbys of other hosts.
+pub(super) const PEERS_A_SOURCE: usize = 4;
 /// Interval between messages to a standby.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Time of a turn for reading all entries.
@@ -31,6 +34,8 @@ pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) struct Peer<S> {
     link: Link<S>,
     pub(super) name: String,
+    /// Its source address; `None` if all peers have the same one.
+    source: Option<IpAddr>,
     /// The first pass through all entries that is complete for this standby; `None` before its hello.
     needs: Option<u64>,
     /// The first pass whose entries it is sent: the one after its hello, or after a pass for which it was too slow.
@@ -183,12 +188,28 @@ impl<S: Read + Write> Active<S> {
         self.peers.is_empty() && !self.is_noting
     }
 
+<<<<<<< HEAD
     /// Adds the stream of a peer, which does not block. If there are too many, it takes the place of the oldest one without a hello, or
     /// of the oldest one that acknowledges nothing. Without such a peer, it is refused.
     pub(super) fn add(&mut self, stream: S, name: String, now: Instant) {
         if self.peers.len() >= PEERS_MAX {
             let silent = self.peers.iter().position(|peer| peer.needs.is_none());
             let stuck = || self.peers.iter().position(|peer| peer.is_stuck(now));
+=======
+    /// Adds the stream of a peer, which does not block. If there are too many, or too many of its source address, it takes the place of the
+    /// oldest one of them without a hello, or of the oldest one that acknowledges nothing. Without a source address, the number of its peers
+    /// has no limit of its own.
+    pub(super) fn add(&mut self, stream: S, name: String, source: Option<IpAddr>, now: Instant) {
+        let of_source = |peer: &Peer<S>| source.is_some() && peer.source == source;
+        let count = self.peers.iter().filter(|peer| of_source(peer)).count();
+        let is_source_full = count >= PEERS_A_SOURCE;
+        if is_source_full || self.peers.len() >= PEERS_MAX {
+            let is_candidate = |peer: &Peer<S>| !is_source_full || of_source(peer);
+            let mut peers = self.peers.iter();
+            let silent = peers.position(|peer| is_candidate(peer) && peer.needs.is_none());
+            let mut peers = self.peers.iter();
+            let stuck = || peers.position(|peer| is_candidate(peer) && peer.is_stuck(now));
+>>>>>>> h-kube
             let Some(at) = silent.or_else(stuck) else {
                 if self.logs_refusal(now) {
                     tracing::warn!(
@@ -202,6 +223,7 @@ impl<S: Read + Write> Active<S> {
         self.peers.push(Peer {
             link: Link::new(stream, now),
             name,
+            source,
             needs: None,
             joins: 0,
             is_complete: false,

@@ -11,7 +11,11 @@ use proptest::prelude::*;
 use quietwire_base::Deadline;
 use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
+<<<<<<< HEAD
 use super::active::{LOG_INTERVAL, PEERS_MAX};
+=======
+use super::active::{LOSS_LOG, PEERS_A_SOURCE, PEERS_MAX};
+>>>>>>> h-kube
 use super::link::TIMEOUT;
 use super::link::tests::pair;
 use super::tables::COMPARE;
@@ -187,7 +191,7 @@ impl Both {
                 // Ends that were sent and have not arrived are lost.
                 let gone = self.second.present.difference(&self.first.present);
                 self.first.stale.extend(gone);
-                self.active.add(one, "peer".to_owned(), self.now);
+                self.active.add(one, "peer".to_owned(), None, self.now);
                 self.standby = Some(Standby::new(other, self.now));
             }
             Some(standby) => {
@@ -334,7 +338,7 @@ fn a_standby_with_other_settings_names_them_and_gets_no_entries() {
         };
         let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
         let (one, other) = pair();
-        active.add(one, "standby".to_owned(), now);
+        active.add(one, "standby".to_owned(), None, now);
         let mut standby = Standby::new(other, now);
         let mut counts = ApplyCounts::default();
         standby.turn(&mut copy, &mut counts, now).unwrap();
@@ -413,14 +417,14 @@ fn a_peer_of_the_wrong_role_is_disconnected() {
     let mut counts = ApplyCounts::default();
     let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
     let (one, mut other) = pair();
-    active.add(one, "peer".to_owned(), now);
+    active.add(one, "peer".to_owned(), None, now);
     let changes = vec![ConnectionChange::Present(saved_connection(7))];
     let foreign = wire_tests::written(&[Message::Hello, Message::Connections(changes)]);
     other.write_all(&foreign).unwrap();
     active.turn(&mut model, now).unwrap();
     assert!(active.peers.is_empty() && model.present.is_empty());
     let (one, mut other) = pair();
-    active.add(one, "peer".to_owned(), now);
+    active.add(one, "peer".to_owned(), None, now);
     let unsent = wire_tests::written(&[Message::Hello, Message::Acknowledgement(99)]);
     other.write_all(&unsent).unwrap();
     active.turn(&mut model, now).unwrap();
@@ -459,13 +463,13 @@ fn peers_without_a_hello_give_way_to_a_standby_and_standbys_do_not() {
     let mut silent = Vec::new();
     for _ in 0..PEERS_MAX {
         let (one, other) = pair();
-        active.add(one, "silent".to_owned(), now);
+        active.add(one, "silent".to_owned(), None, now);
         silent.push(other);
     }
     let mut standbys = Vec::new();
     for _ in 0..PEERS_MAX + 1 {
         let (one, other) = pair();
-        active.add(one, "standby".to_owned(), now);
+        active.add(one, "standby".to_owned(), None, now);
         let mut standby = Standby::new(other, now);
         // The last one has no space, and loses its stream.
         if standby.turn(&mut copy, &mut counts, now).is_ok() {
@@ -475,6 +479,63 @@ fn peers_without_a_hello_give_way_to_a_standby_and_standbys_do_not() {
     }
     assert_eq!((active.peers.len(), standbys.len()), (PEERS_MAX, PEERS_MAX));
     assert!(active.peers.iter().all(|peer| peer.name == "standby"));
+}
+
+#[test]
+fn peers_of_one_address_leave_space_for_standbys_of_others() {
+    let now = Instant::now();
+    let mut model = Model::default();
+    let mut active: Active<UnixStream> = Active::new(Duration::from_secs(30));
+    let hello = wire_tests::written(&[Message::Hello]);
+    let mut streams = Vec::new();
+    let mut connect = |active: &mut Active<UnixStream>, name: &str, source: &str| {
+        let (one, mut other) = pair();
+        let source = Some(source.parse().unwrap());
+        active.add(one, name.to_owned(), source, now);
+        // No space for it: its stream has ended.
+        let _ = other.write_all(&hello);
+        streams.push(other);
+        active.turn(&mut model, now).unwrap();
+    };
+    let names = |active: &Active<UnixStream>, name: &str| {
+        let peers = active.peers.iter();
+        peers.filter(|peer| peer.name == name).count()
+    };
+    // Each behaves as a standby does, so that none gives way.
+    for _ in 0..PEERS_MAX {
+        connect(&mut active, "copy", "192.0.2.1");
+    }
+    assert_eq!(names(&active, "copy"), PEERS_A_SOURCE);
+    connect(&mut active, "standby", "192.0.2.2");
+    connect(&mut active, "standby", "2001:db8::2");
+    assert_eq!(names(&active, "copy"), PEERS_A_SOURCE);
+    assert_eq!(names(&active, "standby"), 2);
+    // One without a hello gives way to another of its address only.
+    let (one, _silent) = pair();
+    let source = Some("192.0.2.2".parse().unwrap());
+    active.add(one, "silent".to_owned(), source, now);
+    connect(&mut active, "copy", "192.0.2.1");
+    assert_eq!(names(&active, "silent"), 1);
+    for _ in 0..PEERS_A_SOURCE {
+        connect(&mut active, "standby", "192.0.2.2");
+    }
+    assert_eq!(names(&active, "silent"), 0);
+    assert_eq!(names(&active, "standby"), PEERS_A_SOURCE + 1);
+}
+
+#[test]
+fn an_address_has_a_limit_of_peers_except_behind_tunnels() {
+    let at = |listen: &str| ReplicationSetting {
+        listen: Some(listen.parse().unwrap()),
+        ..setting(ReplicationRole::Active, None)
+    };
+    let source = |listen: &str, peer: &str| source_of(&at(listen), peer.parse().unwrap());
+    assert_eq!(source("127.0.0.1:9476", "127.0.0.1:40000"), None);
+    assert_eq!(source("[::1]:9476", "[::1]:40000"), None);
+    let expected = Some("192.0.2.1".parse().unwrap());
+    assert_eq!(source("0.0.0.0:9476", "192.0.2.1:40000"), expected);
+    // As the kernel shows IPv4 peers of a socket of IPv6.
+    assert_eq!(source("[::]:9476", "[::ffff:192.0.2.1]:40000"), expected);
 }
 
 #[test]
@@ -504,7 +565,7 @@ fn peers_that_acknowledge_nothing_give_way_to_a_standby() {
     let mut hostile = Vec::new();
     for _ in 0..PEERS_MAX {
         let (one, mut other) = pair();
-        active.add(one, "hostile".to_owned(), now);
+        active.add(one, "hostile".to_owned(), None, now);
         other.write_all(&sent[..hello]).unwrap();
         hostile.push(other);
     }
@@ -519,10 +580,10 @@ fn peers_that_acknowledge_nothing_give_way_to_a_standby() {
         peers.filter(|peer| peer.name == "standby").count()
     };
     let (one, _early) = pair();
-    active.add(one, "standby".to_owned(), later);
+    active.add(one, "standby".to_owned(), None, later);
     assert_eq!((active.peers.len(), standbys(&active)), (PEERS_MAX, 0));
     let (one, _other) = pair();
-    active.add(one, "standby".to_owned(), now + TIMEOUT);
+    active.add(one, "standby".to_owned(), None, now + TIMEOUT);
     assert_eq!((active.peers.len(), standbys(&active)), (PEERS_MAX, 1));
 }
 
@@ -639,8 +700,8 @@ fn a_standby_that_reads_slowly_delays_others_for_one_timeout_in_a_pass() {
     let mut pages = Pages(u32::try_from((5 << 20) / page).unwrap());
     let mut active: Active<Valve> = Active::new(Duration::from_secs(30));
     let (fast, slow) = (Valve::default(), Valve::default());
-    active.add(fast.clone(), "fast".to_owned(), now);
-    active.add(slow.clone(), "slow".to_owned(), now);
+    active.add(fast.clone(), "fast".to_owned(), None, now);
+    active.add(slow.clone(), "slow".to_owned(), None, now);
     let mut parts = std::iter::once(&sent[..hello]).chain(sent[hello..].chunks(acknowledgement));
     let is_complete = |active: &Active<Valve>, name: &str| {
         let mut peers = active.peers.iter();

@@ -18,7 +18,7 @@
 //! | 5 complete | none: all entries have been sent since the hello or a loss | active |
 //! | 6 acknowledgement | sequence of the last message applied (64 bits) | standby |
 //! | 7 balanced connections | number of the protocol, address and port of the virtual endpoint (8, 32 and 16 bits), changes as above | active |
-//! | 8 configuration | settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
+//! | 8 configuration | up to [`SETTINGS_MAX`] settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
 //! | 9 limits | limits of tables, up to [`LIMITS_A_MESSAGE`]: octets of the name (8 bits), the name, value (32 bits) | active, after each configuration |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
@@ -48,7 +48,7 @@ use quietwire_tables::nat::{
     MappingChange, NatProtocol, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
 };
 
-use crate::config::nat::NAME_MAX;
+use crate::config::nat::{NAME_MAX, NATS_MAX};
 
 /// Maximum number of changes of a message.
 pub(crate) const CHANGES_MAX: usize = 256;
@@ -56,6 +56,8 @@ pub(crate) const CHANGES_MAX: usize = 256;
 pub(crate) const CONTENTS_MAX: usize = 32 * 1024;
 /// Maximum number of limits of a message.
 pub(crate) const LIMITS_A_MESSAGE: usize = 100;
+/// Maximum number of settings that a standby compares, which are in one message: five of each NAT, labels and zones.
+pub(crate) const SETTINGS_MAX: usize = 5 * NATS_MAX + 2;
 /// Value of a limit that is not set.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
 /// Version of the messages.
@@ -82,6 +84,8 @@ const _: () = assert!(NAME_MAX <= u8::MAX as usize);
 // A message of the maximum number of changes fits.
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(7 + CHANGES_MAX * (1 + SAVED_BALANCED_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(SETTINGS_MAX * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);
 const _: () = assert!(LIMITS_A_MESSAGE * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);
 
 /// Settings that must be equal on both switches: the name of each, and a digest of its value.
@@ -759,9 +763,11 @@ pub(crate) mod tests {
         let changes = vec![ConnectionChange::Present(saved_connection(7)); CHANGES_MAX];
         let name = "n".repeat(NAME_MAX);
         let of_nat = vec![MappingChange::Ended(saved_mapping(7)); CHANGES_MAX];
+        let settings = vec![digest(&name, "7"); SETTINGS_MAX];
         let limits = vec![limit(&name, 7); LIMITS_A_MESSAGE];
         let messages = [
             Message::Hello,
+            Message::Configuration(settings),
             Message::Connections(changes),
             Message::Mappings {
                 nat: name,

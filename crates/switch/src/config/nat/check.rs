@@ -7,14 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
-use super::{MappingSetting, NAME_MAX, Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
+use super::{MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
 
-/// Maximum number of NAT instances.
-const NATS_MAX: usize = 16;
 /// Maximum number of source prefixes of an instance.
 const SOURCES_MAX: usize = 64;
 /// Maximum timeout, seconds: 30 days.

@@ -5,8 +5,9 @@ use quietwire_tables::balance::{Backend, BalanceSettings, Balancer};
 
 use super::*;
 use crate::config::balance::LoadBalancerSetting;
+use crate::config::nat::NATS_MAX;
 use crate::forward::NatBinding;
-use crate::replication::{Digests, Tables as _};
+use crate::replication::{Digests, SETTINGS_MAX, Tables as _};
 
 /// Additions to the configuration.
 const TRANSLATED: &str = r#"
@@ -145,6 +146,8 @@ fn settings_that_a_standby_compares_differ_after_their_change() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rig = Rig::with(&format!("{START}{TRANSLATED}"));
     let mut before = rig.controller.engine().digests();
+    // Those of one NAT, labels and zones. With the maximum number of NATs they are as many as fit into a message.
+    assert_eq!((before.len() - 2) * NATS_MAX + 2, SETTINGS_MAX);
     let differing = |before: &Digests, after: &Digests| -> Vec<String> {
         let pairs = before.iter().zip(after);
         let differing = pairs.filter(|(one, other)| one != other);

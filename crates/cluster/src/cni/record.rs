@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records of attachments: files that remain if a container ends without DEL, and a lock for the calls of one attachment.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_base::durable::remove_if_exists;
+use quietwire_base::{BootId, Deadline, LockError, LockFile};
+use serde::{Deserialize, Serialize};
+
+use super::config::{NetworkConfig, PortKind};
+use super::port;
+use super::reply::{CniError, ErrorCode};
+
+/// Mode of directories: the sockets in them are accessible to their owner only.
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
+
+/// Identity of a directory: the same in all mount namespaces, and another one if the directory is created again.
+type Identity = (u64, u64);
+
+/// Record of an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Record {
+    /// Name of the network. Another network can have the same prefix in the names of ports.
+    pub(super) network: String,
+    /// Kind of the port.
+    pub(super) port: PortKind,
+    /// Control socket of the switch.
+    pub(super) control_socket: PathBuf,
+    /// Path of the container's network namespace.
+    pub(super) netns: PathBuf,
+    /// Directory of this path.
+    pub(super) netns_directory: Option<Identity>,
+    /// Boot in which ADD ran.
+    pub(super) boot: Option<BootId>,
+}
+
+/// Returns the identity of a directory.
+pub(super) fn identity(directory: &Path) -> Option<Identity> {
+    let found = fs::metadata(directory).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+impl Record {
+    /// Returns the record of an attachment that ADD makes in a network namespace.
+    pub(super) fn new(config: &NetworkConfig, netns: &Path) -> Self {
+        Self {
+            network: config.name.clone(),
+            port: config.port,
+            control_socket: config.control_socket.clone(),
+            netns: netns.to_owned(),
+            netns_directory: netns.parent().and_then(identity),
+            boot: BootId::current(),
+        }
+    }
+
+    /// Reads a record; `None` if the file does not exist or has other contents.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+    }
+
+    /// Writes the record.
+    ///
+    /// # Errors
+    /// Error of the operating system.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let text = serde_json::to_string(self).map_err(io::Error::other)?;
+        fs::write(path, text)
+    }
+}
+
+/// Returns the names of all ports that have a record in a directory.
+///
+/// # Errors
+/// [`ErrorCode::Io`]. A directory that does not exist has none.
+pub(super) fn names(directory: &Path) -> Result<BTreeSet<String>, CniError> {
+    let failed = |error: io::Error| {
+        let what = format!("reading {}: {error}", directory.display());
+        CniError::new(ErrorCode::Io, what)
+    };
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let file = entry.map_err(failed)?.file_name();
+        let file = file.to_str().unwrap_or_default();
+        let name = file.strip_suffix(port::RECORD);
+        names.extend(name.filter(|name| port::is_name(name)).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// Lock of an attachment: while a call has it, no other one changes the attachment. The file exists only meanwhile.
+#[derive(Debug)]
+#[must_use = "the lock is released when this is dropped"]
+pub(super) struct AttachmentLock {
+    path: PathBuf,
+    /// Released after the file is removed: a call that has opened the removed file notices that, and creates a new one.
+    _lock: LockFile,
+}
+
+impl AttachmentLock {
+    /// Acquires the lock of a port, and creates the directory. Returns `None` if another call has the lock after `wait`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Io`].
+    pub(super) fn acquire(
+        directory: &Path,
+        name: &str,
+        wait: Duration,
+    ) -> Result<Option<Self>, CniError> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory);
+        made.map_err(|error| {
+            let what = format!("creating {}: {error}", directory.display());
+            CniError::new(ErrorCode::Io, what)
+        })?;
+        let path = directory.join(format!("{name}.lock"));
+        match LockFile::acquire(&path, Deadline::after(wait)) {
+            Ok(lock) => Ok(Some(Self { path, _lock: lock })),
+            Err(LockError::Busy { .. }) => Ok(None),
+            Err(error) => Err(CniError::new(ErrorCode::Io, error.to_string())),
+        }
+    }
+}
+
+impl Drop for AttachmentLock {
+    fn drop(&mut self) {
+        // A file that stays is locked by no process, and the next call removes it.
+        drop(remove_if_exists(&self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_excludes_other_calls_of_its_attachment_and_leaves_no_file() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("cni");
+        let acquire = |name: &str| AttachmentLock::acquire(&directory, name, Duration::ZERO);
+        let first = acquire("c00000000000001").unwrap().unwrap();
+        assert!(acquire("c00000000000001").unwrap().is_none());
+        drop(acquire("c00000000000002").unwrap().unwrap());
+        drop(first);
+        drop(acquire("c00000000000001").unwrap().unwrap());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn records_are_read_as_they_are_written_and_other_files_are_none() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("c0123456789abcd.network");
+        assert_eq!(Record::read(&path), None);
+        fs::write(&path, "lan-a").unwrap();
+        assert_eq!(Record::read(&path), None);
+        let record = Record {
+            network: "lan-b".to_owned(),
+            port: PortKind::VhostUser,
+            control_socket: "/run/quietwire/switch.sock".into(),
+            netns: "/run/netns/pod-1".into(),
+            netns_directory: identity(place.path()),
+            boot: BootId::current(),
+        };
+        record.write(&path).unwrap();
+        assert_eq!(Record::read(&path), Some(record));
+        // Only files with the name of a port are records.
+        for other in [".network", "pod.network", "c0123456789abcd.lock"] {
+            fs::write(place.path().join(other), "lan-a").unwrap();
+        }
+        let found = names(place.path()).unwrap();
+        assert_eq!(found, ["c0123456789abcd".to_owned()].into());
+        assert!(names(&place.path().join("absent")).unwrap().is_empty());
+    }
+}
