@@ -188,14 +188,6 @@ impl<S: Read + Write> Active<S> {
         self.peers.is_empty() && !self.is_noting
     }
 
-<<<<<<< HEAD
-    /// Adds the stream of a peer, which does not block. If there are too many, it takes the place of the oldest one without a hello, or
-    /// of the oldest one that acknowledges nothing. Without such a peer, it is refused.
-    pub(super) fn add(&mut self, stream: S, name: String, now: Instant) {
-        if self.peers.len() >= PEERS_MAX {
-            let silent = self.peers.iter().position(|peer| peer.needs.is_none());
-            let stuck = || self.peers.iter().position(|peer| peer.is_stuck(now));
-=======
     /// Adds the stream of a peer, which does not block. If there are too many, or too many of its source address, it takes the place of the
     /// oldest one of them without a hello, or of the oldest one that acknowledges nothing. Without a source address, the number of its peers
     /// has no limit of its own.
@@ -209,11 +201,15 @@ impl<S: Read + Write> Active<S> {
             let silent = peers.position(|peer| is_candidate(peer) && peer.needs.is_none());
             let mut peers = self.peers.iter();
             let stuck = || peers.position(|peer| is_candidate(peer) && peer.is_stuck(now));
->>>>>>> h-kube
             let Some(at) = silent.or_else(stuck) else {
                 if self.logs_refusal(now) {
+                    let places = if is_source_full {
+                        format!("{PEERS_A_SOURCE} places of one address")
+                    } else {
+                        format!("{PEERS_MAX} places")
+                    };
                     tracing::warn!(
-                        "replication: peer {name} is refused, because all {PEERS_MAX} places for standbys are in use (stop another standby; further refusals within a minute are not logged)"
+                        "replication: peer {name} is refused, because all {places} for standbys are in use (stop another standby; further refusals within a minute are not logged)"
                     );
                 }
                 return;

@@ -11,11 +11,7 @@ use proptest::prelude::*;
 use quietwire_base::Deadline;
 use quietwire_tables::connections::{ConnectionChange, SavedConnection};
 
-<<<<<<< HEAD
-use super::active::{LOG_INTERVAL, PEERS_MAX};
-=======
-use super::active::{LOSS_LOG, PEERS_A_SOURCE, PEERS_MAX};
->>>>>>> h-kube
+use super::active::{LOG_INTERVAL, PEERS_A_SOURCE, PEERS_MAX};
 use super::link::TIMEOUT;
 use super::link::tests::pair;
 use super::tables::COMPARE;
@@ -596,14 +592,14 @@ fn a_refused_peer_is_logged_once_a_minute() {
     let mut standbys = Vec::new();
     for _ in 0..PEERS_MAX {
         let (one, mut other) = pair();
-        active.add(one, "standby".to_owned(), now);
+        active.add(one, "standby".to_owned(), None, now);
         other.write_all(&hello).unwrap();
         standbys.push(other);
     }
     active.turn(&mut model, now).unwrap();
     // The first refusal takes the line of this minute.
     let (one, _refused) = pair();
-    active.add(one, "refused".to_owned(), now);
+    active.add(one, "refused".to_owned(), None, now);
     assert!(active.peers.iter().all(|peer| peer.name == "standby"));
     assert!(!active.logs_refusal(now));
     assert!(active.logs_refusal(now + LOG_INTERVAL + Duration::from_secs(1)));
