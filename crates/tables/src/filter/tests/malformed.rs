@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 /// Addresses, tags, and the content from the EtherType on.
-fn ethernet(tags: &[u16], ethertype: u16, content: &[u8]) -> Vec<u8> {
+pub(super) fn ethernet(tags: &[u16], ethertype: u16, content: &[u8]) -> Vec<u8> {
     let mut frame = vec![2; 12];
     for vlan in tags {
         frame.extend([0x81, 0]);
@@ -28,7 +28,7 @@ fn transport(length: usize) -> Vec<u8> {
 }
 
 /// An IPv4 packet: options, protocol, the field of flags and fragment offset, payload.
-fn ipv4(options: &[u8], protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ipv4(options: &[u8], protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let header = 20 + options.len();
     let mut ip = vec![0x40 | (header / 4) as u8, 0];
     ip.extend(((header + payload.len()) as u16).to_be_bytes());
@@ -41,7 +41,7 @@ fn ipv4(options: &[u8], protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> 
 }
 
 /// An IPv6 packet with the extension headers of these types and contents behind the first two octets, in front of this payload.
-fn ipv6(extensions: &[(u8, &[u8])], protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ipv6(extensions: &[(u8, &[u8])], protocol: u8, payload: &[u8]) -> Vec<u8> {
     let kinds: Vec<u8> = extensions.iter().map(|one| one.0).collect();
     let after = |at: usize| kinds.get(at).copied().unwrap_or(protocol);
     let mut content = Vec::new();
