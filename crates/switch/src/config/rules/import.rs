@@ -60,10 +60,14 @@ impl Imported {
         if text.len() > IMPORT_MAX {
             return Err(format!("longer than {IMPORT_MAX} octets"));
         }
-        let source = match text.trim_start().starts_with('{') {
+        let mut source = match text.trim_start().starts_with('{') {
             true => nft::read(text, hook)?,
             false => iptables::read(text, hook)?,
         };
+        source
+            .chains
+            .values_mut()
+            .for_each(chains::Chain::join_statements);
         let expanded = source.expand();
         let others = source.others;
         if expanded.rules.len() > RULES_MAX {

@@ -15,6 +15,9 @@ use crate::config::rules::{Direction, RuleSetting, SetSetting, StatementSetting}
 const ALTERNATIVES_MAX: usize = 1024;
 /// Maximum depth of jumps.
 const DEPTH_MAX: usize = 16;
+/// Reason why statements without a verdict cannot be expressed.
+pub(super) const WITHOUT_VERDICT: &str =
+    "statements without a verdict, and no next rule for all of the packets (add accept or drop)";
 /// Maximum number of rules that an import visits. Chains count again for each jump to them.
 const STEPS_MAX: usize = 4 * RULES_MAX;
 
@@ -32,6 +35,8 @@ pub struct Missing {
 pub(super) enum Target {
     Verdict(Action),
     Jump(String),
+    /// The rule has statements only, and the next one decides.
+    Next,
 }
 
 /// A rule that can be expressed.
@@ -51,6 +56,72 @@ pub(super) struct Statement {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     pub(super) rules: Vec<Result<Statement, Missing>>,
+}
+
+impl Statement {
+    /// Returns the rule in front of the next one that has the statements of both; `None` if the next rule does not decide on all of its
+    /// packets, or has the same kinds of statements.
+    fn joined_to(&self, next: &Self) -> Option<Self> {
+        let mut wanted = next.conditions.iter();
+        let is_decided = wanted.all(|one| self.conditions.contains(one));
+        let is_verdict = matches!(next.target, Target::Verdict(_));
+        let StatementSetting {
+            log,
+            log_prefix,
+            dup,
+            ..
+        } = &self.statements;
+        let has_both = log.is_some() && next.statements.log.is_some()
+            || dup.is_some() && next.statements.dup.is_some();
+        if !is_decided || !is_verdict || has_both {
+            return None;
+        }
+        let mut joined = self.clone();
+        joined.target = next.target.clone();
+        joined.statements = next.statements.clone();
+        if log.is_some() {
+            joined.statements.log = *log;
+            joined.statements.log_prefix.clone_from(log_prefix);
+        }
+        if dup.is_some() {
+            joined.statements.dup.clone_from(dup);
+        }
+        Some(joined)
+    }
+}
+
+impl Chain {
+    /// Joins rules that have statements only to the rules directly behind them. Without such a rule, they cannot be expressed.
+    pub(super) fn join_statements(&mut self) {
+        let mut all: Vec<Result<Statement, Missing>> = Vec::new();
+        // From the end, so that a rule with statements finds the next one joined already.
+        for rule in std::mem::take(&mut self.rules).into_iter().rev() {
+            let statement = match rule {
+                Ok(statement) if statement.target == Target::Next => statement,
+                other => {
+                    all.push(other);
+                    continue;
+                }
+            };
+            let next = all.last().and_then(|next| next.as_ref().ok());
+            match next.and_then(|next| statement.joined_to(next)) {
+                Some(joined) => {
+                    // Of two rules with the same conditions, the second one would match nothing.
+                    let is_same = |next: &Statement| next.conditions == joined.conditions;
+                    if next.is_some_and(is_same) {
+                        all.pop();
+                    }
+                    all.push(Ok(joined));
+                }
+                None => all.push(Err(Missing {
+                    place: statement.place,
+                    reason: WITHOUT_VERDICT.to_owned(),
+                })),
+            }
+        }
+        all.reverse();
+        self.rules = all;
+    }
 }
 
 /// Packets that a base chain sees.
@@ -310,6 +381,8 @@ impl Expansion<'_> {
                 }
                 Ok(())
             }
+            // Such rules have been joined to others.
+            Target::Next => Err(WITHOUT_VERDICT.to_owned()),
             Target::Verdict(action) => {
                 let rules = self.in_scope(rules)?;
                 self.verdict(&statement.name, (*action, &statement.statements), rules);

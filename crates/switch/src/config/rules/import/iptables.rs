@@ -190,7 +190,7 @@ fn read_rule(line: &str, version: EtherType) -> (String, Result<RuleParts, Strin
         if is_reject {
             check_reject_with(kind)?;
         }
-        if body.target.is_none() {
+        if body.target.is_none() && body.statements.is_empty() {
             return Err("the rule has no target, so it only counts".to_owned());
         }
         Ok((conditions, body.finish()?))
@@ -248,7 +248,14 @@ impl<'line> Options<'line> {
             }
             "-m" | "--match" => check_extension(self.argument(option)?)?,
             "--reject-with" => self.reject_with = Some(self.argument(option)?),
-            "-j" | "--jump" => self.body.target = Some(target(self.argument(option)?)?),
+            "--log-prefix" => {
+                let prefix = self.argument(option)?;
+                self.body.set_prefix(prefix)?;
+            }
+            "-j" | "--jump" => match self.argument(option)? {
+                "LOG" => self.body.log_each()?,
+                name => self.body.target = Some(target(name)?),
+            },
             _ => {
                 let condition = self.condition(option)?;
                 self.conditions.extend(condition.map(|one| vec![one]));
@@ -398,8 +405,8 @@ fn target(name: &str) -> Result<Target, String> {
         "DROP" => Target::Verdict(Action::Drop),
         "REJECT" => Target::Verdict(Action::Reject),
         // The names of extensions are in capitals, and so may be those of chains.
-        // LOG, DSCP, TCPMSS and TEE continue with the next rule, and rules have no such target.
-        "RETURN" | "LOG" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK" | "CONNMARK" | "DSCP" | "TOS"
+        // DSCP, TCPMSS and TEE continue with the next rule, and rules have no such target.
+        "RETURN" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK" | "CONNMARK" | "DSCP" | "TOS"
         | "TCPMSS" | "TEE" | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK"
         | "CT" | "AUDIT" | "CLASSIFY" => return Err(format!("'-j {name}' cannot be expressed")),
         chain => Target::Jump(chain.to_owned()),

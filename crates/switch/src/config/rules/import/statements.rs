@@ -4,7 +4,7 @@
 use quietwire_tables::filter::{Action, Dscp, Protocol};
 use serde_json::{Map, Value};
 
-use super::chains::{IPV4, IPV6, Target};
+use super::chains::{IPV4, IPV6, Target, WITHOUT_VERDICT};
 use super::condition::{Alternatives, Condition};
 use super::marks;
 use crate::config::rules::{MSS_MIN, StatementSetting};
@@ -24,7 +24,7 @@ impl Body {
     /// Returns statements and target of a rule.
     ///
     /// # Errors
-    /// The rule has no verdict, or statements before a jump.
+    /// The rule has neither a verdict nor statements that the next rule can have, or it has statements before a jump.
     pub(super) fn finish(self) -> Result<(StatementSetting, Target), String> {
         let Self {
             mut statements,
@@ -34,10 +34,8 @@ impl Body {
             None if statements.is_empty() => {
                 Err("the rule has no verdict, so it only counts".to_owned())
             }
-            None => Err(
-                "statements without a verdict, behind which later rules decide (add accept, drop or reject to the rule)"
-                    .to_owned(),
-            ),
+            None if is_copy(&statements) => Ok((statements, Target::Next)),
+            None => Err(WITHOUT_VERDICT.to_owned()),
             Some(Target::Jump(_)) if !statements.is_empty() => {
                 Err("statements before a jump cannot be expressed".to_owned())
             }
@@ -97,6 +95,11 @@ impl Body {
                 _ => return Err(format!("'log {key}' cannot be expressed")),
             }
         }
+        self.log_each()
+    }
+
+    /// Logs every packet.
+    pub(super) fn log_each(&mut self) -> Result<(), String> {
         Self::set(&mut self.statements.log, 1, "log")
     }
 
@@ -175,6 +178,17 @@ impl Body {
             false => Self::set(&mut self.statements.set_mss, mss, "maxseg size set"),
         }
     }
+}
+
+/// Returns true for statements that change neither packets nor connections, so that the next rule decides on the same.
+fn is_copy(statements: &StatementSetting) -> bool {
+    let copies = StatementSetting {
+        log: statements.log,
+        log_prefix: statements.log_prefix.clone(),
+        dup: statements.dup.clone(),
+        ..StatementSetting::default()
+    };
+    copies == *statements
 }
 
 /// Checks that the answer of a reject is the one of filter rules.

@@ -741,7 +741,11 @@ fn unsupported_rules_of_iptables_are_reported_by_their_line() {
         ("-A FORWARD -o eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -i eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -p tcp -m tcp ! --syn -j ACCEPT", "'! --syn'"),
-        ("-A FORWARD -j LOG --log-prefix x", "'-j LOG'"),
+        (
+            "-A FORWARD -j LOG --log-prefix x",
+            "statements without a verdict",
+        ),
+        ("-A FORWARD -j LOG --log-level 7", "'--log-level'"),
         ("-A FORWARD -j REJECT", "icmp-port-unreachable"),
         ("-A FORWARD -s", "-s without a value"),
         ("-A FORWARD -s 10.0.0.0/33 -j DROP", "not an element"),
@@ -773,6 +777,67 @@ fn unsupported_rules_of_iptables_are_reported_by_their_line() {
         [
             "FORWARD-4 accept ethertype=ipv6 protocol=icmpv6 icmp-type=128 icmp-code=0",
             "policy-ipv6 drop ethertype=ipv6"
+        ]
+    );
+}
+
+/// A rule of statements only becomes a part of the rule behind it, which decides on all of its packets.
+#[test]
+fn logs_in_front_of_a_verdict_become_those_of_its_rule() {
+    let text = "*filter
+:FORWARD ACCEPT [0:0]
+:REFUSED - [0:0]
+-A FORWARD -p tcp -m tcp --dport 22 -j LOG --log-prefix \"ssh: \"
+-A FORWARD -p tcp -m tcp --dport 22 -j DROP
+-A FORWARD -p udp -j LOG
+-A FORWARD -j REFUSED
+-A REFUSED -s 10.0.0.0/8 -j LOG
+-A REFUSED -j DROP
+COMMIT
+";
+    let imported = import(text);
+    assert_eq!(
+        lines(&imported),
+        [
+            "FORWARD-4 drop log=1 log-prefix=ssh: ethertype=ipv4 protocol=tcp destination-port=22",
+            "REFUSED-8 drop log=1 source=10.0.0.0/8",
+            "REFUSED-9 drop ethertype=ipv4",
+        ]
+    );
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "line 6");
+    assert!(reason.contains("statements without a verdict"), "{reason}");
+
+    let to = |port: u16| is(payload("udp", "dport"), json!(port));
+    let rules = [
+        json!([to(53), {"dup": {"addr": "eth9"}}]),
+        json!([to(53), {"log": {"prefix": "dns"}}]),
+        json!([to(53), {"counter": null}, {"drop": null}]),
+        // The next rule logs, or decides on fewer packets, or there is none.
+        json!([to(25), {"log": null}]),
+        json!([to(25), {"log": null}, {"drop": null}]),
+        json!([{"log": null}]),
+        json!([to(80), {"accept": null}]),
+        json!([to(443), {"log": null}]),
+    ];
+    let imported = import(&ruleset("inet", "accept", &rules, &[]));
+    assert_eq!(
+        lines(&imported),
+        [
+            "forward-10 drop log=1 log-prefix=dns dup=eth9 protocol=udp destination-port=53",
+            "forward-14 drop log=1 protocol=udp destination-port=25",
+            "forward-16 accept protocol=udp destination-port=80",
+        ]
+    );
+    let places: Vec<&str> = missing(&imported).into_iter().map(|one| one.0).collect();
+    assert_eq!(
+        places,
+        [
+            "chain forward, handle 13",
+            "chain forward, handle 15",
+            "chain forward, handle 17",
         ]
     );
 }
