@@ -27,6 +27,8 @@ pub const RATE_MAX: f64 = 1e8;
 const MSS_MAX: u16 = 8922;
 /// Smallest maximum segment size of IPv6 with space for options (RFC 8200, section 5).
 const MSS_MIN: u16 = 536;
+/// Largest number of requests of a conversation.
+const TRANSACTIONS_MAX: u32 = 1 << 20;
 /// Longest time, milliseconds: a day.
 const TIME_MAX_MS: f64 = 86_400_000.0;
 
@@ -172,6 +174,9 @@ pub struct Conversation {
     /// Requests of a conversation.
     #[serde(default = "transactions")]
     pub transactions: u32,
+    /// Duration of a conversation, milliseconds, instead of the number of requests. Requires `interval_ms` or `think_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<f64>,
     /// Time from an answer to the next request, milliseconds.
     #[serde(default)]
     pub think_ms: f64,
@@ -179,6 +184,50 @@ pub struct Conversation {
     /// request follows the answer to the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<f64>,
+}
+
+impl Conversation {
+    /// Returns the number of requests: `transactions`, or the duration divided by the time from one request to the next, rounded up.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times of a description are positive, and the cast saturates"
+    )]
+    pub fn requests(&self) -> u32 {
+        let period_ms = self.interval_ms.unwrap_or(self.think_ms);
+        match self.duration_ms {
+            Some(duration_ms) => (duration_ms / period_ms).ceil().max(1.0) as u32,
+            None => self.transactions,
+        }
+    }
+
+    /// Replaces the number of requests and the times between them.
+    pub(super) fn repeat(&mut self, transactions: u32, think_ms: f64, interval_ms: Option<f64>) {
+        (self.transactions, self.duration_ms) = (transactions, None);
+        (self.think_ms, self.interval_ms) = (think_ms, interval_ms);
+    }
+
+    fn fault_of_duration(&self) -> Option<LocatedFault> {
+        let duration_ms = self.duration_ms?;
+        let key = At::Key("duration-ms");
+        if self.transactions != transactions() {
+            return fault(&[key], "duration-ms and transactions exclude each other");
+        }
+        if self.interval_ms.is_none() && self.think_ms <= 0.0 {
+            return fault(&[key], "duration-ms requires interval-ms or think-ms");
+        }
+        outside("duration-ms", duration_ms, (1.0, TIME_MAX_MS)).or_else(|| {
+            let requests = self.requests();
+            let message = format!(
+                "duration-ms is {duration_ms}, which requires {requests} requests (at most {TRANSACTIONS_MAX})"
+            );
+            match requests > TRANSACTIONS_MAX {
+                true => fault(&[key], message),
+                false => None,
+            }
+        })
+    }
 }
 
 /// Transport protocol of conversations.
@@ -261,6 +310,7 @@ impl Default for Connections {
                 request: Size::Fixed(64),
                 answer: Size::Fixed(128),
                 transactions: 1,
+                duration_ms: None,
                 think_ms: 0.0,
                 interval_ms: None,
             }],
@@ -465,12 +515,13 @@ impl Connections {
             );
         }
         let of_times = outside("port", entry.port, (1, u16::MAX))
-            .or_else(|| outside("transactions", entry.transactions, (1, 1 << 20)))
+            .or_else(|| outside("transactions", entry.transactions, (1, TRANSACTIONS_MAX)))
             .or_else(|| outside("think-ms", entry.think_ms, (0.0, TIME_MAX_MS)))
             .or_else(|| {
                 let interval_ms = entry.interval_ms?;
                 outside("interval-ms", interval_ms, (0.001, TIME_MAX_MS))
-            });
+            })
+            .or_else(|| entry.fault_of_duration());
         if of_times.is_some() {
             return of_times;
         }
@@ -513,7 +564,7 @@ impl Connections {
         let (smallest, largest) = size.bounds();
         let max = match entry.protocol {
             TransportProtocol::Udp => u32::from(self.mss()),
-            TransportProtocol::Tcp => STREAM_MAX / entry.transactions,
+            TransportProtocol::Tcp => STREAM_MAX / entry.requests(),
         };
         if smallest < min || smallest > largest || largest > max {
             return fault(
@@ -623,6 +674,46 @@ interval-ms = 20.0
         assert_eq!(json["client"]["next_hop_mac"], "02:00:00:00:00:09");
         assert_eq!(parse("[connections]\n"), Ok(Connections::default()));
         assert!(Connections::default().first_fault().is_none());
+    }
+
+    #[test]
+    fn a_duration_determines_the_number_of_requests() {
+        let requests = |times: &str| {
+            let text = format!(
+                "[[connections.mix]]\nname = \"a\"\nport = 80\nrequest = 100\nanswer = 1\n{times}\n"
+            );
+            parse(&text).map(|read| read.mix[0].requests())
+        };
+        for (times, expected) in [
+            ("transactions = 7", 7),
+            ("duration-ms = 3000.0\ninterval-ms = 20.0", 150),
+            ("duration-ms = 3001.0\ninterval-ms = 20.0", 151),
+            ("duration-ms = 1.0\ninterval-ms = 20.0", 1),
+            ("duration-ms = 1000.0\nthink-ms = 50.0", 20),
+        ] {
+            assert_eq!(requests(times), Ok(expected), "{times}");
+        }
+        for (times, expected) in [
+            (
+                "duration-ms = 1000.0",
+                "mix[0].duration-ms: duration-ms requires interval-ms or think-ms",
+            ),
+            (
+                "duration-ms = 0.0\ninterval-ms = 20.0",
+                "mix[0].duration-ms: duration-ms is 0 (must be 1 to 86400000)",
+            ),
+            (
+                "duration-ms = 1000.0\ninterval-ms = 20.0\ntransactions = 2",
+                "mix[0].duration-ms: duration-ms and transactions exclude each other",
+            ),
+            (
+                "duration-ms = 86400000.0\ninterval-ms = 1.0",
+                "which requires 86400000 requests (at most 1048576)",
+            ),
+        ] {
+            let error = requests(times).unwrap_err();
+            assert!(error.contains(expected), "{times}: {error}");
+        }
     }
 
     #[test]

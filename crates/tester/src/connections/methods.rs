@@ -246,7 +246,7 @@ impl ConversationRun {
 
     fn at_rate(&self, mut description: Connections, per_s: f64) -> PreparedRun {
         for entry in &mut description.mix {
-            (entry.transactions, entry.think_ms, entry.interval_ms) = (1, 0.0, None);
+            entry.repeat(1, 0.0, None);
         }
         // What a timeout repairs would be served after the load, and an overload would hold.
         (description.syn_retries, description.retries) = (0, 0);
@@ -266,7 +266,7 @@ impl ConversationRun {
         let lifetime_s = all_s + self.duration_s;
         let think_ms = lifetime_s * 1e3 / f64::from(CHECKS - 1);
         for entry in &mut description.mix {
-            (entry.transactions, entry.think_ms, entry.interval_ms) = (CHECKS, think_ms, None);
+            entry.repeat(CHECKS, think_ms, None);
         }
         description.idle_timeout_ms = description.idle_timeout_ms.max(think_ms + IDLE_SPARE_MS);
         description.rate = Some(opening_per_s);
@@ -292,8 +292,7 @@ impl ConversationRun {
         let lifetime_s = opening_s + self.duration_s;
         let transactions = round_up(lifetime_s / interval_s).max(2);
         for entry in &mut description.mix {
-            (entry.transactions, entry.think_ms) = (transactions, 0.0);
-            entry.interval_ms = Some(interval_s * 1e3);
+            entry.repeat(transactions, 0.0, Some(interval_s * 1e3));
         }
         let idle_ms = interval_s * 1e3 + IDLE_SPARE_MS;
         description.idle_timeout_ms = description.idle_timeout_ms.max(idle_ms);
@@ -315,7 +314,7 @@ impl ConversationRun {
         transactions: u32,
     ) -> PreparedRun {
         for entry in &mut description.mix {
-            (entry.transactions, entry.think_ms, entry.interval_ms) = (transactions, 0.0, None);
+            entry.repeat(transactions, 0.0, None);
         }
         description.concurrent = Some(connections);
         let open = f64::from(connections) + REPLACED;

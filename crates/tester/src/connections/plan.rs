@@ -143,7 +143,7 @@ fn class(description: &Connections, entry: &Conversation, up_to: u64) -> Class {
         protocol: entry.protocol,
         port: entry.port,
         rhythm: Rhythm {
-            count: entry.transactions,
+            count: entry.requests(),
             interval_ns: entry.interval_ms.map(nanoseconds),
             think_ns: nanoseconds(entry.think_ms),
             timeout_ns: nanoseconds(description.answer_timeout_ms),
