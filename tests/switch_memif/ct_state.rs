@@ -120,6 +120,21 @@ fn answers_pass_and_other_packets_from_outside_do_not() {
     ));
     assert!(established.contains("10.0.0.1:1000"), "{established}");
     assert!(!established.contains("10.0.0.1:2031"), "{established}");
+    // Pages of three connections have all eight, each once.
+    let (mut ports, mut from) = (Vec::new(), Some(0));
+    while let Some(position) = from {
+        let position = position.to_string();
+        let page = ["--limit", "3", "--from", position.as_str(), "--json"];
+        let page = [&["show", "connections"][..], &page].concat();
+        let page: ConnectionsReport =
+            serde_json::from_str(&output(&mut command(&bench, &page))).unwrap();
+        assert!(page.connections.len() <= 3);
+        ports.extend(page.connections.iter().map(|one| one.source_port));
+        from = page.next;
+    }
+    ports.sort_unstable();
+    let flood = 2025..2032;
+    assert_eq!(ports, [1000].into_iter().chain(flood).collect::<Vec<u16>>());
     let flush = ["connections", "flush", "--l4-port", "1000"];
     assert_eq!(output(&mut command(&bench, &flush)).trim(), "1");
     outside.send(&[back(1000, (501, 2, ACK))]);

@@ -312,6 +312,12 @@ fn published_ports_come_and_go_and_inside_hosts_use_them_too() {
     assert_eq!(plain, udp(FROM_B, (HOST, 4000), (REMOTE, 53), 63));
 }
 
+/// Receives the error about a packet for which NAT has no space: host unreachable.
+fn is_unreachable(host: &mut Peer) {
+    let error = host.receive(1).remove(0);
+    assert_eq!((error[23], error[34], error[35]), (1, 3, 1));
+}
+
 #[test]
 fn exhausted_ports_are_counted_and_established_mappings_stay() {
     // Three blocks of eight ports, two for a host at most; a one-to-one host; sources outside of the prefix stay as they are.
@@ -337,6 +343,7 @@ outside = \"203.0.113.7\"
     until("the host is at its limit", || {
         (dropped(&bench).dropped["nat-host-limit"] == 1).then_some(())
     });
+    is_unreachable(&mut a);
     for port in 4000..4008 {
         pass(&mut a, &mut b, udp(TO_A, (SERVER, port), (REMOTE, 53), 64));
     }
@@ -344,6 +351,7 @@ outside = \"203.0.113.7\"
     until("the pool is exhausted", || {
         (dropped(&bench).dropped["nat-no-ports"] == 1).then_some(())
     });
+    is_unreachable(&mut a);
     let again = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
     assert_eq!(again, first);
     // A packet from outside to a port without mapping, of an address that is not the router's own.
@@ -528,6 +536,7 @@ fn an_added_address_has_ports_and_established_mappings_stay() {
         let stats: StatsReport = bench.show("stats");
         (stats.router.dropped["nat-no-ports"] == 1).then_some(())
     });
+    is_unreachable(&mut a);
     change(&bench, &["add", "nat-address", "internet", ADDED]);
     let second = pass(&mut a, &mut b, from_server());
     let port = source_port(&second);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirements of RFC 4787 (UDP), RFC 5382 (TCP) and RFC 5508 (ICMP) on NAT, as frames: those sent, and every frame that has to leave, octet
+"""Requirements of RFC 4787 (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 6888 (CGN) on NAT, as frames: those sent, and every frame that has to leave, octet
 by octet.
 
 scapy makes all frames, independently of the code. `nat_requirements.py DIRECTORY` prints a document like that of requirements.py. The NAT has
@@ -16,13 +16,15 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from requirements import HOST_A, HOST_B, ROUTER_A, ROUTER_B, case, cases, step, tests_there  # noqa: E402
+from requirements import HOST_A, HOST_B, ROUTER_A, ROUTER_B, case, cases, error4, step, tests_there  # noqa: E402
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment  # noqa: E402
 from scapy.layers.l2 import Ether  # noqa: E402
 from scapy.packet import Raw  # noqa: E402
 
 # Inside hosts, the external address, and remote hosts.
 HOST, SERVER, OWN, REMOTE, OTHER = "10.0.0.5", "10.0.0.6", "198.51.100.1", "198.51.100.9", "198.51.100.10"
+# Inside address of the router, and the MTU of its outside interface.
+GATEWAY, MTU = "10.0.0.1", 1400
 # External ports of even and of odd inside ports.
 EVEN, ODD = 4000, 4001
 MACS = {"a": (HOST_A, ROUTER_A), "b": (HOST_B, ROUTER_B)}
@@ -89,6 +91,17 @@ def hairpin(make, inside, external, target, server):
     return passes("a", make(inside, target), "a", make(external, server, ttl=63))
 
 
+def reported(packet, kind, code, word=0):
+    """A packet of the inside, and the error of the router to its sender."""
+    sent = Ether(bytes(received("a", packet)))
+    return {"at": "a", "send": [sent], "a": [error4(sent, kind, code, word, source=GATEWAY)]}
+
+
+def without_space(packet):
+    """A packet for which no external port is left, and the error to its sender."""
+    return step(**reported(packet, 3, 1), drops={"nat-host-limit": 1})
+
+
 KINDS = [("UDP", udp, "4787"), ("TCP", tcp("S"), "5382")]
 
 
@@ -98,13 +111,14 @@ def mappings():
         case(f"{name}: one external endpoint for all remote endpoints", [f"{rfc} REQ-1"], *steps)
         parity = ["4787 REQ-4"] if make is udp else []
         case(f"{name}: another inside port has another external port", parity, outward(make, (HOST, 5001), (OWN, ODD), (REMOTE, 53)))
-        filtering = "4787 REQ-8" if make is udp else "5382 REQ-3"
+        filtering = ["4787 REQ-8"] if make is udp else ["5382 REQ-3"]
         steps = [inward(make, remote, (OWN, EVEN), (HOST, 5000)) for remote in ((REMOTE, 53), (REMOTE, 9), (OTHER, 1000))]
-        case(f"{name}: every remote endpoint reaches the mapping", [filtering], *steps)
+        case(f"{name}: every remote endpoint reaches the mapping", [*filtering, "6888 REQ-7"], *steps)
         overloading = ["4787 REQ-3"] if make is udp else ["5382 REQ-7"]
-        third = received("a", make((HOST, 5002), (REMOTE, 53)))
+        third = without_space(make((HOST, 5002), (REMOTE, 53)))
         steps = [outward(make, (HOST, port), (OWN, external), (REMOTE, 53)) for port, external in ((5000, EVEN), (5001, ODD))]
-        case(f"{name}: no two mappings share a port", overloading, step("a", [third], drops={"nat-host-limit": 1}), *steps)
+        covers = [*overloading, "5508 REQ-8", "6888 REQ-4", "6888 REQ-11"]
+        case(f"{name}: no two mappings share a port, and the sender of a third one gets an error", covers, third, *steps)
     steps = [outward(echo(8), (HOST, 8), (OWN, EVEN), (to, 8)) for to in (REMOTE, OTHER)]
     steps += [inward(echo(0), (to, 8), (OWN, EVEN), (HOST, 8)) for to in (REMOTE, OTHER)]
     case("ICMP: one external identifier, and replies return", ["5508 REQ-1"], *steps)
@@ -138,6 +152,33 @@ def errors():
         theirs = make((REMOTE, 53), (OWN, EVEN), ttl=63)
         about = passes("a", error(HOST, REMOTE, answer, 3, 3), "b", error(OWN, REMOTE, theirs, 3, 3, ttl=63))
         case(f"{name}: an error of the host is about the packet to the external endpoint", ["5508 REQ-5"], about, still)
+
+
+    there = hairpin(udp, (HOST, 5000), (OWN, EVEN), (OWN, 53), (SERVER, 5300))
+    arrived = udp((OWN, EVEN), (SERVER, 5300), ttl=63)
+    mine = udp((HOST, 5000), (OWN, 53), ttl=63)
+    about = passes("a", error(SERVER, OWN, arrived, 3, 3), "a", error(OWN, HOST, mine, 3, 3, ttl=63))
+    case("an error about a packet between inside hosts is about the packet of the sender", ["5508 REQ-7"], there, about)
+    timestamp = IP(src=HOST, dst=REMOTE) / ICMP(type=13, id=5, seq=1)
+    case("ICMP: messages other than echoes and errors are dropped", ["5508 REQ-11"], step("a", [received("a", timestamp)], drops={"nat-icmp-type": 1}))
+
+
+def errors_of_the_router():
+    expired = udp((HOST, 5000), (REMOTE, 53), ttl=1)
+    case("the router reports an expired packet as the host has sent it", ["5508 REQ-10"], step(**reported(expired, 11, 0)))
+    large = udp((HOST, 5000), (REMOTE, 53), size=MTU)
+    large.flags = "DF"
+    case("the router reports a packet that is too big", ["4787 REQ-13"], step(**reported(large, 3, 4, MTU)))
+
+
+def payloads():
+    def data(text, port, transport):
+        return lambda source, to, ttl=64: IP(src=source[0], dst=to[0], ttl=ttl) / transport(sport=source[1], dport=port) / Raw(text)
+
+    call = data(f"INVITE sip:guest@{HOST}:5000".encode(), 5060, UDP)
+    case("UDP: addresses in the data stay", ["4787 REQ-10"], outward(call, (HOST, 5000), (OWN, EVEN), (REMOTE, 5060)))
+    command = data(b"PORT 10,0,0,5,19,136\r\n", 21, TCP)
+    case("TCP: addresses in the data stay", ["5382 REQ-6"], outward(command, (HOST, 5000), (OWN, EVEN), (REMOTE, 21)))
 
 
 def fragments():
@@ -179,7 +220,7 @@ def address_and_port_dependent():
         ways = [((REMOTE, 53), first), ((REMOTE, 54), second), ((REMOTE, 53), first)]
         steps = [outward(make, (HOST, 5000), external, remote) for remote, external in ways]
         # Both ports are in use.
-        third = step("a", [received("a", make((HOST, 5000), (OTHER, 53)))], drops={"nat-host-limit": 1})
+        third = without_space(make((HOST, 5000), (OTHER, 53)))
         case(f"{name}: an external endpoint for each remote endpoint", [], *steps, third)
         ways = [((REMOTE, 53), first), ((REMOTE, 54), second)]
         steps = [inward(make, remote, external, (HOST, 5000)) for remote, external in ways]
@@ -217,14 +258,22 @@ ELSEWHERE = {
     "4787 REQ-2": "a_host_has_one_external_address",
     "4787 REQ-5": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
     "4787 REQ-6": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
+    "4787 REQ-11": "answers_return_to_the_sender_and_no_external_endpoint_is_shared",
     "5382 REQ-5": "an_answered_connection_stays_for_two_hours_and_a_closed_one_for_minutes",
     "5508 REQ-2": "mappings_of_echoes_end_after_a_minute",
     "5508 REQ-3": "damaged_and_unrelated_errors_are_dropped",
-    "5508 REQ-7": "errors_about_hairpinned_packets_reach_the_sender",
+    "6888 REQ-1": "packets_that_cannot_be_translated_are_dropped",
+    "6888 REQ-2": "a_host_has_one_external_address",
+    "6888 REQ-3": "a_full_pool_grows_and_established_mappings_stay",
+    "6888 REQ-5": "exhausted_ports_are_reported_and_mappings_stay",
+    "6888 REQ-10": "matching_mappings_end_and_others_stay",
+    "6888 REQ-12": "events_become_lines_and_rings_of_removed_instances_end",
+    "6888 REQ-13": "exhausted_ports_are_reported_and_mappings_stay",
     "6888 REQ-14": "events_become_lines_and_rings_of_removed_instances_end",
+    "6888 REQ-15": "external_ports_are_drawn",
 }
-# Requirements that the code names as not met.
-NOT_MET = {"4787 REQ-3a"}
+# Requirements that the code names as not met, or as those of other devices.
+NOT_MET = {"4787 REQ-3a", "4787 REQ-7", "6888 REQ-6", "6888 REQ-8", "6888 REQ-9"}
 
 NUMBER = r"REQ-\d+[a-z]?"
 NAMED = re.compile(rf"RFC (\d+), ({NUMBER}(?:(?:, | and ){NUMBER})*)")
@@ -250,7 +299,7 @@ def main():
         # The cases of the default cover the requirements.
         json.dump({"cases": cases, "background": [], "named": len(named(sys.argv[1])), "uncovered": []}, sys.stdout)
         return
-    for group in (mappings, opening, hairpinning, errors, fragments):
+    for group in (mappings, opening, hairpinning, errors, errors_of_the_router, payloads, fragments):
         group()
     covered = {requirement for one in cases for requirement in one["covers"]}
     there = tests_there(sys.argv[1], ELSEWHERE)

@@ -19,6 +19,7 @@ addresses = ["10.0.0.1/24"]
 name = "outside"
 port = "b"
 mac = "02:00:00:00:00:0b"
+mtu = 1400
 addresses = ["198.51.100.1/24"]
 
 [[nat]]

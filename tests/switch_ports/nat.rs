@@ -14,7 +14,7 @@ const OUTSIDE: &str = "198.51.100.2";
 const EXTERNAL: &str = "198.51.100.1";
 
 /// A server that ends with this value.
-struct Server(Child);
+pub(crate) struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -24,7 +24,12 @@ impl Drop for Server {
 }
 
 /// Starts a web server whose log has the addresses of its clients.
-fn web_server(host: &Namespace, address: &str, directory: &TempDir, log: &str) -> Server {
+pub(crate) fn web_server(
+    host: &Namespace,
+    address: &str,
+    directory: &TempDir,
+    log: &str,
+) -> Server {
     let mut server = host.command("python3");
     server.args(["-u", "-m", "http.server", "--bind", address, "--directory"]);
     server.arg(directory.path()).arg("8000");
@@ -34,7 +39,7 @@ fn web_server(host: &Namespace, address: &str, directory: &TempDir, log: &str) -
 }
 
 /// Downloads a file until it arrives, and returns its octets.
-fn download(host: &Namespace, url: &str) -> Vec<u8> {
+pub(crate) fn download(host: &Namespace, url: &str) -> Vec<u8> {
     until("the file is downloaded", || {
         let mut curl = host.command("curl");
         curl.args(["--silent", "--fail", "--max-time", "20", url]);
@@ -44,7 +49,7 @@ fn download(host: &Namespace, url: &str) -> Vec<u8> {
 }
 
 /// Sends a stream from the left host to an address of the right one, with these arguments of iperf3, until both ends succeed.
-fn stream(net: &Net, to: &str, arguments: &[&str]) {
+pub(crate) fn stream(net: &Net, to: &str, arguments: &[&str]) {
     until("the stream ends", || {
         let mut server = net.right.command("iperf3");
         server.args(["--server", "--one-off"]).stdout(Stdio::null());

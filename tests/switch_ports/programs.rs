@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real programs behind NAT and a filter that accepts nothing from outside but answers, related packets and an FTP server: ping, traceroute,
-//! HTTP, FTP, DNS, TFTP and calls over UDP, and an attacker that forges segments with scapy.
+//! HTTP, streams, FTP, DNS, TFTP and calls over UDP, and an attacker that forges segments with scapy.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::nat::{download, stream, web_server};
 use crate::offloads::Net;
 use crate::rig::{Namespace, Switch, quietwire, run, until, within};
 
@@ -172,6 +173,21 @@ fn programs_pass_nat_and_filter_and_forged_segments_do_not() {
         let hops: Vec<String> = hops.collect();
         (hops == ["10.0.0.1", OUTSIDE]).then_some(())
     });
+
+    // Pages and streams, each way.
+    let pages = TempDir::new().unwrap();
+    let page: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(pages.path().join("page"), &page).unwrap();
+    let web = web_server(&net.right, OUTSIDE, &pages, "web.log");
+    assert!(download(&net.left, "http://198.51.100.2:8000/page") == page);
+    drop(web);
+    for more in [
+        &["-n", "5M"][..],
+        &["-n", "5M", "-R"],
+        &["-u", "-b", "5M", "-n", "200K"],
+    ] {
+        stream(&net, OUTSIDE, more);
+    }
 
     // From inside, and to the published server from outside, whose data connection is related.
     assert_eq!(client(&net.left, &["ftp", OUTSIDE]), "page\n");

@@ -143,6 +143,17 @@ named! {
     }
 }
 
+impl RouterDrop {
+    /// Returns true if NAT has no space for a new mapping, so that the sender of the packet gets an error (RFC 6888, section 3, REQ-11).
+    #[must_use]
+    pub const fn is_without_space(self) -> bool {
+        matches!(
+            self,
+            Self::NatHostLimit | Self::NatNoPorts | Self::NatTableFull
+        )
+    }
+}
+
 /// Frames dropped at a port, by reason. In JSON an object keyed by the reasons' names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortDrops([u64; PortDrop::ALL.len()]);

@@ -33,7 +33,26 @@
 //! | RFC 5382, REQ-4: no answer to unsolicited SYNs | none is sent |
 //! | RFC 5382, REQ-9; RFC 5508, REQ-3, REQ-4, REQ-5: errors are translated | yes, with the packets in them |
 //! | RFC 4787, REQ-14: fragments | those behind the first one of their datagram; others are dropped ([`NatDrop::Fragment`]) |
+//! | RFC 4787, REQ-7: conflicts with an external address that the network assigns | external addresses are configured |
+//! | RFC 4787, REQ-10; RFC 5382, REQ-6: gateways of applications are disabled | there are none: the data of packets stays |
+//! | RFC 4787, REQ-11: the same behaviour at any time | yes |
+//! | RFC 4787, REQ-13; RFC 5508, REQ-10: errors of the router itself | yes, about the packet as its sender has sent it |
+//! | RFC 5508, REQ-8; RFC 6888, REQ-11: errors about packets without space | yes, except for packets between inside hosts ([`RouterDrop`]) |
+//! | RFC 5508, REQ-11: other ICMP messages | dropped ([`NatDrop::IcmpType`]) |
+//! | RFC 6888, REQ-1, REQ-2 and REQ-7: requirements of the other RFCs | as above |
+//! | RFC 6888, REQ-3: size and contiguity of the pool | up to [`EXTERNALS_MAX`] addresses, contiguous or not |
+//! | RFC 6888, REQ-4 and REQ-5: limits of ports and memory of a subscriber | port blocks of a host |
+//! | RFC 6888, REQ-6: destinations without translation | no |
+//! | RFC 6888, REQ-8: no new mapping of a port for 120 s after its last one | no |
+//! | RFC 6888, REQ-9: PCP | no |
+//! | RFC 6888, REQ-10: management | mappings are listed, filtered and flushed |
+//! | RFC 6888, REQ-12: no destinations in the log | none ([`BlockEvent`]) |
+//! | RFC 6888, REQ-13: use of all ports | a host uses all ports of its blocks |
+//! | RFC 6888, REQ-15: ports that are hard to guess | drawn at random in the blocks of the host |
+//! | RFC 7422: blocks that are computed from the address of the host | no: hosts get blocks when they need them, and the log has them |
 //! | RFC 6864, section 5.3.1: identifications of an external address | fragmented datagrams get one of the translator |
+//!
+//! [`RouterDrop`]: crate::drops::RouterDrop::is_without_space
 
 mod behaviour;
 pub(crate) mod first_fragment;

@@ -189,7 +189,8 @@ struct ShowArgs {
     /// Maximum number of routes, rules, elements of sets, connections or mappings to show.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// Number of the first rule or element to show, from 0 (rules and sets only).
+    /// Number of the first rule or element to show, from 0; for connections, `next` of the page before (rules, sets and connections
+    /// only).
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: usize,
     /// Show only the elements of this set (sets only). [default: all sets]
@@ -450,8 +451,9 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Cycles => return show_cycles(args),
         SubjectArg::Routes => return show_routes(args),
         SubjectArg::Connections => {
+            let page = (args.from, args.limit);
             let socket = &args.control_socket;
-            return connections::show(&args.connections, args.limit, socket, args.json);
+            return connections::show(&args.connections, page, socket, args.json);
         }
         SubjectArg::Mappings => {
             let socket = &args.control_socket;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Marks of frames between forwarding threads and the service thread.
 
-use quietwire_dpdk::BURST_MAX;
+use quietwire_dpdk::{BURST_MAX, Burst, Mbuf};
 use quietwire_tables::route::Punt;
 
 /// Metadata of a frame on its way to or from the service thread.
@@ -46,6 +46,13 @@ impl Mark {
             Self::Route(interface) => ROUTE << 16 | interface as u32,
             Self::Relayed(port) => RELAYED << 16 | port as u32,
         }
+    }
+
+    /// Adds a frame with this mark to a burst, which has space for it.
+    #[inline(always)]
+    pub(super) fn push(self, mut frame: Mbuf<'_>, burst: &mut Burst) {
+        frame.set_mark(self.number());
+        drop(burst.push(frame));
     }
 
     #[inline]

@@ -24,8 +24,8 @@ use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::route::{
-    Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Router, decide,
-    fragments, rewrite,
+    Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Punt, Router,
+    decide, fragments, rewrite,
 };
 
 /// Router state of all forwarding threads, and the bridges that router interfaces are on.
@@ -399,6 +399,9 @@ impl Path<'_> {
         let mut ends = Ends::default();
         let frames_from = local.drain().zip(decisions.words()).zip(interfaces);
         for (at, ((mut frame, word), from)) in frames_from.enumerate() {
+            let is_changed = (translated >> at) & 1 != 0;
+            let is_as_sent =
+                |frame: &Mbuf<'_>| !(is_changed || is_marked && frame.mark() & AGAIN != 0);
             if is_translated && let Some(interface) = exit_of(word) {
                 let place = (*from, vrf_of(domain, *from));
                 let translated = Translators {
@@ -413,8 +416,12 @@ impl Path<'_> {
                         ends.lost += 1;
                         continue;
                     }
-                    Err(reason) => {
+                    Err((reason, frame)) => {
                         context.counters.dropped(reason, 1);
+                        if reason.is_without_space() {
+                            let as_sent = is_as_sent(&frame);
+                            Mark::Punt(Punt::Unreachable, *from, as_sent).push(frame, punts);
+                        }
                         continue;
                     }
                 }
@@ -456,10 +463,7 @@ impl Path<'_> {
                     ends.lost += u64::from(sent.is_none());
                 }
                 Decision::Punt(punt) => {
-                    let is_again = is_marked && frame.mark() & AGAIN != 0;
-                    let is_as_sent = !is_again && (translated >> at) & 1 == 0;
-                    frame.set_mark(Mark::Punt(punt, *from, is_as_sent).number());
-                    drop(punts.push(frame));
+                    Mark::Punt(punt, *from, is_as_sent(&frame)).push(frame, punts);
                 }
                 Decision::Forward(_) | Decision::Drop(_) => {}
             }

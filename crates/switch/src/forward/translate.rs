@@ -64,6 +64,9 @@ impl Translators<'_> {
 
     /// Translates a frame that leaves by an interface and was received on another one of a VRF. `None` if there is no buffer for a frame whose
     /// octets cannot be changed.
+    ///
+    /// # Errors
+    /// The reason to drop the frame, and the frame.
     #[inline]
     pub(super) fn send<'eal>(
         &mut self,
@@ -72,7 +75,7 @@ impl Translators<'_> {
         place: (u16, u16),
         pool: &Mempool,
         telemetry: &mut Telemetry,
-    ) -> Result<Option<Mbuf<'eal>>, RouterDrop> {
+    ) -> Result<Option<Mbuf<'eal>>, (RouterDrop, Mbuf<'eal>)> {
         let nat = self.nat.as_mut().filter(|nat| nat.is_outside(interface));
         let balance = self.balance.as_mut();
         let balance = balance.filter(|one| one.concerns_sent(frame.octets(), place.1));
@@ -87,9 +90,10 @@ impl Translators<'_> {
         if let Some(balance) = balance {
             balance.send(octets, length, self.now_s);
         }
-        if let Some(nat) = nat {
-            nat.send(octets, length, interface, place, self.now_s)
-                .map_err(NatDrop::router_drop)?;
+        if let Some(nat) = nat
+            && let Err(reason) = nat.send(octets, length, interface, place, self.now_s)
+        {
+            return Err((reason.router_drop(), frame));
         }
         Ok(Some(frame))
     }

@@ -151,14 +151,20 @@ fn rendered_result(restored: &Restored) -> String {
     )
 }
 
-/// Shows up to `limit` connections.
+/// Shows a page of connections: up to `limit`, from the position `from` on.
 pub(super) fn show(
     selection: &SelectionArgs,
-    limit: usize,
+    (from, limit): (usize, usize),
     socket: &Path,
     is_json: bool,
 ) -> Result<()> {
-    let mut report = page(selection, limit, 0, socket)?;
+    let Ok(first) = u32::try_from(from) else {
+        bail!(Usage(format!(
+            "no connection is at position {from} (--from must be at most {})",
+            u32::MAX
+        )));
+    };
+    let mut report = page(selection, limit, first, socket)?;
     while let Some(from) = report.next
         && report.connections.len() < limit
     {
@@ -221,11 +227,9 @@ fn rendered(report: &ConnectionsReport) -> String {
             format!("{sent_octets}/{answered_octets}"),
         ]);
     }
-    let more = if report.next.is_some() {
-        " (more connections: use --limit)"
-    } else {
-        ""
-    };
+    let more = report.next.map_or_else(String::new, |next| {
+        format!(" (more connections: use --from {next}, or --limit)")
+    });
     format!(
         "{table}\n\n{} of {} entries in use{more}",
         report.total, report.max_entries

@@ -89,6 +89,21 @@ fn exhausted_ports_are_reported_and_mappings_stay() {
     assert!(outbound(&mut nat, &octets, 302).is_ok());
 }
 
+/// RFC 6888, REQ-15: external ports do not follow from the inside ports, nor from the external ports before.
+#[test]
+fn external_ports_are_drawn() {
+    let ports = || {
+        let mut nat = Nat::new(&settings()).unwrap();
+        let sent = (0..32).map(|port| {
+            let source = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port);
+            let octets = packet(source, socket(REMOTE), Content::Udp(1));
+            ends(&outbound(&mut nat, &octets, 0).unwrap()).0.port()
+        });
+        sent.collect::<Vec<u16>>()
+    };
+    assert_ne!(ports(), ports());
+}
+
 /// RFC 4787, REQ-4: parity of ports.
 #[test]
 fn parity_is_preserved_while_ports_are_left() {
