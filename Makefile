@@ -125,7 +125,9 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@printf 'scripts/%s\n' $(CHECKS) | xargs -P "$$(nproc)" -n 1 env
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
-	@if command -v promtool >/dev/null; then promtool check rules packaging/monitoring/alerts.yaml; promtool test rules packaging/monitoring/alerts-test.yaml; \
+	@promtool=$$(command -v promtool || echo "$${XDG_CACHE_HOME:-$$HOME/.cache}/quietwire/prometheus/usr/bin/promtool"); \
+	if [ -x "$$promtool" ]; then \
+	"$$promtool" check rules packaging/monitoring/alerts.yaml && "$$promtool" test rules packaging/monitoring/alerts-test.yaml; \
 	else echo 'promtool: not installed, the alert rules were not tested'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

@@ -4,7 +4,9 @@
 
 mod firmware;
 mod modules;
+mod power;
 mod prefetchers;
+mod registers;
 mod setting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +17,17 @@ use crate::files::{cpus, names, numbered, text};
 pub use setting::MachineSetting;
 
 /// Settings that are the content of one file.
-const FILES: [(&str, &str); 21] = [
+const FILES: [(&str, &str); 23] = [
     ("SMT", "sys/devices/system/cpu/smt/control"),
     (
         "frequency driver",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver",
     ),
     ("intel_pstate", "sys/devices/system/cpu/intel_pstate/status"),
+    (
+        "energy efficiency",
+        "sys/devices/system/cpu/intel_pstate/energy_efficiency",
+    ),
     (
         "energy bias",
         "sys/devices/system/cpu/cpu0/power/energy_perf_bias",
@@ -33,6 +39,10 @@ const FILES: [(&str, &str); 21] = [
     (
         "idle governor",
         "sys/devices/system/cpu/cpuidle/current_governor",
+    ),
+    (
+        "PCIe power saving",
+        "sys/module/pcie_aspm/parameters/policy",
     ),
     ("NUMA nodes", "sys/devices/system/node/online"),
     ("NUMA balancing", "proc/sys/kernel/numa_balancing"),
@@ -85,7 +95,8 @@ pub fn settings(root: &Path) -> BTreeMap<String, MachineSetting> {
     found.insert("IOMMU".to_owned(), iommu(root));
     found.insert("uncore frequency".to_owned(), uncore(root));
     found.insert("prefetchers".to_owned(), prefetchers::prefetchers(root));
-    found.insert("memory modules".to_owned(), modules::modules(root));
+    found.extend(modules::memory(root));
+    found.extend(power::power(root));
     found.extend(firmware::firmware(root));
     found.extend(mitigations(root));
     found
@@ -209,6 +220,8 @@ mod tests {
             "C-states",
             "IOMMU",
             "prefetchers",
+            "C1E promotion",
+            "populated memory slots",
             "firmware",
             "mitigations",
         ] {

@@ -2,6 +2,7 @@
 //! A recorded machine for the tests of all monitors.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 
 use crate::monitor::{Monitor, Target, Watched};
 
@@ -27,6 +28,16 @@ impl Machine {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
         self
+    }
+
+    /// Adds a processor of this vendor, and a register of its CPU 0.
+    pub(crate) fn with_register(self, vendor: &str, address: u64, value: u64) -> Self {
+        let machine = self.with("proc/cpuinfo", &format!("vendor_id\t: {vendor}\n"));
+        let machine = machine.with("dev/cpu/0/msr", "");
+        let path = machine.root().join("dev/cpu/0/msr");
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.write_all_at(&value.to_le_bytes(), address).unwrap();
+        machine
     }
 
     /// Adds a watched process.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills the tables of the first page, once a second. Texts become text nodes, never markup.
+// Fills the tables of the first page, once a second, and starts studies. Texts become text nodes, never markup.
 "use strict";
 
 const SECOND = 1000;
@@ -51,8 +51,8 @@ function latest(trial) {
   return `${trial.case}, ${trial.frame_size}, ${number(trial.offered_rate_pps)} frames/s: ${loss} (${when})`;
 }
 
-async function get(path) {
-  const response = await fetch(path);
+async function get(path, options) {
+  const response = await fetch(path, options);
   const content = await response.json();
   if (!response.ok) {
     throw new Error(content.error);
@@ -105,6 +105,43 @@ async function partition() {
   fill("checks-rows", all.open.map((check) => [check.name, check.verdict, check.expected, check.actual, check.remedy ?? ""]));
 }
 
+async function choices() {
+  const list = await get("/api/ready-made");
+  const options = list.studies.map((one) => new Option(`${one.name}: ${one.title}`, one.name));
+  document.getElementById("start-study").replaceChildren(...options);
+}
+
+// A note about a refused request stays until a study has started.
+let latestStart = null;
+
+async function started() {
+  const state = (await get("/api/started")).started;
+  const text = JSON.stringify(state);
+  if (state === null || text === latestStart) {
+    return;
+  }
+  latestStart = text;
+  const end = state.exit_code === null ? "ended by a signal" : `ended with exit code ${state.exit_code}`;
+  note("start-note", `${state.study} (${state.store}): ${state.is_running ? "running" : end}`);
+}
+
+async function start() {
+  const content = {
+    study: document.getElementById("start-study").value,
+    is_quick: document.getElementById("start-quick").checked,
+  };
+  const token = document.getElementById("start-token").value;
+  try {
+    await get("/api/studies", {
+      method: "POST",
+      headers: { "Authorization": `Bearer ${token}`, "Content-Type": "application/json" },
+      body: JSON.stringify(content),
+    });
+  } catch (error) {
+    note("start-note", String(error.message));
+  }
+}
+
 async function refresh(load, id) {
   try {
     await load();
@@ -114,6 +151,9 @@ async function refresh(load, id) {
   setTimeout(refresh, SECOND, load, id);
 }
 
+document.getElementById("start-button").addEventListener("click", start);
+choices().catch((error) => note("start-note", String(error.message)));
 refresh(studies, "studies-note");
+refresh(started, "start-note");
 refresh(view, "switch-note");
 refresh(partition, "partition-note");

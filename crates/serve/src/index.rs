@@ -31,6 +31,13 @@ pub(crate) fn page() -> String {
                             (head(&["store", "study", "state", "steps", "trials", "invalid", "latest trial"]))
                             tbody #studies-rows {}
                         }
+                        p {
+                            label { "Ready-made study: " select #start-study {} } " "
+                            label { input #start-quick type="checkbox"; " short version" } " "
+                            label { "Token: " input #start-token type="password" autocomplete="off"; } " "
+                            button #start-button type="button" { "Start" }
+                        }
+                        p #start-note role="status" {}
                     }
                     section aria-labelledby="switch" {
                         h2 #switch { "Switch" }
@@ -64,5 +71,24 @@ pub(crate) fn page() -> String {
 fn head(labels: &[&str]) -> Markup {
     html! {
         thead { tr { @for label in labels { th scope="col" { (label) } } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_that_the_script_uses_is_on_the_page() {
+        let page = page();
+        let mut used = 0;
+        for call in ["getElementById(\"", "note(\"", "fill(\""] {
+            for rest in SCRIPT.split(call).skip(1) {
+                let (id, _) = rest.split_once('"').unwrap();
+                assert!(page.contains(&format!(" id=\"{id}\"")), "{id}: {page}");
+                used += 1;
+            }
+        }
+        assert!(used > 10, "{used}");
     }
 }

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::bars::tick_label;
-use super::load_axes::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes};
+use super::load_axes::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, gap};
 use super::percentiles::time_tick;
 use super::scale::{Linear, Log};
 use super::{colour, marker, marker_size, path};
@@ -34,6 +34,15 @@ impl LoadView {
         match self {
             Self::Latency => "99 % of round trips",
             Self::Cpus => "CPUs of the device",
+        }
+    }
+
+    /// Returns why a load has no figure.
+    fn reason(self, point: &SweepPoint) -> &'static str {
+        match self {
+            _ if point.valid_trials == 0 => "no valid trial",
+            Self::Latency => "too few frames",
+            Self::Cpus => "CPU time unknown",
         }
     }
 
@@ -118,12 +127,54 @@ fn series(
             }
         }
         @for (place, point) in places.iter().zip(&case.sweep) {
-            @if let Some((x, y, value)) = place {
-                g {
-                    title { (case.name) ": " (view.text(*value)) " at " (format::number(point.offered_pps / 1e6)) " Mpps (median)" }
-                    (marker(index, *x, *y, marker_size(index)))
+            @let at_load = format!("at {} Mpps", format::number(point.offered_pps / 1e6));
+            @match place {
+                Some((x, y, value)) => {
+                    g {
+                        title { (case.name) ": " (view.text(*value)) " " (at_load) " (median)" }
+                        (marker(index, *x, *y, marker_size(index)))
+                    }
+                }
+                None => {
+                    @let reason = format!("{}: {} {at_load}", case.name, view.reason(point));
+                    (gap(index, (across.at(point.offered_pps / 1e6), BOTTOM - 5.0), &reason))
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_study::simulated::SimulatedBench;
+
+    use super::*;
+    use crate::Summary;
+    use crate::tests::results_of;
+
+    const STUDY: &str = "name = \"s\"\ntitle = \"T\"\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
+         [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 1_000_000\n[sweep]\nloads-percent = [25, 50, 75, 100]\n\
+         [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n";
+
+    #[test]
+    fn a_load_without_the_figure_is_a_gap_with_its_reason() {
+        let mut bench = SimulatedBench::new(11, 0);
+        bench.invalid_ratio = 0.0;
+        let results = results_of(STUDY, bench, usize::MAX);
+        let mut cases = Summary::of(&results).unwrap().sizes.remove(0).cases;
+        let mut drawn = |valid_trials| {
+            let point = &mut cases[0].sweep[1];
+            point.latency_p99_ns = None;
+            point.valid_trials = valid_trials;
+            load(&cases, LoadView::Latency).into_string()
+        };
+        for (valid_trials, reason) in [(1, "too few frames"), (0, "no valid trial")] {
+            let svg = drawn(valid_trials);
+            // The load before the gap has no line.
+            assert_eq!(svg.matches("<path").count(), 1, "{svg}");
+            assert_eq!(svg.matches("class=\"mark k0\"").count(), 3);
+            assert_eq!(svg.matches('×').count(), 1);
+            assert!(svg.contains(&format!("<title>c: {reason} at ")), "{svg}");
         }
     }
 }

@@ -4,11 +4,11 @@
 use maud::{Markup, html};
 
 use super::bars::tick_label;
-use super::load_axes::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes};
+use super::load_axes::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, gap};
 use super::scale::{Linear, Log};
 use super::{colour, marker, marker_size, path, px};
 use crate::format::{THIN, number};
-use crate::summary::CaseSummary;
+use crate::summary::{CaseSummary, SweepPoint};
 
 /// Range of losses that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,29 +125,67 @@ fn trials(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical) -> M
     }
 }
 
-/// Draws the medians of the sweep, connected by lines.
+/// Draws the medians of the sweep, connected by lines. A load without valid trials is a gap, marked at the top: the bottom is no loss.
 fn sweep(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical, id: &str) -> Markup {
-    let medians: Vec<(f64, f64, f64)> = case
-        .sweep
-        .iter()
-        .filter_map(|point| {
-            let ratio = point.loss_ratio.as_ref()?.median;
-            Some((across.at(point.offered_pps / 1e6), point.offered_pps, ratio))
-        })
-        .collect();
+    let at = |point: &SweepPoint| across.at(point.offered_pps / 1e6);
+    let median = |point: &SweepPoint| {
+        let ratio = point.loss_ratio.as_ref()?.median;
+        Some((at(point), point.offered_pps, ratio))
+    };
+    let medians: Vec<Option<(f64, f64, f64)>> = case.sweep.iter().map(median).collect();
     // Above the top of the small view a line keeps its direction and is clipped.
     let height = |ratio: f64| match up {
         Vertical::Small(_) if ratio > SMALL_MAX => TOP - (BOTTOM - TOP),
         _ => up.at(ratio),
     };
     html! {
-        path class={ "series " (colour(index)) } clip-path={ "url(#" (id) ")" }
-            d=(path(medians.iter().map(|(x, _, ratio)| (*x, height(*ratio))))) {}
-        @for (x, load, ratio) in medians.iter().filter(|(_, _, ratio)| up.holds(*ratio)) {
+        @for run in medians.split(Option::is_none) {
+            @if run.len() > 1 {
+                path class={ "series " (colour(index)) } clip-path={ "url(#" (id) ")" }
+                    d=(path(run.iter().flatten().map(|(x, _, ratio)| (*x, height(*ratio))))) {}
+            }
+        }
+        @for point in case.sweep.iter().filter(|point| point.loss_ratio.is_none()) {
+            @let reason = format!("{}: no valid trial at {} Mpps", case.name, number(point.offered_pps / 1e6));
+            (gap(index, (at(point), TOP + 12.0), &reason))
+        }
+        @for (x, load, ratio) in medians.iter().flatten().filter(|(_, _, ratio)| up.holds(*ratio)) {
             g {
                 title { (case.name) ": " (crate::format::loss(*ratio)) " lost at " (number(load / 1e6)) " Mpps (median)" }
                 (marker(index, *x, up.at(*ratio), marker_size(index)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_study::simulated::SimulatedBench;
+
+    use super::*;
+    use crate::Summary;
+    use crate::tests::results_of;
+
+    const STUDY: &str = "name = \"s\"\ntitle = \"T\"\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
+         [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 1_000_000\n[sweep]\nloads-percent = [25, 50, 75, 100]\n\
+         [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n";
+
+    #[test]
+    fn a_load_without_a_valid_trial_is_a_gap() {
+        let mut bench = SimulatedBench::new(11, 0);
+        bench.invalid_ratio = 0.0;
+        let results = results_of(STUDY, bench, usize::MAX);
+        let mut cases = Summary::of(&results).unwrap().sizes.remove(0).cases;
+        let drawn = |cases: &[CaseSummary]| loss(cases, LossView::Whole, "id").into_string();
+        let whole = drawn(&cases);
+        let medians = whole.matches("class=\"mark k0\"").count();
+        assert_eq!((medians, whole.matches('×').count()), (4, 0), "{whole}");
+        cases[0].sweep[1].loss_ratio = None;
+        let svg = drawn(&cases);
+        assert_eq!(svg.matches("class=\"mark k0\"").count(), 3, "{svg}");
+        // The load before the gap has no line.
+        let lines = |svg: &str| svg.matches("<path").count();
+        assert_eq!((lines(&whole), lines(&svg)), (1, 1));
+        assert!(svg.contains("<title>c: no valid trial at "), "{svg}");
     }
 }

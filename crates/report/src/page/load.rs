@@ -18,7 +18,7 @@ pub(super) fn load(size: &SizeSummary) -> Markup {
             section {
                 h2 { "Latency and CPU use against offered load" }
                 p.lead {
-                    "Medians over the rounds at each load of the sweep, of valid trials. A load without the figure is a gap. "
+                    "Medians over the rounds at each load of the sweep, of valid trials. A load without the figure is a gap, marked ×. "
                     "A device that polls uses its CPUs at every load."
                 }
                 (legend(size.cases.iter().map(|case| case.name.as_str())))

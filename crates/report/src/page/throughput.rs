@@ -310,7 +310,8 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
             h2 { "Loss against offered load" }
             @if has_points {
                 p.lead {
-                    "Dots are valid trials; lines join the medians over the rounds at each load of the sweep. Left: all losses. "
+                    "Dots are valid trials; lines join the medians over the rounds at each load of the sweep. A load without valid trials is a gap, "
+                    "marked ×. Left: all losses. "
                     "Right: losses up to 0.01" (THIN) "%; a line that ends at the top continues above."
                 }
                 (legend(size.cases.iter().map(|case| case.name.as_str())))

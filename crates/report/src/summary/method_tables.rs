@@ -238,7 +238,8 @@ fn at_load(step: &StepRecord, planned: &LatencyPlanPoint) -> Result<LatencyAtLoa
     })
 }
 
-fn load_name(load: &LatencyLoad) -> String {
+/// Returns the name of a load in reports and objectives.
+pub(super) fn load_name(load: &LatencyLoad) -> String {
     match load {
         LatencyLoad::Ndr => "NDR".to_owned(),
         LatencyLoad::Pdr => "PDR".to_owned(),

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use quietwire_search::Findings;
 use quietwire_study::{
     Case, FrameSize, Measure, Quantity, StepKind, StepRecord, StudyResults, TrialRecord,
 };
 use serde::Serialize;
 
 use super::activity::{CpuShare, ThreadShare, cpus, threads};
+use super::method_tables::load_name;
 use super::samples::{of_signed, of_times};
 
 /// Profile of a trial.
@@ -34,7 +36,7 @@ pub struct TrialProfile {
     pub counters: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// Returns the profile of the worst valid trial of a quantity; none if no single trial is the worst, as for procedures and named loads.
+/// Returns the profile of the worst valid trial of a quantity; none if no single trial is the worst, as for procedures.
 pub(super) fn of_worst(
     results: &StudyResults,
     size: FrameSize,
@@ -63,7 +65,10 @@ fn badness(
     trial: &TrialRecord,
 ) -> Option<f64> {
     let result = &trial.result;
-    let is_latency = step.kind == StepKind::Latency && measure.load.is_none();
+    let is_latency = match &measure.load {
+        Some(load) => is_at_load(step, trial, load),
+        None => step.kind == StepKind::Latency,
+    };
     match &measure.quantity {
         // The lowest rate that lost too much bounds the rate that is found.
         Quantity::Rate(name) if step.kind.searches_for(name) => {
@@ -81,6 +86,21 @@ fn badness(
         Quantity::Ipdv if is_latency => of_signed(&result.variation, measure.point),
         _ => None,
     }
+}
+
+/// Returns whether a trial is one of a load of the latency plan. Trials of a plan that was not finished are of unknown loads.
+fn is_at_load(step: &StepRecord, trial: &TrialRecord, load: &str) -> bool {
+    let Some(Findings::LatencyPlan(plan)) = &step.findings else {
+        return false;
+    };
+    plan.points.iter().any(|planned| {
+        planned.point.rate_pps == trial.request.offered_rate_pps
+            && planned
+                .point
+                .stands_for
+                .iter()
+                .any(|known| load_name(known) == load)
+    })
 }
 
 fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfile {

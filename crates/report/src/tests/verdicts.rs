@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use quietwire_search::{Findings, LatencyLoad};
 use quietwire_study::{StepKind, Verdict};
 
 use super::{SimulatedBench, StudyResults, assert_well_formed, results_of};
@@ -182,6 +183,27 @@ fn a_failed_verdict_has_the_profile_of_the_worst_trial() {
     let listed = document["summary"]["verdicts"][1]["profile"]["trial"].as_u64();
     assert_eq!(listed, Some(profile(1).trial as u64));
     assert!(document["summary"]["verdicts"][0].get("profile").is_none());
+}
+
+#[test]
+fn the_worst_trial_of_a_named_load_is_at_this_load() {
+    const OBJECTIVE: &str = "[latency-plan]\n[[objective]]\nquantity = \"latency\"\nload = \"PDR\"\npercentile = 99\n\
+                             case = \"quiet\"\nat-most-us = 0.001\n";
+    let results = run(5, OBJECTIVE);
+    let found = verdicts(&results);
+    let judgement = &found[0].judgement;
+    assert_eq!(judgement.verdict, Verdict::Fail, "{judgement:?}");
+    let profile = found[0].profile.as_ref().unwrap();
+    let (step, trial) = results.trials().nth(profile.trial - 1).unwrap();
+    assert_eq!(step.case_name, "quiet");
+    let Some(Findings::LatencyPlan(plan)) = &step.findings else {
+        panic!("{:?}", step.findings);
+    };
+    let rate_pps = trial.request.offered_rate_pps;
+    let mut points = plan.points.iter();
+    let planned = points.find(|planned| planned.point.rate_pps == rate_pps);
+    let stands_for = &planned.unwrap().point.stands_for;
+    assert!(stands_for.contains(&LatencyLoad::Pdr), "{stands_for:?}");
 }
 
 #[test]
