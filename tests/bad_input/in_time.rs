@@ -235,6 +235,30 @@ fn a_check_of_a_lab_ends_in_time() {
 }
 
 #[test]
+fn a_start_of_a_lab_ends_in_time() {
+    let workspace = Workspace::new();
+    let lab = |words: &[&str]| {
+        let mut command = workspace.quietwire(&[&["lab"], words].concat());
+        command.arg("--state-directory").arg(workspace.path("lab"));
+        command
+    };
+    let is_starting: Ready = |workspace, _| workspace.path("lab/named/x").exists();
+    let up = lab(&["up", "vNet1", "--name", "x"]);
+    let Ended { code, printed } = stopped(&workspace, "a lab starts", up, is_starting);
+    if code == Some(0) {
+        // It was up before the signal.
+        let Ended { code, printed } = workspace.run(lab(&["down", "x"]));
+        assert_eq!(code, Some(0), "{printed}");
+    } else {
+        assert_eq!(code, Some(FAILED), "{printed}");
+        assert!(printed.contains("interrupted by a signal"), "{printed}");
+        assert!(!printed.contains("by force"), "{printed}");
+    }
+    let Ended { code, printed } = workspace.run(lab(&["clean"]));
+    assert_eq!(code, Some(0), "{printed}");
+}
+
+#[test]
 fn a_command_whose_reader_does_not_read_ends_in_time() {
     // Neither the command nor this switch changes the machine.
     let workspace = Workspace::beside_others();

@@ -88,6 +88,13 @@ impl Capabilities {
     /// Those of [`Self::PORTS`], and `SYS_NICE` for the real-time priority of a tester's threads, which each trial starts.
     pub const TESTER: Self = Self(Self::PORTS.0.union(CapabilitySet::SYS_NICE));
 
+    /// No capability: threads that only use what other threads have opened.
+    pub const NONE: Self = Self(CapabilitySet::empty());
+
+    /// Capability of a tester's thread that gives up its real-time priority. The kernel requires `SYS_NICE` for that, because child threads
+    /// must not inherit the priority (sched(7), `SCHED_RESET_ON_FORK`).
+    pub const REALTIME: Self = Self(CapabilitySet::SYS_NICE);
+
     /// Returns the capabilities of a mask, such as `CapEff` of `/proc/PID/status`.
     #[must_use]
     pub const fn of_mask(mask: u64) -> Self {
@@ -168,6 +175,8 @@ mod tests {
         );
         assert_eq!(Capabilities::of_mask(1 << 12).to_string(), "NET_ADMIN");
         assert_eq!(Capabilities::of_mask(0).to_string(), "none");
+        assert_eq!(Capabilities::NONE.to_string(), "none");
+        assert_eq!(Capabilities::REALTIME.to_string(), "SYS_NICE");
     }
 
     #[test]
@@ -195,5 +204,25 @@ mod tests {
         }
         assert!(status.contains("CapInh:\t0000000000000000"), "{status}");
         assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+
+    #[test]
+    fn a_thread_without_capabilities_takes_none_from_the_others() {
+        let read = || std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let before = read();
+        let status = std::thread::spawn(move || {
+            reduce(None, Capabilities::NONE).unwrap();
+            read()
+        });
+        let status = status.join().unwrap();
+        for key in ["CapPrm", "CapEff"] {
+            let line = format!("{key}:\t0000000000000000");
+            assert!(status.contains(&line), "{line}: {status}");
+        }
+        let capabilities = |status: &str| -> Vec<String> {
+            let lines = status.lines().filter(|line| line.starts_with("Cap"));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(capabilities(&read()), capabilities(&before));
     }
 }

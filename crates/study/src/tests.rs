@@ -4,6 +4,7 @@
 use std::io::Read as _;
 mod calibrated;
 mod connections;
+mod faults;
 mod methods;
 mod procedures;
 mod tenants;

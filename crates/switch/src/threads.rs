@@ -13,7 +13,7 @@ use quietwire_base::proc::Status;
 use quietwire_base::{Deadline, Seccomp};
 use quietwire_dpdk::seccomp::{self, Filter, Task};
 use quietwire_host::CpuList;
-use quietwire_host::privileges::Capabilities;
+use quietwire_host::privileges::{self, Capabilities};
 use quietwire_host::threads::{ReadError, ThreadCpus, own_threads};
 
 use crate::config::{Pinning, Plan};
@@ -40,8 +40,16 @@ pub(crate) const fn task_of(role: Role) -> Task {
     }
 }
 
-/// Spawns a thread and waits until it has run `prepare` and restricted its system calls to those of its role, or until `stop` is set. The
-/// result of `prepare` is kept until `body` ends.
+/// Returns the capabilities that a thread of a role keeps. Control threads open ports; the others use open descriptors only.
+const fn capabilities_of(role: Role) -> Capabilities {
+    match role {
+        Role::Forwarding | Role::Service => Capabilities::NONE,
+        Role::Control => Capabilities::PORTS,
+    }
+}
+
+/// Spawns a thread and waits until it has run `prepare` and restricted its capabilities and system calls to those of its role, or until
+/// `stop` is set. The result of `prepare` is kept until `body` ends.
 pub(crate) fn spawn<T>(
     name: &str,
     (stop, seccomp): (&AtomicBool, Seccomp),
@@ -52,9 +60,12 @@ pub(crate) fn spawn<T>(
         name: name.to_owned(),
         what,
     };
-    let filter = Filter::new(task_of(role(name)), seccomp)?;
-    let prepare = move || -> Result<_, quietwire_dpdk::Error> {
+    let role = role(name);
+    let filter = Filter::new(task_of(role), seccomp)?;
+    let prepare = move || -> Result<_, SwitchError> {
         let kept = prepare()?;
+        // Before the filter, which denies it to threads that forward.
+        privileges::reduce(None, capabilities_of(role))?;
         Ok((kept, filter.install()?))
     };
     let (ready, is_ready) = mpsc::sync_channel(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of a trial, each pinned to a CPU of the tester, with real-time priority if it is configured, and restricted to the system calls
-//! that sending and receiving require.
+//! Threads of a trial, each pinned to a CPU of the tester, with real-time priority if it is configured, and restricted to the capabilities
+//! and system calls that sending and receiving require.
 
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
@@ -9,6 +9,7 @@ use quietwire_base::Seccomp;
 use quietwire_dpdk::Eal;
 use quietwire_dpdk::seccomp::{self, Filter, Task};
 use quietwire_dpdk::{Registered, thread};
+use quietwire_host::privileges::{self, Capabilities};
 
 use crate::engine::{self, LoopHealth, Signals, Timetable};
 use crate::error::TesterError;
@@ -154,6 +155,13 @@ fn as_tester<T>(
             false
         }
     });
+    // Before the filter, which denies it. The ports are open, so only the end of the real-time priority requires a capability.
+    let kept = if realtime {
+        Capabilities::REALTIME
+    } else {
+        Capabilities::NONE
+    };
+    privileges::reduce(None, kept).map_err(|error| TesterError::Thread(error.to_string()))?;
     let _filter = filter.install()?;
     let done = work();
     if realtime {

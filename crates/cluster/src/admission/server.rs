@@ -51,9 +51,10 @@ const BUFFER: usize = 64 << 10;
 const HEAD: Duration = Duration::from_secs(3);
 /// Time of the body of a request.
 const BODY: Duration = Duration::from_secs(5);
-/// Time of a connection, from its first octet to its last. When the webhook ends, connections have this time as well: less than the 30 s
-/// that Kubernetes waits for a pod by default.
+/// Time of a connection, from its first octet to its last.
 const CONNECTION: Duration = Duration::from_secs(20);
+/// Time of open connections when the webhook ends. Every command ends within 5 s after a signal, by force after 4.5 s.
+const DRAIN: Duration = Duration::from_secs(4);
 /// Time for the API server to answer all requests about one pod. The API server waits 10 s for the webhook.
 const DECISION: Duration = Duration::from_secs(8);
 /// Interval at which the certificate is read again: Secrets change while they are mounted.
@@ -199,7 +200,7 @@ async fn accept(
     Ok((stream, peer, permit))
 }
 
-/// Accepts connections until `ended` becomes true, and waits for those that are open then, for the time of a connection.
+/// Accepts connections until `ended` becomes true, and waits for those that are open then, for a limited time.
 async fn serve(
     client: Client,
     listener: &TcpListener,
@@ -253,8 +254,14 @@ async fn serve(
             }
         }
     }
-    // Each ends within the time of a connection.
-    while connections.join_next().await.is_some() {}
+    let drained = async {
+        while connections.join_next().await.is_some() {}
+    };
+    if timeout(DRAIN, drained).await.is_err() {
+        tracing::warn!(
+            "the webhook closes connections that did not end within {DRAIN:?} after the signal"
+        );
+    }
 }
 
 /// Serves one request. A second one has a connection of its own, so no request meets a connection that has just been closed.

@@ -42,7 +42,7 @@ const EVERY_THREAD: &[i64] = calls! {
 const SERVICE: &[i64] = calls! { SYS_sendmsg SYS_recvmsg };
 
 /// Calls of control threads besides: all of DPDK's start and of opening, serving and closing ports; the control socket, the metrics and
-/// the service manager; starts of threads.
+/// the service manager; starts of threads, and the reduction of their capabilities.
 const CONTROL: &[i64] = calls! {
     SYS_openat SYS_readlinkat SYS_newfstatat SYS_fstat SYS_statx SYS_faccessat SYS_faccessat2 SYS_getdents64 SYS_statfs SYS_fstatfs
     SYS_getcwd SYS_mkdirat SYS_unlinkat SYS_renameat SYS_renameat2 SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_umask
@@ -56,7 +56,7 @@ const CONTROL: &[i64] = calls! {
     SYS_set_robust_list SYS_get_robust_list SYS_set_tid_address SYS_rseq SYS_exit_group SYS_prctl SYS_seccomp
     SYS_sched_setaffinity SYS_sched_getscheduler SYS_sched_setparam SYS_sched_getparam
     SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_setpriority SYS_getpriority
-    SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid SYS_getgroups SYS_getppid SYS_capget
+    SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid SYS_getgroups SYS_getppid SYS_capget SYS_capset
     SYS_prlimit64 SYS_getrlimit SYS_setrlimit SYS_getrusage SYS_sysinfo SYS_uname SYS_times
 };
 

@@ -16,7 +16,9 @@ use quietwire_cluster::local::{
 };
 use quietwire_host::CpuList;
 
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals, require_root};
+use crate::exit::{
+    CheckFailed, MissingPrerequisite, Usage, on_signals, require_root, stop_on_signals,
+};
 use crate::text::print;
 
 /// Start a Kubernetes cluster of one node on this machine, for development. It runs until `cluster down`.
@@ -132,8 +134,9 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     let options = options(args)?;
     require_root("namespaces of a cluster")?;
     LocalCluster::check(&options).map_err(local_error)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(
+        "the keeper of the cluster may still be removing it (wait for that with `quietwire cluster down`)",
+    )?;
     let mut keeper = Command::new(&options.quietwire)
         .args(["cluster", "keep"])
         .in_this_group()
@@ -196,6 +199,7 @@ pub(super) fn keep() -> Result<()> {
 
 pub(super) fn down(args: &DownArgs) -> Result<()> {
     require_root("stopping a cluster")?;
+    stop_on_signals("parts of the cluster may be left (repeat the command)")?;
     let was_there = local::take_down(&absolute(&args.state_directory)?).map_err(local_error)?;
     print(if was_there {
         "the cluster is down"

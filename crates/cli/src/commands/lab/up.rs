@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quietwire_base::Deadline;
 use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::describe;
@@ -20,7 +21,9 @@ use quietwire_lab::{STATE_DIRECTORY, Stop};
 use serde::{Deserialize, Serialize};
 
 use super::chosen::TopologyArgs;
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, code, require_root, waking_on_signals};
+use crate::exit::{
+    CheckFailed, MissingPrerequisite, Usage, code, require_root, stop_on_signals, waking_on_signals,
+};
 use crate::output::{make_directory, write_file};
 use crate::text::print;
 use crate::units::parse_positive_duration;
@@ -114,6 +117,9 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         set: None,
         stop: Stop::default(),
     };
+    let stop = stop_on_signals(
+        "the keeper of the lab may still be undoing its changes (check that with `quietwire lab clean`)",
+    )?;
     // The keeper outlives this process and must not hold its standard streams open. It leads a session of its own.
     let mut keeper = Command::new(program)
         .args(["lab", "keep"])
@@ -126,7 +132,9 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
             .write_all(&serde_json::to_vec(&options)?)
             .context("cannot send the options to the keeper of the lab")?;
     }
-    let line = answer_of(&mut keeper, timeout(args, options.graph.elements.len()))?;
+    let timeout = timeout(args, options.graph.elements.len());
+    // After an error, dropping the keeper ends it, and it undoes its changes.
+    let line = answer_of(&mut keeper, timeout, &stop)?;
     match serde_json::from_str(&line) {
         Ok(Answer::Up(state)) => {
             keeper.release();
@@ -152,7 +160,10 @@ fn timeout(args: &UpArgs, elements: usize) -> Duration {
 }
 
 /// Returns the line that the keeper prints; empty if it ends without one.
-fn answer_of(keeper: &mut Supervised, timeout: Duration) -> Result<String> {
+///
+/// # Errors
+/// The stop flag is set, or the keeper prints nothing in time.
+fn answer_of(keeper: &mut Supervised, timeout: Duration, stop: &AtomicBool) -> Result<String> {
     let stdout = keeper.take_stdout().context("the keeper has no pipe")?;
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -161,12 +172,19 @@ fn answer_of(keeper: &mut Supervised, timeout: Duration) -> Result<String> {
         // If this fails, this process no longer waits.
         let _ = sender.send(read);
     });
-    match receiver.recv_timeout(timeout) {
-        Ok(line) => line.context("cannot read the answer of the keeper of the lab"),
-        Err(_) => bail!(CheckFailed(format!(
-            "the lab did not start within {} s (undo its changes with `quietwire lab clean`)",
-            timeout.as_secs()
-        ))),
+    let deadline = Deadline::after(timeout);
+    loop {
+        match receiver.recv_timeout(POLL_INTERVAL) {
+            Ok(line) => return line.context("cannot read the answer of the keeper of the lab"),
+            Err(_) if stop.load(Ordering::Relaxed) => bail!(CheckFailed(
+                "the start of the lab was interrupted by a signal (if changes are left, undo them with `quietwire lab clean`)".to_owned()
+            )),
+            Err(mpsc::RecvTimeoutError::Timeout) if !deadline.has_passed() => {}
+            Err(_) => bail!(CheckFailed(format!(
+                "the lab did not start within {} s (undo its changes with `quietwire lab clean`)",
+                timeout.as_secs()
+            ))),
+        }
     }
 }
 
@@ -279,6 +297,7 @@ fn answer(answer: &Answer) -> Result<()> {
 }
 
 pub(super) fn down(args: &DownArgs) -> Result<()> {
+    stop_on_signals("the lab may still be going down (repeat the command)")?;
     let lab = find(&args.state_directory, args.name.as_deref())?;
     if let (Some(directory), Some(state)) = (&args.consoles, &lab.state) {
         keep_consoles(state, directory)?;

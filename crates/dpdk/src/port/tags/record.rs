@@ -78,6 +78,8 @@ fn feature(name: &str) -> Option<&'static str> {
 mod tests {
     use std::fs;
 
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
     use crate::port::records::Record as _;
 
@@ -128,5 +130,23 @@ mod tests {
         ] {
             assert_eq!(Record::parse(line), None, "{line}");
         }
+    }
+
+    /// Reads any text as a record. What is accepted is the same after it was written.
+    fn fuzz_record(octets: &[u8]) -> bool {
+        let Some(record) = Record::parse(&String::from_utf8_lossy(octets)) else {
+            return false;
+        };
+        assert_eq!(Record::parse(&record.text()).as_ref(), Some(&record));
+        assert!(!record.name().contains('/'), "{}", record.name());
+        planted("dpdk-tags", || {
+            record.number > 50_000 && record.features.len() > 2
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz() {
+        check(env!("CARGO_MANIFEST_DIR"), "dpdk-tags", fuzz_record);
     }
 }

@@ -105,6 +105,8 @@ impl Marker {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     #[test]
@@ -153,5 +155,22 @@ mod tests {
             ..dead
         };
         assert!(elsewhere.may_be_alive());
+    }
+
+    /// Reads any text as an alias. What is accepted is the same after it was written.
+    fn fuzz_alias(octets: &[u8]) -> bool {
+        let Some(marker) = Marker::parse(&String::from_utf8_lossy(octets)) else {
+            return false;
+        };
+        assert_eq!(Marker::parse(&marker.to_string()).as_ref(), Some(&marker));
+        planted("dpdk-veth-alias", || {
+            marker.is_kept && marker.process.0 > 50_000 && marker.namespace < 1000
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz() {
+        check(env!("CARGO_MANIFEST_DIR"), "dpdk-veth-alias", fuzz_alias);
     }
 }

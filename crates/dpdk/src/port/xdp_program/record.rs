@@ -68,6 +68,7 @@ mod tests {
     use std::fs;
 
     use quietwire_base::ProcessId;
+    use quietwire_base::fuzz::{check, planted};
 
     use super::*;
     use crate::port::records::Record as _;
@@ -124,5 +125,23 @@ mod tests {
         };
         assert!(of(own.start_time).is_of_a_living_process());
         assert!(!of(own.start_time + 1).is_of_a_living_process());
+    }
+
+    /// Reads any text as a record. What is accepted is the same after it was written.
+    fn fuzz_line(octets: &[u8]) -> bool {
+        let Some(record) = Record::parse(&String::from_utf8_lossy(octets)) else {
+            return false;
+        };
+        assert_eq!(Record::parse(&record.text()).as_ref(), Some(&record));
+        assert!(!record.name().contains('/'), "{}", record.name());
+        planted("dpdk-xdp-programs", || {
+            record.program > 50_000 && record.loaded < 1000
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz() {
+        check(env!("CARGO_MANIFEST_DIR"), "dpdk-xdp-programs", fuzz_line);
     }
 }
