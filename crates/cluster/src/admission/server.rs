@@ -254,9 +254,7 @@ async fn serve(
             }
         }
     }
-    let drained = async {
-        while connections.join_next().await.is_some() {}
-    };
+    let drained = async { while connections.join_next().await.is_some() {} };
     if timeout(DRAIN, drained).await.is_err() {
         tracing::warn!(
             "the webhook closes connections that did not end within {DRAIN:?} after the signal"

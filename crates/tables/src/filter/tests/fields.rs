@@ -311,11 +311,7 @@ fn port_ranges_include_both_ends() {
         (
             r#"{"protocol":"udp","destination-port":"53"}"#,
             vec![udp(1, 53), first_fragment],
-            vec![
-                v4(6, &transport_of(1, 53, 20)),
-                later_v4(17),
-                later_v6(17),
-            ],
+            vec![v4(6, &transport_of(1, 53, 20)), later_v4(17), later_v6(17)],
         ),
         // Later fragments have no ports.
         (
