@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Table cases of every field of a packet that a rule compares, as files have it: values at the edges of the field, values beside them, and
+//! Table cases of every field of a packet that a rule compares, as files have it: values at the edges of the field, values next to these, and
 //! frames that do not have the field.
 
 use super::malformed::{ethernet, ipv4, ipv6};
