@@ -8,6 +8,7 @@ use crate::http::{Request, Response, Status};
 
 /// Default port of HTTP.
 const HTTP_PORT: u16 = 80;
+const WRONG_TOKEN: &str = "the token is missing or wrong (send Authorization: Bearer TOKEN)";
 
 /// Returns the names of the server in the field `Host`.
 fn names(address: SocketAddr) -> Vec<String> {
@@ -44,20 +45,26 @@ pub(crate) fn check(request: &Request, address: SocketAddr) -> Result<(), Respon
     }
 }
 
-/// Refuses a request without the token.
+/// Refuses a request without the token. Without credentials, it is unauthorized also if no token is accepted (RFC 9110, section 15.5.2).
 pub(crate) fn check_token(request: &Request, token: Option<&str>) -> Result<(), Response> {
-    let Some(token) = token else {
-        let reason = "this server is read-only (start it with --token-file)";
-        return Err(Response::error(Status::Forbidden, reason));
+    let read_only = "this server is read-only (start it with --token-file)";
+    let Some(field) = &request.authorization else {
+        return Err(Response::unauthorized(match token {
+            Some(_) => WRONG_TOKEN,
+            None => read_only,
+        }));
     };
-    let given = request.authorization.as_deref().and_then(|field| {
-        let (scheme, token) = field.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim())
+    let Some(token) = token else {
+        return Err(Response::error(Status::Forbidden, read_only));
+    };
+    let given = field.split_once(' ').and_then(|(scheme, token)| {
+        let is_bearer = scheme.eq_ignore_ascii_case("Bearer");
+        is_bearer.then(|| token.trim())
     });
     if given.is_some_and(|given| is_equal(given, token)) {
         Ok(())
     } else {
-        Err(Response::unauthorized())
+        Err(Response::unauthorized(WRONG_TOKEN))
     }
 }
 
@@ -158,5 +165,6 @@ mod tests {
             );
         }
         assert_eq!(status(Some("Bearer "), None), Some(Status::Forbidden));
+        assert_eq!(status(None, None), Some(Status::Unauthorized));
     }
 }

@@ -115,13 +115,10 @@ impl Response {
     }
 
     /// Returns an error for a request without the token (RFC 6750, section 3).
-    pub(crate) fn unauthorized() -> Self {
+    pub(crate) fn unauthorized(reason: &str) -> Self {
         Self {
             fields: "WWW-Authenticate: Bearer realm=\"quietwire\"\r\n".to_owned(),
-            ..Self::error(
-                Status::Unauthorized,
-                "the token is missing or wrong (send Authorization: Bearer TOKEN)",
-            )
+            ..Self::error(Status::Unauthorized, reason)
         }
     }
 
