@@ -9,7 +9,8 @@ const PRECISION_BITS: u32 = 10;
 const VALUE_BITS: u32 = 40;
 /// Largest value distinguished, nanoseconds: about 18 minutes. Larger values count as this one.
 pub(super) const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
-const BUCKETS: usize = bucket(VALUE_MAX) + 1;
+/// Number of buckets.
+pub(super) const BUCKETS: usize = bucket(VALUE_MAX) + 1;
 
 /// Histogram of values, nanoseconds.
 #[derive(Clone, Debug)]
@@ -70,6 +71,23 @@ impl Recorder {
         self.max = self.max.max(other.max);
         self.sum = self.sum.saturating_add(other.sum);
         self.samples = self.samples.saturating_add(other.samples);
+    }
+
+    /// Adds the values of a histogram with the same buckets, of which these have values: index and count of each. Its smallest and largest
+    /// value are exact.
+    pub(super) fn add_counts(&mut self, counts: &[(usize, u64)], (min, max): (u64, u64)) {
+        for (index, count) in counts {
+            if let Some(slot) = self.counts.get_mut(*index) {
+                *slot = slot.saturating_add(*count);
+            }
+            let sum = u128::from(bounds(*index).0) * u128::from(*count);
+            self.sum = self.sum.saturating_add(sum);
+            self.samples = self.samples.saturating_add(*count);
+        }
+        if !counts.is_empty() {
+            self.min = self.min.min(min);
+            self.max = self.max.max(max);
+        }
     }
 
     /// Returns the values minus the smallest one: packet delay variation (RFC 5481, section 4.2). Smallest, mean and largest are exact;

@@ -14,10 +14,6 @@ pub(crate) struct SignedRecorder {
 }
 
 impl SignedRecorder {
-    pub(super) fn of(negative: Recorder, positive: Recorder) -> Self {
-        Self { negative, positive }
-    }
-
     /// Records `count` equal values.
     #[inline(always)]
     pub(crate) fn record(&mut self, value: i64, count: u64) {

@@ -16,6 +16,7 @@ use std::io::Read as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::ZlibDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
@@ -120,18 +121,107 @@ fn number(octets: &[u8], at: usize) -> Result<u32, String> {
 /// Returns the numbers of a sequence of counts, each in up to nine octets: seven bits of each, and all eight of the ninth.
 fn runs(octets: &[u8]) -> impl Iterator<Item = u64> {
     let mut octets = octets.iter();
-    std::iter::from_fn(move || {
-        let mut value = 0;
-        for (shift, octet) in (0..).step_by(7).zip(octets.by_ref().take(COUNT_MAX)) {
-            let is_last = shift == LAST_SHIFT;
-            let bits = if is_last { *octet } else { octet & 0x7f };
-            value |= u64::from(bits) << shift;
-            if is_last || octet & 0x80 == 0 {
-                return Some(value);
-            }
+    std::iter::from_fn(move || run(&mut octets))
+}
+
+/// Returns the next number of a sequence of counts; `None` at its end, and if the number is truncated.
+fn run(octets: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
+    let mut value = 0;
+    for (shift, octet) in (0..).step_by(7).zip(octets.take(COUNT_MAX)) {
+        let is_last = shift == LAST_SHIFT;
+        let bits = if is_last { *octet } else { octet & 0x7f };
+        value |= u64::from(bits) << shift;
+        if is_last || octet & 0x80 == 0 {
+            return Some(value);
         }
-        None
-    })
+    }
+    None
+}
+
+/// Header of a plain histogram after its length, as this program writes it: offset 0, three digits, values from 1 to `high`, ratio 1.
+fn own_header(high: u64) -> [u8; HEADER - 8] {
+    let mut header = [0; HEADER - 8];
+    let fields = [3, 0, 1, high, 1f64.to_bits()];
+    let octets = fields.into_iter().flat_map(u64::to_be_bytes);
+    for (to, from) in header.iter_mut().skip(4).zip(octets.skip(4)) {
+        *to = from;
+    }
+    header
+}
+
+/// Reads stored histograms one after the other into the same memory.
+pub(super) struct StoredCounts {
+    octets: Vec<u8>,
+    plain: Vec<u8>,
+    inflate: Decompress,
+    counts: Vec<(usize, u64)>,
+}
+
+impl Default for StoredCounts {
+    fn default() -> Self {
+        Self {
+            octets: Vec::new(),
+            plain: Vec::with_capacity(PLAIN_MAX),
+            inflate: Decompress::new(true),
+            counts: Vec::new(),
+        }
+    }
+}
+
+impl StoredCounts {
+    /// Returns the buckets with values of a compressed histogram of three digits for values from 1 to `high`, which has this number of
+    /// buckets: index and count of each. `None` for any other text: [`read_histogram`] reads or refuses it.
+    pub(super) fn read(
+        &mut self,
+        text: &str,
+        high: u64,
+        buckets: usize,
+    ) -> Option<&[(usize, u64)]> {
+        if text.len() > TEXT_MAX {
+            return None;
+        }
+        self.octets.clear();
+        STANDARD.decode_vec(text, &mut self.octets).ok()?;
+        let is_compressed = number(&self.octets, 0).ok()? == COMPRESSED;
+        let packed = self.octets.get(8..)?;
+        let length = usize::try_from(number(&self.octets, 4).ok()?).ok()?;
+        if !is_compressed || length != packed.len() {
+            return None;
+        }
+        self.plain.clear();
+        self.inflate.reset(true);
+        let finish = FlushDecompress::Finish;
+        let status = self.inflate.decompress_vec(packed, &mut self.plain, finish);
+        let is_whole = self.inflate.total_in() == length as u64;
+        if status.ok()? != Status::StreamEnd || !is_whole {
+            return None;
+        }
+        let (header, counts) = self.plain.split_at_checked(HEADER)?;
+        let length = usize::try_from(number(header, 4).ok()?).ok()?;
+        let is_own = number(header, 0).ok()? == PLAIN && header.get(8..)? == own_header(high);
+        if !is_own || length != counts.len() {
+            return None;
+        }
+        self.counts.clear();
+        let (mut at, mut samples) = (0usize, 0u64);
+        let mut rest = counts.iter();
+        while !rest.as_slice().is_empty() {
+            let number = run(&mut rest)?;
+            // ZigZag: even numbers are counts, odd ones lengths of rows of empty buckets.
+            let (half, is_row) = (number >> 1, number & 1 == 1);
+            let row = match (is_row, half) {
+                (true, _) => usize::try_from(half).ok()?.checked_add(1)?,
+                (false, 0) => return None,
+                (false, count) => {
+                    samples = samples.checked_add(count)?;
+                    self.counts.push((at, count));
+                    1
+                }
+            };
+            at = at.checked_add(row).filter(|at| *at <= buckets)?;
+        }
+        Some(&self.counts)
+    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-use super::recorder::{Recorder, VALUE_MAX};
+use super::recorder::{BUCKETS, Recorder, VALUE_MAX};
 use super::signed::SignedRecorder;
-use super::stored::read_histogram;
+use super::stored::{StoredCounts, read_histogram};
 
 pub use percentiles::{PERCENTILES, bears_percentile};
 
@@ -169,16 +169,13 @@ impl LatencySummary {
     /// # Errors
     /// A sentence, if a histogram cannot be decoded.
     pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
-        let mut all = Recorder::default();
+        let (mut all, mut stored) = (Recorder::default(), StoredCounts::default());
         let mut sum_ns = 0.0;
         let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts {
             note_withheld(&mut is_withheld, part.samples, part.percentiles());
-            all.merge(&decode(
-                &part.histogram_v2_base64,
-                part.min_ns,
-                part.max_ns,
-            )?);
+            let ends = (part.min_ns, part.max_ns);
+            add_stored(&mut all, &mut stored, &part.histogram_v2_base64, ends)?;
             sum_ns += part.mean_ns * part.samples as f64;
         }
         let mut merged = all.summary()?;
@@ -224,25 +221,25 @@ impl SignedSummary {
     /// # Errors
     /// A sentence, if a histogram cannot be decoded.
     pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
-        let mut all = SignedRecorder::default();
+        let (mut all, mut stored) = (SignedRecorder::default(), StoredCounts::default());
         let (mut sum_ns, mut undefined) = (0.0, 0);
         let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts {
             undefined = part.undefined.saturating_add(undefined);
             sum_ns += part.mean_ns * part.samples as f64;
             note_withheld(&mut is_withheld, part.samples, part.percentiles());
-            all.merge(&SignedRecorder::of(
-                decode(
+            let negative = [part.max_ns, part.min_ns].map(|end| end.min(0).unsigned_abs());
+            let positive = [part.min_ns, part.max_ns].map(|end| end.max(0).unsigned_abs());
+            for (recorder, text, ends) in [
+                (
+                    &mut all.negative,
                     &part.negative_histogram_v2_base64,
-                    part.max_ns.min(0).unsigned_abs(),
-                    part.min_ns.min(0).unsigned_abs(),
-                )?,
-                decode(
-                    &part.histogram_v2_base64,
-                    part.min_ns.max(0).unsigned_abs(),
-                    part.max_ns.max(0).unsigned_abs(),
-                )?,
-            ));
+                    negative,
+                ),
+                (&mut all.positive, &part.histogram_v2_base64, positive),
+            ] {
+                add_stored(recorder, &mut stored, text, ends.into())?;
+            }
         }
         let mut merged = all.summary(undefined)?;
         withhold(merged.percentiles_mut(), is_withheld);
@@ -351,6 +348,25 @@ fn encode(recorder: &Recorder) -> Result<String, String> {
         .serialize(&histogram, &mut encoded)
         .map_err(|error| format!("cannot encode the latency histogram: {error}"))?;
     Ok(STANDARD.encode(encoded))
+}
+
+/// Adds the values of a histogram that [`encode`] encoded, with its exact ends. A stored histogram may be damaged.
+fn add_stored(
+    all: &mut Recorder,
+    stored: &mut StoredCounts,
+    text: &str,
+    (min, max): (u64, u64),
+) -> Result<(), String> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let has_range = min <= max && max <= VALUE_MAX;
+    match stored.read(text, VALUE_MAX, BUCKETS) {
+        Some(counts) if has_range => all.add_counts(counts, (min, max)),
+        // Damaged, or of another program.
+        _ => all.merge(&decode(text, min, max)?),
+    }
+    Ok(())
 }
 
 /// Decodes a recorder that [`encode`] encoded, with its exact ends. A stored histogram may be damaged.
@@ -500,13 +516,24 @@ mod tests {
 
     /// Decodes any octets as a histogram. What is accepted is the same after it was encoded.
     fn fuzz_histogram(octets: &[u8]) -> bool {
-        let Ok(recorder) = decode(&STANDARD.encode(octets), 0, VALUE_MAX) else {
+        let mut stored = StoredCounts::default();
+        let text = STANDARD.encode(octets);
+        let Ok(recorder) = decode(&text, 0, VALUE_MAX) else {
+            assert_eq!(stored.read(&text, VALUE_MAX, BUCKETS), None);
             return false;
         };
         let again = encode(&recorder).and_then(|text| decode(&text, 0, VALUE_MAX));
-        let again = again.unwrap();
+        let mut again = again.unwrap();
         assert!(again.holds_all_of(&recorder) && recorder.holds_all_of(&again));
         assert!(recorder.summary().is_ok());
+        // Without the library, the counts are the same.
+        let mut added = Recorder::default();
+        for text in [text, encode(&recorder).unwrap()] {
+            add_stored(&mut added, &mut stored, &text, (0, VALUE_MAX)).unwrap();
+        }
+        again.merge(&recorder);
+        assert!(added.holds_all_of(&again) && again.holds_all_of(&added));
+        assert_eq!(added.samples(), again.samples());
         planted("tester-histogram", || {
             recorder.counts().count() > 3
                 && recorder
