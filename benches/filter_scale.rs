@@ -417,7 +417,8 @@ fn cases(options: &Options) -> Vec<Case> {
         }));
     }
     let beside = BESIDE.into_iter().filter(|rules| *rules < most);
-    cases.extend(beside.chain([most]).map(Case::Changes));
+    // One rule has the set, and one is added: a switch has at most 100,000.
+    cases.extend(beside.chain([most - 2]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
         Case::OpenVSwitch(_) => options.wants(OPEN_VSWITCH),

@@ -166,7 +166,9 @@ impl OpenVSwitch {
         let file = self.directory.join("flows");
         std::fs::write(&file, flows).expect("a file of flows");
         let file = file.to_str().expect("a path in UTF-8");
-        let replaced = self.tool("ovs-ofctl", &["replace-flows", "br0", file]);
+        // Flows in several tables.
+        let replace = ["-O", "OpenFlow14", "replace-flows", "br0", file];
+        let replaced = self.tool("ovs-ofctl", &replace);
         assert!(replaced.status.success(), "{}", printed(&replaced));
     }
 
