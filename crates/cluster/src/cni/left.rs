@@ -7,12 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use quietwire_base::BootId;
-use quietwire_base::durable::remove_if_exists;
 
 use super::config::PortKind;
 use super::port;
 use super::record::{self, AttachmentLock, Record, identity};
-use super::reply::{CniError, ErrorCode};
+use super::reply::CniError;
 use super::running::Switch;
 
 /// Root directory of the node in the PID namespace of the node, also in a container with other mounts.
@@ -47,7 +46,7 @@ pub(crate) fn remove_left<S: Switch>(
         }
     };
     for name in names {
-        let path = directory.join(format!("{name}{}", port::RECORD));
+        let path = port::record_in(directory, &name);
         let read_left = || Record::read(&path).filter(|record| is_left(record, root, boot));
         // Living attachments need no lock.
         if read_left().is_none() {
@@ -111,18 +110,7 @@ fn remove<S: Switch>(
     if record.port != PortKind::HostDevice {
         switch_at(&record.control_socket).delete_port(name)?;
     }
-    let failed = |path: &Path, error: io::Error| {
-        let what = format!("removing {}: {error}", path.display());
-        CniError::new(ErrorCode::Io, what)
-    };
-    let sockets = directory.join(name);
-    if let Err(error) = fs::remove_dir_all(&sockets)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(failed(&sockets, error));
-    }
-    let path = directory.join(format!("{name}{}", port::RECORD));
-    remove_if_exists(&path).map_err(|error| failed(&path, error))
+    record::remove_files(directory, record.port, name)
 }
 
 #[cfg(test)]
@@ -133,6 +121,7 @@ mod tests {
 
     use quietwire_switch::config::AddPort;
 
+    use super::super::reply::ErrorCode;
     use super::super::running::SwitchPort;
     use super::*;
 

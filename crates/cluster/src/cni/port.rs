@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The port of an attachment: its name, URI and socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use quietwire_packet::MacAddress;
 use quietwire_switch::config::AddPort;
@@ -40,23 +40,33 @@ pub(super) fn is_name(name: &str) -> bool {
 
 /// Returns the file with the record of a port.
 pub(super) fn record(config: &NetworkConfig, name: &str) -> PathBuf {
-    config.socket_directory.join(format!("{name}{RECORD}"))
+    record_in(&config.socket_directory, name)
+}
+
+/// Returns the file with the record of a port in a directory.
+pub(super) fn record_in(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}{RECORD}"))
 }
 
 /// Returns the directory of a port's socket, if its kind has one.
 pub(super) fn socket_directory(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
-    let has_socket = matches!(config.port, PortKind::Memif | PortKind::VhostUser);
-    has_socket.then(|| config.socket_directory.join(name))
+    let socket = socket(config, name)?;
+    socket.parent().map(Path::to_owned)
 }
 
 /// Returns the socket of a port, if its kind has one.
 pub(super) fn socket(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
-    let file = match config.port {
+    socket_in(&config.socket_directory, config.port, name)
+}
+
+/// Returns the socket of a port in a directory, if its kind has one. It is alone in a directory with the port's name.
+pub(super) fn socket_in(directory: &Path, kind: PortKind, name: &str) -> Option<PathBuf> {
+    let file = match kind {
         PortKind::Veth | PortKind::HostDevice => return None,
         PortKind::Memif => "memif.sock",
         PortKind::VhostUser => "vhost.sock",
     };
-    socket_directory(config, name).map(|directory| directory.join(file))
+    Some(directory.join(name).join(file))
 }
 
 /// Returns the port of an attachment.

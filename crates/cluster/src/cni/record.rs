@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quietwire_base::durable::remove_if_exists;
+use quietwire_base::durable::{self, remove_if_exists};
 use quietwire_base::{BootId, Deadline, LockError, LockFile};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ use super::reply::{CniError, ErrorCode};
 
 /// Mode of directories: the sockets in them are accessible to their owner only.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
+/// Mode of records.
+const FILE_MODE: u32 = 0o644;
 
 /// Identity of a directory: the same in all mount namespaces, and another one if the directory is created again.
 type Identity = (u64, u64);
@@ -64,14 +66,36 @@ impl Record {
         serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
     }
 
-    /// Writes the record.
+    /// Writes the record, whole or not at all.
     ///
     /// # Errors
     /// Error of the operating system.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let text = serde_json::to_string(self).map_err(io::Error::other)?;
-        fs::write(path, text)
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        durable::replace(path, &text, FILE_MODE)
     }
+}
+
+/// Removes the socket of a port with its directory, and the record, if they exist.
+///
+/// # Errors
+/// [`ErrorCode::Io`].
+pub(super) fn remove_files(directory: &Path, kind: PortKind, name: &str) -> Result<(), CniError> {
+    let failed = |path: &Path, error: io::Error| {
+        let what = format!("removing {}: {error}", path.display());
+        CniError::new(ErrorCode::Io, what)
+    };
+    if let Some(socket) = port::socket_in(directory, kind, name) {
+        remove_if_exists(&socket).map_err(|error| failed(&socket, error))?;
+        let of_socket = directory.join(name);
+        if let Err(error) = fs::remove_dir(&of_socket)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(failed(&of_socket, error));
+        }
+    }
+    let record = port::record_in(directory, name);
+    remove_if_exists(&record).map_err(|error| failed(&record, error))
 }
 
 /// Returns the names of all ports that have a record in a directory.

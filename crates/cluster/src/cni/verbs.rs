@@ -2,14 +2,12 @@
 //! ADD, DEL, CHECK, GC and STATUS (CNI specification, section 2).
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use quietwire_base::durable::remove_if_exists;
 use quietwire_packet::MacAddress;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
@@ -326,24 +324,9 @@ impl Call<'_> {
         })
     }
 
-    /// Removes the directory of a port's socket with the socket, and the record of its network, if they exist.
+    /// Removes the socket of a port and its record, if they exist.
     fn remove_files(&self, name: &str) -> Result<(), CniError> {
-        let record = port::record(self.config, name);
-        let socket = port::socket(self.config, name);
-        let directory = port::socket_directory(self.config, name);
-        let failed = |path: &Path, error: std::io::Error| {
-            let what = format!("removing {}: {error}", path.display());
-            CniError::new(ErrorCode::Io, what)
-        };
-        if let Some((socket, directory)) = socket.zip(directory) {
-            remove_if_exists(&socket).map_err(|error| failed(&socket, error))?;
-            if let Err(error) = fs::remove_dir(&directory)
-                && error.kind() != ErrorKind::NotFound
-            {
-                return Err(failed(&directory, error));
-            }
-        }
-        remove_if_exists(&record).map_err(|error| failed(&record, error))
+        record::remove_files(&self.config.socket_directory, self.config.port, name)
     }
 
     /// Returns true if a port is of this network, and not only of one with the same prefix.
