@@ -137,8 +137,11 @@ pub(crate) fn assemble(
     let hz = times.ticks_per_second as f64;
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
     // The latency of unsent frames is unknown. The latency of frames sent late excludes their delay, unless it starts when they are due.
-    let is_known_if_late = times.latency_is_from_due && times.times.is_none();
-    let late = if is_known_if_late { 0 } else { sum(|l| l.late) };
+    let late = if times.latency_is_from_due() {
+        0
+    } else {
+        sum(|l| l.late)
+    };
     let missed_ratio = ratio(sum(|l| l.unsent) + late, sum(|l| l.scheduled));
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));

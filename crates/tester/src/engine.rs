@@ -10,6 +10,7 @@ use quietwire_dpdk::cycles;
 use crate::frame::Epoch;
 use crate::lane::{Lane, LowRate, TX_BURST};
 use crate::pacer::{Pace, Pacer, Times};
+use crate::trial::LatencyStart;
 
 /// Instants and rates of a trial, in ticks of the time stamp counter. All threads share them.
 #[derive(Clone, Debug)]
@@ -23,8 +24,8 @@ pub(crate) struct Timetable {
     pub(crate) burst: u16,
     /// Times at which frames are due, instead of a rate.
     pub(crate) times: Option<Arc<Times>>,
-    /// True if latencies start when frames are due.
-    pub(crate) latency_is_from_due: bool,
+    /// Start of latencies at a constant rate.
+    pub(crate) latency_start: LatencyStart,
     pub(crate) ticks_per_second: u64,
     /// When the transmission of learning frames ends.
     pub(crate) learning_end: u64,
@@ -46,6 +47,16 @@ pub(crate) struct Timetable {
     pub(crate) ends_when_complete: bool,
     /// When a thread leaves its CPU to others for a moment.
     pub(crate) leave: Leave,
+}
+
+impl Timetable {
+    /// Returns true if latencies start when frames are due. Only at a constant rate is each frame due at a time of its own.
+    pub(crate) fn latency_is_from_due(&self) -> bool {
+        self.latency_start == LatencyStart::Due
+            && matches!(self.pace, Pace::Rate(_))
+            && self.burst == 1
+            && self.times.is_none()
+    }
 }
 
 /// When a thread of the tester sleeps.
@@ -233,7 +244,7 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
             .in_bursts(times.burst)
             .by_times(times.times.clone(), end - start)
             .shared(lane.role.of_port.index, lane.role.of_port.of)
-            .stamped_when_due(times.latency_is_from_due);
+            .stamped_when_due(times.latency_is_from_due());
         lane.begin(epoch, pacer, low_rate);
         lane.series.begin(start, end, times.ticks_per_second);
     }
@@ -479,7 +490,7 @@ mod tests {
             low_rate_pps: 0.0,
             burst: 1,
             times: None,
-            latency_is_from_due: false,
+            latency_start: LatencyStart::Sent,
             ticks_per_second: per_second,
             learning_end: now,
             warm_up_start: now,

@@ -263,24 +263,23 @@ impl Pacer {
         }
     }
 
-    /// Makes [`Pacer::next_due`] return when frames were due.
+    /// Makes [`Pacer::next_due`] return when frames were due, at the end of all settings. Schedules that have no time for each frame
+    /// (unpaced ones, those that stalls shift, groups, steps and individual times) stay without.
     #[must_use]
-    pub(crate) fn stamped_when_due(mut self, is_stamped_when_due: bool) -> Self {
-        self.is_stamped_when_due = is_stamped_when_due;
-        self
-    }
-
-    /// Returns when the next frame is due, ticks. `None` without [`Self::stamped_when_due`], and for schedules that have no time for each
-    /// frame: unpaced ones, those that stalls shift, groups, steps and individual times.
-    #[inline(always)]
-    pub(crate) fn next_due(&self) -> Option<u64> {
-        let has_times = self.is_stamped_when_due
+    pub(crate) fn stamped_when_due(mut self, is_wanted: bool) -> Self {
+        self.is_stamped_when_due = is_wanted
             && !self.is_unpaced
             && !self.is_spread
             && self.together == 1
             && self.then.is_none()
             && self.times.is_none();
-        has_times.then(|| {
+        self
+    }
+
+    /// Returns when the next frame is due, ticks; `None` without [`Self::stamped_when_due`].
+    #[inline(always)]
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.is_stamped_when_due.then(|| {
             let frame = self.part.index + (self.offered + self.unsent) * self.part.of;
             self.start + (frame as f64 / self.frames_per_tick) as u64
         })

@@ -23,7 +23,7 @@ use crate::pacer::{Pace, dealt};
 use crate::tester::{FrameAccess, Ready, Tester, TesterIdle, TesterOptions};
 use crate::threads::{guard_realtime, run_threads};
 use crate::time_stamps::{Stream, TIMES_MAX, TrialStart};
-use crate::trial::{LatencyStart, PortResult, Trial, TrialResult};
+use crate::trial::{PortResult, Trial, TrialResult};
 use crate::trial_context::TrialContext;
 use crate::watch::{Arrivals, Pulse, Slices};
 
@@ -389,9 +389,7 @@ fn timetable(
         low_rate_pps: low_rate_pps(trial, profile.pace),
         burst: trial.burst(),
         times: None,
-        latency_is_from_due: trial.latency_start == LatencyStart::Due
-            && matches!(profile.pace, Pace::Rate(_))
-            && trial.burst() == 1,
+        latency_start: trial.latency_start,
         ticks_per_second,
         learning_end,
         warm_up_start,

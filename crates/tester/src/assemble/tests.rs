@@ -8,7 +8,7 @@ use crate::frame::{Epoch, Signature};
 use crate::latency::Sample;
 use crate::pacer::Pace;
 use crate::received::FrameIdentity;
-use crate::trial::FrameSizes;
+use crate::trial::{FrameSizes, LatencyStart};
 
 /// Ticks per second. The timestamps of received frames use one tick per nanosecond.
 const HZ: u64 = 2_000_000_000;
@@ -32,7 +32,7 @@ fn times() -> Timetable {
         low_rate_pps: 5.0,
         burst: 1,
         times: None,
-        latency_is_from_due: false,
+        latency_start: LatencyStart::Sent,
         ticks_per_second: HZ,
         learning_end: 0,
         warm_up_start: 0,
@@ -362,7 +362,7 @@ fn percentiles_since_frames_were_due_include_late_frames_but_not_unsent_ones() {
         (lanes[0].scheduled, lanes[0].unsent) = (100, unsent);
         (lanes[1].scheduled, lanes[1].late) = (100, late);
         let times = Timetable {
-            latency_is_from_due: true,
+            latency_start: LatencyStart::Due,
             ..times()
         };
         let names = ["left".to_owned(), "right".to_owned()];

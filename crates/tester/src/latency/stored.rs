@@ -58,18 +58,9 @@ pub fn read_histogram(text: &str) -> Result<Histogram<u64>, String> {
 
 /// Reads a histogram of octets.
 fn of_octets(octets: &[u8]) -> Result<Histogram<u64>, String> {
-    let cookie = number(octets, 0)?;
-    if cookie != COMPRESSED {
+    let Some(packed) = packed_of(octets)? else {
         return of_plain(octets);
-    }
-    let packed = octets.get(8..).unwrap_or_default();
-    let length = number(octets, 4)?;
-    if usize::try_from(length).ok() != Some(packed.len()) {
-        return Err(format!(
-            "{} octets follow its header, which says {length}",
-            packed.len()
-        ));
-    }
+    };
     let mut plain = Vec::new();
     let limit = PLAIN_MAX as u64 + 1;
     ZlibDecoder::new(packed)
@@ -82,7 +73,24 @@ fn of_octets(octets: &[u8]) -> Result<Histogram<u64>, String> {
     of_plain(&plain)
 }
 
-fn of_plain(plain: &[u8]) -> Result<Histogram<u64>, String> {
+/// Returns what follows the header of a compressed histogram; `None` if the octets are not compressed.
+fn packed_of(octets: &[u8]) -> Result<Option<&[u8]>, String> {
+    if number(octets, 0)? != COMPRESSED {
+        return Ok(None);
+    }
+    let packed = octets.get(8..).unwrap_or_default();
+    let length = number(octets, 4)?;
+    if usize::try_from(length).ok() != Some(packed.len()) {
+        return Err(format!(
+            "{} octets follow its header, which says {length}",
+            packed.len()
+        ));
+    }
+    Ok(Some(packed))
+}
+
+/// Returns the counts after the header of a plain histogram.
+fn counts_of(plain: &[u8]) -> Result<&[u8], String> {
     if number(plain, 0)? != PLAIN {
         return Err("it does not begin like a histogram".to_owned());
     }
@@ -95,6 +103,11 @@ fn of_plain(plain: &[u8]) -> Result<Histogram<u64>, String> {
             PLAIN_MAX - HEADER
         ));
     }
+    Ok(counts)
+}
+
+fn of_plain(plain: &[u8]) -> Result<Histogram<u64>, String> {
+    let counts = counts_of(plain)?;
     let digits = number(plain, 12)?;
     if digits > u32::from(HISTOGRAM_DIGITS_MAX) {
         return Err(format!(
@@ -182,24 +195,17 @@ impl StoredCounts {
         }
         self.octets.clear();
         STANDARD.decode_vec(text, &mut self.octets).ok()?;
-        let is_compressed = number(&self.octets, 0).ok()? == COMPRESSED;
-        let packed = self.octets.get(8..)?;
-        let length = usize::try_from(number(&self.octets, 4).ok()?).ok()?;
-        if !is_compressed || length != packed.len() {
-            return None;
-        }
+        let packed = packed_of(&self.octets).ok()??;
         self.plain.clear();
         self.inflate.reset(true);
         let finish = FlushDecompress::Finish;
         let status = self.inflate.decompress_vec(packed, &mut self.plain, finish);
-        let is_whole = self.inflate.total_in() == length as u64;
+        let is_whole = self.inflate.total_in() == packed.len() as u64;
         if status.ok()? != Status::StreamEnd || !is_whole {
             return None;
         }
-        let (header, counts) = self.plain.split_at_checked(HEADER)?;
-        let length = usize::try_from(number(header, 4).ok()?).ok()?;
-        let is_own = number(header, 0).ok()? == PLAIN && header.get(8..)? == own_header(high);
-        if !is_own || length != counts.len() {
+        let counts = counts_of(&self.plain).ok()?;
+        if self.plain.get(8..HEADER)? != own_header(high) {
             return None;
         }
         self.counts.clear();
