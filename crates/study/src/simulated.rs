@@ -273,7 +273,8 @@ fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, Be
         return Ok(LatencySummary::default());
     }
     let mut histogram = Histogram::<u64>::new(3)?;
-    let slices = 400u64;
+    // As many as figures need. Tests run thousands of trials, whose histograms are encoded and stored.
+    let slices = 100u64;
     let mut left = samples;
     for slice in 0..slices {
         let quantile = (slice as f64 + 0.5) / slices as f64;
@@ -338,7 +339,7 @@ fn variation(mean_ns: f64, samples: u64, stolen: f64) -> Result<DelayVariation, 
 /// Times of the frames of trials, by what they are computed from.
 type KnownTimes = BTreeMap<(u64, u64, u64), (LatencySummary, DelayVariation)>;
 
-/// Maximum number of trials whose times are kept: some 10 kB each.
+/// Maximum number of trials whose times are kept: some 3 kB each.
 const KNOWN_MAX: usize = 2048;
 
 /// Tests run the same trials again and again, to compare an interrupted study with a whole one.
