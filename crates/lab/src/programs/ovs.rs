@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
-use super::installed::{first_line, not_installed};
+use super::installed::{not_installed, version_line};
 use super::networks::{Side, TESTER, drawn, sides};
 use crate::counts::{of_dump, run_until};
 use crate::cycles::CycleCount;
@@ -44,7 +44,7 @@ impl Ovs {
                 return Err(not_installed(path, &how));
             }
         }
-        first_line(Path::new(self.daemon), &["--version"])
+        version_line(Path::new(self.daemon))
             .ok_or_else(|| Unavailable(format!("{} does not run", self.daemon)))
     }
 

@@ -16,7 +16,7 @@ use quietwire_tester::account::ElementCounts;
 use serde::de::IgnoredAny;
 
 use super::forwarder::Forwarder;
-use super::installed::first_line;
+use super::installed::version_line;
 use super::router;
 use crate::control::{ask, ask_within};
 use crate::counts::of_switch;
@@ -276,7 +276,7 @@ fn control_socket(plan: &Plan) -> PathBuf {
 
 impl Forwarder for Quietwire {
     fn probe(&self) -> Result<String, Unavailable> {
-        first_line(&self.binary, &["--version"])
+        version_line(&self.binary)
             .ok_or_else(|| Unavailable(format!("{} does not run", self.binary.display())))
     }
 

@@ -9,7 +9,7 @@ use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
-use super::installed::{first_line, not_installed};
+use super::installed::{not_installed, version_line};
 use super::vdev::threads;
 use crate::counts::{of_interfaces, run_until};
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
@@ -159,7 +159,7 @@ impl Forwarder for Vpp {
             }
         }
         let daemon = self.daemon.clone().unwrap_or_default();
-        first_line(&daemon, &["--version"])
+        version_line(&daemon)
             .ok_or_else(|| Unavailable("vpp does not run".to_owned()))
     }
 
