@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page by keyboard, by screen reader, in the dark and on paper: roles, names, headings, tables and styles.
 
-use super::{checked, whole};
+use super::checked_whole;
 
 /// Returns the opening tags of a page's body.
 fn tags(page: &str) -> Vec<&str> {
@@ -25,7 +25,7 @@ fn is_named(tag: &str, role: &str) -> bool {
 
 #[test]
 fn elements_have_the_names_and_roles_that_screen_readers_and_keyboards_need() {
-    let (_, page) = checked(&whole());
+    let (_, page) = checked_whole();
     assert!(page.contains("<html lang=\"en\">"));
     let (mut regions, mut charts, mut heads) = (0, 0, 0);
     for tag in tags(&page) {
@@ -55,7 +55,7 @@ fn elements_have_the_names_and_roles_that_screen_readers_and_keyboards_need() {
 
 #[test]
 fn headings_are_an_outline_without_gaps() {
-    let (_, page) = checked(&whole());
+    let (_, page) = checked_whole();
     let levels: Vec<u32> = tags(&page)
         .iter()
         .filter_map(|tag| tag.split(' ').next()?.strip_prefix('h')?.parse().ok())

@@ -5,7 +5,7 @@ use quietwire_study::CaseSkipped;
 use quietwire_study::simulated::SimulatedBench;
 
 use super::limits::{count, element};
-use super::{SHORT, STUDY, checked, results_of, whole};
+use super::{SHORT, STUDY, checked, checked_whole, results_of, whole};
 use crate::{State, json, text_table};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
 #[test]
 fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
     let results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     let size = &summary.sizes[0];
     assert_eq!(size.published.len(), 3);
     let noisy = &size.published[0];
@@ -88,7 +88,7 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
 #[test]
 fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() {
     let mut results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     let size = &summary.sizes[0];
     let pair = size.like_for_like.as_ref().unwrap();
     assert_eq!(
@@ -126,7 +126,7 @@ fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() 
 #[test]
 fn how_hard_neighbours_worked_is_reported_and_starved_ones_are_named() {
     let mut results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     let shares: Vec<_> = summary.sizes[0]
         .cases
         .iter()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Markdown, CSV and pictures of simulated studies.
 
-use super::{checked, whole};
+use super::{checked_whole, whole};
 use crate::{Baselines, Report, markdown, series_csv};
 
 #[test]
@@ -31,8 +31,7 @@ fn every_trial_is_a_line_of_csv() {
 
 #[test]
 fn markdown_has_the_figures_of_the_table() {
-    let results = whole();
-    let (summary, _) = checked(&results);
+    let (summary, _) = checked_whole();
     let text = markdown(&summary);
     for part in [
         "## Verdicts",
@@ -55,7 +54,7 @@ fn markdown_has_the_figures_of_the_table() {
 #[test]
 fn every_chart_of_the_page_is_a_picture() {
     let results = whole();
-    let (_, page) = checked(&results);
+    let (_, page) = checked_whole();
     let report = Report::new(&results, &Baselines::new()).unwrap();
     let figures = report.figures();
     assert_eq!(figures.len(), page.matches("<svg class=\"chart").count());
@@ -76,7 +75,7 @@ fn every_chart_of_the_page_is_a_picture() {
 #[test]
 fn the_page_shows_two_courses_of_each_case_and_csv_and_json_have_the_intervals_of_the_store() {
     let results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     let report = Report::new(&results, &Baselines::new()).unwrap();
     let document = report.json();
     let courses = document["courses"].as_array().unwrap();

@@ -5,7 +5,7 @@ use quietwire_study::StepKind;
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_tester::LatencySummary;
 
-use super::{STUDY, checked, results_of, whole};
+use super::{STUDY, checked, checked_whole, results_of, whole};
 use crate::{Summary, json, text_table};
 
 fn median_of(mut values: Vec<f64>) -> f64 {
@@ -17,7 +17,7 @@ fn median_of(mut values: Vec<f64>) -> f64 {
 #[test]
 fn rates_are_those_recomputed_from_the_trials() {
     let results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     for (case, spec) in summary.sizes[0].cases.iter().zip(&results.file.cases) {
         for goal in &case.goals {
             assert_eq!(goal.readings.len(), goal.outcomes.len());
@@ -70,7 +70,7 @@ fn rates_are_those_recomputed_from_the_trials() {
 #[test]
 fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
     let results = whole();
-    let (summary, _) = checked(&results);
+    let (summary, _) = checked_whole();
     let loads = results.file.sweep.as_ref().unwrap().loads_percent.len();
     for case in &summary.sizes[0].cases {
         let sweep = || {
@@ -164,7 +164,7 @@ fn latency_trials_that_all_lost_every_frame_are_not_called_invalid() {
 #[test]
 fn round_trips_are_those_recomputed_from_the_trials() {
     let results = whole();
-    let (summary, _) = checked(&results);
+    let (summary, _) = checked_whole();
     for case in &summary.sizes[0].cases {
         let latencies: Vec<_> = results
             .trials()
@@ -213,7 +213,7 @@ fn round_trips_are_those_recomputed_from_the_trials() {
 
 #[test]
 fn shares_of_cpus_sum_up() {
-    let (summary, page) = checked(&whole());
+    let (summary, page) = checked_whole();
     for case in &summary.sizes[0].cases {
         assert_eq!(case.cpus.len(), 2);
         for cpu in &case.cpus {

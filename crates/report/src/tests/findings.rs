@@ -3,7 +3,7 @@
 
 use quietwire_monitor::{Owner, ThreadActivity};
 
-use super::{StudyResults, checked, whole};
+use super::{StudyResults, checked, checked_whole, whole};
 use crate::{MachineFinding, json, text_table};
 
 /// Returns the whole study with a device whose forwarding thread was preempted by a neighbour in the case 'noisy'.
@@ -85,7 +85,7 @@ fn findings_are_on_page_and_table_before_the_results_and_in_the_document() {
 
 #[test]
 fn a_study_without_forwarding_threads_has_no_findings_about_them() {
-    let (summary, _) = checked(&whole());
+    let (summary, _) = checked_whole();
     assert!(of_rule(&summary.findings, "preempted").is_empty());
     assert!(of_rule(&summary.findings, "neighbours-starved").is_empty());
 }

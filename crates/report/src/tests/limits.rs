@@ -4,7 +4,7 @@
 use quietwire_study::ElementActivity;
 use quietwire_tester::account::Accounted;
 
-use super::{assert_well_formed, checked, whole};
+use super::{assert_well_formed, checked, checked_whole, whole};
 use crate::{CaseSummary, Summary, html, json, text_table};
 
 pub(super) fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
@@ -74,7 +74,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
     assert_eq!(cycles.cycle_source, crate::CycleSource::AtMost);
     assert!(page.contains("≤\u{202f}"));
-    let (summary, page) = checked(&whole());
+    let (summary, page) = checked_whole();
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
     assert!(!page.contains("Cycles per frame") && !page.contains(chart));
     assert!(page.contains("aria-label=\"99 % of round trips against offered load\""));
@@ -217,7 +217,7 @@ fn stalls_of_the_host_are_shown_with_each_trial() {
     let (_, page) = checked(&results);
     assert!(page.contains("<td>3, 45.5\u{202f}µs</td>"));
     assert!(page.contains("Stalls of the host"));
-    let (_, page) = checked(&whole());
+    let (_, page) = checked_whole();
     assert!(!page.contains("<td>3, 45.5"));
 }
 

@@ -5,13 +5,13 @@ use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{StepKind, StepRecord, TrialRecord};
 use quietwire_tester::{CitedCalibration, DamageCheck, InvalidCause, LatencySummary};
 
-use super::{SHORT, checked, results_of, whole};
+use super::{SHORT, checked, checked_whole, results_of, whole};
 use crate::{SearchOutcome, html, json, text_table};
 
 #[test]
 fn invalid_trials_are_counted_and_their_reasons_reported_once() {
     let results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     let invalid = results
         .trials()
         .filter(|(_, trial)| !trial.result.is_valid());
@@ -40,7 +40,7 @@ fn invalid_trials_are_counted_and_their_reasons_reported_once() {
 #[test]
 fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
     let mut results = whole();
-    let (summary, page) = checked(&results);
+    let (summary, page) = checked_whole();
     let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
     assert_eq!(trip.own, None);
     assert!(page.contains("the tester is not calibrated"));
@@ -96,7 +96,7 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
 #[test]
 fn the_scope_of_the_check_for_damage_is_reported() {
     let mut results = whole();
-    let (_, page) = checked(&results);
+    let (_, page) = checked_whole();
     assert!(!page.contains("Checked for damage"));
     for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
         trial.result.damage_check = Some(DamageCheck::AfterEthernetHeader);
@@ -120,8 +120,7 @@ fn the_scope_of_the_check_for_damage_is_reported() {
 
 #[test]
 fn what_invalid_trials_may_have_changed_is_reported() {
-    let results = whole();
-    let (summary, _) = checked(&results);
+    let (summary, _) = checked_whole();
     let mut reported = 0;
     for case in &summary.sizes[0].cases {
         for goal in &case.goals {
