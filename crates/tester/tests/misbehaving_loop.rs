@@ -159,7 +159,7 @@ fn device(
 
 fn trial() -> Trial {
     Trial {
-        drain_s: 0.2,
+        drain_s: 0.1,
         directions: Directions::OneWay,
         // Slow enough for a device that shares its CPU.
         ..Trial::new(2e3, 0.15, FrameSizes::Fixed(64))

@@ -133,12 +133,19 @@ impl Tester {
             });
         }
         let unpaced_pps = unpaced.forwarding_rate_pps;
+        // Threads without a real-time priority leave their CPU to others without a pause.
+        let is_realtime = self.options.realtime_priority.is_some();
+        let pause = || {
+            if is_realtime {
+                leave_cpu();
+            }
+        };
         let mut trials = 1;
         let clean_rate_pps = highest_clean(unpaced_pps * TOP, options.steps, |rate_pps| {
             let (mut clean, mut unclean) = (0, 0);
             while clean < CLEAN_TRIALS && unclean < UNCLEAN_TRIALS {
                 trials += 1;
-                leave_cpu();
+                pause();
                 let flaw = unclean_reason(&self.run(&trial(rate_pps, options.search_s))?);
                 reported(Step::Trial {
                     frame_sizes,
@@ -167,7 +174,7 @@ impl Tester {
         };
         if clean_rate_pps > 0.0 {
             for share in SHARES {
-                leave_cpu();
+                pause();
                 let result = self.run(&trial(clean_rate_pps * share, options.pacing_s))?;
                 size.add(share, result);
             }
