@@ -8,7 +8,7 @@ use crate::{BAD_INPUT, NULLS};
 
 #[test]
 fn a_wrong_uri_of_each_kind_is_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     for (uri, part) in [
         ("", "no scheme"),
         ("nothing", "no scheme"),
@@ -71,7 +71,7 @@ fn a_wrong_uri_of_each_kind_is_named() {
 
 #[test]
 fn wrong_cpus_are_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let switch = |options: &[&str]| workspace.switch(&[&NULLS, options].concat());
     for (options, parts) in [
         (
@@ -116,7 +116,7 @@ fn wrong_cpus_are_named() {
 
 #[test]
 fn a_port_that_cannot_be_opened_is_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "").unwrap();
     let path = |form: &str| form.replace("DIR", &workspace.text(""));
     // At once: each starts DPDK before it opens the port.
@@ -231,7 +231,7 @@ fn ports_that_cannot_be_a_testers_are_refused() {
 
 #[test]
 fn an_unavailable_control_socket_is_reported() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "").unwrap();
     let run = |socket: &str| {
         let mut command = workspace.quietwire(&["switch", "run", "--control-socket", socket]);
@@ -269,7 +269,7 @@ fn an_unavailable_control_socket_is_reported() {
 
 #[test]
 fn a_socket_of_a_living_switch_is_left_to_it() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let port = format!("a=memif:{}?role=server", workspace.text("a.sock"));
     let ports = [
         "--port",

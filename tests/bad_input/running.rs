@@ -46,7 +46,7 @@ addresses = ["192.0.2.1/24"]
 
 #[test]
 fn values_that_a_running_switch_refuses_are_bad_input() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let before = workspace.machine();
     fs::write(workspace.path("file"), "").unwrap();
     fs::write(workspace.path("routes"), "198.51.100.0/24 203.0.113.1\n").unwrap();

@@ -8,7 +8,7 @@ use crate::{FAILED, NULLS};
 
 #[test]
 fn every_signal_ends_a_switch_and_a_generator_cleanly() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let before = workspace.machine();
     let server = format!("memif:{}?role=server", workspace.text("a.sock"));
     let port = format!("a={server}");
@@ -53,7 +53,7 @@ fn every_signal_ends_a_switch_and_a_generator_cleanly() {
 
 #[test]
 fn a_switch_under_nohup_outlives_its_terminal() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let before = workspace.machine();
     let switch = workspace.switch(&NULLS);
     let mut command = workspace.command("sh", &["-c", r#"trap "" HUP; exec "$@""#, "sh"]);

@@ -8,7 +8,7 @@ use crate::workspace::{Ended, STUDY, Workspace};
 
 #[test]
 fn impossible_values_in_a_study_are_named_with_line_and_key() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     for (from, to, part) in [
         (
             "duration-s = 0.05",
@@ -71,7 +71,7 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
 
 #[test]
 fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let bridge = "link = \"memif\"\nmode = \"bridge\"";
     for (section, part) in [
         ("[back-to-back]\ngoal = \"NDR\"", "back-to-back.goal"),

@@ -9,7 +9,7 @@ use crate::{BAD_INPUT, FAILED, LACKS};
 
 #[test]
 fn a_wrong_description_of_conversations_is_named_with_line_and_key() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let with = |text: &str, options: &[&str]| {
         fs::write(workspace.path("c.toml"), text).unwrap();
         let fixed = ["--port", "null:", "--connections", "c.toml"];
@@ -40,7 +40,7 @@ fn a_wrong_description_of_conversations_is_named_with_line_and_key() {
 
 #[test]
 fn a_wrong_description_is_named_with_line_and_key() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let with = |text: &str, options: &[&str]| {
         fs::write(workspace.path("t.toml"), text).unwrap();
         let fixed = ["--port", "null:", "--traffic", "t.toml"];
@@ -116,7 +116,7 @@ fn a_wrong_description_is_named_with_line_and_key() {
 
 #[test]
 fn a_capture_that_is_none_is_named_with_its_offset() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let text = "[traffic]\nreplay = { file = \"frames.pcap\" }\n";
     fs::write(workspace.path("t.toml"), text).unwrap();
     // A pcap header, and a packet of 60 octets of which 10 are in the file.
@@ -156,7 +156,7 @@ fn a_capture_that_is_none_is_named_with_its_offset() {
 
 #[test]
 fn unavailable_applications_are_reported() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let application =
         |arguments: &[&str]| workspace.quietwire(&[&["application"], arguments].concat());
     let iperf = ["iperf", "--address", "127.0.0.1"];

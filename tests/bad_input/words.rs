@@ -8,7 +8,7 @@ use crate::{BAD_INPUT, NULLS};
 
 #[test]
 fn a_wrong_configuration_is_named_with_file_and_line() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let with = |text: &str| {
         fs::write(workspace.path("switch.toml"), text).unwrap();
         workspace.switch(&["--config", "switch.toml"])
@@ -56,7 +56,7 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
 
 #[test]
 fn wrong_options_are_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     for (options, part) in [
         (
             &["--rx-ring-size", "1000"] as &[&str],

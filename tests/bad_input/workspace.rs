@@ -6,15 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// One test at a time: the checked state is that of the whole machine.
-static MACHINE: Mutex<()> = Mutex::new(());
+/// The checked state is that of the whole machine: a test that changes it runs alone, and tests that only check it run at the same time.
+static MACHINE: RwLock<()> = RwLock::new(());
 
 /// Short, and with little load: the measured values do not matter.
 pub(crate) const STUDY: &str = r#"
@@ -71,7 +71,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 pub(crate) struct Workspace {
     directory: TempDir,
     started: AtomicU32,
-    _machine: Option<MutexGuard<'static, ()>>,
+    _alone: Option<RwLockWriteGuard<'static, ()>>,
+    _unchanged: Option<RwLockReadGuard<'static, ()>>,
 }
 
 /// Result of a command that has ended.
@@ -81,23 +82,35 @@ pub(crate) struct Ended {
 }
 
 impl Workspace {
+    /// Returns a directory for commands that change the machine.
     pub(crate) fn new() -> Self {
-        Self::of(Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner)))
+        let alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        Self::of(Some(alone), None)
+    }
+
+    /// Returns a directory for commands that do not change the machine, not even for a time. No other test changes it meanwhile.
+    pub(crate) fn unchanged() -> Self {
+        let unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        Self::of(None, Some(unchanged))
     }
 
     /// Returns a directory for a command that neither changes the machine nor depends on its state: other tests may run meanwhile.
     pub(crate) fn beside_others() -> Self {
-        Self::of(None)
+        Self::of(None, None)
     }
 
-    fn of(guard: Option<MutexGuard<'static, ()>>) -> Self {
+    fn of(
+        alone: Option<RwLockWriteGuard<'static, ()>>,
+        unchanged: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // Also for other users than root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let workspace = Self {
             directory,
             started: AtomicU32::new(0),
-            _machine: guard,
+            _alone: alone,
+            _unchanged: unchanged,
         };
         fs::write(workspace.path("study.toml"), STUDY).unwrap();
         // The lock is never removed, so it must exist before.
