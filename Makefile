@@ -105,7 +105,7 @@ test-cluster: ## Custom resources, agent and rights against a real Kubernetes AP
 test-api: build ## Requests of serve's OpenAPI document by schemathesis, which it installs from PyPI
 	@scripts/test-api
 
-test-page: build ## The page of a study in headless Chromium: values, hover, zoom, widths of a phone and a desktop, dark, print
+test-page: build ## Pages of study, measure, trend and serve in headless Chromium: values, hover, zoom, widths of a phone and a desktop, dark, print
 	@scripts/test-page
 
 test-all: test ## `make test`, then every test that it leaves out

@@ -18,6 +18,53 @@ fn refused_beside_files(workspace: &Workspace, arguments: &[&str], parts: &[&str
 }
 
 #[test]
+fn losses_are_judged_by_those_of_earlier_stores() {
+    let workspace = Workspace::new();
+    let run = |device: &str, store: &str, objectives: &str| {
+        let study = format!(
+            "name = \"lossy\"\ntitle = \"T\"\nrounds = 6\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
+             [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 9_000_000\n\
+             [search]\nstart-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\n\
+             goal = [{{ name = \"NDR\", loss-ratio = 0.0 }}]\n[sweep]\nloads-percent = [10, 100]\n{objectives}\
+             [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n"
+        );
+        fs::write(workspace.path("study.toml"), study).unwrap();
+        let arguments = ["study", "run", "study.toml", "--tester", device];
+        workspace.ended(&[&arguments[..], &["--store", store]].concat())
+    };
+    for (device, store) in [
+        ("sim:capacity=5M", "slow.sqlite"),
+        ("sim:capacity=12M", "clean.sqlite"),
+    ] {
+        let output = run(device, store, "");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    // The loss is that of the slow device. The clean one loses nothing, so that only a loss of 0 is at most a multiple of it.
+    let against = |load: u32, store: &str, ratio: f64| {
+        format!(
+            "[[objective]]\nquantity = \"loss\"\nload-percent = {load}\ncase = \"c\"\nbaseline = \"{store}\"\nat-most-ratio = {ratio}\n"
+        )
+    };
+    let objectives = [
+        against(100, "slow.sqlite", 1.1),
+        against(100, "clean.sqlite", 10.0),
+        against(10, "clean.sqlite", 1.0),
+    ];
+    let output = run("sim:capacity=5M", "judged.sqlite", &objectives.concat());
+    assert_eq!(output.status.code(), Some(FAILED));
+    let printed = text(&output.stderr);
+    let unmet = "objectives not met: loss at 100 % load of c at most 10.000 of clean.sqlite";
+    assert!(printed.contains(unmet), "{printed}");
+    assert!(text(&output.stdout).contains("above a reference of 0"));
+    let report = workspace.ended(&["study", "report", "judged.sqlite", "--json"]);
+    let document: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let verdicts = document["summary"]["verdicts"].as_array().unwrap();
+    let found: Vec<_> = verdicts.iter().map(|one| &one["verdict"]).collect();
+    assert_eq!(found, ["pass", "fail", "pass"], "{verdicts:?}");
+    assert_eq!(verdicts[1]["infinite"], 1);
+}
+
+#[test]
 fn a_study_on_a_simulated_device_ends_with_its_verdicts() {
     let workspace = Workspace::new();
     let study = |rounds: u32, bound: u32| {

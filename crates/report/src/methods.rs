@@ -6,6 +6,7 @@ mod forwarding_rate;
 mod functions;
 mod latency_plan;
 pub(crate) mod loss_distribution;
+mod of_n;
 mod procedure;
 mod repeat;
 mod soak;
@@ -18,6 +19,7 @@ use crate::tenants;
 use table::MethodTable;
 
 const ALL: &[MethodTable] = &[
+    of_n::TABLE,
     sweep::TABLE,
     repeat::TABLE,
     loss_distribution::TABLE,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Best-of-N and worst-of-N: the single-run search with up to N trials at each rate, for one side or for both.
+//! Best-of-N and worst-of-N: the single-run search with up to N trials at each rate, for one side or for both. With both, a search by the
+//! first trial at each rate follows, which is best-of-N and worst-of-N with N = 1.
 
 mod findings;
 
@@ -16,6 +17,8 @@ pub use findings::{BestWorstConfig, BestWorstFindings, RateTally, SideFindings, 
 enum Side {
     Best,
     Worst,
+    /// The first trial at a rate decides.
+    Single,
 }
 
 /// Progress of a side with the trials so far.
@@ -25,8 +28,8 @@ enum Progress {
     Ended(SideFindings),
 }
 
-/// Best-of-N and worst-of-N search. The two results bracket those of repeated searches. Each rate is judged once: if the search returns
-/// to it, the judgement stands.
+/// Best-of-N and worst-of-N search. The two results bracket those of repeated searches, such as the one by the first trials. Each rate is
+/// judged once: if the search returns to it, the judgement stands.
 #[derive(Clone, Debug)]
 pub struct BestWorst {
     config: BestWorstConfig,
@@ -55,7 +58,7 @@ impl BestWorst {
         match self.config.sides {
             Sides::Best => &[Side::Best],
             Sides::Worst => &[Side::Worst],
-            Sides::Both => &[Side::Best, Side::Worst],
+            Sides::Both => &[Side::Best, Side::Worst, Side::Single],
         }
     }
 
@@ -69,12 +72,24 @@ impl BestWorst {
     fn judged(&self, side: Side, rate_pps: f64) -> Option<bool> {
         let tally = self.tally(rate_pps).ok()?;
         match side {
+            Side::Single => self.first_held(rate_pps),
             Side::Best if tally.held > 0 => Some(true),
             Side::Worst if tally.lost > 0 => Some(false),
             Side::Best if tally.lost >= self.config.trials => Some(false),
             Side::Worst if tally.held >= self.config.trials => Some(true),
             _ => None,
         }
+    }
+
+    /// Returns whether the first valid trial at a rate held.
+    fn first_held(&self, rate_pps: f64) -> Option<bool> {
+        let tolerance = self.config.search.loss_tolerance;
+        let history = self.ledger.history().iter();
+        let mut at_rate = history.filter(|attempt| attempt.request.rate_pps == rate_pps);
+        at_rate.find_map(|attempt| match attempt.outcome {
+            Outcome::Valid { loss_ratio, .. } => Some(tolerance.allows(loss_ratio)),
+            Outcome::Invalid { .. } => None,
+        })
     }
 
     /// Repeats the whole walk with the current judgements. The walk is short, so no intermediate state is kept.
@@ -107,6 +122,7 @@ impl BestWorst {
                 config: self.config.clone(),
                 best: of(Side::Best),
                 worst: of(Side::Worst),
+                single: of(Side::Single),
                 rates: self.rates.clone(),
             })),
             history: self.ledger.history().to_vec(),

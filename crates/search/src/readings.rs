@@ -97,8 +97,8 @@ impl Rule {
 }
 
 impl Findings {
-    /// Returns the readings of each result of a search, in the order of its goals or sides, best first. Empty for methods that do not
-    /// search for a rate, and for repeated searches, of which each has its own readings.
+    /// Returns the readings of each result of a search, in the order of its goals or sides, best first. The search by first trials beside both
+    /// sides has none. Empty for methods that do not search for a rate, and for repeated searches, of which each has its own readings.
     #[must_use]
     pub fn readings(&self, history: &[Attempt]) -> Vec<Readings> {
         let invalid_trials = history.iter().filter(|it| is_invalid(it)).count();

@@ -83,20 +83,19 @@ impl Sample {
         self.low.filter(|low| self.high == Some(*low))
     }
 
-    /// Returns the ratio to a value of the same round.
-    fn ratio_to(&self, other: &Self) -> Self {
+    /// Returns the ratio to a value of the same round. Its lower limit is infinite if the quotient is.
+    fn ratio_to(&self, other: &Self, quotient: Quotient) -> Self {
         let reason = [self, other]
             .into_iter()
             .find_map(|one| one.missing.as_ref());
         if let Some(reason) = reason {
             return Self::missing(self.round, self.repeat, reason.as_str());
         }
-        Self::within(
-            self.round,
-            self.repeat,
-            quotient(self.low, other.high),
-            quotient(self.high, other.low),
-        )
+        let high = quotient(self.high, other.low);
+        Self {
+            low: quotient(self.low, other.high),
+            ..Self::within(self.round, self.repeat, None, high)
+        }
     }
 }
 
@@ -111,6 +110,8 @@ pub struct Judgement {
     pub values: usize,
     /// True if two medians are compared, as with a baseline: then no single value meets or violates the bound.
     pub is_of_medians: bool,
+    /// Number of ratios without a value, because the reference is 0 and the value is above 0. They violate an upper bound.
+    pub infinite: usize,
     /// Number of values that meet the bound.
     pub meeting: usize,
     /// Number of values that violate the bound.
@@ -130,6 +131,7 @@ impl Judgement {
             reason: Some(reason.into()),
             values: 0,
             is_of_medians: false,
+            infinite: 0,
             meeting: 0,
             violating: 0,
             median: None,
@@ -172,6 +174,7 @@ pub fn judge(rule: &Rule, samples: &[Sample]) -> Judgement {
         reason: (verdict == Verdict::Unknown).then(|| undecided(rule, samples, meeting, violating)),
         values,
         is_of_medians: false,
+        infinite: samples.iter().filter(|one| is_infinite(one.low)).count(),
         meeting,
         violating,
         median: median(samples),
@@ -183,19 +186,22 @@ pub fn judge(rule: &Rule, samples: &[Sample]) -> Judgement {
 }
 
 /// Judges the median of the ratios to another case. Values of one round are neighbours in time, so they are compared with each other.
+///
+/// Beside a reference of 0, a value of 0 meets an upper bound, and any higher value violates it. For a lower bound, there is no ratio to 0.
 #[must_use]
 pub fn judge_ratio(rule: &Rule, samples: &[Sample], others: &[Sample]) -> Judgement {
-    judge(rule, &ratios(samples, others))
+    judge(rule, &ratios(rule.direction, samples, others))
 }
 
-/// Returns the ratio of each value to that of the other case in the same round.
+/// Returns the ratio of each value to that of the other case in the same round, for a bound in this direction.
 #[must_use]
-pub fn ratios(samples: &[Sample], others: &[Sample]) -> Vec<Sample> {
+pub fn ratios(direction: Direction, samples: &[Sample], others: &[Sample]) -> Vec<Sample> {
+    let quotient = quotient_for(direction);
     let ratio = |sample: &Sample| {
         let (round, repeat) = (sample.round, sample.repeat);
         let mut others = others.iter();
         match others.find(|other| (other.round, other.repeat) == (round, repeat)) {
-            Some(other) => sample.ratio_to(other),
+            Some(other) => sample.ratio_to(other, quotient),
             None => Sample::missing(
                 round,
                 repeat,
@@ -206,10 +212,12 @@ pub fn ratios(samples: &[Sample], others: &[Sample]) -> Vec<Sample> {
     samples.iter().map(ratio).collect()
 }
 
-/// Judges the ratio of the median to that of an earlier study, whose rounds are independent of these.
+/// Judges the ratio of the median to that of an earlier study, whose rounds are independent of these. A reference of 0 counts as in
+/// [`judge_ratio`].
 #[must_use]
 pub fn judge_against_baseline(rule: &Rule, samples: &[Sample], baseline: &[Sample]) -> Judgement {
-    let estimate = ratio_of_medians(samples, baseline, rule.error_rate);
+    let quotient = quotient_for(rule.direction);
+    let estimate = estimate(samples, baseline, rule.error_rate, quotient);
     let [low, high] = estimate.limits;
     let verdict = match meets_bound(rule, low, high) {
         Some(true) => Verdict::Pass,
@@ -235,10 +243,11 @@ pub fn judge_against_baseline(rule: &Rule, samples: &[Sample], baseline: &[Sampl
             .then(|| missing_values(samples).unwrap_or_else(reason)),
         values: samples.len(),
         is_of_medians: true,
+        infinite: usize::from(is_infinite(low)),
         meeting: 0,
         violating: 0,
-        median: estimate.ratio,
-        limits: estimate.limits,
+        median: estimate.ratio.filter(|ratio| ratio.is_finite()),
+        limits: estimate.limits.map(|limit| limit.filter(|limit| limit.is_finite())),
     }
 }
 
@@ -255,6 +264,16 @@ pub struct RatioEstimate {
 /// distributions.
 #[must_use]
 pub fn ratio_of_medians(samples: &[Sample], others: &[Sample], error_rate: f64) -> RatioEstimate {
+    estimate(samples, others, error_rate, quotient)
+}
+
+/// Estimates the ratio of two medians by a quotient.
+fn estimate(
+    samples: &[Sample],
+    others: &[Sample],
+    error_rate: f64,
+    quotient: Quotient,
+) -> RatioEstimate {
     let limits = two_ranks(samples.len(), others.len(), error_rate).map(|ranks| {
         let [low, high] = sorted_limits(samples);
         let [other_low, other_high] = sorted_limits(others);
@@ -275,10 +294,34 @@ pub fn ratio_of_medians(samples: &[Sample], others: &[Sample], error_rate: f64) 
     }
 }
 
+/// Quotient of a value and a reference; none if it is unknown.
+type Quotient = fn(Option<f64>, Option<f64>) -> Option<f64>;
+
+/// Returns the quotient for a bound in a direction.
+fn quotient_for(direction: Direction) -> Quotient {
+    match direction {
+        Direction::AtLeast => quotient,
+        Direction::AtMost => quotient_for_upper_bound,
+    }
+}
+
 /// Returns the quotient; none unless both are known and the divisor is above zero.
 fn quotient(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     let base = base.filter(|base| *base > 0.0)?;
     Some(value? / base)
+}
+
+/// Returns the quotient as [`quotient`], and also for a divisor of zero: 0 if the value is not above zero, otherwise infinity. A value is at
+/// most a multiple of a reference of zero if it is not above zero itself.
+fn quotient_for_upper_bound(value: Option<f64>, base: Option<f64>) -> Option<f64> {
+    if base != Some(0.0) {
+        return quotient(value, base);
+    }
+    Some(if value? > 0.0 { f64::INFINITY } else { 0.0 })
+}
+
+fn is_infinite(limit: Option<f64>) -> bool {
+    limit.is_some_and(f64::is_infinite)
 }
 
 /// Returns whether a value between these limits meets the bound; none if they do not decide.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates by frame size: a line for each case. If a search had both sides, worst and best are side by side.
+//! Rates by frame size: a line for each case. If a search had both sides, single, best and worst are side by side.
 
 use maud::{Markup, html};
 
 use super::words;
 use crate::chart::{Categories, CategoryPoint, CategoryScale, CategorySeries, categories, legend};
 use crate::format;
-use crate::summary::{GoalSummary, SizeSummary, Summary};
+use crate::summary::{GoalSummary, SizeSummary, Spread, Summary};
 
 /// Rate of a goal that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,27 @@ enum Side {
     Found,
     /// That of the best side.
     Best,
+    /// That of the search by the first trial at each rate.
+    Single,
+}
+
+impl Side {
+    fn rate(self, goal: &GoalSummary) -> Option<&Spread> {
+        match self {
+            Self::Found => goal.rate_pps.as_ref(),
+            Self::Best => goal.best_pps.as_ref(),
+            Self::Single => goal.single_pps.as_ref(),
+        }
+    }
+
+    /// Returns the name beside those of the others.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Found => "worst of N",
+            Self::Best => "best of N",
+            Self::Single => "single",
+        }
+    }
 }
 
 /// Unit of a chart.
@@ -74,15 +95,22 @@ fn of_goal(summary: &Summary, goal: usize) -> Markup {
         cases.filter_map(move |case| case.goals.get(goal))
     };
     let name = all().next().map_or("", |goal| goal.name.as_str());
-    let has_best = all().any(|goal| goal.best_pps.is_some());
-    html! {
-        div.pair {
-            @for unit in [RateUnit::Mpps, RateUnit::Wire] {
-                @if has_best {
-                    figure { (chart(summary, goal, Side::Found, unit, &format!("{name}, worst of N"))) }
-                    figure { (chart(summary, goal, Side::Best, unit, &format!("{name}, best of N"))) }
-                } @else {
+    let mut sides = vec![Side::Single, Side::Best, Side::Found];
+    sides.retain(|side| *side == Side::Found || all().any(|goal| side.rate(goal).is_some()));
+    if sides.len() == 1 {
+        return html! {
+            div.pair {
+                @for unit in [RateUnit::Mpps, RateUnit::Wire] {
                     figure { (chart(summary, goal, Side::Found, unit, name)) }
+                }
+            }
+        };
+    }
+    html! {
+        @for unit in [RateUnit::Mpps, RateUnit::Wire] {
+            div.trio {
+                @for side in &sides {
+                    figure { (chart(summary, goal, *side, unit, &format!("{name}, {}", side.name()))) }
                 }
             }
         }
@@ -133,15 +161,12 @@ fn gap(reason: String) -> CategoryPoint {
 }
 
 fn point(size: &SizeSummary, goal: &GoalSummary, side: Side, unit: RateUnit) -> CategoryPoint {
-    let spread = match side {
-        Side::Found => &goal.rate_pps,
-        Side::Best => &goal.best_pps,
-    };
     // No rate held: that is no rate, and not a rate of zero.
-    let Some(rate) = spread.as_ref().filter(|rate| rate.median > 0.0) else {
+    let Some(rate) = side.rate(goal).filter(|rate| rate.median > 0.0) else {
         return gap(match side {
             Side::Found => words::goal_value(goal),
             Side::Best => "the best side has no rate".to_owned(),
+            Side::Single => "the single search has no rate".to_owned(),
         });
     };
     let bound = match side {
@@ -159,6 +184,7 @@ fn point(size: &SizeSummary, goal: &GoalSummary, side: Side, unit: RateUnit) -> 
 
 #[cfg(test)]
 mod tests {
+    use quietwire_search::Findings;
     use quietwire_study::simulated::SimulatedBench;
 
     use super::*;
@@ -176,12 +202,13 @@ mod tests {
         let results = results_of(STUDY, SimulatedBench::new(11, 0), usize::MAX);
         let summary = Summary::of(&results).unwrap();
         for unit in [RateUnit::Mpps, RateUnit::Wire] {
-            let [worst, best] = [Side::Found, Side::Best].map(|side| {
+            let [worst, best, single] = [Side::Found, Side::Best, Side::Single].map(|side| {
                 let all = series(&summary, 0, side, unit);
                 assert_eq!((all.len(), all[0].points.len()), (1, 3));
                 all[0].points.clone()
             });
-            for ((size, worst), best) in summary.sizes.iter().zip(&worst).zip(&best) {
+            let sides = worst.iter().zip(&best).zip(&single);
+            for (size, ((worst, best), single)) in summary.sizes.iter().zip(sides) {
                 let goal = &size.cases[0].goals[0];
                 let factor = match unit {
                     RateUnit::Mpps => 1e-6,
@@ -192,20 +219,39 @@ mod tests {
                 assert!((value / (median * factor) - 1.0).abs() < 1e-9, "{worst:?}");
                 assert!(best.value.unwrap() >= value, "{worst:?} {best:?}");
                 assert_eq!(goal.best_pps.as_ref().unwrap().values.len(), 3);
+                let rate = goal.single_pps.as_ref().unwrap();
+                assert_eq!(rate.values.len(), 3);
+                let value = single.value.unwrap();
+                assert!((value / (rate.median * factor) - 1.0).abs() < 1e-9, "{single:?}");
             }
         }
         let page = by_size(&summary).into_string();
         for title in [
+            "NDR, single by frame size, Mpps",
             "NDR, worst of N by frame size, Mpps",
             "NDR, best of N by frame size, Gbit/s on the wire",
         ] {
             assert!(page.contains(&format!("aria-label=\"{title}\"")), "{title}");
         }
+        assert_eq!(page.matches("<div class=\"trio\">").count(), 2);
         let one = Summary {
             sizes: summary.sizes[..1].to_vec(),
             ..summary
         };
         assert!(by_size(&one).into_string().is_empty());
+    }
+
+    #[test]
+    fn a_store_without_single_searches_has_the_charts_of_both_sides_only() {
+        let mut results = results_of(STUDY, SimulatedBench::new(11, 0), usize::MAX);
+        for step in &mut results.steps {
+            if let Some(Findings::BestWorst(found)) = &mut step.findings {
+                found.single = None;
+            }
+        }
+        let page = by_size(&Summary::of(&results).unwrap()).into_string();
+        assert!(page.contains("NDR, best of N by frame size, Mpps"));
+        assert!(!page.contains("NDR, single"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::efficiency::efficiency;
 use super::words;
 use crate::chart::{Bar, BarGroup, LossView, bars, legend, loss as loss_chart};
 use crate::format::{self, THIN};
-use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
+use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary, Spread};
 
 /// Returns the number of trials at each rate, if it is more than one.
 fn best_of(results: &StudyResults) -> Option<u32> {
@@ -112,7 +112,8 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
                 bars,
             });
         }
-        groups.extend(best_group(size, index));
+        groups.extend(side_group(size, index, "best of N", |goal| goal.best_pps.as_ref()));
+        groups.extend(side_group(size, index, "single", |goal| goal.single_pps.as_ref()));
     }
     let top: Vec<Bar> = size
         .cases
@@ -138,11 +139,16 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
     groups
 }
 
-/// Returns the rates of the best side for the goal at an index; none unless a search had both sides.
-fn best_group(size: &SizeSummary, index: usize) -> Option<BarGroup> {
+/// Returns the rates beside the worst ones for the goal at an index; none unless a search had both sides.
+fn side_group(
+    size: &SizeSummary,
+    index: usize,
+    side: &str,
+    rate: fn(&GoalSummary) -> Option<&Spread>,
+) -> Option<BarGroup> {
     let goal = size.cases.first()?.goals.get(index)?;
     let bar = |(case, summary): (usize, &CaseSummary)| {
-        let rate = summary.goals.get(index)?.best_pps.as_ref()?;
+        let rate = rate(summary.goals.get(index)?)?;
         Some(Bar {
             case,
             name: summary.name.clone(),
@@ -154,7 +160,7 @@ fn best_group(size: &SizeSummary, index: usize) -> Option<BarGroup> {
     let bars: Vec<Bar> = size.cases.iter().enumerate().filter_map(bar).collect();
     (!bars.is_empty()).then(|| BarGroup {
         title: format!(
-            "{}, best of N: {}",
+            "{}, {side}: {}",
             goal.name,
             format::allows(goal.loss_ratio)
         ),

@@ -38,7 +38,8 @@ pub(super) fn of_goals<'a>(
             if stricter.loss_ratio < goal.loss_ratio {
                 raise_to_stricter(&mut own.outcomes, &theirs.outcomes);
                 lift_readings(&mut own.readings, &theirs.readings);
-                lift_best(&mut own.best_pps, &theirs.best_pps);
+                lift_rates(&mut own.best_pps, &theirs.best_pps);
+                lift_rates(&mut own.single_pps, &theirs.single_pps);
             }
         }
         summary(goal, own)
@@ -53,10 +54,12 @@ struct Searched {
     readings: Vec<Option<Readings>>,
     /// Rate of the best side of each outcome, frames per second; none unless both sides were searched, and if the tester failed.
     best_pps: Vec<Option<f64>>,
+    /// Rate by the first trials of each outcome, frames per second; none as for the best side.
+    single_pps: Vec<Option<f64>>,
 }
 
-/// Raises rates of the best side to those of a stricter goal in the same round.
-fn lift_best(own: &mut [Option<f64>], stricter: &[Option<f64>]) {
+/// Raises rates to those of a stricter goal in the same round.
+fn lift_rates(own: &mut [Option<f64>], stricter: &[Option<f64>]) {
     for (own, stricter) in own.iter_mut().zip(stricter) {
         if let (Some(own_pps), Some(stricter_pps)) = (own, stricter) {
             *own_pps = own_pps.max(*stricter_pps);
@@ -126,12 +129,13 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
                 };
                 let trials = step.trials.get(run.trials.clone()).unwrap_or_default();
                 all.outcomes.push(outcome.achieved(trials, goal.loss_ratio));
-                let best = run
-                    .findings
-                    .and_then(|findings| best_of_both(step, findings));
-                let best = best.map(|best| best.achieved(trials, goal.loss_ratio));
-                all.best_pps
-                    .push(best.and_then(SearchOutcome::counted_rate));
+                let rate_of = |side: Option<&SideFindings>| {
+                    let outcome = of_side(step, side?).achieved(trials, goal.loss_ratio);
+                    outcome.counted_rate()
+                };
+                let [best, single] = run.findings.map_or([None; 2], beside_worst);
+                all.best_pps.push(rate_of(best));
+                all.single_pps.push(rate_of(single));
                 all.readings.push(readings);
             }
         }
@@ -166,6 +170,7 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
         outcomes,
         readings,
         best_pps,
+        single_pps,
     } = searched;
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
@@ -180,6 +185,7 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
         readings,
         rate_pps,
         best_pps: Spread::of(best_pps.into_iter().flatten().collect()),
+        single_pps: Spread::of(single_pps.into_iter().flatten().collect()),
         is_lower_limit_only,
         percent_of_baseline: None,
     }
@@ -238,13 +244,14 @@ fn of_side(step: &StepRecord, side: &SideFindings) -> SearchOutcome {
     )
 }
 
-/// Returns the outcome of the best side of a search of both sides.
-fn best_of_both(step: &StepRecord, findings: &Findings) -> Option<SearchOutcome> {
-    let Findings::BestWorst(found) = findings else {
-        return None;
-    };
-    let (best, _) = found.best.as_ref().zip(found.worst.as_ref())?;
-    Some(of_side(step, best))
+/// Returns the best side of a search of both sides, and its search by the first trials.
+fn beside_worst(findings: &Findings) -> [Option<&SideFindings>; 2] {
+    match findings {
+        Findings::BestWorst(found) if found.worst.is_some() => {
+            [found.best.as_ref(), found.single.as_ref()]
+        }
+        _ => [None; 2],
+    }
 }
 
 /// Returns the outcome of the goal at `index` in a search for all goals.
@@ -406,7 +413,7 @@ mod tests {
     #[test]
     fn a_rate_of_the_best_side_is_raised_to_that_of_the_same_round() {
         let mut own = [Some(1.0), None, Some(3.0)];
-        lift_best(&mut own, &[Some(2.0), Some(9.0), Some(2.0)]);
+        lift_rates(&mut own, &[Some(2.0), Some(9.0), Some(2.0)]);
         assert_eq!(own, [Some(2.0), None, Some(3.0)]);
     }
 

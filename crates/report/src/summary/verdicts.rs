@@ -91,7 +91,7 @@ impl ObjectiveVerdict {
         format!("{} of {}", judgement.meeting, judgement.values)
     }
 
-    /// Formats the median and its confidence interval: `0.993 (0.985 to 1.01)`; empty if neither is known.
+    /// Formats the median and its confidence interval: `0.993 (0.985 to 1.01)`; empty if neither is known. Ratios to 0 have no value.
     #[must_use]
     pub fn found_text(&self) -> String {
         let [low, high] = self.judgement.limits;
@@ -101,6 +101,7 @@ impl ObjectiveVerdict {
             }
             (Some(low), None) => format!("at least {}", self.value_text(low)),
             (None, Some(high)) => format!("at most {}", self.value_text(high)),
+            (None, None) if self.judgement.infinite > 0 => "above a reference of 0".to_owned(),
             (None, None) => String::new(),
         };
         match (self.judgement.median, interval.is_empty()) {

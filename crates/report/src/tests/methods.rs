@@ -4,7 +4,7 @@
 use quietwire_study::simulated::SimulatedBench;
 
 use super::{STUDY, checked, results_of};
-use crate::{SearchOutcome, State, json, text_table};
+use crate::{SearchOutcome, State, json, markdown, text_table};
 
 #[test]
 fn other_methods_have_their_results_on_the_page() {
@@ -81,6 +81,7 @@ fn further_methods_have_a_table_each_and_figures_for_programs() {
     let (summary, page) = checked(&results);
     let text = text_table(&summary, Some(200));
     for title in [
+        "Single, best and worst of N",
         "Loss distribution",
         "Forwarding rate at maximum load",
         "Latency at the rates found",
@@ -107,6 +108,20 @@ fn further_methods_have_a_table_each_and_figures_for_programs() {
         }
     }
     let document = json(&results).unwrap();
+    // Single, best and worst of each goal are the same on page, in Markdown and in the document.
+    let written = markdown(&summary);
+    let case = &document["summary"]["sizes"][0]["cases"][0];
+    let known = case["goals"].as_array().unwrap().iter();
+    for (goal, known) in summary.sizes[0].cases[0].goals.iter().zip(known) {
+        let median = |rate: &Option<crate::Spread>| rate.as_ref().unwrap().median;
+        let rates = [&goal.single_pps, &goal.best_pps, &goal.rate_pps].map(median);
+        assert_eq!(known["single_pps"]["median"], rates[0]);
+        assert_eq!(known["best_pps"]["median"], rates[1]);
+        let shown = rates.map(crate::format::mpps).join(" | ");
+        let line = format!("| quiet | {} | {shown} |", goal.name);
+        assert!(written.contains(&line), "{line}\n{written}");
+        assert!(page.contains(&format!("{}, single: ", goal.name)));
+    }
     let methods = &document["summary"]["sizes"][0]["cases"][0]["methods"];
     let names: Vec<&str> = methods
         .as_array()

@@ -390,6 +390,80 @@ at-least-ratio = 0.5
     assert_eq!(reason.as_deref(), Some("it is gone"));
 }
 
+/// Losses against another case and against a store, at a load with loss and at one without.
+const RELATIVE_LOSSES: &str = r#"
+[[objective]]
+quantity = "loss"
+load-percent = 100
+case = "noisy"
+against = "quiet"
+at-most-ratio = 2
+[[objective]]
+quantity = "loss"
+load-percent = 100
+case = "quiet"
+against = "noisy"
+at-most-ratio = 0.5
+[[objective]]
+quantity = "loss"
+load-percent = 10
+case = "noisy"
+against = "quiet"
+at-most-ratio = 2
+[[objective]]
+quantity = "loss"
+load-percent = 10
+case = "protected"
+against = "quiet"
+at-most-ratio = 2
+[[objective]]
+quantity = "loss"
+load-percent = 100
+case = "noisy"
+baseline = "before.sqlite"
+at-most-ratio = 1.5
+[[objective]]
+quantity = "loss"
+load-percent = 10
+case = "noisy"
+baseline = "before.sqlite"
+against = "quiet"
+at-most-ratio = 2
+"#;
+
+#[test]
+fn a_loss_is_judged_by_that_of_another_case_and_of_a_baseline() {
+    use Verdict::{Fail, Pass};
+    // Only the noisy case loses frames at a load of 10 %.
+    let run = |objectives: &str| {
+        let mut results = run(6, objectives);
+        let sweeps = results.steps.iter_mut();
+        let sweeps =
+            sweeps.filter(|step| step.kind == StepKind::Sweep && step.case_name != "noisy");
+        let trials = sweeps.flat_map(|step| &mut step.trials);
+        for trial in trials.filter(|trial| trial.request.offered_rate_pps < 2e6) {
+            trial.result.loss_ratio = 0.0;
+        }
+        results
+    };
+    let now = run(RELATIVE_LOSSES);
+    let baselines = Baselines::from([(PathBuf::from("before.sqlite"), Ok(run("")))]);
+    let report = Report::new(&now, &baselines).unwrap();
+    let found = &report.summary().verdicts;
+    let judged: Vec<Verdict> = found.iter().map(|one| one.judgement.verdict).collect();
+    assert_eq!(judged, [Fail, Pass, Fail, Pass, Pass, Fail], "{found:#?}");
+    let infinite: Vec<usize> = found.iter().map(|one| one.judgement.infinite).collect();
+    assert_eq!(infinite, [0, 0, 6, 0, 0, 1]);
+    assert_eq!(
+        found[0].name,
+        "loss at 100 % load of noisy at most 2.000 of quiet"
+    );
+    assert_eq!(found[2].found_text(), "above a reference of 0");
+    assert_eq!(found[2].count_text(), "0 of 6");
+    assert_eq!(found[3].judgement.median, Some(0.0));
+    assert!(report.html().contains("<td>above a reference of 0</td>"));
+}
+
 #[test]
 fn quick_studies_are_not_judged() {
     let file = quietwire_study::StudyFile::parse(

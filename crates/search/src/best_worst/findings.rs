@@ -13,7 +13,7 @@ pub enum Sides {
     Best,
     /// Worst-of-N: the rate rises only after N trials held.
     Worst,
-    /// Both, best first. A trial at a rate counts for both sides and is not repeated.
+    /// Both, best first, then the search by the first trial at each rate. A trial at a rate counts for all of them and is not repeated.
     Both,
 }
 
@@ -47,14 +47,14 @@ impl BestWorstConfig {
     /// Returns the largest possible number of trials with these parameters. It never exceeds `max_trials`.
     #[must_use]
     pub fn trial_bound(&self) -> u32 {
-        let sides = match self.sides {
-            Sides::Best | Sides::Worst => 1,
-            Sides::Both => 2,
+        let at_each_rate = match self.sides {
+            Sides::Best | Sides::Worst => self.trials,
+            // The search by the first trials has one at each rate.
+            Sides::Both => self.trials.saturating_mul(2).saturating_add(1),
         };
         self.search
             .trial_bound()
-            .saturating_mul(self.trials)
-            .saturating_mul(sides)
+            .saturating_mul(at_each_rate)
             .min(self.search.max_trials)
     }
 }
@@ -75,7 +75,8 @@ pub struct RateTally {
 pub struct SideFindings {
     /// Reason for the end.
     pub end: SearchEnd,
-    /// The result: the highest rate that held. For the best side, one trial must hold; for the worst side, all N.
+    /// The result: the highest rate that held. For the best side, one trial must hold; for the worst side, all N; for the single search, the
+    /// first.
     pub highest_held_pps: Option<f64>,
     /// Number of rates at or below the result that did not hold when they were judged: the device was inconsistent.
     pub lost_at_or_under_highest_held: u32,
@@ -94,6 +95,9 @@ pub struct BestWorstFindings {
     pub best: Option<SideFindings>,
     /// Findings of worst-of-N, if it was run.
     pub worst: Option<SideFindings>,
+    /// Findings of the search by the first trial at each rate, if both sides were run. Stores of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single: Option<SideFindings>,
     /// All rates in ascending order.
     pub rates: Vec<RateTally>,
 }

@@ -9,8 +9,8 @@ use super::{drive, invalid, loss_of, rates, small};
 use crate::{
     BestWorst, BestWorstConfig, BestWorstFindings, ConfigError, Findings, LossDistribution,
     LossDistributionConfig, LossDistributionFindings, LossRatio, Method, MlrGoal, MlrSearchConfig,
-    Outcome, RecordError, Repeat, RepeatConfig, RepeatFindings, SearchEnd, SearchResult, Sides,
-    SingleRunConfig, ThroughputSearch,
+    Outcome, RecordError, Repeat, RepeatConfig, RepeatFindings, SearchEnd, SearchResult,
+    SideFindings, Sides, SingleRunConfig, ThroughputSearch,
 };
 
 fn of_n(result: &SearchResult) -> &BestWorstFindings {
@@ -64,6 +64,8 @@ fn the_best_and_the_worst_bracket_what_a_device_does() {
         (worst.published_pps, worst.published_held),
         (Some(17.5), Some(false))
     );
+    // The first trial at each rate held up to 21, as for the best side.
+    assert_eq!(found.single, found.best);
     let at_18 = found
         .rates
         .iter()
@@ -84,8 +86,51 @@ fn one_side_alone_finds_the_same_as_beside_the_other() {
     let (both, best, worst) = (alone(Sides::Both), alone(Sides::Best), alone(Sides::Worst));
     assert_eq!(of_n(&best).best, of_n(&both).best);
     assert_eq!(of_n(&best).worst, None);
+    assert_eq!((&of_n(&best).single, &of_n(&worst).single), (&None, &None));
     assert_eq!(of_n(&worst).worst, of_n(&both).worst);
     assert!(both.history.len() < best.history.len() + worst.history.len());
+}
+
+#[test]
+fn the_single_search_beside_both_sides_is_that_of_the_first_trials() {
+    // The first trial above 17 loses, the second one holds up to 21.
+    let mut observed: BTreeMap<u64, u32> = BTreeMap::new();
+    let device = move |_: usize, rate: f64| {
+        let count = observed.entry(rate.to_bits()).or_default();
+        *count += 1;
+        let lost = rate > 21.0 || (rate > 17.0 && *count == 1);
+        Outcome::lost(if lost { 0.5 } else { 0.0 })
+    };
+    let mut both = BestWorst::new(config(2, Sides::Both)).unwrap();
+    let result = drive(&mut both, 100, device);
+    let found = of_n(&result);
+    let highest = |side: &Option<SideFindings>| side.as_ref().unwrap().highest_held_pps;
+    assert_eq!(highest(&found.best), Some(21.0));
+    assert_eq!(highest(&found.worst), Some(17.0));
+    // 10, 14 and 18 are known to the best side, 16, 17 and 17.5 to the worst side: no further trial is required.
+    assert_eq!(found.single, found.worst);
+    let json = serde_json::to_value(&result.findings).unwrap();
+    assert_eq!(json["single"]["highest_held_pps"], 17.0);
+    // Findings of a store without the single search.
+    let mut older = json;
+    older.as_object_mut().unwrap().remove("single");
+    let Findings::BestWorst(older) = serde_json::from_value(older).unwrap() else {
+        panic!("findings of another method");
+    };
+    assert_eq!((&older.best, &older.single), (&found.best, &None));
+}
+
+#[test]
+fn an_invalid_trial_is_not_the_first_one() {
+    let mut both = BestWorst::new(config(1, Sides::Both)).unwrap();
+    let result = drive(&mut both, 100, |trial, rate| match trial {
+        2 => invalid("gap"),
+        _ => loss_of(19.0, rate),
+    });
+    let found = of_n(&result);
+    assert!(found.single.is_some());
+    assert_eq!(found.single, found.best);
+    assert_eq!(found.single, found.worst);
 }
 
 #[test]
@@ -102,7 +147,7 @@ fn of_n_names_bad_parameters_and_ends_early_with_a_reason() {
     short.search.max_trials = 4;
     let result = drive(&mut BestWorst::new(short).unwrap(), 4, uncertain());
     let found = of_n(&result);
-    for side in [&found.best, &found.worst] {
+    for side in [&found.best, &found.worst, &found.single] {
         assert_eq!(side.as_ref().unwrap().end, SearchEnd::TrialLimit);
     }
     let mut search = BestWorst::new(config(2, Sides::Best)).unwrap();
@@ -167,16 +212,14 @@ fn a_side_counts_the_rates_that_were_lost_under_its_result() {
 /// Reference implementation: the search as one loop that calls the device. Each rate is judged once.
 fn reference(
     config: &BestWorstConfig,
-    best: bool,
-    judge: &mut dyn FnMut(f64) -> (bool, bool),
+    holds: &mut dyn FnMut(f64) -> bool,
 ) -> (Option<f64>, Option<f64>) {
     let search = &config.search;
     let clamp = |rate: f64| rate.clamp(search.min_rate_pps, search.max_rate_pps);
     let (mut rate, mut step, mut highest) =
         (search.start_rate_pps, search.start_step_pps, None::<f64>);
     let mut held = |rate: f64, highest: &mut Option<f64>| {
-        let (for_best, for_worst) = judge(rate);
-        let held = if best { for_best } else { for_worst };
+        let held = holds(rate);
         if held {
             *highest = Some(highest.map_or(rate, |highest| highest.max(rate)));
         }
@@ -256,17 +299,22 @@ proptest! {
             prop_assert!(*count <= trials, "{} trials at one rate", count);
         }
         let found = of_n(&result);
-        let mut judge = |rate: f64| {
-            let all: Vec<bool> = (0..trials).map(|n| holds(rate, n)).collect();
-            (all.contains(&true), !all.contains(&false))
-        };
-        for (best, side) in [(true, &found.best), (false, &found.worst)] {
+        let mut best = |rate: f64| (0..trials).any(|n| holds(rate, n));
+        let mut worst = |rate: f64| (0..trials).all(|n| holds(rate, n));
+        let mut single = |rate: f64| holds(rate, 0);
+        let sides: [(&mut dyn FnMut(f64) -> bool, _); 3] = [
+            (&mut best, &found.best),
+            (&mut worst, &found.worst),
+            (&mut single, &found.single),
+        ];
+        for (holds, side) in sides {
             let side = side.as_ref().unwrap();
-            let expected = reference(&config, best, &mut judge);
+            let expected = reference(&config, holds);
             prop_assert_eq!((side.highest_held_pps, side.published_pps), expected);
         }
         if trials == 1 {
             prop_assert_eq!(&found.best, &found.worst);
+            prop_assert_eq!(&found.best, &found.single);
         }
     }
 }

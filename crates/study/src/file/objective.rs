@@ -61,7 +61,7 @@ pub struct Objective {
     /// Lower bound of a rate relative to another case or a baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_least_ratio: Option<f64>,
-    /// Upper bound of a time relative to another case or a baseline.
+    /// Upper bound of a loss or time relative to another case or a baseline. Beside a reference of 0, only a value of 0 meets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most_ratio: Option<f64>,
     /// Confidence of the verdict: one minus the largest probability of a wrong one. Default: 0.95.

@@ -93,6 +93,7 @@ fn ratios_are_of_the_same_round_and_keep_limits() {
         Sample::exact(0, 0, 10.0),
         Sample::exact(3, 0, 10.0),
     ];
+    let ratios = |own: &[Sample], other: &[Sample]| ratios(Direction::AtLeast, own, other);
     let found = ratios(&own, &other);
     assert_eq!(found[0].value(), Some(0.9));
     assert_eq!((found[1].low, found[1].high), (Some(0.9), None));
@@ -102,6 +103,65 @@ fn ratios_are_of_the_same_round_and_keep_limits() {
     // A ratio to nothing is no number.
     let nothing = ratios(&own[..1], &[Sample::exact(0, 0, 0.0)]);
     assert_eq!((nothing[0].low, nothing[0].high), (None, None));
+}
+
+/// Twice the reference at most.
+const AT_MOST_TWICE: Rule = Rule {
+    direction: Direction::AtMost,
+    bound: 2.0,
+    error_rate: 0.05,
+};
+
+#[test]
+fn beside_a_reference_of_zero_only_zero_meets_an_upper_bound() {
+    let zeros = exact(&[0.0; 5]);
+    let of = |values: &[f64]| judge_ratio(&AT_MOST_TWICE, &exact(values), &zeros);
+    let equal = of(&[0.0; 5]);
+    assert_eq!((equal.verdict, equal.meeting), (Verdict::Pass, 5));
+    assert_eq!((equal.median, equal.infinite), (Some(0.0), 0));
+    let above = of(&[1e-9; 5]);
+    assert_eq!((above.verdict, above.violating), (Verdict::Fail, 5));
+    assert_eq!((above.median, above.infinite), (None, 5));
+    assert_eq!(above.limits, [None, None]);
+    let mixed = of(&[0.0, 0.0, 0.0, 0.1, 0.1]);
+    assert_eq!((mixed.meeting, mixed.violating), (3, 2));
+    assert_eq!(mixed.verdict, Verdict::Unknown);
+    assert_eq!(mixed.median, Some(0.0));
+    // A reference of which only an upper limit is known may be above zero.
+    let open = vec![Sample::within(0, 0, Some(0.0), Some(1.0)); 5];
+    let own = vec![Sample::exact(0, 0, 0.1); 5];
+    let judgement = judge_ratio(&AT_MOST_TWICE, &own, &open);
+    assert_eq!((judgement.meeting, judgement.violating), (0, 0));
+    // A value of 0 meets every upper bound, whatever the reference is.
+    let zero = vec![Sample::exact(0, 0, 0.0); 5];
+    for other in [&open, &vec![Sample::exact(0, 0, 0.2); 5]] {
+        assert_eq!(
+            judge_ratio(&AT_MOST_TWICE, &zero, other).verdict,
+            Verdict::Pass
+        );
+    }
+    // A ratio of rates to a rate of zero decides nothing.
+    let rates = judge_ratio(&AT_LEAST_98, &exact(&[1.0; 5]), &zeros);
+    assert_eq!((rates.verdict, rates.infinite), (Verdict::Unknown, 0));
+}
+
+#[test]
+fn a_baseline_of_zero_is_met_by_zero_only() {
+    let baseline = exact(&[0.0; 6]);
+    let of = |value: f64| judge_against_baseline(&AT_MOST_TWICE, &exact(&[value; 6]), &baseline);
+    let equal = of(0.0);
+    assert_eq!((equal.verdict, equal.infinite), (Verdict::Pass, 0));
+    assert_eq!(equal.limits, [Some(0.0), Some(0.0)]);
+    let above = of(0.01);
+    assert_eq!((above.verdict, above.infinite), (Verdict::Fail, 1));
+    assert_eq!((above.median, above.limits), (None, [None, None]));
+    // Most rounds of the baseline lost frames, but not enough of them for a limit above zero.
+    let mostly = exact(&[0.0, 0.1, 0.1, 0.1, 0.1, 0.1]);
+    let judgement = judge_against_baseline(&AT_MOST_TWICE, &exact(&[0.3; 6]), &mostly);
+    assert_eq!(judgement.limits, [Some(0.3 / 0.1), None]);
+    assert_eq!(judgement.verdict, Verdict::Fail);
+    let rates = judge_against_baseline(&AT_LEAST_98, &exact(&[1.0; 6]), &baseline);
+    assert_eq!((rates.verdict, rates.infinite), (Verdict::Unknown, 0));
 }
 
 #[test]

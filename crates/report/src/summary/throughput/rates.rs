@@ -24,6 +24,10 @@ pub struct GoalSummary {
     /// the worst side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_pps: Option<Spread>,
+    /// Rates of the search by the first trial at each rate, frames per second, if the search had both sides. None for stores of earlier
+    /// versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub single_pps: Option<Spread>,
     /// True if the highest rate of the search held in a round of the median or one below it, so the median may be
     /// too low: "at least".
     pub is_lower_limit_only: bool,

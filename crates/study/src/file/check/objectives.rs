@@ -90,8 +90,7 @@ fn bound(objective: &Objective, at: impl Fn(&'static str) -> Path) -> Checked {
 fn keys(quantity: &Quantity) -> &'static [&'static str] {
     match quantity.unit() {
         Unit::FramesPerSecond => &["at-least-pps", "at-least-ratio"],
-        // A device without loss has no ratio of losses.
-        Unit::LossRatio => &["at-most-loss-ratio"],
+        Unit::LossRatio => &["at-most-loss-ratio", "at-most-ratio"],
         Unit::Nanoseconds => &["at-most-us", "at-most-ratio"],
         Unit::Seconds => &["at-most-s", "at-most-ratio"],
         Unit::ConnectionsPerSecond

@@ -36,6 +36,21 @@ fn an_objective_has_quantity_case_and_bound() {
 }
 
 #[test]
+fn losses_are_bounded_by_those_of_another_case_or_a_baseline() {
+    let file = parse(&with(
+        "quantity = \"loss\"\nload-percent = 50\ncase = \"noisy\"\nagainst = \"quiet\"\nat-most-ratio = 2\n\
+         [[objective]]\nquantity = \"loss\"\nload-percent = 50\ncase = \"noisy\"\nbaseline = \"before.sqlite\"\nat-most-ratio = 1\n",
+    ))
+    .unwrap();
+    for (objective, bound) in file.objectives.iter().zip([2.0, 1.0]) {
+        let rule = objective.rule().unwrap();
+        assert_eq!((rule.direction, rule.bound), (Direction::AtMost, bound));
+        assert_eq!(objective.unit(), Unit::Ratio);
+        assert_eq!(objective.measure().to_string(), "loss at 50 % load");
+    }
+}
+
+#[test]
 fn a_quick_study_keeps_its_objectives() {
     let file = parse(&with(
         "quantity = \"loss\"\nload-percent = 50\ncase = \"noisy\"\nat-most-loss-ratio = 0\n",
@@ -172,6 +187,21 @@ fn invalid_objectives_are_reported_with_line_and_key() {
         4,
         "at-most-loss-ratio",
         "0 to 1",
+    );
+    refused(
+        &of("loss", "load-percent = 50\nat-most-ratio = 2"),
+        1,
+        "quantity",
+        "refers to nothing",
+    );
+    refused(
+        &of(
+            "loss",
+            "load-percent = 50\nagainst = \"quiet\"\nat-least-ratio = 0.5",
+        ),
+        5,
+        "at-least-ratio",
+        "use at-most-loss-ratio or at-most-ratio",
     );
     refused(&of("reset", "at-most-s = 5"), 1, "quantity", "[reset]");
     refused(
