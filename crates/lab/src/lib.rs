@@ -29,6 +29,7 @@ mod programs;
 mod router_tables;
 mod spawn;
 mod state_directory;
+mod statistics;
 mod stop;
 mod switch_command;
 #[cfg(test)]

@@ -101,6 +101,9 @@ fn doings(profile: &TrialProfile) -> Markup {
                 @for (part, counters) in &profile.counters {
                     tr { th scope="row" { (part) } td.wide { (largest(counters)) } }
                 }
+                @for (source, reason) in &profile.unavailable {
+                    tr { th scope="row" { (source) } td.wide { "unavailable: " (reason) } }
+                }
             }
         }
     }

@@ -34,6 +34,9 @@ pub struct TrialProfile {
     pub threads: Vec<ThreadShare>,
     /// Counters of the device about its own work, by element and part, such as cycles by step. Empty if it has none.
     pub counters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Unavailable sources of such counters, by element and source, with the reason as a clause.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unavailable: BTreeMap<String, String>,
 }
 
 /// Returns the profile of the worst valid trial of a quantity; none if no single trial is the worst, as for procedures.
@@ -105,7 +108,7 @@ fn is_at_load(step: &StepRecord, trial: &TrialRecord, load: &str) -> bool {
 
 fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfile {
     let result = &trial.result;
-    let mut counters = BTreeMap::new();
+    let (mut counters, mut unavailable) = (BTreeMap::new(), BTreeMap::new());
     for element in &trial.activity.elements {
         let parts = element.own_view.iter().flat_map(|view| &view.parts);
         for (part, view) in parts.filter(|(_, view)| !view.counters.is_empty()) {
@@ -115,6 +118,13 @@ fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfil
         for (port, statistics) in drivers {
             let name = format!("{} driver of {port}", element.name);
             counters.insert(name, statistics.clone());
+        }
+        let reasons = element.own_view.iter().flat_map(|view| &view.unavailable);
+        for (source, reason) in reasons {
+            unavailable.insert(format!("{} {source}", element.name), reason.clone());
+        }
+        if let Some(reason) = &element.own_view_unavailable {
+            unavailable.insert(element.name.clone(), reason.clone());
         }
     }
     TrialProfile {
@@ -127,5 +137,6 @@ fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfil
         cpus: cpus(&[trial]),
         threads: threads(&[trial]),
         counters,
+        unavailable,
     }
 }
