@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_switch::report::{CyclesReport, PortReport};
+use quietwire_switch::report::{CyclesReport, NodeMemory, PortReport, QueueCycles};
 use serde::{Deserialize, Serialize};
 
 use crate::counts::errors;
@@ -30,10 +30,27 @@ pub struct OwnView {
     /// Statistics of the drivers of its ports, such as network cards: by port, with the drivers' names. A statistic that fell is left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drivers: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Memory of its ports at the time of the sample, if it reports that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<PortMemory>,
     /// Unavailable sources, such as a command, with the reason as a clause. Sources of the sample before a trial and of that after it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unavailable: BTreeMap<String, String>,
 }
+
+/// Memory of a port: rings and buffers, or the memory of its guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortMemory {
+    /// Name of the port.
+    pub port: String,
+    /// CPUs of the threads that poll it, in ascending order.
+    pub cpus: Vec<u32>,
+    /// Memory by NUMA node, estimated from some of its pages.
+    pub nodes: Vec<NodeMemory>,
+}
+
+/// Largest number of NUMA nodes and of CPUs of a port's memory.
+const NODES_MAX: usize = 64;
 
 /// Name of the part of VPP's errors.
 const ERRORS: &str = "errors";
@@ -116,6 +133,7 @@ impl OwnView {
         Some(Self {
             parts: parts.collect::<Option<_>>()?,
             drivers: drivers.collect(),
+            memory: self.memory.clone(),
             unavailable: then
                 .unavailable
                 .iter()
@@ -152,6 +170,27 @@ impl OwnView {
             }
         }
         self.with_statistics(statistics)
+    }
+
+    /// Adds the memory of ports, as of `show ports`, with the CPUs of their queues, as of `show cycles`.
+    pub(crate) fn with_memory(mut self, ports: &[PortReport], queues: &[QueueCycles]) -> Self {
+        for port in ports.iter().take(PARTS_MAX) {
+            let name = &port.counts.name;
+            if port.memory.is_empty() || name.len() > NAME_MAX {
+                continue;
+            }
+            let own = queues.iter().filter(|queue| queue.port == *name);
+            let mut cpus: Vec<u32> = own.filter_map(|queue| queue.cpu).collect();
+            cpus.sort_unstable();
+            cpus.dedup();
+            cpus.truncate(NODES_MAX);
+            self.memory.push(PortMemory {
+                port: name.clone(),
+                cpus,
+                nodes: port.memory.iter().take(NODES_MAX).copied().collect(),
+            });
+        }
+        self
     }
 
     /// Adds statistics of ports.
@@ -293,7 +332,7 @@ impl OwnView {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_switch::report::{PortCounts, QueueCycles, StepCounts, ThreadCycles};
+    use quietwire_switch::report::{PortCounts, StepCounts, ThreadCycles};
 
     use super::*;
 
@@ -493,6 +532,43 @@ mod tests {
         before.unavailable.clear();
         let increase = after.since(&before).unwrap();
         assert_eq!(increase.drivers["p0"]["rx packets"], 5);
+        let stored = serde_json::to_value(&increase).unwrap();
+        assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
+    }
+
+    #[test]
+    fn ports_have_the_nodes_of_their_memory_and_the_cpus_that_poll_them() {
+        let on = |node, kib| NodeMemory { node, kib };
+        let port = |name: &str, memory| PortReport {
+            memory,
+            counts: PortCounts {
+                name: name.to_owned(),
+                ..PortCounts::default()
+            },
+            ..PortReport::default()
+        };
+        let queue = |port: &str, cpu| QueueCycles {
+            port: port.to_owned(),
+            cpu,
+            ..QueueCycles::default()
+        };
+        let ports = [port("p0", vec![on(0, 96), on(1, 32)]), port("p1", vec![])];
+        let queues = [
+            queue("p0", Some(5)),
+            queue("p1", Some(4)),
+            queue("p0", Some(3)),
+            queue("p0", Some(5)),
+            queue("p0", None),
+        ];
+        let before = OwnView::default();
+        let after = OwnView::default().with_memory(&ports, &queues);
+        let increase = after.since(&before).unwrap();
+        let wanted = PortMemory {
+            port: "p0".to_owned(),
+            cpus: vec![3, 5],
+            nodes: vec![on(0, 96), on(1, 32)],
+        };
+        assert_eq!(increase.memory, [wanted]);
         let stored = serde_json::to_value(&increase).unwrap();
         assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
     }
