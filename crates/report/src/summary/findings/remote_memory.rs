@@ -10,7 +10,8 @@ use crate::format;
 /// Share of a process's memory that may be on other nodes: libraries are where they were first used.
 const REMOTE_MAX: f64 = 0.1;
 
-/// Reports the port, or if no port is known the process, with the largest share of memory on other nodes than its forwarding thread.
+/// Reports the port with the largest share of memory on other nodes than its forwarding thread. If no port has too much there, reports the
+/// process.
 pub(super) fn remote_memory(data: &CaseData<'_>) -> Option<MachineFinding> {
     let (text, node) = of_ports(data).or_else(|| of_processes(data))?;
     let cure = format!(
