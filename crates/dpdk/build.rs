@@ -25,6 +25,7 @@ const FUNCTIONS: &[&str] = &[
     "rte_mempool_free",
     "rte_mempool_avail_count",
     "rte_mempool_lookup",
+    "rte_mempool_mem_iter",
     "rte_dev_probe",
     "rte_dev_remove",
     "rte_eth_dev_get_port_by_name",

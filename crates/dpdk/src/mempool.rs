@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pools of packet buffers.
 
-use std::ffi::CString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+use quietwire_memory::octets_by_node;
 
 use crate::eal::Eal;
 use crate::error::{self, Error};
@@ -11,6 +14,9 @@ use crate::sys;
 
 /// Buffers in the cache of each thread (RTE_MEMPOOL_CACHE_MAX_SIZE is 512).
 const CACHE_SIZE: u32 = 256;
+
+/// Most chunks of a pool's memory whose NUMA nodes are looked up.
+const CHUNKS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct MempoolInner {
@@ -99,9 +105,40 @@ impl Mempool {
         unsafe { sys::rte_mempool_avail_count(self.0.pool.as_ptr()) }
     }
 
+    /// Returns the octets of its buffers by NUMA node, as [`octets_by_node`] estimates them. Empty if the kernel does not report nodes.
+    pub(crate) fn octets_by_node(&self) -> BTreeMap<u32, u64> {
+        let mut chunks: Vec<(usize, usize)> = Vec::new();
+        // SAFETY: the pool is alive, and the callback gets the list, which nothing else uses meanwhile.
+        unsafe {
+            sys::rte_mempool_mem_iter(self.as_ptr(), Some(add_chunk), (&raw mut chunks).cast());
+        }
+        // Without huge pages of 1 GiB there may be many chunks. Each that is looked up stands for this number of chunks.
+        let step = chunks.len().div_ceil(CHUNKS_MAX).max(1);
+        let mut nodes = BTreeMap::new();
+        for (start, len) in chunks.into_iter().step_by(step) {
+            for (node, octets) in octets_by_node(start, len).unwrap_or_default() {
+                let sum: &mut u64 = nodes.entry(node).or_default();
+                *sum = sum.saturating_add(octets.saturating_mul(step as u64));
+            }
+        }
+        nodes
+    }
+
     pub(crate) fn as_ptr(&self) -> *mut sys::rte_mempool {
         self.0.pool.as_ptr()
     }
+}
+
+/// Adds a part of a pool's memory to a list: its address and its octets.
+unsafe extern "C" fn add_chunk(
+    _pool: *mut sys::rte_mempool,
+    chunks: *mut c_void,
+    chunk: *mut sys::rte_mempool_memhdr,
+    _index: c_uint,
+) {
+    // SAFETY: DPDK passes a part of the pool, and the list that `octets_by_node` gives it.
+    let (chunks, chunk) = unsafe { (&mut *chunks.cast::<Vec<(usize, usize)>>(), &*chunk) };
+    chunks.push((chunk.addr.addr(), chunk.len));
 }
 
 impl Drop for MempoolInner {
@@ -112,6 +149,24 @@ impl Drop for MempoolInner {
             if sys::rte_mempool_avail_count(self.pool.as_ptr()) == self.count {
                 sys::rte_mempool_free(self.pool.as_ptr());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::eal;
+
+    #[test]
+    fn the_buffers_of_a_pool_are_on_nodes() {
+        let eal = eal();
+        let (count, data_room) = (1023, 2048);
+        let pool = Mempool::new(&eal, "on-nodes", count, data_room).unwrap();
+        let own = [1_u8; 4096];
+        if octets_by_node(own.as_ptr().addr(), own.len()).is_ok() {
+            let octets: u64 = pool.octets_by_node().values().sum();
+            assert!(octets > u64::from(count) * u64::from(data_room), "{octets}");
         }
     }
 }

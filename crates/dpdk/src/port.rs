@@ -35,6 +35,7 @@ mod virtio_user;
 mod xdp_program;
 mod xdp_sockets;
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -568,6 +569,18 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.node(),
             _ => None,
+        }
+    }
+
+    /// Returns the octets of the memory of a port by NUMA node, estimated from some of its pages: the rings and buffers that a port shares
+    /// with its peer, or the memory of its guest; for a device, the pool of its receive buffers. Empty without a peer, for other ports, or
+    /// if the kernel does not report nodes.
+    #[must_use]
+    pub fn memory_by_node(&self) -> BTreeMap<u32, u64> {
+        match &self.inner.backend {
+            Backend::Peer(port) => port.memory_by_node(),
+            Backend::Device(device) => device.pool().octets_by_node(),
+            _ => BTreeMap::new(),
         }
     }
 

@@ -19,8 +19,8 @@ pub(crate) use kernel::of_links;
 pub(crate) use openflow::of_dump;
 pub(crate) use quietwire::of_switch;
 pub use running::{RunningSwitch, SwitchCycles, SwitchReading};
-pub(crate) use telemetry::of_program;
-pub(crate) use vpp::of_interfaces;
+pub(crate) use telemetry::{of_program, statistics_of_program};
+pub(crate) use vpp::{errors, of_interfaces};
 
 /// Timeout for reading the counters of a whole device.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);

@@ -29,6 +29,7 @@ mod programs;
 mod router_tables;
 mod spawn;
 mod state_directory;
+mod statistics;
 mod stop;
 mod switch_command;
 #[cfg(test)]
@@ -54,7 +55,7 @@ pub use neighbours::{
     Placement, neighbour_kinds,
 };
 pub use netns::NetNs;
-pub use own_view::{OwnView, PartView};
+pub use own_view::{OwnView, PartView, PortMemory};
 pub use programs::{FIREWALL_RULES, availability};
 pub use state_directory::{STATE_DIRECTORY, check_idle};
 pub use stop::Stop;

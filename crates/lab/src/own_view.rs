@@ -9,8 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_switch::report::{CyclesReport, PortReport};
+use quietwire_switch::report::{CyclesReport, NodeMemory, PortReport, QueueCycles};
 use serde::{Deserialize, Serialize};
+
+use crate::counts::errors;
+use crate::statistics::Statistics;
 
 /// Largest number of parts in a view.
 const PARTS_MAX: usize = 256;
@@ -27,7 +30,30 @@ pub struct OwnView {
     /// Statistics of the drivers of its ports, such as network cards: by port, with the drivers' names. A statistic that fell is left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drivers: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Memory of its ports at the time of the sample, if it reports that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<PortMemory>,
+    /// Unavailable sources, such as a command, with the reason as a clause. Sources of the sample before a trial and of that after it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unavailable: BTreeMap<String, String>,
 }
+
+/// Memory of a port: rings and buffers, or the memory of its guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortMemory {
+    /// Name of the port.
+    pub port: String,
+    /// CPUs of the threads that poll it, in ascending order.
+    pub cpus: Vec<u32>,
+    /// Memory by NUMA node, estimated from some of its pages.
+    pub nodes: Vec<NodeMemory>,
+}
+
+/// Largest number of NUMA nodes and of CPUs of a port's memory.
+const NODES_MAX: usize = 64;
+
+/// Name of the part of VPP's errors.
+const ERRORS: &str = "errors";
 
 /// Names of the burst sizes that quietwire's switch counts.
 const BURST_SIZES: [&str; 7] = [
@@ -80,11 +106,15 @@ impl PartView {
 
 impl OwnView {
     /// Returns the increase since an earlier sample, with the values of this one; `None` if a counter went backwards. Counters that did
-    /// not change are left out.
+    /// not change are left out, and counters without an earlier value if a source of the earlier sample was unavailable.
     #[must_use]
     pub fn since(&self, then: &Self) -> Option<Self> {
         let none = PartView::default();
-        let parts = self.parts.iter().map(|(name, now)| {
+        // A part or a statistic that the program did not show before was zero, unless it could not show it.
+        let is_complete = then.unavailable.is_empty();
+        let known = self.parts.iter();
+        let known = known.filter(|(name, _)| is_complete || then.parts.contains_key(*name));
+        let parts = known.map(|(name, now)| {
             let mut part = now.since(then.parts.get(name).unwrap_or(&none))?;
             part.counters.retain(|_, increase| *increase > 0);
             Some((name.clone(), part))
@@ -92,8 +122,9 @@ impl OwnView {
         let drivers = self.drivers.iter().filter_map(|(port, now)| {
             let before = then.drivers.get(port);
             let increases = now.iter().filter_map(|(name, now)| {
-                let before = before.and_then(|before| before.get(name));
-                let increase = now.checked_sub(before.copied().unwrap_or(0))?;
+                let before = before.and_then(|before| before.get(name)).copied();
+                let before = before.or(is_complete.then_some(0))?;
+                let increase = now.checked_sub(before)?;
                 (increase > 0).then(|| (name.clone(), increase))
             });
             let increases: BTreeMap<String, u64> = increases.collect();
@@ -102,6 +133,13 @@ impl OwnView {
         Some(Self {
             parts: parts.collect::<Option<_>>()?,
             drivers: drivers.collect(),
+            memory: self.memory.clone(),
+            unavailable: then
+                .unavailable
+                .iter()
+                .chain(&self.unavailable)
+                .map(|(source, reason)| (source.clone(), reason.clone()))
+                .collect(),
         })
     }
 
@@ -124,16 +162,80 @@ impl OwnView {
     }
 
     /// Adds the statistics of the drivers of ports, as of `show ports`.
-    pub(crate) fn with_ports(mut self, ports: &[PortReport]) -> Self {
+    pub(crate) fn with_ports(self, ports: &[PortReport]) -> Self {
+        let mut statistics = Statistics::default();
+        for port in ports {
+            for (name, value) in &port.driver {
+                statistics.set(&port.counts.name, name, *value);
+            }
+        }
+        self.with_statistics(statistics)
+    }
+
+    /// Adds the memory of ports, as of `show ports`, with the CPUs of their queues, as of `show cycles`.
+    pub(crate) fn with_memory(mut self, ports: &[PortReport], queues: &[QueueCycles]) -> Self {
         for port in ports.iter().take(PARTS_MAX) {
-            let statistics = port.driver.iter();
-            let known = statistics.filter(|(name, _)| name.len() <= NAME_MAX);
-            let known: BTreeMap<String, u64> = known
-                .take(COUNTERS_MAX)
-                .map(|(name, value)| (name.clone(), *value))
-                .collect();
-            if !known.is_empty() && port.counts.name.len() <= NAME_MAX {
-                self.drivers.insert(port.counts.name.clone(), known);
+            let name = &port.counts.name;
+            if port.memory.is_empty() || name.len() > NAME_MAX {
+                continue;
+            }
+            let own = queues.iter().filter(|queue| queue.port == *name);
+            let mut cpus: Vec<u32> = own.filter_map(|queue| queue.cpu).collect();
+            cpus.sort_unstable();
+            cpus.dedup();
+            cpus.truncate(NODES_MAX);
+            self.memory.push(PortMemory {
+                port: name.clone(),
+                cpus,
+                nodes: port.memory.iter().take(NODES_MAX).copied().collect(),
+            });
+        }
+        self
+    }
+
+    /// Adds statistics of ports.
+    pub(crate) fn with_statistics(mut self, statistics: Statistics) -> Self {
+        self.drivers.extend(statistics.ports);
+        self.unavailable.extend(statistics.unavailable);
+        self
+    }
+
+    /// Returns statistics of ports as the view of a program that counts nothing else.
+    ///
+    /// # Errors
+    /// The reason of the first unavailable source, if no port has statistics.
+    pub(crate) fn of_statistics(statistics: Statistics) -> Result<Self, String> {
+        if statistics.ports.is_empty() {
+            let mut reasons = statistics.unavailable.into_iter();
+            let first = reasons.next();
+            let reason = first.map(|(source, reason)| format!("{source}: {reason}"));
+            return Err(reason.unwrap_or_else(|| "it has no ports".to_owned()));
+        }
+        Ok(Self::default().with_statistics(statistics))
+    }
+
+    /// Adds VPP's errors, from the output of `show errors`: counters by node and reason, summed over threads.
+    pub(crate) fn with_errors(mut self, printed: Result<String, String>) -> Self {
+        match printed {
+            Ok(printed) => {
+                let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+                for (count, node, reason) in errors(&printed) {
+                    let name = format!("{node} {reason}");
+                    let name: String = name.chars().take(NAME_MAX).collect();
+                    let sum = sums.entry(name).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+                // The part exists without errors, too: an error that follows has a value before the trial.
+                if let Some(part) = self.part(ERRORS) {
+                    for (name, count) in &sums {
+                        part.count(name, *count);
+                    }
+                }
+            }
+            Err(reason) => {
+                let mut lacking = Statistics::default();
+                lacking.lacks("show errors", &reason);
+                self.unavailable.extend(lacking.unavailable);
             }
         }
         self
@@ -230,7 +332,7 @@ impl OwnView {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_switch::report::{PortCounts, QueueCycles, StepCounts, ThreadCycles};
+    use quietwire_switch::report::{PortCounts, StepCounts, ThreadCycles};
 
     use super::*;
 
@@ -397,6 +499,78 @@ mod tests {
         let stored = serde_json::to_value(&increase).unwrap();
         assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
         assert!(view(4, 3).since(&view(4, 3)).unwrap().drivers.is_empty());
+    }
+
+    #[test]
+    fn errors_of_vpp_are_a_part_and_statistics_alone_are_a_view() {
+        let view = |errors: Result<&str, &str>| {
+            let runtime = OwnView::of_runtime(ONE_THREAD).unwrap();
+            runtime.with_errors(errors.map(str::to_owned).map_err(str::to_owned))
+        };
+        let errors = "   Count   Node   Reason   Severity\n 20 memif1/0-tx no free tx slots error\n \
+                      1 memif1/0-tx no free tx slots error\n 9 l2-output L2 output packets error\n";
+        let increase = view(Ok(errors)).since(&view(Ok(""))).unwrap();
+        let counted = &increase.parts[ERRORS].counters;
+        assert_eq!(counted["memif1/0-tx no free tx slots"], 21);
+        assert_eq!(counted["l2-output L2 output packets"], 9);
+        // Without a value before the trial there is no increase.
+        let increase = view(Ok(errors)).since(&view(Err("no reply"))).unwrap();
+        assert!(!increase.parts.contains_key(ERRORS) && !increase.parts.is_empty());
+        assert_eq!(increase.unavailable["show errors"], "no reply");
+
+        let mut statistics = Statistics::default();
+        statistics.lacks("ethtool -S p0", "no stats available");
+        let reason = OwnView::of_statistics(statistics.clone()).unwrap_err();
+        assert_eq!(reason, "ethtool -S p0: no stats available");
+        let before = statistics.clone();
+        statistics.set("p0", "rx packets", 5);
+        let [mut before, after] =
+            [before, statistics].map(|one| OwnView::default().with_statistics(one));
+        // A statistic of a source that was unavailable has no value before the trial.
+        let increase = after.since(&before).unwrap();
+        assert!(increase.drivers.is_empty() && increase.unavailable.len() == 1);
+        before.unavailable.clear();
+        let increase = after.since(&before).unwrap();
+        assert_eq!(increase.drivers["p0"]["rx packets"], 5);
+        let stored = serde_json::to_value(&increase).unwrap();
+        assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
+    }
+
+    #[test]
+    fn ports_have_the_nodes_of_their_memory_and_the_cpus_that_poll_them() {
+        let on = |node, kib| NodeMemory { node, kib };
+        let port = |name: &str, memory| PortReport {
+            memory,
+            counts: PortCounts {
+                name: name.to_owned(),
+                ..PortCounts::default()
+            },
+            ..PortReport::default()
+        };
+        let queue = |port: &str, cpu| QueueCycles {
+            port: port.to_owned(),
+            cpu,
+            ..QueueCycles::default()
+        };
+        let ports = [port("p0", vec![on(0, 96), on(1, 32)]), port("p1", vec![])];
+        let queues = [
+            queue("p0", Some(5)),
+            queue("p1", Some(4)),
+            queue("p0", Some(3)),
+            queue("p0", Some(5)),
+            queue("p0", None),
+        ];
+        let before = OwnView::default();
+        let after = OwnView::default().with_memory(&ports, &queues);
+        let increase = after.since(&before).unwrap();
+        let wanted = PortMemory {
+            port: "p0".to_owned(),
+            cpus: vec![3, 5],
+            nodes: vec![on(0, 96), on(1, 32)],
+        };
+        assert_eq!(increase.memory, [wanted]);
+        let stored = serde_json::to_value(&increase).unwrap();
+        assert_eq!(serde_json::from_value::<OwnView>(stored).unwrap(), increase);
     }
 
     #[test]

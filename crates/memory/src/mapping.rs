@@ -7,6 +7,7 @@
 #[cfg(miri)]
 mod ordinary;
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::num::NonZeroUsize;
@@ -21,6 +22,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Whence, ftruncate, lseek64};
 
+use crate::nodes::octets_by_node;
 use crate::sigbus::Registration;
 use crate::span::Span;
 use crate::word;
@@ -260,6 +262,14 @@ impl Mapping {
         self.registration
             .as_ref()
             .is_some_and(Registration::has_faulted)
+    }
+
+    /// Returns its octets by NUMA node, as [`octets_by_node`] estimates them.
+    ///
+    /// # Errors
+    /// Those of [`octets_by_node`].
+    pub fn octets_by_node(&self) -> io::Result<BTreeMap<u32, u64>> {
+        octets_by_node(self.base.addr().get(), self.base_len)
     }
 
     /// Returns `len` octets from `offset` on; `None` if they are not within the mapping.

@@ -61,7 +61,9 @@ pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;
 pub use lab_bench::{ElementActivity, FunctionPlace, LabBench, LabBenchError};
 pub use quietwire_lab::topology::{Program, Role};
-pub use quietwire_lab::{CycleCount, Intensity, OwnView, PartView, RunningSwitch, SwitchCycles};
+pub use quietwire_lab::{
+    CycleCount, Intensity, OwnView, PartView, PortMemory, RunningSwitch, SwitchCycles,
+};
 
 pub use methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,

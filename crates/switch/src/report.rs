@@ -167,11 +167,24 @@ pub struct PortReport {
     pub tx_ring_size: Option<u16>,
     /// The guest of a vhost-user port, while connected.
     pub guest: Option<GuestReport>,
+    /// Its memory by NUMA node: rings and buffers that it shares with its peer, or the memory of its guest; for a device, the pool of its
+    /// receive buffers. Estimated from some of the pages. Empty if it is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<NodeMemory>,
     /// Driver counters that are not 0, by the driver's names. Some duplicate other counters under another name.
     pub driver: BTreeMap<String, u64>,
     /// Its counters.
     #[serde(flatten)]
     pub counts: PortCounts,
+}
+
+/// Memory on a NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMemory {
+    /// Number of the node.
+    pub node: u32,
+    /// Memory, KiB.
+    pub kib: u64,
 }
 
 /// An address in a bridge's filtering database.

@@ -13,9 +13,9 @@ use crate::config::Group;
 use crate::counters::{Counter, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
-    PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, RuleEffects, StatsReport,
-    StepCounts, ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
+    BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, NodeMemory,
+    PortCounts, PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, RuleEffects,
+    StatsReport, StepCounts, ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
 };
 use crate::threads::{self, forwarding_name};
 use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
@@ -326,9 +326,19 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         rx_ring_size,
         tx_ring_size,
         guest,
+        memory: memory_of(&handle.memory_by_node()),
         driver: handle.extended_stats().into_iter().collect(),
         counts,
     }
+}
+
+fn memory_of(octets_by_node: &BTreeMap<u32, u64>) -> Vec<NodeMemory> {
+    let nodes = octets_by_node.iter();
+    let memory = nodes.map(|(node, octets)| NodeMemory {
+        node: *node,
+        kib: octets / 1024,
+    });
+    memory.collect()
 }
 
 /// Returns the counts since the port was opened.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common parts of ports with a peer in shared memory: their state for other threads, and their endpoint in the peer thread.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use quietwire_memory::Mapping;
 use quietwire_memory::gate::{self, GateOwner, GateReader};
@@ -50,6 +51,8 @@ pub(crate) struct Status {
     process: AtomicI32,
     /// Reason why the port is down.
     reason: Mutex<Option<String>>,
+    /// Memory of the connection while it is mapped: rings and buffers, or a guest's memory.
+    memory: Mutex<Vec<Weak<Mapping>>>,
 }
 
 impl Status {
@@ -107,6 +110,12 @@ impl Status {
         self.rings.store(0, Ordering::Relaxed);
         self.set_ring_sizes(0, 0);
         self.set_reason(reason);
+    }
+
+    /// Sets the memory of the connection.
+    pub(crate) fn set_memory<'a>(&self, mappings: impl Iterator<Item = &'a Arc<Mapping>>) {
+        let memory = mappings.map(Arc::downgrade).collect();
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
     }
 
     fn set_reason(&self, reason: Option<String>) {
@@ -275,6 +284,27 @@ impl PeerPort {
             rings: self.status.rings.load(Ordering::Relaxed),
             ring_size: self.status.ring_size.load(Ordering::Relaxed),
         })
+    }
+
+    /// Returns the octets of the connection's memory by NUMA node. Empty without a connection, or if the kernel does not report nodes.
+    pub(crate) fn memory_by_node(&self) -> BTreeMap<u32, u64> {
+        let mut nodes = BTreeMap::new();
+        if !self.link_is_up() {
+            return nodes;
+        }
+        let memory = &self.status.memory;
+        // Not locked while the kernel looks pages up.
+        let memory = memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for mapping in memory.iter().filter_map(Weak::upgrade) {
+            for (node, octets) in mapping.octets_by_node().unwrap_or_default() {
+                let sum: &mut u64 = nodes.entry(node).or_default();
+                *sum = sum.saturating_add(octets);
+            }
+        }
+        nodes
     }
 
     pub(crate) fn down_reason(&self) -> Option<String> {

@@ -10,6 +10,8 @@
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 use serde_json::Value;
 
+use crate::statistics::is_port;
+
 /// Parses the output of `ip` and returns the counters of the interfaces `p0`, `p1` and so on.
 pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
     let links: Vec<Value> = serde_json::from_str(reported)
@@ -20,10 +22,7 @@ pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
             .get("ifname")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let is_port = name.strip_prefix('p').is_some_and(|number| {
-            !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
-        });
-        if !is_port {
+        if !is_port(name) {
             continue;
         }
         let stats = link.get("stats64");

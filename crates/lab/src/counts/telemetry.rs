@@ -21,11 +21,13 @@ use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 use serde_json::Value;
 
 use super::too_late;
+use crate::statistics::Statistics;
 
 /// DPDK's directory of runtime files, one subdirectory per instance (`--file-prefix`).
 const RUNTIME: &str = "/var/run/dpdk";
 const SOCKET: &str = "dpdk_telemetry.v2";
 const STATISTICS: &str = "/ethdev/stats";
+const EXTENDED: &str = "/ethdev/xstats";
 /// Largest answer that is read, octets. Programs report a limit of 16 KiB.
 const ANSWER_MAX: usize = 64 << 10;
 
@@ -46,6 +48,34 @@ pub(crate) fn of_program(
     let path = PathBuf::from(RUNTIME).join(prefix).join(SOCKET);
     of_socket(&path, ports, deadline)
         .map_err(|reason| format!("its telemetry at {}: {reason}", path.display()))
+}
+
+/// Reads the extended statistics of the first `ports` ports of the program with this file prefix.
+pub(crate) fn statistics_of_program(
+    prefix: &str,
+    ports: usize,
+    deadline: Deadline,
+) -> Result<Statistics, String> {
+    let path = PathBuf::from(RUNTIME).join(prefix).join(SOCKET);
+    statistics_of_socket(&path, ports, deadline)
+        .map_err(|reason| format!("its telemetry at {}: {reason}", path.display()))
+}
+
+fn statistics_of_socket(
+    path: &Path,
+    ports: usize,
+    deadline: Deadline,
+) -> Result<Statistics, String> {
+    let mut program = Program::connect(path, deadline)?;
+    let mut statistics = Statistics::default();
+    for port in 0..ports {
+        let request = format!("{EXTENDED},{port}");
+        let answer = program.ask(&request)?;
+        if !statistics.of_telemetry(&format!("p{port}"), &answer) {
+            statistics.lacks(&request, "the driver has no statistics");
+        }
+    }
+    Ok(statistics)
 }
 
 fn of_socket(path: &Path, ports: usize, deadline: Deadline) -> Result<ElementCounts, String> {
@@ -208,6 +238,25 @@ mod tests {
         .with_drops(DropStage::ToSend, "oerrors", 5);
         assert_eq!(counts.ports["p0"], expected);
         assert_eq!(counts.ports["p1"].sent, 70);
+    }
+
+    #[test]
+    fn each_port_is_asked_for_its_extended_statistics() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let known = r#"{"/ethdev/xstats":{"rx_good_packets":100,"rx_q0_errors":2}}"#;
+        let none = r#"{"/ethdev/xstats":null}"#;
+        let says = [INFO, known, none].map(str::to_owned);
+        let running = program(&path, says.to_vec());
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let found = statistics_of_socket(&path, 2, deadline).unwrap();
+        assert_eq!(
+            running.join().unwrap(),
+            ["/ethdev/xstats,0", "/ethdev/xstats,1"]
+        );
+        assert_eq!(found.ports["p0"]["rx_q0_errors"], 2);
+        assert_eq!((found.ports.len(), found.unavailable.len()), (1, 1));
+        assert!(found.unavailable.contains_key("/ethdev/xstats,1"));
     }
 
     #[test]

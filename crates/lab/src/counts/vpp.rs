@@ -50,22 +50,25 @@ pub(crate) fn of_interfaces(interfaces: &str, errors: &str, name: &str) -> PortC
     port
 }
 
-/// Parses the errors of a node: count, node, reason, and in newer versions a severity.
-fn of_node(errors: &str, node: &str) -> Vec<(u64, String)> {
-    let lines = errors.lines().filter_map(|line| {
+/// Parses the errors of a node.
+fn of_node(printed: &str, node: &str) -> Vec<(u64, String)> {
+    let own = errors(printed).filter(|(_, other, _)| *other == node);
+    own.map(|(count, _, reason)| (count, reason)).collect()
+}
+
+/// Parses the output of `show errors` into counts, nodes and reasons: lines `COUNT NODE REASON`, in newer versions with a severity.
+pub(crate) fn errors(printed: &str) -> impl Iterator<Item = (u64, &str, String)> {
+    printed.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        let count = words.next()?.parse().ok()?;
-        if words.next()? != node {
-            return None;
-        }
+        let count = words.next()?.parse::<u64>().ok()?;
+        let node = words.next()?;
         let mut reason: Vec<&str> = words.collect();
         let severities = ["error", "warn", "info", "counter"];
         if reason.len() > 1 && reason.last().is_some_and(|last| severities.contains(last)) {
             reason.pop();
         }
-        Some((count, reason.join(" ")))
-    });
-    lines.collect()
+        Some((count, node, reason.join(" ")))
+    })
 }
 
 #[cfg(test)]

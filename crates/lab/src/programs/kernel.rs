@@ -7,8 +7,10 @@ use quietwire_tester::account::ElementCounts;
 
 use super::installed::not_installed;
 use crate::counts::{of_links, run_until};
-use crate::element::{ElementContext, Plan, run};
+use crate::element::{Attachment, ElementContext, Plan, run};
 use crate::error::LabError;
+use crate::own_view::OwnView;
+use crate::statistics::Statistics;
 use crate::unavailable::Unavailable;
 
 /// Returns the release of the kernel.
@@ -53,6 +55,44 @@ pub(super) fn frames(plan: &Plan, deadline: Deadline) -> Result<ElementCounts, S
     let namespace = namespace(plan).map_err(|error| error.to_string())?;
     let words = ["ip", "-n", namespace, "-s", "-j", "link", "show"];
     of_links(&run_until(deadline, &words)?)
+}
+
+/// Statistics of all interfaces and of their drivers.
+pub(super) fn own_view(plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+    let namespace = namespace(plan).map_err(|error| error.to_string())?;
+    let words = ["ip", "-n", namespace, "-s", "-s", "-j", "link", "show"];
+    let mut statistics = Statistics::default();
+    let printed = run_until(deadline, &words);
+    statistics.read("ip -s link", printed, Statistics::of_links);
+    driver_statistics(plan, deadline, &mut statistics);
+    OwnView::of_statistics(statistics)
+}
+
+/// Adds the statistics of the drivers of an element's kernel interfaces, as `ethtool -S` prints them. An element without such interfaces
+/// has none.
+pub(super) fn driver_statistics(plan: &Plan, deadline: Deadline, statistics: &mut Statistics) {
+    let ports = plan.ports.iter();
+    let names: Vec<&str> = ports
+        .filter_map(|port| match &port.attachment {
+            Attachment::Interface { name } => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let (Some(namespace), false) = (&plan.namespace, names.is_empty()) else {
+        return;
+    };
+    if find_program("ethtool").is_none() {
+        let reason = not_installed("ethtool", "run `apt-get install ethtool`");
+        return statistics.lacks("ethtool -S", &reason.0);
+    }
+    for name in names {
+        let words = ["ip", "netns", "exec", namespace, "ethtool", "-S", name];
+        let printed = run_until(deadline, &words);
+        let source = format!("ethtool -S {name}");
+        statistics.read(&source, printed, |statistics, printed| {
+            statistics.of_ethtool(name, printed)
+        });
+    }
 }
 
 /// Returns the output of `ip` about the namespace.

@@ -10,10 +10,11 @@ use super::forwarder::Forwarder;
 use super::installed::{example, probe_example};
 use super::l2fwd::mask;
 use super::networks::{drawn, sides};
-use super::vdev::{EXAMPLE_READY, example_options, is_worker, start, threads_with_main};
+use super::vdev::{EXAMPLE_READY, example_options, is_worker, own_view, start, threads_with_main};
 use crate::counts::of_program;
 use crate::element::{ElementContext, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
@@ -94,6 +95,10 @@ impl Forwarder for L3fwd {
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         of_program(&plan.tag, plan.ports.len(), deadline)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        own_view(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -9,6 +9,7 @@ use super::forwarder::Forwarder;
 use super::kernel;
 use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
@@ -59,6 +60,10 @@ impl Forwarder for LinuxBridge {
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         kernel::frames(plan, deadline)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        kernel::own_view(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -13,6 +13,7 @@ use super::kernel;
 use super::networks::{TESTER, drawn, sides};
 use crate::element::{ElementContext, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::topology::Encapsulation;
 use crate::unavailable::Unavailable;
@@ -222,6 +223,10 @@ impl Forwarder for LinuxRouting {
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         kernel::frames(plan, deadline)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        kernel::own_view(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

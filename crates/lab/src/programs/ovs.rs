@@ -8,12 +8,14 @@ use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
 use super::installed::{not_installed, version_line};
+use super::kernel;
 use super::networks::{Side, TESTER, drawn, sides};
 use crate::counts::{of_dump, run_until};
 use crate::cycles::CycleCount;
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
 use crate::own_view::OwnView;
+use crate::statistics::Statistics;
 use crate::topology::{Encapsulation, Forwarding};
 use crate::unavailable::Unavailable;
 
@@ -184,12 +186,24 @@ impl Ovs {
         CycleCount::of_ovs(&appctl(plan, &["dpif-netdev/pmd-stats-show"])?)
     }
 
-    /// Its polling threads' own view of their work.
+    /// Its polling threads' own view of their work, and the statistics of its ports. OpenFlow 1.4 is the first version with those of
+    /// drivers. The kernel has statistics of its interfaces.
     pub(super) fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
         let control = plan.directory.join("daemon.ctl").display().to_string();
         let words = ["ovs-appctl", "--timeout=5", "-t", &control];
         let words = [&words[..], &["dpif-netdev/pmd-perf-show"][..]].concat();
-        OwnView::of_pmd_perf(&run_until(deadline, &words)?)
+        let view = OwnView::of_pmd_perf(&run_until(deadline, &words)?)?;
+        let mut statistics = Statistics::default();
+        for bridge in bridges(plan) {
+            let target = management(plan, &bridge);
+            let first = ["ovs-ofctl", "--no-names", "-O", "OpenFlow14"];
+            let words = [&first[..], &["dump-ports", &target][..]].concat();
+            let source = format!("ovs-ofctl dump-ports {bridge}");
+            let printed = run_until(deadline, &words);
+            statistics.read(&source, printed, Statistics::of_dump);
+        }
+        kernel::driver_statistics(plan, deadline, &mut statistics);
+        Ok(view.with_statistics(statistics))
     }
 
     /// Its database's settings, bridges and flows.

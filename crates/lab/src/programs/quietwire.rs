@@ -344,7 +344,8 @@ impl Forwarder for Quietwire {
         let reported: CyclesReport = ask_within(&socket, &cycles, deadline.remaining())?;
         let ports = Request::Show(Subject::Ports);
         let ports: Vec<PortReport> = ask_within(&socket, &ports, deadline.remaining())?;
-        Ok(OwnView::of_quietwire(&reported).with_ports(&ports))
+        let view = OwnView::of_quietwire(&reported).with_ports(&ports);
+        Ok(view.with_memory(&ports, &reported.queues))
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

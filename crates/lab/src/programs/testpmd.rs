@@ -6,10 +6,11 @@ use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
 use super::installed::{dpdk_version, not_installed};
-use super::vdev::{MEMORY_MIB, eal_options, is_worker, start, threads};
+use super::vdev::{MEMORY_MIB, eal_options, is_worker, own_view, start, threads};
 use crate::counts::of_program;
 use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
@@ -73,6 +74,10 @@ impl Forwarder for Testpmd {
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         of_program(&plan.tag, plan.ports.len(), deadline)
+    }
+
+    fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+        own_view(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -62,6 +62,8 @@ case "$*" in
     "memif1/0   1  up  9000/0/0/0     rx packets   12" "                                  tx packets   7" \
     "memif2/0   2  up  9000/0/0/0     rx packets   7" ;;
 "show errors") echo "  3  memif1/0-tx  no free tx slots  error" ;;
+"show runtime") echo "memif-input polling 5 12 0 1.0e1 2.4" ;;
+"show hardware-interfaces") echo "memif1/0  1  up  memif1/0" ;;
 "show mode") echo "l2 xconnect memif1/0 memif2/0" ;;
 *"l2 bridge"*) echo "unknown input 'bridge'" ;;
 show*) exit 1 ;;
@@ -122,6 +124,11 @@ fn vpp_is_started_connected_and_configured() {
     let counts = vpp.frames(&plan, Deadline::after(TIMEOUT)).unwrap();
     let counted = |port: &str| (counts.ports[port].received, counts.ports[port].sent);
     assert_eq!([counted("p0"), counted("p1")], [(12, 4), (7, 0)]);
+    let view = vpp.own_view(&plan, Deadline::after(TIMEOUT)).unwrap();
+    assert_eq!(view.drivers["p0"]["rx packets"], 12);
+    let errors = &view.parts["errors"].counters;
+    assert_eq!(errors["memif1/0-tx no free tx slots"], 3);
+    assert!(view.unavailable.is_empty(), "{:?}", view.unavailable);
     assert!(
         vpp.configuration(&plan)
             .unwrap()

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of DPDK's own programs: CPUs, memory, ports.
 
+use quietwire_base::Deadline;
 use quietwire_host::journal::Change;
 use quietwire_host::settings;
 
+use crate::counts::statistics_of_program;
 use crate::element::{Attachment, ElementContext, Plan, Process};
 use crate::error::LabError;
+use crate::own_view::OwnView;
 use crate::thread::{DeviceThread, ThreadRole};
 
 /// Memory of a program without large tables, MiB.
@@ -136,6 +139,12 @@ fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
 /// Words in the log of the examples once they forward, and what is missing until then.
 pub(super) const EXAMPLE_READY: (&str, &str) =
     ("entering main loop", "it has not entered its main loop");
+
+/// Extended statistics of its ports.
+pub(super) fn own_view(plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
+    let statistics = statistics_of_program(&plan.tag, plan.ports.len(), deadline)?;
+    OwnView::of_statistics(statistics)
+}
 
 /// Threads of a DPDK process: workers forward, the others do not.
 pub(super) fn threads(

@@ -15,6 +15,7 @@ use crate::counts::{of_interfaces, run_until};
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
 use crate::own_view::OwnView;
+use crate::statistics::Statistics;
 use crate::thread::DeviceThread;
 use crate::topology::Forwarding;
 use crate::unavailable::Unavailable;
@@ -60,6 +61,13 @@ impl Vpp {
     fn ask(&self, plan: &Plan, line: &str) -> Result<String, String> {
         let words = self.words(plan, line);
         run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// As [`Self::ask`], until a deadline.
+    fn ask_until(&self, plan: &Plan, line: &str, deadline: Deadline) -> Result<String, String> {
+        let words = self.words(plan, line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run_until(deadline, &words)
     }
 
     fn run_vppctl(
@@ -212,13 +220,7 @@ impl Forwarder for Vpp {
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
-        let ask = |line: &str| {
-            let words = self.words(plan, line);
-            run_until(
-                deadline,
-                &words.iter().map(String::as_str).collect::<Vec<_>>(),
-            )
-        };
+        let ask = |line: &str| self.ask_until(plan, line, deadline);
         let (interfaces, errors) = (ask("show interface")?, ask("show errors")?);
         let mut counts = ElementCounts::default();
         for port in 0..plan.ports.len() {
@@ -230,9 +232,20 @@ impl Forwarder for Vpp {
     }
 
     fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
-        let words = self.words(plan, "show runtime");
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        OwnView::of_runtime(&run_until(deadline, &words)?)
+        let ask = |line: &str| self.ask_until(plan, line, deadline);
+        let view = OwnView::of_runtime(&ask("show runtime")?)?;
+        let view = view.with_errors(ask("show errors"));
+        let mut statistics = Statistics::default();
+        let interfaces = "show interface";
+        statistics.read(interfaces, ask(interfaces), Statistics::of_vpp_interfaces);
+        let hardware = "show hardware-interfaces";
+        statistics.read(hardware, ask(hardware), Statistics::of_vpp_hardware);
+        for port in 0..plan.ports.len() {
+            if let Ok(name) = name(plan, port) {
+                statistics.rename(&name, &format!("p{port}"));
+            }
+        }
+        Ok(view.with_statistics(statistics))
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -46,10 +46,38 @@ pub(super) fn places(results: &StudyResults, size: &SizeSummary) -> Markup {
                     h3 { (name) }
                     @if let Some(topology) = topology { figure { (topology) } }
                     @if let Some(cpus) = cpus { figure { (cpus) } }
+                    @if let Some(memory) = memory(results, name) {
+                        p.note { "Memory of ports, in the last trial that has it: " (memory) "." }
+                    }
                 }
             }
         }
     }
+}
+
+/// Returns the memory of the ports of a case's device by NUMA node, in the last trial that has it.
+fn memory(results: &StudyResults, case: &str) -> Option<String> {
+    let steps = results.steps.iter().rev();
+    let own = steps.filter(|step| step.case_name == case);
+    let mut trials = own.flat_map(|step| step.trials.iter().rev());
+    trials.find_map(|trial| {
+        let elements = trial.activity.elements.iter();
+        let ports = elements.flat_map(|element| {
+            let ports = element.own_view.iter().flat_map(|view| &view.memory);
+            ports.map(move |port| {
+                let nodes = port.nodes.iter().map(|one| (one.node, one.kib));
+                format!("{} {}: {}", element.name, port.port, memory_by_node(nodes))
+            })
+        });
+        let ports: Vec<String> = ports.take(LINKS_MAX).collect();
+        (!ports.is_empty()).then(|| ports.join("; "))
+    })
+}
+
+/// Formats memory, KiB, by NUMA node.
+pub(super) fn memory_by_node(nodes: impl Iterator<Item = (u32, u64)>) -> String {
+    let nodes = nodes.map(|(node, kib)| format!("{} KiB on node {node}", format::grouped(kib)));
+    nodes.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a text of a stored document; empty if it is none.
@@ -202,6 +230,13 @@ mod tests {
         ] {
             assert_eq!(graph(&damaged), None);
         }
+    }
+
+    #[test]
+    fn memory_is_listed_by_node() {
+        let text = memory_by_node([(0, 96), (1, 32)].into_iter());
+        assert_eq!(text, "96 KiB on node 0, 32 KiB on node 1");
+        assert_eq!(memory_by_node(std::iter::empty()), "");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
+use super::places::memory_by_node;
 use crate::format;
 use crate::summary::{CpuShare, ObjectiveVerdict, Summary, ThreadShare, TrialProfile};
 
@@ -100,6 +101,12 @@ fn doings(profile: &TrialProfile) -> Markup {
                 }
                 @for (part, counters) in &profile.counters {
                     tr { th scope="row" { (part) } td.wide { (largest(counters)) } }
+                }
+                @for (port, nodes) in &profile.memory {
+                    tr { th scope="row" { "memory of " (port) } td.wide { (memory_by_node(nodes.iter().map(|(node, kib)| (*node, *kib)))) } }
+                }
+                @for (source, reason) in &profile.unavailable {
+                    tr { th scope="row" { (source) } td.wide { "unavailable: " (reason) } }
                 }
             }
         }

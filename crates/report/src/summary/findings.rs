@@ -21,7 +21,7 @@ mod tests;
 mod throttled;
 
 use quietwire_host::inventory::Inventory;
-use quietwire_study::{StudyResults, TrialRecord};
+use quietwire_study::{PortMemory, StudyResults, TrialRecord};
 use quietwire_tester::InvalidCause;
 
 use super::activity::neighbours;
@@ -78,6 +78,7 @@ pub(super) fn findings<'a>(
         let load = neighbours(&trials, steps.iter().flat_map(|step| &step.actions));
         let data = CaseData {
             case: &case.name,
+            port_memory: valid.clone().flat_map(|trial| port_memory(trial)).collect(),
             activities: valid
                 .filter_map(|trial| trial.activity.machine.as_ref())
                 .collect(),
@@ -96,6 +97,13 @@ pub(super) fn findings<'a>(
         all.extend(RULES.iter().filter_map(|rule| rule(&data)));
     }
     all
+}
+
+/// Returns the memory of the ports of the elements in a trial.
+fn port_memory(trial: &TrialRecord) -> impl Iterator<Item = &PortMemory> {
+    let elements = trial.activity.elements.iter();
+    let views = elements.filter_map(|element| element.own_view.as_ref());
+    views.flat_map(|view| &view.memory)
 }
 
 fn limits(case: &CaseSummary) -> Vec<(&str, &Limit)> {

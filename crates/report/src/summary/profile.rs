@@ -34,6 +34,12 @@ pub struct TrialProfile {
     pub threads: Vec<ThreadShare>,
     /// Counters of the device about its own work, by element and part, such as cycles by step. Empty if it has none.
     pub counters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Memory of ports by element and port: KiB by NUMA node. Empty if it is unknown.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub memory: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// Unavailable sources of such counters, by element and source, with the reason as a clause.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unavailable: BTreeMap<String, String>,
 }
 
 /// Returns the profile of the worst valid trial of a quantity; none if no single trial is the worst, as for procedures.
@@ -105,7 +111,8 @@ fn is_at_load(step: &StepRecord, trial: &TrialRecord, load: &str) -> bool {
 
 fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfile {
     let result = &trial.result;
-    let mut counters = BTreeMap::new();
+    let (mut counters, mut unavailable) = (BTreeMap::new(), BTreeMap::new());
+    let mut memory = BTreeMap::new();
     for element in &trial.activity.elements {
         let parts = element.own_view.iter().flat_map(|view| &view.parts);
         for (part, view) in parts.filter(|(_, view)| !view.counters.is_empty()) {
@@ -115,6 +122,19 @@ fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfil
         for (port, statistics) in drivers {
             let name = format!("{} driver of {port}", element.name);
             counters.insert(name, statistics.clone());
+        }
+        let ports = element.own_view.iter().flat_map(|view| &view.memory);
+        for port in ports {
+            let nodes: BTreeMap<u32, u64> =
+                port.nodes.iter().map(|one| (one.node, one.kib)).collect();
+            memory.insert(format!("{} {}", element.name, port.port), nodes);
+        }
+        let reasons = element.own_view.iter().flat_map(|view| &view.unavailable);
+        for (source, reason) in reasons {
+            unavailable.insert(format!("{} {source}", element.name), reason.clone());
+        }
+        if let Some(reason) = &element.own_view_unavailable {
+            unavailable.insert(element.name.clone(), reason.clone());
         }
     }
     TrialProfile {
@@ -127,5 +147,7 @@ fn profile(number: usize, step: &StepRecord, trial: &TrialRecord) -> TrialProfil
         cpus: cpus(&[trial]),
         threads: threads(&[trial]),
         counters,
+        memory,
+        unavailable,
     }
 }

@@ -29,6 +29,7 @@ impl RemovedPorts {
             waiting_reason: Some("its device was removed".to_owned()),
             speed_mbps: None,
             kept_card_rules: Vec::new(),
+            memory: Vec::new(),
             ..report
         };
         self.0.insert(plan.name.clone(), (plan, report));

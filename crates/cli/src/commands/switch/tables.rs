@@ -74,8 +74,8 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, rules that a card has kept, a guest, losses
-/// that the driver counts.
+/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, rules that a card has kept, a guest, the
+/// NUMA nodes of its memory, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
@@ -102,6 +102,12 @@ fn port_details(port: &PortReport) -> String {
             guest.ring_size,
             guest.features.join(", ")
         );
+    }
+    if !port.memory.is_empty() {
+        let nodes = port.memory.iter();
+        let nodes = nodes.map(|one| format!("{} KiB on NUMA node {}", one.kib, one.node));
+        let nodes = nodes.collect::<Vec<_>>().join(", ");
+        text += &format!("\n{name}: its memory is about {nodes}");
     }
     let lost = [
         "drop",

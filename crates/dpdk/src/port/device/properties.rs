@@ -4,6 +4,7 @@
 use std::mem;
 
 use super::Device;
+use crate::mempool::Mempool;
 use crate::sys;
 use crate::uri::PortUri;
 
@@ -39,6 +40,11 @@ impl Device {
         let mut speed = 0;
         // SAFETY: the port exists.
         unsafe { sys::qw_link(self.id, &raw mut speed) == 1 }
+    }
+
+    /// Returns the pool of its receive buffers.
+    pub(crate) fn pool(&self) -> &Mempool {
+        &self._pool
     }
 
     /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.

@@ -207,6 +207,7 @@ impl Queues {
         for (owner, ring) in self.taps.tx.iter_mut().zip(tx) {
             owner.open(Box::new(ring));
         }
+        self.status.set_memory(mappings.iter());
         self.mappings = mappings;
         self.status.up(Guest {
             features: 0,
@@ -263,7 +264,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use quietwire_memif::session::{Limits, ServerConfig};
-    use quietwire_memory::{Sealing, gate};
+    use quietwire_memory::{Sealing, gate, octets_by_node};
 
     use super::*;
     use crate::port::memif::server::{Interface, Server};
@@ -323,9 +324,16 @@ mod tests {
         };
         let client = connect();
         is_served(&port, &client);
+        let own = [1_u8; 4096];
+        if octets_by_node(own.as_ptr().addr(), own.len()).is_ok() {
+            until("the nodes of the client's memory are known", || {
+                [&port, &client].map(|one| one.memory_by_node().is_empty()) == [false, false]
+            });
+        }
         // A forwarding thread that does not leave the rings of the first client.
         let visit = reader.enter().unwrap();
         leaves(client);
+        assert!(port.memory_by_node().is_empty());
         for _ in 1..FORMER_MAX {
             let client = connect();
             is_served(&port, &client);

@@ -272,14 +272,17 @@ impl Connection {
             }
             Action::SetMemory(regions) => {
                 let result = self.memory.set(regions);
+                status.set_memory(self.memory.mappings());
                 self.memory_changed(result, slots)
             }
             Action::AddRegion(region, file) => {
                 let result = self.memory.add(region, file);
+                status.set_memory(self.memory.mappings());
                 self.memory_changed(result, slots)
             }
             Action::RemoveRegion(region) => {
                 let result = self.memory.remove(&region);
+                status.set_memory(self.memory.mappings());
                 self.memory_changed(result, slots)
             }
             Action::SetLog { size, offset, file } => {

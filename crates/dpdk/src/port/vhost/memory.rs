@@ -81,6 +81,11 @@ impl Memory {
         self.replace(regions)
     }
 
+    /// Returns the mappings of all regions.
+    pub(super) fn mappings(&self) -> impl Iterator<Item = &Arc<Mapping>> {
+        self.regions.iter().map(|(_, mapping)| mapping)
+    }
+
     fn replace(&mut self, regions: Vec<(message::Region, Arc<Mapping>)>) -> Result<(), String> {
         let former = std::mem::replace(&mut self.regions, regions);
         let result = self.rebuild();
@@ -174,8 +179,7 @@ impl Memory {
     pub(super) fn has_faulted(&self) -> bool {
         let log = self.log.as_ref().map(|(_, mapping)| mapping);
         let inflight = self.inflight.as_ref().map(|(_, mapping, _)| mapping);
-        let regions = self.regions.iter().map(|(_, mapping)| mapping);
-        regions
+        self.mappings()
             .chain(log)
             .chain(inflight)
             .any(|mapping| mapping.has_faulted())

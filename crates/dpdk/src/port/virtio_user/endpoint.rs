@@ -285,6 +285,7 @@ impl Endpoint {
         if !self.layout.write(mapping) {
             return Err("the memory is too small".to_owned());
         }
+        self.status.set_memory(std::iter::once(mapping));
         let file = file
             .try_clone()
             .map_err(|error| format!("descriptors: {error}"))?;

@@ -7,6 +7,7 @@ use quietwire_base::Idle;
 use quietwire_host::CpuId;
 use quietwire_host::inventory::{CpuPlace, Inventory};
 use quietwire_monitor::{Activity, CpuActivity, Owner, ThreadActivity};
+use quietwire_study::PortMemory;
 use quietwire_tester::account::LossAccount;
 
 use super::super::limit::Limit;
@@ -18,6 +19,8 @@ pub(super) struct CaseData<'a> {
     pub(super) case: &'a str,
     /// Activity of the machine in the valid trials.
     pub(super) activities: Vec<&'a Activity>,
+    /// Memory of the device's ports in the valid trials.
+    pub(super) port_memory: Vec<&'a PortMemory>,
     /// The machine of the last run.
     pub(super) machine: Option<&'a Inventory>,
     /// Idle strategy of forwarding threads.
