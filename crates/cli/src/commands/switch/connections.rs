@@ -240,8 +240,8 @@ fn rendered(report: &ConnectionsReport) -> String {
         format!(" (more connections: use --from {next}, or --limit)")
     });
     format!(
-        "{table}\n\n{} of {} entries in use{more}",
-        report.total, report.max_entries
+        "{table}\n\n{} of {} entries in use, {} half-open{more}",
+        report.total, report.max_entries, report.half_open
     )
 }
 
