@@ -462,6 +462,32 @@ fn mappings_go_on_after_a_restart_with_their_file() {
 }
 
 #[test]
+fn a_host_is_reached_from_addresses_that_it_has_sent_to() {
+    const OTHER: &str = "198.51.100.10";
+    let keys = format!(
+        "filtering = \"address-dependent\"\n[[neighbour]]\ninterface = \"outside\"\naddress = \"{OTHER}\"\n\
+         mac = \"02:00:00:00:00:02\"\n"
+    );
+    let (bench, mut a, mut b) = start(&keys);
+    let first = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    let port = source_port(&first);
+    // Another address does not reach the mapping until the host has sent a packet to it. The port does not count.
+    let other = udp(TO_B, (OTHER, 54), (OWN, port), 64);
+    b.send(std::slice::from_ref(&other));
+    until("the packet is dropped", || {
+        let stats: StatsReport = bench.show("stats");
+        (stats.router.dropped["nat-filtered"] == 1).then_some(())
+    });
+    let second = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (OTHER, 99), 64));
+    assert_eq!(source_port(&second), port);
+    let arrived = udp(FROM_A, (OTHER, 54), (HOST, 4000), 63);
+    assert_eq!(pass(&mut b, &mut a, other), arrived);
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!(nats[0].filtering, "address-dependent");
+    assert_eq!(nats[0].mappings, 1);
+}
+
+#[test]
 fn remote_endpoints_have_external_endpoints_of_their_own() {
     let (mut bench, mut a, mut b) = start("mapping = \"address-and-port-dependent\"\n");
     let to = |port| udp(TO_A, (HOST, 4000), (REMOTE, port), 64);

@@ -182,6 +182,9 @@ pub struct NatReport {
     /// Mapping behaviour, as in the configuration.
     #[serde(default)]
     pub mapping: String,
+    /// Filtering behaviour of endpoint-independent mappings, as in the configuration.
+    #[serde(default)]
+    pub filtering: String,
     /// Number of mappings, without published ports, including expired ones that are not yet removed.
     pub mappings: u64,
     /// Maximum number of mappings.
