@@ -104,8 +104,8 @@ mod tests {
                 "" => "mapping = \"address-dependent\"\n",
                 _ => "",
             };
-            let error = plan(&format!("filtering = \"address-dependent\"\n{mapping}{keys}"));
-            let error = error.unwrap_err();
+            let keys = format!("filtering = \"address-dependent\"\n{mapping}{keys}");
+            let error = plan(&keys).unwrap_err();
             assert!(error.contains(printed), "{error}");
         }
     }
