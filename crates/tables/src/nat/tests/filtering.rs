@@ -115,6 +115,16 @@ fn published_ports_are_for_all_and_inside_hosts_send_to_each_other_first() {
     .unwrap();
     let server = Ok(socket("10.0.0.5:8443"));
     assert_eq!(reached(&mut nat, OTHER, published, 0), server);
+    // Answers of the server replace no permission of others.
+    sends(&mut nat, "10.0.0.9:1", socket(REMOTE), 0).unwrap();
+    for number in 0..50_000u32 {
+        let remote = SocketAddrV4::new(Ipv4Addr::from_bits(0x0800_0000 + number), 53);
+        let sent = sends(&mut nat, "10.0.0.5:8443", remote, 0);
+        assert_eq!(sent, Ok(published));
+    }
+    let kept = sends(&mut nat, "10.0.0.9:1", socket(OTHER), 0).unwrap();
+    let inside = reached(&mut nat, REMOTE, kept, 0);
+    assert_eq!(inside, Ok(socket("10.0.0.9:1")));
     let first = sends(&mut nat, HOST, socket(REMOTE), 0).unwrap();
     let second = sends(&mut nat, NEIGHBOUR, socket(REMOTE), 0).unwrap();
     assert_eq!(sends(&mut nat, HOST, second, 0), Err(NatDrop::Filtered));

@@ -93,7 +93,9 @@ impl Nat {
     /// Permits a remote address to send packets to the inside endpoint of a mapping, until the mapping expires without further packets.
     #[inline(never)]
     pub(super) fn permit(&mut self, number: u32, remote: u32) {
-        let Some(mapping) = self.mappings.get(number).copied() else {
+        // Static forwards accept all remote hosts. Permissions without end would fill the table.
+        let mapping = self.mappings.get(number).copied();
+        let Some(mapping) = mapping.filter(|mapping| !mapping.is_static()) else {
             return;
         };
         let (internal, protocol) = (mapping.internal(), mapping.protocol());
