@@ -66,6 +66,47 @@ fn connections(bench: &Bench) -> ConnectionsReport {
 }
 
 #[test]
+fn half_open_connections_have_limits() {
+    let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
+    let file = bench.path("switch.toml");
+    let limited = CONFIG.replace("max-entries = 8", "max-entries = 64\nmax-half-open = 4");
+    fs::write(&file, limited).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+    for port in 2000..2016 {
+        let syn = out(port, (1, 0, SYN));
+        inside.send(std::slice::from_ref(&syn));
+        assert_eq!(outside.receive(1), [syn]);
+    }
+    let report = connections(&bench);
+    assert_eq!((report.total, report.half_open), (4, 4));
+    let counters = &report.counters;
+    assert_eq!(counters.dropped_half_open, 12);
+    assert_eq!(counters.dropped_early, 0);
+    let shown = output(&mut command(&bench, &["show", "connections"]));
+    assert!(
+        shown.contains("4 of 64 entries in use, 4 half-open"),
+        "{shown}"
+    );
+    // The newest handshake completes, and leaves its place to another.
+    for (is_out, frame) in [
+        (false, back(2015, (500, 2, SYN | ACK))),
+        (true, out(2015, (2, 501, ACK))),
+        (true, out(2016, (1, 0, SYN))),
+    ] {
+        let (from, to) = match is_out {
+            true => (&mut inside, &mut outside),
+            false => (&mut outside, &mut inside),
+        };
+        from.send(std::slice::from_ref(&frame));
+        assert_eq!(to.receive(1), [frame]);
+    }
+    let report = connections(&bench);
+    assert_eq!((report.total, report.half_open), (5, 4));
+}
+
+#[test]
 fn answers_pass_and_other_packets_from_outside_do_not() {
     let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
     let file = bench.path("switch.toml");

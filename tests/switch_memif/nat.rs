@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use etherparse::{Icmpv4Type, Ipv4Header, PacketBuilder, icmpv4};
 use quietwire_switch::report::{
-    ConnectionsReport, LoadBalancerReport, MappingReport, NatReport, PortDrop, PortReport,
+    ConnectionsReport, LoadBalancerReport, MappingsReport, NatReport, PortDrop, PortReport,
     RouterCounts, StatsReport,
 };
 
@@ -220,7 +220,7 @@ fn hosts_share_an_address_and_answers_return_to_each() {
     let nats: Vec<NatReport> = bench.show("nat");
     assert_eq!((nats[0].mappings, nats[0].hosts), (3, 2));
     assert_eq!((nats[0].outbound, nats[0].created), (3, 3));
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let one = mappings
         .iter()
         .find(|one| one.inside.to_string() == "10.0.0.5:4000");
@@ -250,6 +250,24 @@ fn hosts_share_an_address_and_answers_return_to_each() {
     await_events(&collector, &[HOST, SERVER]);
     let shown = output(&mut command(&bench, &["show", "mappings"]));
     assert!(shown.contains("10.0.0.6:4000"), "{shown}");
+    // Pages of one mapping have all three, each once.
+    let (mut listed, mut from) = (Vec::new(), Some(0));
+    while let Some(position) = from {
+        let position = position.to_string();
+        let page = ["--limit", "1", "--from", position.as_str(), "--json"];
+        let page = [&["show", "mappings"][..], &page].concat();
+        let page: MappingsReport =
+            serde_json::from_str(&output(&mut command(&bench, &page))).unwrap();
+        assert!(page.mappings.len() <= 1, "{page:?}");
+        listed.extend(page.mappings);
+        from = page.next;
+    }
+    let endpoints: Vec<_> = listed.iter().map(|one| one.inside).collect();
+    assert_eq!(endpoints.len(), 3, "{endpoints:?}");
+    assert!(
+        mappings.iter().all(|one| endpoints.contains(&one.inside)),
+        "{endpoints:?}"
+    );
 }
 
 #[test]
@@ -436,11 +454,37 @@ fn mappings_go_on_after_a_restart_with_their_file() {
         "10.0.0.6/32",
     ];
     assert_eq!(output(&mut command(&bench, &flush)).trim(), "1");
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let inside: Vec<String> = mappings.iter().map(|one| one.inside.to_string()).collect();
     assert_eq!(inside, ["10.0.0.5:4000"]);
     let absent = refused(&bench, &["mappings", "flush", "--nat", "other"]);
     assert!(absent.contains("no such NAT"), "{absent}");
+}
+
+#[test]
+fn a_host_is_reached_from_addresses_that_it_has_sent_to() {
+    const OTHER: &str = "198.51.100.10";
+    let keys = format!(
+        "filtering = \"address-dependent\"\n[[neighbour]]\ninterface = \"outside\"\naddress = \"{OTHER}\"\n\
+         mac = \"02:00:00:00:00:02\"\n"
+    );
+    let (bench, mut a, mut b) = start(&keys);
+    let first = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
+    let port = source_port(&first);
+    // Another address does not reach the mapping until the host has sent a packet to it. The port does not count.
+    let other = udp(TO_B, (OTHER, 54), (OWN, port), 64);
+    b.send(std::slice::from_ref(&other));
+    until("the packet is dropped", || {
+        let stats: StatsReport = bench.show("stats");
+        (stats.router.dropped["nat-filtered"] == 1).then_some(())
+    });
+    let second = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (OTHER, 99), 64));
+    assert_eq!(source_port(&second), port);
+    let arrived = udp(FROM_A, (OTHER, 54), (HOST, 4000), 63);
+    assert_eq!(pass(&mut b, &mut a, other), arrived);
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!(nats[0].filtering, "address-dependent");
+    assert_eq!(nats[0].mappings, 1);
 }
 
 #[test]
@@ -492,7 +536,7 @@ fn remote_endpoints_have_external_endpoints_of_their_own() {
     let one = pass(&mut a, &mut b, to(53));
     let other = pass(&mut a, &mut b, to(54));
     assert_eq!(source_port(&other), source_port(&one));
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let remotes: Vec<_> = mappings
         .iter()
         .map(|one| (one.remote_address, one.remote_port))
@@ -513,7 +557,7 @@ fn a_published_endpoint_loses_its_mappings_of_remote_hosts_at_once() {
         &bench,
         &["add", "publish", "internet", "udp", "443", "10.0.0.6:8443"],
     );
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let ports: BTreeSet<u16> = mappings.iter().map(|one| one.outside.port()).collect();
     let [first, second] = kept.map(|frame| source_port(&frame));
     assert_eq!(ports, [443, first, second].into(), "{mappings:?}");
@@ -666,7 +710,7 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
     let all = (hosts.len() + 1 + clients.len()) as u64;
     assert_eq!((connections.total, connections.next), (all, None));
     assert_eq!(connections.connections.len() as u64, all);
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let of_hosts = mappings.iter().filter(|one| one.protocol == "udp");
     assert_eq!(of_hosts.count(), hosts.len());
     let nats: Vec<NatReport> = bench.show("nat");

@@ -5,7 +5,7 @@ use std::fs;
 
 use etherparse::{Ipv4Header, PacketBuilder};
 use quietwire_packet::checksum;
-use quietwire_switch::report::{MappingReport, NatReport, RouterCounts, StatsReport};
+use quietwire_switch::report::{MappingsReport, NatReport, RouterCounts, StatsReport};
 
 use crate::bench::{Bench, Peer, until};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, udp};
@@ -141,7 +141,7 @@ fn ipv6_clients_reach_ipv4_servers() {
         let nats: Vec<NatReport> = bench.show("nat");
         (nats[0].refused["no_mapping"] == 2).then_some(())
     });
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let one = (
         mappings[0].inside.to_string(),
         mappings[0].outside.to_string(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use etherparse::PacketBuilder;
-use quietwire_switch::report::{ConnectionsReport, MappingReport, NatReport};
+use quietwire_switch::report::{ConnectionsReport, MappingsReport, NatReport};
 
 use crate::bench::{Bench, until};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
@@ -130,7 +130,7 @@ fn ipv6_hosts_share_an_address_and_publish_ports() {
     assert_eq!((error[20], error[54]), (58, 3));
     // Behind the hop limit: addresses, ports, length and checksum.
     assert_eq!(error[62..][8..48], expiring[14..][8..48]);
-    let mappings: Vec<MappingReport> = bench.show("mappings");
+    let mappings = bench.show::<MappingsReport>("mappings").mappings;
     let ends = |port: u16| {
         let mut all = mappings.iter().map(|one| (one.inside, one.outside));
         let outside = SocketAddr::new(OWN.parse().unwrap(), port);

@@ -340,6 +340,7 @@ mod tests {
                 connections: Vec::new(),
                 next: None,
                 total: frames / 2,
+                half_open: 0,
                 max_entries: 1000,
                 octets: 4096,
                 counters: ConnectionCounters {

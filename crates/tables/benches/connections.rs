@@ -16,7 +16,9 @@ use std::hint::black_box;
 use common::random::Random;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_tables::connections::{Packet, Settings, Tracked, Tracker};
-use quietwire_tables::nat::{MappingBehaviour, Nat, NatSettings, NatTimeouts, PortPool};
+use quietwire_tables::nat::{
+    FilteringBehaviour, MappingBehaviour, Nat, NatSettings, NatTimeouts, PortPool,
+};
 
 const BURST: usize = 64;
 const LENGTH: usize = 46;
@@ -129,6 +131,7 @@ fn source_nat(criterion: &mut Criterion) {
             mappings_max: flows,
             hosts_max: flows,
             mapping: MappingBehaviour::default(),
+            filtering: FilteringBehaviour::default(),
             timeouts: NatTimeouts::default(),
         })
         .expect("memory");

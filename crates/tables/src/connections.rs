@@ -21,6 +21,7 @@
 //! without labels.
 //!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
+//! With [`Tracker::limit_half_open`], it also replaces the oldest embryonic one if there are as many as allowed (RFC 4987, section 3.4).
 
 mod ct_bits;
 mod entry;
@@ -51,6 +52,7 @@ pub use names::{CtState, Direction, Eviction, Helper, InvalidReason, Refusal, St
 pub use packet::{FlowKey, Packet};
 pub use saved::{ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use settings::{
-    ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, TIMEOUT_MAX_S, Timeouts, ZONES_MAX,
+    ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, SourceLimits, TIMEOUT_MAX_S,
+    Timeouts, ZONES_MAX,
 };
 pub use tracker::{Connection, Counters, RestoreError, Tracked, Tracker};

@@ -13,7 +13,8 @@ use crate::balance::{
 use crate::drops::PortDrop;
 use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, set_dscp};
 use crate::nat::{
-    MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts, PortPool,
+    FilteringBehaviour, MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts,
+    PortPool,
 };
 use crate::nat66::{Nat66, Nat66Settings, external_number};
 use crate::nptv6::PrefixPair;
@@ -39,6 +40,7 @@ fn nat_settings() -> NatSettings {
         mappings_max: 64,
         hosts_max: 8,
         mapping: MappingBehaviour::default(),
+        filtering: FilteringBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
 }

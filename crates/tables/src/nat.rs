@@ -3,8 +3,9 @@
 //!
 //! By default, a mapping belongs to an inside endpoint (address, port, protocol) and an external endpoint, whatever the remote hosts:
 //! endpoint-independent mapping (RFC 4787, REQ-1; RFC 5382, REQ-1; RFC 5508, REQ-1) and filtering (RFC 4787, REQ-8; RFC 5382, REQ-3). Rules
-//! on the state of connections ([`crate::connections`]) filter by remote hosts. With another [`MappingBehaviour`], a mapping also depends
-//! on the remote address, or on the remote address and port, and accepts packets of these only. That does not conform to REQ-1.
+//! on the state of connections ([`crate::connections`]) filter by remote hosts, and so does address-dependent filtering
+//! ([`FilteringBehaviour`]). With another [`MappingBehaviour`], a mapping also depends on the remote address, or on the remote address and
+//! port, and accepts packets of these only. That does not conform to REQ-1.
 //!
 //! Each forwarding thread has its own [`Nat`], without locks. [`Nat::new`] makes all allocations, and every operation takes a bounded number
 //! of steps. A mapping takes 32 octets, its index 8 to 16, and each external address 768 KiB: the table from external ports to mappings, by
@@ -55,6 +56,7 @@
 //! [`RouterDrop`]: crate::drops::RouterDrop::is_without_space
 
 mod behaviour;
+mod filtering;
 pub(crate) mod first_fragment;
 mod joined;
 mod mapping;
@@ -70,6 +72,7 @@ mod tests;
 mod translator;
 
 pub use behaviour::MappingBehaviour;
+pub use filtering::FilteringBehaviour;
 pub use mapping::MappingInfo;
 pub(crate) use names::CLIENT_NUMBERS;
 pub use names::is_client_number;

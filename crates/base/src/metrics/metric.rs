@@ -179,6 +179,16 @@ metrics! {
         "Packets dropped, by reason.";
     SwitchRouterPuntsTotal = Counter "quietwire_switch_router_punts_total" ["reason"]
         "Packets for the service thread, by reason.";
+    SwitchConnections = Gauge "quietwire_switch_connections" []
+        "Tracked connections.";
+    SwitchHalfOpenConnections = Gauge "quietwire_switch_half_open_connections" []
+        "Half-open connections among them.";
+    SwitchCreatedConnectionsTotal = Counter "quietwire_switch_created_connections_total" []
+        "New tracked connections.";
+    SwitchReplacedConnectionsTotal = Counter "quietwire_switch_replaced_connections_total" ["reason"]
+        "Tracked connections replaced by new ones, by reason: `table_full` (also a full zone) or `half_open`.";
+    SwitchRefusedConnectionsTotal = Counter "quietwire_switch_refused_connections_total" ["reason"]
+        "Refused connections, by reason.";
     SwitchNatMappings = Gauge "quietwire_switch_nat_mappings" ["nat"]
         "Mappings of NAT.";
     SwitchNatHosts = Gauge "quietwire_switch_nat_hosts" ["nat"]

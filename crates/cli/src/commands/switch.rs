@@ -189,8 +189,8 @@ struct ShowArgs {
     /// Maximum number of routes, rules, elements of sets, connections or mappings to show.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// Number of the first rule or element to show, from 0; for connections, `next` of the page before (rules, sets and connections
-    /// only).
+    /// Number of the first rule or element to show, from 0; for connections and mappings, `next` of the page before (rules, sets,
+    /// connections and mappings only).
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: usize,
     /// Show only the elements of this set (sets only). [default: all sets]
@@ -456,8 +456,9 @@ fn show(args: &ShowArgs) -> Result<()> {
             return connections::show(&args.connections, page, socket, args.json);
         }
         SubjectArg::Mappings => {
+            let page = (args.from, args.limit);
             let socket = &args.control_socket;
-            return mappings::show(&args.connections, args.limit, socket, args.json);
+            return mappings::show(&args.connections, page, socket, args.json);
         }
         SubjectArg::LoadBalancers => Subject::LoadBalancers,
         SubjectArg::Nat => Subject::Nat,

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_tables::connections::{
-    ENTRIES_MAX, Helper, LabelBits, MarkBits, Settings, State, TIMEOUT_MAX_S, ZONES_MAX,
+    ENTRIES_MAX, Helper, LabelBits, MarkBits, Settings, SourceLimits, State, TIMEOUT_MAX_S,
+    ZONES_MAX,
 };
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,12 @@ pub struct ConnectionsSetting {
     /// Maximum number of connections that a source address has begun, in each zone. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_source: Option<u32>,
+    /// Maximum number of half-open connections. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_half_open: Option<u32>,
+    /// Maximum number of half-open connections that a source address has begun, in each zone. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_half_open_per_source: Option<u32>,
     /// Connections have labels, which rules set and match. Default: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub labels: bool,
@@ -98,6 +105,8 @@ impl Default for ConnectionsSetting {
         Self {
             max_entries: MAX_ENTRIES,
             max_per_source: None,
+            max_half_open: None,
+            max_half_open_per_source: None,
             labels: false,
             helpers: Vec::new(),
             timeouts: BTreeMap::new(),
@@ -197,6 +206,16 @@ impl ConnectionsSetting {
         settings
     }
 
+    /// Returns the limits of the connections of a source address, if there are any.
+    pub(crate) fn source_limits(&self) -> Option<SourceLimits> {
+        let no_limit = SourceLimits::default();
+        let limits = SourceLimits {
+            connections: self.max_per_source.unwrap_or(no_limit.connections),
+            half_open: self.max_half_open_per_source.unwrap_or(no_limit.half_open),
+        };
+        (limits != no_limit).then_some(limits)
+    }
+
     /// Returns the number of the zone of a port: 0 for ports of no zone.
     pub(crate) fn zone_of(&self, port: &str) -> u16 {
         let mut zones = self.zones.iter();
@@ -256,11 +275,18 @@ impl ConnectionsSetting {
                 "max-entries {entries} is out of range (allowed: 1 to {ENTRIES_MAX})"
             ));
         }
-        let per_source = self.max_per_source.unwrap_or(1);
-        if !(1..=entries).contains(&per_source) {
-            return Err(format!(
-                "max-per-source {per_source} is out of range (allowed: 1 to {entries}, the maximum of all connections)"
-            ));
+        for (key, limit) in [
+            ("max-per-source", self.max_per_source),
+            ("max-half-open", self.max_half_open),
+            ("max-half-open-per-source", self.max_half_open_per_source),
+        ] {
+            if let Some(limit) = limit
+                && !(1..=entries).contains(&limit)
+            {
+                return Err(format!(
+                    "{key} {limit} is out of range (allowed: 1 to {entries}, the maximum of all connections)"
+                ));
+            }
         }
         for (name, seconds) in &self.timeouts {
             if !State::ALL.into_iter().any(|state| key_of(state) == *name) {
@@ -364,6 +390,19 @@ mod tests {
         assert_eq!((of(State::TcpEstablished), of(State::UdpUnreplied)), (9, 2));
         assert_eq!(of(State::UdpReplied), 300);
         assert_eq!(parsed("").unwrap(), ConnectionsSetting::default());
+        let source = |text: &str| parsed(text).unwrap().source_limits();
+        let limited = "max-half-open = 9\nmax-half-open-per-source = 3\n";
+        let limits = SourceLimits {
+            half_open: 3,
+            ..SourceLimits::default()
+        };
+        assert_eq!((source(""), source(limited)), (None, Some(limits)));
+        let setting = parsed(limited).unwrap();
+        assert_eq!(setting.max_half_open, Some(9));
+        assert_eq!(
+            parsed(&toml::to_string(&setting).unwrap()).unwrap(),
+            setting
+        );
         let helping = parsed("helpers = [\"ftp\", \"tftp\"]\n").unwrap();
         assert_eq!(helping.helpers, Helper::ALL);
         let written = toml::to_string(&helping).unwrap();
@@ -446,6 +485,11 @@ mod tests {
             ("max-entries = 0", "out of range"),
             ("max-entries = 100000000", "out of range"),
             ("max-per-source = 0", "max-per-source 0 is out of range"),
+            ("max-half-open = 0", "max-half-open 0 is out of range"),
+            (
+                "max-entries = 9\nmax-half-open-per-source = 10",
+                "max-half-open-per-source 10 is out of range (allowed: 1 to 9",
+            ),
             ("[timeouts]\ntcp-open = 1", "available: tcp-syn-sent"),
             ("[timeouts]\ntcp-close = 0", "timeout 'tcp-close' of 0 s"),
             ("colour = 1", "colour"),

@@ -3,6 +3,7 @@
 
 mod change;
 mod check;
+mod filtering;
 mod mapping;
 mod nat64;
 mod nat66;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::layer3::InterfacePlan;
 
 pub(super) use check::{check, check_collector, check_tracking};
+pub use filtering::FilteringSetting;
 pub use mapping::MappingSetting;
 pub use nat64::Nat64Setting;
 pub(crate) use nat64::inside_of;
@@ -72,6 +74,9 @@ pub struct NatSetting {
     /// Mapping behaviour. Default: endpoint-independent.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mapping: MappingSetting,
+    /// Filtering behaviour of endpoint-independent mappings. Default: endpoint-independent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub filtering: FilteringSetting,
     /// Timeouts of mappings.
     #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: NatTimeoutsSetting,
@@ -334,6 +339,7 @@ impl NatSetting {
             mappings_max: self.max_mappings.unwrap_or(MAX_MAPPINGS),
             hosts_max: self.max_hosts.unwrap_or(MAX_HOSTS),
             mapping: self.mapping.behaviour(),
+            filtering: self.filtering.behaviour(),
             timeouts: NatTimeouts {
                 udp_s: self.timeouts.udp.unwrap_or(defaults.udp_s),
                 tcp_established_s: self

@@ -322,6 +322,7 @@ impl Controller {
         let queues = self.engine.queue_reports();
         let steered = self.engine.steer_reports();
         // A thread that does not reply is reported elsewhere.
+        let connections = self.engine.connections_summary().unwrap_or_default();
         let nats = self.engine.nat_reports().unwrap_or_default();
         let balancers = self.engine.load_balancer_reports().unwrap_or_default();
         let replication = self.replication.as_ref().map(Replication::report);
@@ -330,6 +331,7 @@ impl Controller {
             ports: &ports,
             queues: &queues,
             steered: &steered,
+            connections: connections.as_ref(),
             nats: &nats,
             balancers: &balancers,
             replication: replication.as_ref(),

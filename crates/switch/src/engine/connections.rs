@@ -42,9 +42,12 @@ pub(super) fn connection_stage(
         *limit = share.part(*limit);
     }
     let mut tracker = Tracker::new(&settings).map_err(|error| wrong(&error.to_string()))?;
-    if let Some(limit) = setting.max_per_source {
-        let limited = tracker.limit_sources(limit);
+    if let Some(limits) = setting.source_limits() {
+        let limited = tracker.limit_sources(limits);
         limited.map_err(|error| wrong(&error.to_string()))?;
+    }
+    if let Some(limit) = setting.max_half_open {
+        tracker.limit_half_open(share.part(limit));
     }
     if setting.labels {
         let allowed = tracker.allow_labels();
@@ -94,10 +97,6 @@ impl Engine {
     ) -> Result<ConnectionsReport, SwitchError> {
         let filter = self.filter_of(selection)?;
         let each = self.connection_totals()?;
-        let mut totals = ConnectionTotals::default();
-        for (_, one) in &each {
-            totals.add(one);
-        }
         let tables = paged(each.iter().map(|(cpu, one)| (*cpu, one.max_entries)));
         let limit = limit.clamp(1, PAGE_MAX);
         let (mut connections, mut next) = (Vec::new(), None);
@@ -133,11 +132,20 @@ impl Engine {
         Ok(ConnectionsReport {
             connections,
             next,
-            total: totals.connections,
-            max_entries: totals.max_entries,
-            octets: totals.octets,
-            counters: counters_of(&totals),
+            ..summary_of(&each)
         })
+    }
+
+    /// Returns the numbers of connections and the counters, without a list. `None` without connection tracking.
+    ///
+    /// # Errors
+    /// [`SwitchError::Thread`] if the thread does not reply.
+    pub(crate) fn connections_summary(&mut self) -> Result<Option<ConnectionsReport>, SwitchError> {
+        if self.plan.connections.is_none() {
+            return Ok(None);
+        }
+        let each = self.connection_totals()?;
+        Ok(Some(summary_of(&each)))
     }
 
     /// Returns the filter of a selection.
@@ -271,6 +279,23 @@ fn report_of(info: &ConnectionInfo, external: &[Option<SocketAddr>; 2]) -> Conne
     }
 }
 
+/// Returns the report of the tables of all threads, without a list.
+fn summary_of(each: &[(u32, ConnectionTotals)]) -> ConnectionsReport {
+    let mut totals = ConnectionTotals::default();
+    for (_, one) in each {
+        totals.add(one);
+    }
+    ConnectionsReport {
+        connections: Vec::new(),
+        next: None,
+        total: totals.connections,
+        half_open: totals.half_open,
+        max_entries: totals.max_entries,
+        octets: totals.octets,
+        counters: counters_of(&totals),
+    }
+}
+
 fn counters_of(totals: &ConnectionTotals) -> ConnectionCounters {
     let counters = &totals.counters;
     let named = |names: &[&str], counts: &[u64]| {
@@ -289,6 +314,7 @@ fn counters_of(totals: &ConnectionTotals) -> ConnectionCounters {
         created: counters.created,
         expired: counters.expired,
         dropped_early: counters.dropped_early,
+        dropped_half_open: counters.dropped_half_open,
         flushed: counters.flushed,
     }
 }

@@ -368,6 +368,7 @@ impl Engine {
             interface: setting.interface.clone(),
             addresses: outside.map_or_else(Vec::new, |outside| setting.external_addresses(outside)),
             mapping: setting.mapping.to_string(),
+            filtering: setting.filtering.to_string(),
             mappings: totals.mappings,
             max_mappings: totals.mappings_max,
             published: totals.forwards,

@@ -70,6 +70,7 @@ impl ConnectionQuery {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionTotals {
     pub(crate) connections: u64,
+    pub(crate) half_open: u64,
     pub(crate) max_entries: u64,
     pub(crate) octets: u64,
     pub(crate) counters: Counters,
@@ -79,6 +80,7 @@ impl ConnectionTotals {
     /// Adds the numbers of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.connections += other.connections;
+        self.half_open += other.half_open;
         self.max_entries += other.max_entries;
         self.octets += other.octets;
         self.counters.add(&other.counters);
@@ -223,6 +225,7 @@ impl ConnectionStage {
         }
         query.totals = ConnectionTotals {
             connections: self.tracker.len() as u64,
+            half_open: u64::from(self.tracker.half_open()),
             max_entries: self.tracker.capacity() as u64,
             octets: self.tracker.octets() as u64,
             counters: *self.tracker.counters(),

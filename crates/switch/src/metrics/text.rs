@@ -4,9 +4,9 @@
 use quietwire_base::metrics::{Histogram, Labels, Metric, MetricsText};
 
 use crate::report::{
-    BackendReport, BridgeCounts, LoadBalancerReport, NatReport, PortReport, QueueReport,
-    ReplicationReport, Role, RouterCounts, StatsReport, SteerReport, SteeredBy, StepCounts,
-    ThreadCounts,
+    BackendReport, BridgeCounts, ConnectionsReport, LoadBalancerReport, NatReport, PortReport,
+    QueueReport, ReplicationReport, Role, RouterCounts, StatsReport, SteerReport, SteeredBy,
+    StepCounts, ThreadCounts,
 };
 
 /// Reports of the engine that metrics are made of.
@@ -15,6 +15,7 @@ pub(crate) struct EngineReports<'a> {
     pub(crate) ports: &'a [PortReport],
     pub(crate) queues: &'a [QueueReport],
     pub(crate) steered: &'a [SteerReport],
+    pub(crate) connections: Option<&'a ConnectionsReport>,
     pub(crate) nats: &'a [NatReport],
     pub(crate) balancers: &'a [LoadBalancerReport],
     pub(crate) replication: Option<&'a ReplicationReport>,
@@ -27,6 +28,7 @@ pub(crate) fn exposition(reports: &EngineReports<'_>, denied_calls: &[(Role, u64
         ports,
         queues,
         steered,
+        connections,
         nats,
         balancers,
         replication,
@@ -45,6 +47,7 @@ pub(crate) fn exposition(reports: &EngineReports<'_>, denied_calls: &[(Role, u64
     of_steering(&mut text, steered);
     of_bridges(&mut text, &stats.bridges);
     of_router(&mut text, &stats.router);
+    of_connections(&mut text, connections);
     of_nats(&mut text, nats);
     of_balancers(&mut text, balancers);
     of_replication(&mut text, replication);
@@ -320,6 +323,36 @@ fn of_router(text: &mut MetricsText, router: &RouterCounts) {
     text.add_counts(Metric::SwitchRouterPuntsTotal, punted);
 }
 
+fn of_connections(text: &mut MetricsText, connections: Option<&ConnectionsReport>) {
+    let Some(report) = connections else {
+        return;
+    };
+    for (metric, count) in [
+        (Metric::SwitchConnections, report.total),
+        (Metric::SwitchHalfOpenConnections, report.half_open),
+    ] {
+        text.add(metric, [(vec![], count as f64)]);
+    }
+    let counters = &report.counters;
+    let by_reason = |reason: &str, count| (vec![("reason", reason.to_owned())], count);
+    text.add_counts(
+        Metric::SwitchCreatedConnectionsTotal,
+        [(vec![], counters.created)],
+    );
+    text.add_counts(
+        Metric::SwitchReplacedConnectionsTotal,
+        [
+            by_reason("table_full", counters.dropped_early),
+            by_reason("half_open", counters.dropped_half_open),
+        ],
+    );
+    let refused = counters.refused.iter();
+    text.add_counts(
+        Metric::SwitchRefusedConnectionsTotal,
+        refused.map(|(reason, count)| by_reason(reason, *count)),
+    );
+}
+
 fn of_nats(text: &mut MetricsText, nats: &[NatReport]) {
     if nats.is_empty() {
         return;
@@ -479,11 +512,17 @@ mod tests {
             inbound: 6,
             ..NatReport::default()
         };
+        let mut connections = ConnectionsReport {
+            half_open: 9,
+            ..ConnectionsReport::default()
+        };
+        connections.counters.dropped_half_open = 10;
         let reports = EngineReports {
             stats: &stats,
             ports: &[port],
             queues: &[],
             steered: &[steering()],
+            connections: Some(&connections),
             nats: &[nat],
             balancers: &[],
             replication: None,
@@ -496,6 +535,8 @@ mod tests {
             "quietwire_switch_port_driver_statistic{port=\"a\\\"b\\\\c\",name=\"rx_good_packets\"} 8",
             "quietwire_switch_steer_frames_total{port=\"wan\",rule=\"dns\",to=\"switch\",by=\"xdp\"} 5",
             "quietwire_switch_steer_unmatched_frames_total{port=\"wan\"} 4",
+            "quietwire_switch_half_open_connections 9",
+            "quietwire_switch_replaced_connections_total{reason=\"half_open\"} 10",
             "quietwire_switch_nat_mappings{nat=\"internet\"} 5",
             "quietwire_switch_nat_packets_total{nat=\"internet\",direction=\"inbound\"} 6",
             "quietwire_switch_denied_calls_total{role=\"forwarding\"} 3",
@@ -549,6 +590,8 @@ mod tests {
             load: Some(0.5),
             ..QueueReport::default()
         };
+        let mut connections = ConnectionsReport::default();
+        connections.counters.refused.clone_from(&reasons);
         let nat = NatReport {
             refused: reasons,
             ..NatReport::default()
@@ -558,6 +601,7 @@ mod tests {
             ports: &[port],
             queues: &[queue],
             steered: &[steering()],
+            connections: Some(&connections),
             nats: &[nat],
             balancers: &[balancer()],
             replication: Some(&ReplicationReport::default()),

@@ -8,7 +8,7 @@ use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
 
 /// A page of the connections of a switch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionsReport {
     /// The connections.
     pub connections: Vec<ConnectionReport>,
@@ -17,6 +17,8 @@ pub struct ConnectionsReport {
     pub next: Option<u32>,
     /// Number of connections in the table, including expired ones that are not yet removed.
     pub total: u64,
+    /// Number of half-open connections among them.
+    pub half_open: u64,
     /// Maximum number of connections.
     pub max_entries: u64,
     /// Memory of the table, octets.
@@ -180,6 +182,9 @@ pub struct NatReport {
     /// Mapping behaviour, as in the configuration.
     #[serde(default)]
     pub mapping: String,
+    /// Filtering behaviour of endpoint-independent mappings, as in the configuration.
+    #[serde(default)]
+    pub filtering: String,
     /// Number of mappings, without published ports, including expired ones that are not yet removed.
     pub mappings: u64,
     /// Maximum number of mappings.
@@ -296,8 +301,10 @@ pub struct ConnectionCounters {
     pub created: u64,
     /// Expired connections.
     pub expired: u64,
-    /// Connections dropped early, in favour of new ones.
+    /// Connections dropped early because the table or a zone was full, in favour of new ones.
     pub dropped_early: u64,
+    /// Half-open connections dropped at their limit, in favour of new ones.
+    pub dropped_half_open: u64,
     /// Connections removed by request.
     pub flushed: u64,
 }

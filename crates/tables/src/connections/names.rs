@@ -125,6 +125,8 @@ named! {
         Conflict = "conflict", "does not fit an earlier packet of the burst";
         /// The source address has begun as many connections as it may.
         SourceFull = "source_full", "source at its limit";
+        /// The source address has begun as many half-open connections as it may.
+        SourceHalfOpen = "source_half_open", "source at its limit of half-open connections";
     }
 }
 
@@ -150,6 +152,13 @@ pub enum Eviction {
 }
 
 impl State {
+    /// Returns true for half-open connections: only one side has sent packets, or the handshake of TCP is not complete.
+    #[must_use]
+    #[inline]
+    pub const fn is_half_open(self) -> bool {
+        matches!(self.eviction(), Eviction::Embryonic)
+    }
+
     /// Returns the class of early drops.
     #[must_use]
     #[inline]

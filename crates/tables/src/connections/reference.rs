@@ -44,6 +44,8 @@ pub type ReferenceVerdict = (CtState, Option<InvalidReason>, Direction);
 #[derive(Debug)]
 pub struct Reference {
     settings: Settings,
+    /// Maximum number of half-open connections: of all, and of a source address in a zone.
+    half_open: [usize; 2],
     known: HashMap<Tuple, Known>,
     changes: u64,
     now: Seconds,
@@ -105,10 +107,16 @@ impl Reference {
     pub fn new(settings: &Settings) -> Self {
         Self {
             settings: settings.clone(),
+            half_open: [usize::MAX; 2],
             known: HashMap::new(),
             changes: 0,
             now: 0,
         }
+    }
+
+    /// Limits the half-open connections: all, and those of a source address in a zone.
+    pub const fn limit_half_open(&mut self, all: usize, of_source: usize) {
+        self.half_open = [all, of_source];
     }
 
     /// Sets the time, and removes all expired connections.
@@ -256,7 +264,20 @@ impl Reference {
             };
         }
         let state = first_state(sent).map_err(|_| Refusal::Conflict)?;
+        let of_source = |other: &Tuple| {
+            other.zone == tuple.zone && other.source.address == tuple.source.address
+        };
+        if self.count_half_open(of_source) >= self.half_open[1] {
+            return Err(Refusal::SourceHalfOpen);
+        }
         self.make_space(tuple.zone)?;
+        if self.count_half_open(|_| true) >= self.half_open[0] {
+            let zones = self.settings.zone_limits.len() as u16;
+            let in_order: Vec<u16> = (tuple.zone..zones).chain(0..tuple.zone).collect();
+            if let Some(victim) = self.oldest(Eviction::Embryonic, &in_order) {
+                self.known.remove(&victim);
+            }
+        }
         self.changes += 1;
         let host = match &sent.content {
             Content::Tcp(segment) => Host::after_syn(segment),
@@ -294,19 +315,29 @@ impl Reference {
         Ok(())
     }
 
+    /// Returns the number of half-open connections of these.
+    fn count_half_open(&self, of: impl Fn(&Tuple) -> bool) -> usize {
+        let known = self.known.iter();
+        let half_open = known.filter(|(_, known)| known.state.eviction() == Eviction::Embryonic);
+        half_open.filter(|one| of(one.0)).count()
+    }
+
     /// Returns the oldest embryonic connection of the first of these zones that has one, or the oldest closed one.
     fn victim(&self, zones: &[u16]) -> Option<Tuple> {
-        [Eviction::Embryonic, Eviction::Closed]
-            .into_iter()
-            .find_map(|class| {
-                zones.iter().find_map(|zone| {
-                    let candidates = self.known.iter().filter(|(tuple, known)| {
-                        tuple.zone == *zone && known.state.eviction() == class
-                    });
-                    let oldest = candidates.min_by_key(|(_, known)| known.entered_at);
-                    oldest.map(|(tuple, _)| *tuple)
-                })
-            })
+        let mut classes = [Eviction::Embryonic, Eviction::Closed].into_iter();
+        classes.find_map(|class| self.oldest(class, zones))
+    }
+
+    /// Returns the oldest connection of a class, of the first of these zones that has one.
+    fn oldest(&self, class: Eviction, zones: &[u16]) -> Option<Tuple> {
+        zones.iter().find_map(|zone| {
+            let candidates = self
+                .known
+                .iter()
+                .filter(|(tuple, known)| tuple.zone == *zone && known.state.eviction() == class);
+            let oldest = candidates.min_by_key(|(_, known)| known.entered_at);
+            oldest.map(|(tuple, _)| *tuple)
+        })
     }
 
     /// Returns all connections, in the order of their endpoints.

@@ -101,6 +101,25 @@ impl Settings {
     }
 }
 
+/// Limits of the connections that each source address has begun, in each zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Maximum number of connections.
+    pub connections: u32,
+    /// Maximum number of half-open connections ([`State::is_half_open`]).
+    pub half_open: u32,
+}
+
+/// No limits.
+impl Default for SourceLimits {
+    fn default() -> Self {
+        Self {
+            connections: u32::MAX,
+            half_open: u32::MAX,
+        }
+    }
+}
+
 /// Error of creating a tracker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers of connections that each source has begun, for a limit.
+//! Numbers of connections that each source has begun, for limits.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::names::{Refusal, State};
+use super::settings::SourceLimits;
 use crate::arena::NoMemory;
 use crate::hash_index::Index;
 
@@ -16,12 +18,14 @@ struct Source {
     id: SourceId,
     /// Connections; 0 in an unused entry.
     count: u32,
+    /// Half-open ones among them.
+    half_open: u32,
 }
 
 /// All sources that have connections. Never more than there are connections.
 #[derive(Debug)]
 pub(super) struct Sources {
-    limit: u32,
+    limits: SourceLimits,
     sources: Vec<Source>,
     index: Index,
     free: Vec<u32>,
@@ -31,10 +35,11 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Creates the table for so many connections.
-    pub(super) fn new(limit: u32, entries_max: u32) -> Result<Self, NoMemory> {
+    pub(super) fn new(limits: SourceLimits, entries_max: u32) -> Result<Self, NoMemory> {
         let unused = Source {
             id: (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             count: 0,
+            half_open: 0,
         };
         let count = entries_max as usize;
         let mut sources = Vec::new();
@@ -42,7 +47,7 @@ impl Sources {
         reserved.map_err(|_| NoMemory(count.saturating_mul(size_of::<Source>())))?;
         sources.resize(count, unused);
         Ok(Self {
-            limit,
+            limits,
             sources,
             index: Index::new(entries_max)?,
             free: (0..entries_max).rev().collect(),
@@ -65,18 +70,26 @@ impl Sources {
         self.index.find(self.secret.hash_one(id), is_source)
     }
 
-    /// Returns true if a source may begin another connection.
-    pub(super) fn has_space(&self, id: SourceId) -> bool {
+    /// Checks that a source may begin another connection, which is half-open.
+    ///
+    /// # Errors
+    /// [`Refusal::SourceFull`], [`Refusal::SourceHalfOpen`].
+    pub(super) fn check(&self, id: SourceId) -> Result<(), Refusal> {
         let number = self.find(id);
-        let source = number.and_then(|number| self.sources.get(number as usize));
-        source.is_none_or(|one| one.count < self.limit)
+        match number.and_then(|number| self.sources.get(number as usize)) {
+            Some(one) if one.count >= self.limits.connections => Err(Refusal::SourceFull),
+            Some(one) if one.half_open >= self.limits.half_open => Err(Refusal::SourceHalfOpen),
+            _ => Ok(()),
+        }
     }
 
     /// Counts a new connection. There are at least as many entries as connections.
-    pub(super) fn add(&mut self, id: SourceId) {
+    pub(super) fn add(&mut self, id: SourceId, state: State) {
+        let half_open = u32::from(state.is_half_open());
         if let Some(number) = self.find(id) {
             if let Some(source) = self.sources.get_mut(number as usize) {
                 source.count = source.count.saturating_add(1);
+                source.half_open = source.half_open.saturating_add(half_open);
             }
             return;
         }
@@ -88,12 +101,32 @@ impl Sources {
             && let Some(source) = self.sources.get_mut(number as usize)
         {
             self.free.pop();
-            *source = Source { id, count: 1 };
+            *source = Source {
+                id,
+                count: 1,
+                half_open,
+            };
         }
     }
 
-    /// Counts a connection that has ended.
-    pub(super) fn remove(&mut self, id: SourceId) {
+    /// Notes that a connection enters another state.
+    pub(super) fn change(&mut self, id: SourceId, former: State, next: State) {
+        if former.is_half_open() == next.is_half_open() {
+            return;
+        }
+        let number = self.find(id);
+        let Some(source) = number.and_then(|number| self.sources.get_mut(number as usize)) else {
+            return;
+        };
+        source.half_open = if next.is_half_open() {
+            source.half_open.saturating_add(1)
+        } else {
+            source.half_open.saturating_sub(1)
+        };
+    }
+
+    /// Counts a connection that has ended in this state.
+    pub(super) fn remove(&mut self, id: SourceId, state: State) {
         let Some(number) = self.find(id) else {
             return;
         };
@@ -101,6 +134,8 @@ impl Sources {
             return;
         };
         source.count = source.count.saturating_sub(1);
+        let half_open = u32::from(state.is_half_open());
+        source.half_open = source.half_open.saturating_sub(half_open);
         if source.count == 0 {
             self.index.remove(self.secret.hash_one(id), number);
             // Has space for all sources.

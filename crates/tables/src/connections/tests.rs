@@ -3,6 +3,7 @@
 mod attacks;
 mod fragments;
 mod fuzz;
+mod half_open;
 mod helpers;
 mod labels;
 mod packets;

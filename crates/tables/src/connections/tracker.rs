@@ -21,7 +21,7 @@ use super::key::{Endpoint, Key, Secret};
 use super::names::{CtState, Direction, Helper, InvalidReason, Refusal, State};
 use super::noted::Noted;
 use super::packet::{Kind, Packet};
-use super::settings::{ENTRIES_MAX, Seconds, Settings, SettingsError, Timeouts};
+use super::settings::{ENTRIES_MAX, Seconds, Settings, SettingsError, SourceLimits, Timeouts};
 use super::sources::{SourceId, Sources};
 use super::tcp::{self, Side, Step};
 use super::wheel::{Due, Wheel};
@@ -95,8 +95,10 @@ pub struct Counters {
     pub created: u64,
     /// Connections that expired.
     pub expired: u64,
-    /// Connections dropped early, for the sake of new ones.
+    /// Connections dropped early because the table or a zone was full, for the sake of new ones.
     pub dropped_early: u64,
+    /// Half-open connections dropped at their limit, for the sake of new ones.
+    pub dropped_half_open: u64,
     /// Connections removed by request.
     pub flushed: u64,
 }
@@ -115,9 +117,13 @@ impl Counters {
         self.created += other.created;
         self.expired += other.expired;
         self.dropped_early += other.dropped_early;
+        self.dropped_half_open += other.dropped_half_open;
         self.flushed += other.flushed;
     }
 }
+
+/// Half-open connections that end for a new one at most. Two, so that their number returns to the limit after it has exceeded it.
+const HALF_OPEN_VICTIMS: usize = 2;
 
 /// Connection tracker of one forwarding thread. [`Tracker::new`] makes all allocations.
 #[derive(Debug)]
@@ -127,6 +133,8 @@ pub struct Tracker {
     secret: Secret,
     wheel: Wheel,
     zones: Zones,
+    /// Maximum number of half-open connections.
+    half_open_max: u32,
     timeouts: Timeouts,
     /// Unused entries.
     free: Vec<u32>,
@@ -160,6 +168,7 @@ impl Tracker {
             secret: Secret::random(),
             wheel: Wheel::new(),
             zones: Zones::new(&settings.zone_limits),
+            half_open_max: u32::MAX,
             timeouts: settings.timeouts,
             free: (0..settings.entries_max).rev().collect(),
             joined: Joined::new(),
@@ -231,14 +240,26 @@ impl Tracker {
     }
 
     /// Limits the connections that each source address may have begun at a time, in each zone. The tracker must have no connections. It
-    /// takes 28 octets more for each connection, and 8 to 16 for an index.
+    /// takes 32 octets more for each connection, and 8 to 16 for an index.
     ///
     /// # Errors
     /// [`SettingsError::Memory`].
-    pub fn limit_sources(&mut self, limit: u32) -> Result<(), SettingsError> {
+    pub fn limit_sources(&mut self, limits: SourceLimits) -> Result<(), SettingsError> {
         let entries = u32::try_from(self.entries.len()).unwrap_or(ENTRIES_MAX);
-        self.sources = Some(Box::new(Sources::new(limit, entries)?));
+        self.sources = Some(Box::new(Sources::new(limits, entries)?));
         Ok(())
+    }
+
+    /// Limits the half-open connections of all zones ([`State::is_half_open`]). At the limit, a new connection replaces the oldest half-open
+    /// one: of its zone, or else of the next zone that has one.
+    pub fn limit_half_open(&mut self, limit: u32) {
+        self.half_open_max = limit.max(1);
+    }
+
+    /// Returns the number of half-open connections, including expired ones that [`Tracker::expire`] has not yet removed.
+    #[must_use]
+    pub const fn half_open(&self) -> u32 {
+        self.zones.half_open()
     }
 
     /// Returns the number of connections of a zone and its limit; `None` if there is no such zone.
@@ -396,6 +417,9 @@ impl Tracker {
         };
         entry.set_state(next);
         let zone = entry.key.zone();
+        if let Some(sources) = &mut self.sources {
+            sources.change(source_of(entry), former, next);
+        }
         let (from, to) = (former.eviction(), next.eviction());
         if from != to {
             self.zones.remove(&mut self.entries, zone, from, index);
@@ -488,12 +512,11 @@ impl Tracker {
             endpoints(&packet.key, packet.is_from_higher)[0].address,
             zone,
         );
-        if let Some(sources) = &self.sources
-            && !sources.has_space(source)
-        {
-            return Err(Refusal::SourceFull);
+        if let Some(sources) = &self.sources {
+            sources.check(source)?;
         }
         self.make_space(zone)?;
+        self.end_half_open(zone);
         let index = self.free.last().copied().ok_or(Refusal::TableFull)?;
         if !self.index.insert(hash, index) {
             return Err(Refusal::TableFull);
@@ -514,7 +537,7 @@ impl Tracker {
         let generation = entry.generation;
         self.wheel.add(&mut self.entries, index);
         if let Some(sources) = &mut self.sources {
-            sources.add(source);
+            sources.add(source, state);
         }
         self.zones.count(zone);
         self.zones
@@ -548,6 +571,20 @@ impl Tracker {
         Ok(())
     }
 
+    /// Drops the oldest half-open connections if there are as many as allowed.
+    fn end_half_open(&mut self, zone: u16) {
+        for _ in 0..HALF_OPEN_VICTIMS {
+            if self.zones.half_open() < self.half_open_max {
+                return;
+            }
+            let Some(victim) = self.zones.half_open_victim(zone) else {
+                return;
+            };
+            self.remove(victim);
+            self.counters.dropped_half_open += 1;
+        }
+    }
+
     /// Removes an entry.
     pub(super) fn remove(&mut self, index: u32) {
         self.note_end(index);
@@ -559,7 +596,7 @@ impl Tracker {
         };
         let (hash, zone) = (self.secret.hash(&entry.key), entry.key.zone());
         if let Some(sources) = &mut self.sources {
-            sources.remove(source_of(entry));
+            sources.remove(source_of(entry), state);
         }
         entry.end();
         self.index.remove(hash, index);

@@ -19,6 +19,8 @@ const CLASSES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Zones {
     zones: Box<[Zone]>,
+    /// Embryonic entries of all zones.
+    half_open: u32,
     /// Zones whose list of a class is not empty, one bit each.
     populated: [Box<[u64]>; CLASSES],
 }
@@ -41,6 +43,7 @@ impl Zones {
         let words = vec![0; limits.len().div_ceil(64)].into_boxed_slice();
         Self {
             zones: limits.iter().map(zone).collect(),
+            half_open: 0,
             populated: [words.clone(), words],
         }
     }
@@ -49,6 +52,11 @@ impl Zones {
     pub(super) fn usage(&self, zone: u16) -> Option<(u32, u32)> {
         let zone = self.zones.get(usize::from(zone))?;
         Some((zone.count, zone.limit))
+    }
+
+    /// Returns the number of embryonic entries of all zones.
+    pub(super) const fn half_open(&self) -> u32 {
+        self.half_open
     }
 
     /// Counts a new connection.
@@ -67,6 +75,8 @@ impl Zones {
 
     /// Adds an entry to the list of a class.
     pub(super) fn add(&mut self, entries: &mut [Entry], zone: u16, eviction: Eviction, index: u32) {
+        let half_open = u32::from(eviction == Eviction::Embryonic);
+        self.half_open = self.half_open.saturating_add(half_open);
         self.change(zone, eviction, |list| {
             list.push::<ByEviction>(entries, index)
         });
@@ -80,6 +90,8 @@ impl Zones {
         eviction: Eviction,
         index: u32,
     ) {
+        let half_open = u32::from(eviction == Eviction::Embryonic);
+        self.half_open = self.half_open.saturating_sub(half_open);
         self.change(zone, eviction, |list| {
             list.remove::<ByEviction>(entries, index)
         });
@@ -115,6 +127,17 @@ impl Zones {
         })
     }
 
+    /// Returns the oldest embryonic entry of a zone, or of the next zone by number that has one.
+    pub(super) fn half_open_victim(&self, zone: u16) -> Option<u32> {
+        let class = class(Eviction::Embryonic)?;
+        let zone = usize::from(zone);
+        let own = self.zones.get(zone)?.lists[class].first();
+        own.or_else(|| {
+            let next = self.next_populated(class, zone)?;
+            self.zones.get(next)?.lists[class].first()
+        })
+    }
+
     /// Returns the next zone behind this one, in a circle, with entries of a class.
     fn next_populated(&self, class: usize, zone: usize) -> Option<usize> {
         let words = &self.populated[class];
@@ -142,17 +165,23 @@ mod tests {
         let mut entries = vec![Entry::default(); 3];
         let mut zones = Zones::new(&[1; 200]);
         assert_eq!(zones.victim_elsewhere(5), None);
+        assert_eq!((zones.half_open(), zones.half_open_victim(5)), (0, None));
         for (index, zone) in [(0, 3), (1, 70), (2, 199)] {
             zones.add(&mut entries, zone, Eviction::Embryonic, index);
         }
         for (zone, victim) in [(0, 0), (3, 1), (69, 1), (70, 2), (198, 2), (199, 0)] {
             assert_eq!(zones.victim_elsewhere(zone), Some(victim), "zone {zone}");
         }
+        let victims = [3, 69, 70, 198].map(|zone| zones.half_open_victim(zone));
+        assert_eq!(victims, [0, 1, 1, 2].map(Some));
+        assert_eq!(zones.half_open(), 3);
         zones.remove(&mut entries, 70, Eviction::Embryonic, 1);
+        assert_eq!(zones.half_open(), 2);
         assert_eq!(zones.victim_elsewhere(3), Some(2));
         assert_eq!((zones.victim_in(70), zones.victim_in(3)), (None, Some(0)));
         zones.add(&mut entries, 70, Eviction::Closed, 1);
         assert_eq!(zones.victim_in(70), Some(1));
+        assert_eq!(zones.half_open_victim(70), Some(2));
         assert_eq!(zones.victim_elsewhere(3), Some(2));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::behaviour::MappingBehaviour;
+use super::filtering::FilteringBehaviour;
 use super::names::NatProtocol;
 use crate::arena::NoMemory;
 
@@ -93,6 +94,9 @@ pub struct NatSettings {
     pub hosts_max: u32,
     /// Mapping behaviour. NAT64 and NAT66 require the default: endpoint-independent mapping.
     pub mapping: MappingBehaviour,
+    /// Filtering behaviour of mappings that depend on no remote endpoint; others have one of their own. NAT64 and NAT66 require the
+    /// default: endpoint-independent filtering.
+    pub filtering: FilteringBehaviour,
     /// Timeouts.
     pub timeouts: NatTimeouts,
 }
@@ -271,12 +275,14 @@ impl NatSettings {
             mappings_max,
             hosts_max,
             mapping,
+            filtering,
             timeouts,
         } = self;
         pool.extends(&other.pool)
             && *pairs == other.pairs
             && (*mappings_max, *hosts_max) == (other.mappings_max, other.hosts_max)
-            && (*mapping, *timeouts) == (other.mapping, other.timeouts)
+            && (*mapping, *filtering) == (other.mapping, other.filtering)
+            && *timeouts == other.timeouts
     }
 
     /// Checks that each of several forwarding CPUs gets a port block.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod behaviours;
+mod filtering;
 mod flush;
 mod fragments;
 mod growth;
@@ -52,6 +53,7 @@ fn settings() -> NatSettings {
         mappings_max: 1000,
         hosts_max: 100,
         mapping: MappingBehaviour::default(),
+        filtering: FilteringBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
 }

@@ -12,6 +12,7 @@ use std::net::SocketAddrV4;
 use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};
 
 use super::behaviour::{MappingBehaviour, NO_REMOTE};
+use super::filtering::{FilteringBehaviour, Permissions};
 use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{NatDrop, NatProtocol, is_client_number};
@@ -97,6 +98,8 @@ pub struct Nat {
     share: Share,
     pairs: Pairs,
     behaviour: MappingBehaviour,
+    /// Remote addresses that endpoint-independent mappings accept, unless they accept all.
+    permissions: Option<Permissions>,
     /// Datagrams whose first fragment has been translated.
     joined: Joined,
     timeouts: NatTimeouts,
@@ -167,6 +170,9 @@ impl Nat {
         settings.check()?;
         // At most 2^24 + 2^10.
         let capacity = settings.mappings_max + FORWARDS_MAX as u32;
+        let is_filtered = settings.filtering == FilteringBehaviour::AddressDependent
+            && !settings.mapping.is_dependent();
+        let permissions = is_filtered.then(|| Permissions::new(settings.mappings_max));
         let mut nat = Self {
             pool: Pool::new(&settings.pool, settings.hosts_max, share)?,
             mappings: Mappings::new(capacity)?,
@@ -176,6 +182,7 @@ impl Nat {
             share,
             pairs: Pairs::new(&settings.pairs),
             behaviour: settings.mapping,
+            permissions: permissions.transpose()?,
             joined: Joined::new(share),
             timeouts: settings.timeouts,
             now: 0,
@@ -311,7 +318,8 @@ impl Nat {
     /// Returns the memory of all tables, octets.
     #[must_use]
     pub fn octets(&self) -> usize {
-        self.pool.octets() + self.mappings.octets() + self.joined.octets()
+        let permissions = self.permissions.as_ref().map_or(0, Permissions::octets);
+        self.pool.octets() + self.mappings.octets() + self.joined.octets() + permissions
     }
 
     /// Returns the counters.
@@ -548,6 +556,9 @@ impl Nat {
                 let ends = (view.source, view.destination);
                 let number = self.mapping_of(ends, view.protocol, may_begin)?;
                 self.refresh(number, view.flags);
+                if self.permissions.is_some() {
+                    self.permit(number, view.destination.address);
+                }
                 let mapping = self.mappings.get(number).ok_or(NatDrop::NoMapping)?;
                 translate(packet, &view, Which::Source, mapping.external_end());
             }
@@ -574,7 +585,7 @@ impl Nat {
         let Some(target) = self.target(packet, length)? else {
             return Ok(NatOutcome::Untouched);
         };
-        if self.behaviour.is_dependent() {
+        if self.behaviour.is_dependent() || self.permissions.is_some() {
             self.check_remote(&target)?;
         }
         let Answered { mapping, flags } = self.translate_inside(packet, length, target)?;

@@ -11,7 +11,10 @@ mod several;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
-use crate::nat::{MappingBehaviour, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts, PortPool};
+use crate::nat::{
+    FilteringBehaviour, MappingBehaviour, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts,
+    PortPool,
+};
 use plain::{Content, Header, ends_v4, ends_v6, v4, v6};
 
 /// Octets in front of a packet in the buffer, those of an Ethernet header and more.
@@ -47,6 +50,7 @@ fn nat_settings() -> NatSettings {
         mappings_max: 1000,
         hosts_max: 8,
         mapping: MappingBehaviour::default(),
+        filtering: FilteringBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
 }

@@ -7,8 +7,8 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 
 use super::*;
 use crate::nat::{
-    FORWARDS_MAX, Forward, MappingBehaviour, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts,
-    PortPool,
+    FORWARDS_MAX, FilteringBehaviour, Forward, MappingBehaviour, Nat, NatDrop, NatOutcome,
+    NatSettings, NatTimeouts, PortPool,
 };
 use crate::nat64::tests::plain::{Content, Header, ends_v6, error_v6, v6, v6_around};
 
@@ -49,6 +49,7 @@ fn nat_settings() -> NatSettings {
         mappings_max: 1000,
         hosts_max: 8,
         mapping: MappingBehaviour::default(),
+        filtering: FilteringBehaviour::default(),
         timeouts: NatTimeouts::default(),
     }
 }

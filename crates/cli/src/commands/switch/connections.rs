@@ -158,12 +158,7 @@ pub(super) fn show(
     socket: &Path,
     is_json: bool,
 ) -> Result<()> {
-    let Ok(first) = u32::try_from(from) else {
-        bail!(Usage(format!(
-            "no connection is at position {from} (--from must be at most {})",
-            u32::MAX
-        )));
-    };
+    let first = position("connection", from)?;
     let mut report = page(selection, limit, first, socket)?;
     while let Some(from) = report.next
         && report.connections.len() < limit
@@ -178,6 +173,20 @@ pub(super) fn show(
     } else {
         rendered(&report)
     })
+}
+
+/// Returns the value of `--from` as a position in a list of connections or mappings.
+///
+/// # Errors
+/// [`Usage`].
+pub(super) fn position(subject: &str, from: usize) -> Result<u32> {
+    let Ok(position) = u32::try_from(from) else {
+        bail!(Usage(format!(
+            "no {subject} is at position {from} (--from must be at most {})",
+            u32::MAX
+        )));
+    };
+    Ok(position)
 }
 
 fn page(
@@ -231,8 +240,8 @@ fn rendered(report: &ConnectionsReport) -> String {
         format!(" (more connections: use --from {next}, or --limit)")
     });
     format!(
-        "{table}\n\n{} of {} entries in use{more}",
-        report.total, report.max_entries
+        "{table}\n\n{} of {} entries in use, {} half-open{more}",
+        report.total, report.max_entries, report.half_open
     )
 }
 

@@ -22,6 +22,9 @@ use crate::units::parse_path;
 
 /// Mappings of a request.
 const PAGE: usize = 4096;
+/// Bits of a position in the list of all mappings that are the position in the list of one NAT. The higher ones are the number of the NAT:
+/// a switch has at most 16 NATs, each with fewer than 2^28 mappings.
+const POSITION_BITS: u32 = 28;
 
 /// Remove mappings of NAT, or keep them over a restart.
 #[derive(Debug, Args)]
@@ -96,47 +99,86 @@ fn rendered(report: &RestoredMappingsReport) -> String {
     )
 }
 
-/// Shows up to `limit` matching mappings of all instances.
+/// Shows a page of the matching mappings of all instances: up to `limit`, from the position `from` on.
 pub(super) fn show(
     selection: &connections::SelectionArgs,
-    limit: usize,
+    (from, limit): (usize, usize),
     socket: &Path,
     is_json: bool,
 ) -> Result<()> {
     selection.check_mappings()?;
+    let first = connections::position("mapping", from)?;
     let nats: Vec<NatReport> = ask(socket, &Request::Show(Subject::Nat))?;
-    let (mut mappings, mut has_more) = (Vec::new(), false);
-    for nat in &nats {
-        let mut from = Some(0);
-        while let Some(position) = from
-            && mappings.len() < limit
-        {
-            let page: MappingsReport = ask(
-                socket,
-                &Request::ShowMappings {
-                    nat: nat.name.clone(),
-                    limit: PAGE,
-                    from: position,
-                },
-            )?;
-            let page_mappings = page.mappings.into_iter();
-            mappings.extend(page_mappings.filter(|one| selection.matches(one)));
-            from = page.next;
-        }
-        has_more |= from.is_some();
-    }
-    has_more |= mappings.len() > limit;
-    mappings.truncate(limit);
-    print(if is_json {
-        serde_json::to_string_pretty(&mappings)?
-    } else {
-        let more = if has_more {
-            "\n\nmore mappings: use --limit"
-        } else {
-            ""
+    let mut report = MappingsReport {
+        mappings: Vec::new(),
+        next: Some(first),
+    };
+    while let Some(position) = report.next
+        && report.mappings.len() < limit
+    {
+        let (number, start) = parts_of(position);
+        let Some(nat) = nats.get(number) else {
+            report.next = None;
+            break;
         };
-        format!("{}{more}", table_of(&mappings))
+        let space = limit - report.mappings.len();
+        let page = page(nat, selection, (start, space), |request| {
+            Ok(ask(socket, request)?)
+        })?;
+        let page_mappings = page.mappings.into_iter();
+        let matching = page_mappings.filter(|one| selection.matches(one));
+        report.mappings.extend(matching);
+        report.next = match page.next {
+            Some(start) => position_of(number, start),
+            None if number + 1 < nats.len() => position_of(number + 1, 0),
+            None => None,
+        };
+    }
+    report.mappings.truncate(limit);
+    print(if is_json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        let more = report.next.map_or_else(String::new, |next| {
+            format!("\n\nmore mappings: use --from {next}, or --limit")
+        });
+        format!("{}{more}", table_of(&report.mappings))
     })
+}
+
+/// Returns the position in the list of all mappings: that of a mapping in the list of a NAT, and the number of this NAT.
+fn position_of(nat: usize, start: u32) -> Option<u32> {
+    let nat = u32::try_from(nat).ok()?;
+    nat.checked_mul(1 << POSITION_BITS)?.checked_add(start)
+}
+
+/// Returns the number of the NAT of a position, and the position in its list.
+const fn parts_of(position: u32) -> (usize, u32) {
+    let start = position & ((1 << POSITION_BITS) - 1);
+    ((position >> POSITION_BITS) as usize, start)
+}
+
+/// Returns mappings of a NAT from a position on, at most `space` of which match, with the position to continue from.
+fn page(
+    nat: &NatReport,
+    selection: &connections::SelectionArgs,
+    (from, space): (u32, usize),
+    ask: impl Fn(&Request) -> Result<MappingsReport>,
+) -> Result<MappingsReport> {
+    let request = |limit| Request::ShowMappings {
+        nat: nat.name.clone(),
+        limit,
+        from,
+    };
+    let report = ask(&request(PAGE))?;
+    let mappings = report.mappings.iter().enumerate();
+    let mut matching = mappings.filter(|(_, one)| selection.matches(one));
+    let last = matching.nth(space.saturating_sub(1));
+    let count = last.map_or(report.mappings.len(), |(at, _)| at + 1);
+    if count == report.mappings.len() {
+        return Ok(report);
+    }
+    // Only the switch knows the position behind the last mapping that is shown.
+    ask(&request(count))
 }
 
 /// Formats the remote endpoint that a mapping depends on.
@@ -174,7 +216,78 @@ fn table_of(mappings: &[MappingReport]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        selection: connections::SelectionArgs,
+    }
+
+    #[test]
+    fn a_position_has_the_number_of_the_nat() {
+        for (nat, start) in [(0, 0), (0, 70_000), (1, 0), (15, (1 << 28) - 1)] {
+            let position = position_of(nat, start).unwrap();
+            assert_eq!(parts_of(position), (nat, start));
+        }
+        assert_eq!(position_of(16, 0), None);
+    }
+
+    /// A table of 10 entries at every third position, every second one of which is of TCP.
+    #[test]
+    fn a_page_ends_behind_the_last_mapping_that_matches() {
+        let mapping = |number: u32| MappingReport {
+            nat: "internet".to_owned(),
+            protocol: ["udp", "tcp"][number as usize % 2].to_owned(),
+            inside: SocketAddr::from(([10, 0, 0, 5], 4000 + number as u16)),
+            outside: SocketAddr::from(([198, 51, 100, 1], 1024 + number as u16)),
+            remote_address: None,
+            remote_port: None,
+            expires_in_s: Some(300),
+        };
+        let limits = RefCell::new(Vec::new());
+        let switch = |request: &Request| {
+            let Request::ShowMappings { limit, from, .. } = request else {
+                panic!("{request:?}");
+            };
+            limits.borrow_mut().push(*limit);
+            let numbers: Vec<u32> = (from.div_ceil(3)..10).take(*limit).collect();
+            let next = numbers.last().map(|last| 3 * last + 1);
+            Ok(MappingsReport {
+                mappings: numbers.into_iter().map(mapping).collect(),
+                next: next.filter(|next| *next < 28),
+            })
+        };
+        let nat = NatReport::default();
+        let pages = |arguments: &[&str], space: usize| {
+            let line = Line::parse_from(["show"].iter().chain(arguments));
+            let (mut inside, mut from) = (Vec::new(), Some(0));
+            while let Some(start) = from {
+                let page = page(&nat, &line.selection, (start, space), switch).unwrap();
+                let all = page.mappings.iter();
+                let matching = all.filter(|one| line.selection.matches(one));
+                let ports: Vec<u16> = matching.map(|one| one.inside.port() - 4000).collect();
+                assert!(ports.len() <= space, "{ports:?}");
+                inside.extend(ports);
+                from = page.next;
+            }
+            inside
+        };
+        let all: Vec<u16> = (0..10).collect();
+        for space in [1, 3, 10, 1000] {
+            assert_eq!(pages(&[], space), all, "{space}");
+            let tcp = pages(&["--protocol", "tcp"], space);
+            assert_eq!(tcp, [1, 3, 5, 7, 9], "{space}");
+        }
+        // A large page is one request.
+        limits.borrow_mut().clear();
+        pages(&["--protocol", "tcp"], 1000);
+        assert_eq!(*limits.borrow(), [PAGE]);
+    }
 
     #[test]
     fn remote_endpoints_are_shown_as_far_as_a_mapping_depends_on_them() {

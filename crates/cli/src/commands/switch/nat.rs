@@ -7,8 +7,8 @@ use clap::Args;
 use ipnet::{IpNet, Ipv6Net};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::nat::{
-    MappingSetting, Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange, PublishProtocol,
-    PublishSetting,
+    FilteringSetting, MappingSetting, Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange,
+    PublishProtocol, PublishSetting,
 };
 use quietwire_switch::report::NatReport;
 
@@ -45,6 +45,9 @@ pub(super) struct NatArgs {
     /// Mapping behaviour: endpoint-independent, address-dependent or address-and-port-dependent.
     #[arg(long, value_name = "BEHAVIOUR", default_value_t)]
     mapping: MappingSetting,
+    /// Filtering behaviour of endpoint-independent mappings: endpoint-independent or address-dependent.
+    #[arg(long, value_name = "BEHAVIOUR", default_value_t)]
+    filtering: FilteringSetting,
     /// NAT64: IPv6 prefix of IPv4 hosts, like 64:ff9b::/96. [default: no NAT64]
     #[arg(long, value_name = "PREFIX")]
     nat64_prefix: Option<Ipv6Net>,
@@ -82,6 +85,7 @@ impl NatArgs {
             max_mappings: self.max_mappings,
             max_hosts: self.max_hosts,
             mapping: self.mapping,
+            filtering: self.filtering,
             timeouts: NatTimeoutsSetting::default(),
             nat64,
             publish: Vec::new(),

@@ -7,7 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
-use super::{MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, ipv4_of, nat64, nat66};
+use super::{
+    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, ipv4_of, nat64,
+    nat66,
+};
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
@@ -152,6 +155,8 @@ pub(in crate::config) fn check_tracking(
             "connection tracking does not follow nat64 (remove it, or the section [connections])"
         } else if is_replicated && nat.is_ipv6() {
             "a standby does not get mappings of IPv6 (remove the NAT, or the section [connections.replication])"
+        } else if is_replicated && nat.filtering != FilteringSetting::default() {
+            "a standby does not get the remote addresses that filtering requires (remove filtering, or the section [connections.replication])"
         } else {
             continue;
         };
@@ -229,6 +234,7 @@ fn check_one(
 ) -> Result<Vec<IpAddr>, String> {
     nat66::check_versions(setting)?;
     check_mapping(setting)?;
+    check_filtering(setting)?;
     let is_ipv6 = setting.is_ipv6();
     let mut nets = interface.addresses.iter();
     if !nets.any(|net| net.addr().is_ipv6() == is_ipv6) {
@@ -280,6 +286,28 @@ fn check_mapping(setting: &NatSetting) -> Result<(), String> {
     } else if setting.nat64.is_some() {
         Err(format!(
             "mapping \"{mapping}\" excludes nat64, whose mappings are endpoint-independent (use \"{independent}\", or another NAT)"
+        ))
+    } else {
+        Ok(())
+    }
+}
+
+/// Checks that only endpoint-independent mappings of IPv4 hosts are filtered.
+fn check_filtering(setting: &NatSetting) -> Result<(), String> {
+    let (filtering, mapping) = (setting.filtering, setting.mapping);
+    if filtering == FilteringSetting::default() {
+        Ok(())
+    } else if mapping != MappingSetting::EndpointIndependent {
+        Err(format!(
+            "mapping \"{mapping}\" excludes filtering, because such mappings accept packets of their remote hosts only (remove one of the keys)"
+        ))
+    } else if setting.is_ipv6() {
+        Err(format!(
+            "filtering \"{filtering}\" requires external addresses of IPv4 (remove the key)"
+        ))
+    } else if setting.nat64.is_some() {
+        Err(format!(
+            "filtering \"{filtering}\" excludes nat64, whose filtering is endpoint-independent (remove the key, or use another NAT)"
         ))
     } else {
         Ok(())

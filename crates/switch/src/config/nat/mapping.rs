@@ -65,7 +65,7 @@ impl FromStr for MappingSetting {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::Path;
 
     use super::*;
@@ -94,7 +94,7 @@ name = "internet"
 interface = "outside"
 "#;
 
-    fn plan(keys: &str) -> Result<Plan, String> {
+    pub(in crate::config::nat) fn plan(keys: &str) -> Result<Plan, String> {
         let settings = Settings::parse(Path::new("switch.toml"), &format!("{FILE}{keys}"));
         let settings = settings.map_err(|error| error.to_string())?;
         let plan = settings.plan(&"0-3".parse().unwrap());

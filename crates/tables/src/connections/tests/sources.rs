@@ -15,7 +15,11 @@ fn tracker(zones: usize) -> Tracker {
         ..Settings::of_size(40)
     };
     let mut tracker = Tracker::new(&settings).unwrap();
-    tracker.limit_sources(LIMIT as u32).unwrap();
+    let limits = SourceLimits {
+        connections: LIMIT as u32,
+        ..SourceLimits::default()
+    };
+    tracker.limit_sources(limits).unwrap();
     tracker
 }
 

@@ -50,7 +50,7 @@ impl Tracker {
     }
 
     /// Adds a saved connection, which counts as created. It expires when it would have expired before, and at the latest after the timeout
-    /// of its state. It counts for the limit of its source, which does not refuse it.
+    /// of its state. It counts for the limits of its source and of half-open connections, which do not refuse it.
     ///
     /// # Errors
     /// [`RestoreError`].
@@ -94,7 +94,7 @@ impl Tracker {
         self.wheel.add(&mut self.entries, index);
         if let Some(sources) = &mut self.sources {
             let [source, _] = endpoints(&key, saved.sorted.is_from_higher);
-            sources.add((source.address, zone));
+            sources.add((source.address, zone), saved.state);
         }
         self.zones.count(zone);
         self.zones

@@ -4,6 +4,7 @@
 use std::net::SocketAddrV4;
 
 use super::super::behaviour::{MappingBehaviour, NO_REMOTE};
+use super::super::filtering::Permission;
 use super::super::mapping::Mapping;
 use super::super::names::{NatDrop, NatProtocol};
 use super::super::packet::{End, View};
@@ -89,6 +90,41 @@ impl Nat {
         live.copied().ok_or(NatDrop::NoMapping)
     }
 
+    /// Permits a remote address to send packets to the inside endpoint of a mapping, until the mapping expires without further packets.
+    #[inline(never)]
+    pub(super) fn permit(&mut self, number: u32, remote: u32) {
+        // Static forwards accept all remote hosts. Permissions without end would fill the table.
+        let mapping = self.mappings.get(number).copied();
+        let Some(mapping) = mapping.filter(|mapping| !mapping.is_static()) else {
+            return;
+        };
+        let (internal, protocol) = (mapping.internal(), mapping.protocol());
+        let hash = self.permission_hash(internal, remote, protocol);
+        if let Some(permissions) = &mut self.permissions {
+            let permission = Permission::new((internal, remote), protocol, mapping.expires_at);
+            permissions.permit(hash, permission);
+        }
+    }
+
+    fn permission_hash(&self, internal: End, remote: u32, protocol: NatProtocol) -> u64 {
+        let remote = End {
+            address: remote,
+            port: 0,
+        };
+        self.mappings.hash(internal, remote, protocol)
+    }
+
+    /// Returns true if the filtering behaviour lets a remote address send packets to a mapping.
+    fn is_permitted(&self, mapping: &Mapping, remote: u32, protocol: NatProtocol) -> bool {
+        let Some(permissions) = &self.permissions else {
+            return true;
+        };
+        let internal = mapping.internal();
+        let permission = Permission::new((internal, remote), protocol, 0);
+        let hash = self.permission_hash(internal, remote, protocol);
+        permissions.allows(hash, &permission, self.now)
+    }
+
     /// Checks that a mapping accepts packets of a remote endpoint: that to which the host has sent packets, or that to which the packet in
     /// an ICMP error was sent.
     #[inline(never)]
@@ -109,7 +145,8 @@ impl Nat {
             }
         };
         let part = self.behaviour.part_of(remote, protocol);
-        let is_accepted = mapping.is_static() || mapping.remote() == part;
+        let is_accepted = mapping.is_static()
+            || mapping.remote() == part && self.is_permitted(&mapping, remote.address, protocol);
         is_accepted.then_some(()).ok_or(NatDrop::Filtered)
     }
 }

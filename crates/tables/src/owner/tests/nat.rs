@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use super::*;
 use crate::changes::Replicate;
 use crate::nat::{
-    MappingBehaviour, Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PoolGrowth, PortPool,
+    FilteringBehaviour, MappingBehaviour, Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PoolGrowth,
+    PortPool,
 };
 use crate::share::Share;
 
@@ -35,6 +36,7 @@ pub(super) fn settings() -> NatSettings {
         mappings_max: 1000,
         hosts_max: 100,
         mapping: MappingBehaviour::default(),
+        filtering: FilteringBehaviour::default(),
         timeouts: NatTimeouts {
             udp_s: TIMEOUT_S,
             tcp_established_s: TIMEOUT_S,
