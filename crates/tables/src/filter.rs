@@ -17,6 +17,7 @@ mod names;
 mod output;
 mod packet;
 mod pattern;
+mod plain;
 #[cfg(test)]
 mod reference;
 mod reject;

@@ -45,6 +45,12 @@ pub(super) struct Compared {
 }
 
 impl Compared {
+    /// Returns true if no rule compares such fields.
+    #[inline(always)]
+    pub(super) const fn is_nothing(self) -> bool {
+        !self.macs && !self.details
+    }
+
     /// Returns these fields and others.
     pub(super) const fn with(self, other: Self) -> Self {
         Self {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_base::BURST_MAX;
+use quietwire_memory::prefetch;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
@@ -23,6 +24,7 @@ use super::malformed::{Malformation, malformation};
 use super::names::{NameFlows, NameMatch, NameTable, NamedRule};
 use super::packet::PacketMatch;
 use super::pattern::{Headers, after_tags};
+use super::plain::plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
@@ -606,6 +608,21 @@ impl Compiled {
         }
     }
 
+    /// Loads what is counted for these rules into the cache.
+    #[inline(never)]
+    fn prefetch(&self, found: &[u32]) {
+        for rule in found {
+            if let Some(rule) = self.rules.get(*rule as usize) {
+                prefetch(rule);
+            }
+        }
+        for rule in found {
+            if let Some((_, frames)) = self.rules.get(*rule as usize) {
+                prefetch(&**frames);
+            }
+        }
+    }
+
     /// Adds frames to the counter of a rule.
     #[inline(always)]
     fn count(&self, (rule, frames): (u32, u32)) {
@@ -712,6 +729,9 @@ impl PortRules {
             sets.mark(keys);
         }
         compiled.lookup(keys, &mut found);
+        if compiled.rules.len() > PREFETCH_MIN {
+            compiled.prefetch(found.get(..count).unwrap_or_default());
+        }
         let mut dropped = Dropped::default();
         let mut tally = Tally::EMPTY;
         let mut unmatched = 0;
@@ -843,6 +863,17 @@ impl PortRules {
         if length < ETHERNET_HEADER_LENGTH {
             return Err(Verdict::Short);
         }
+        if self.table.compiled.compared.is_nothing()
+            && let Some(key) = plain_key(octets, length, &self.ingress)
+        {
+            return Ok(key);
+        }
+        self.read_other(octets, length)
+    }
+
+    /// Reads the key of a frame that may be malformed, or have tags or options.
+    #[inline(never)]
+    fn read_other(&self, octets: &[u8], length: usize) -> Result<Key, Verdict> {
         // A frame whose first buffer ends within the addresses is malformed.
         let (vlan, rest) = after_tags(octets).unwrap_or_default();
         if self.table.fallback.malformed == MalformedAction::Drop
@@ -861,6 +892,8 @@ fn state_of(tracked: &[Tracked], number: usize) -> CtState {
     tracked.map_or(CtState::Untracked, |one| one.state)
 }
 
+/// Counters of this many rules stay in the cache of a CPU.
+const PREFETCH_MIN: usize = 1000;
 /// No group has this number.
 const NO_GROUP: u16 = u16::MAX;
 
