@@ -269,7 +269,7 @@ fn turn(monitor: &mut RouteMonitor, now: Instant, imported: &mut Imported) -> io
 fn expected(kernel: &FakeKernel) -> Imported {
     let state = kernel.state();
     let route = |(number, interface): (&u8, &u32)| {
-        let prefix = format!("10.0.{number}.0/24").parse().unwrap();
+        let prefix: IpNet = format!("10.0.{number}.0/24").parse().unwrap();
         let target = KernelTarget::Via(vec![(None, *interface, 1)]);
         (prefix, (0, target))
     };
