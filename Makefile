@@ -150,7 +150,7 @@ repeat-measurements: build ## Run the measuring commands of docs/tester.md ROUND
 fuzz: ## Run every fuzz target for FUZZ_SECONDS each (those guided by coverage need rustup's nightly)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
-test-fuzz: ## Check that the fuzzer of the tests finds the planted fault of every target that has one
+test-fuzz: ## Check that the fuzzer of the tests finds the planted fault of every target
 	@scripts/test-fuzz
 
 models: ## Models of threads with up to PREEMPTIONS preemptions, and small domains whole

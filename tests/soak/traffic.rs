@@ -12,7 +12,7 @@ use quietwire_tester::{
 
 /// Frames per second, both ways together. The tester's ring of 1,024 frames is full once the switch has received nothing from it for
 /// 205 ms.
-const RATE_PPS: f64 = 10_000.0;
+pub(crate) const RATE_PPS: f64 = 10_000.0;
 /// Longest trial: the highest percentile requires 100,000 frames.
 const TRIAL: Duration = Duration::from_secs(20);
 /// Priority over everything else on the tester's CPU, which it leaves between bursts if the machine has two CPUs.

@@ -2,7 +2,9 @@
 //! Requests to rtnetlink(7), one by one.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -11,6 +13,8 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::time::TimeVal;
+
+use crate::deadline::Deadline;
 
 /// Bits of an attribute's type that are no flags (linux/netlink.h, `NLA_TYPE_MASK`).
 const TYPE_MASK: u16 = 0x3fff;
@@ -23,6 +27,10 @@ const LINK_HEADER: usize = 16;
 const REPLY_MAX: usize = 64 << 10;
 /// Timeout for a reply, which the kernel sends at once, seconds.
 const REPLY_S: i64 = 5;
+/// Time for which late replies to earlier requests are skipped.
+const SKIPPING: Duration = Duration::from_secs(5);
+/// Sequence number of the next request of this process.
+static SEQUENCE: AtomicU32 = AtomicU32::new(1);
 
 /// Opens a socket in the network namespace of the thread.
 ///
@@ -39,10 +47,11 @@ pub fn open() -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Sends a message of a type (RTM_*) with flags (NLM_F_*) beside NLM_F_REQUEST, and returns the reply.
+/// Sends a message of a type (RTM_*) with flags (NLM_F_*) beside NLM_F_REQUEST, and returns the reply. Skips replies to earlier requests of
+/// the socket, which arrived after their timeout.
 ///
 /// # Errors
-/// The kernel's error, or a reply that is too short.
+/// The kernel's error, or a reply that is too short or too long.
 pub fn ask(
     socket: impl AsFd,
     kind: u16,
@@ -55,20 +64,45 @@ pub fn ask(
     message.extend(length.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // Sequence and port of the sender, which one request needs not.
-    message.extend([0; 8]);
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+    message.extend(sequence.to_ne_bytes());
+    // Port of the sender, which the kernel knows.
+    message.extend([0; 4]);
     message.extend(contents);
-    let socket = socket.as_fd().as_raw_fd();
-    send(socket, &message, MsgFlags::empty())?;
-    let mut reply = vec![0; REPLY_MAX];
-    let length = recv(socket, &mut reply, MsgFlags::empty())?;
-    reply.truncate(length);
-    checked(reply)
+    let socket = socket.as_fd();
+    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
+    receive(socket, sequence, Deadline::after(SKIPPING))
+}
+
+/// Receives the reply to the request with this sequence number.
+fn receive(socket: BorrowedFd<'_>, sequence: u32, skipping: Deadline) -> io::Result<Vec<u8>> {
+    loop {
+        let mut reply = vec![0; REPLY_MAX];
+        let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty())?;
+        reply.truncate(length);
+        let field = |at: usize| Some(u32::from_ne_bytes(*reply.get(at..)?.first_chunk()?));
+        let (whole, number) = field(0).zip(field(8)).ok_or_else(malformed)?;
+        if number == sequence {
+            // The kernel cuts a message that is longer than the buffer.
+            let is_whole = usize::try_from(whole).is_ok_and(|whole| whole <= reply.len());
+            return if is_whole {
+                checked(reply)
+            } else {
+                Err(malformed())
+            };
+        }
+        if skipping.has_passed() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+fn malformed() -> io::Error {
+    io::Error::other("malformed reply of rtnetlink")
 }
 
 /// Returns a reply, or the error that it reports.
 fn checked(reply: Vec<u8>) -> io::Result<Vec<u8>> {
-    let malformed = || io::Error::other("malformed reply of rtnetlink");
     if libc::c_int::from(kind_of(&reply).ok_or_else(malformed)?) != libc::NLMSG_ERROR {
         return Ok(reply);
     }
@@ -156,6 +190,7 @@ pub fn attributes(mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::socketpair;
     use proptest::prelude::*;
 
     use super::*;
@@ -210,6 +245,61 @@ mod tests {
         let error = reply(-libc::ENODEV).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         assert!(checked(vec![0; 5]).is_err());
+    }
+
+    /// Returns a reply as the kernel sends it.
+    fn reply(kind: u16, sequence: u32, contents: &[u8]) -> Vec<u8> {
+        let length = (MESSAGE_HEADER + contents.len()) as u32;
+        let mut reply = length.to_ne_bytes().to_vec();
+        reply.extend(kind.to_ne_bytes());
+        reply.extend([0; 2]);
+        reply.extend(sequence.to_ne_bytes());
+        reply.extend([0; 4]);
+        reply.extend(contents);
+        reply
+    }
+
+    /// Receives the reply to request 7 from a kernel that has sent these, and sends no more.
+    fn received(replies: &[Vec<u8>], skipping: Duration) -> io::Result<Vec<u8>> {
+        let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
+        let (ours, kernels) = socketpair(family, kind, None, SockFlag::SOCK_CLOEXEC).unwrap();
+        setsockopt(&ours, sockopt::ReceiveTimeout, &TimeVal::new(0, 10_000)).unwrap();
+        for reply in replies {
+            send(kernels.as_raw_fd(), reply, MsgFlags::empty()).unwrap();
+        }
+        receive(ours.as_fd(), 7, Deadline::after(skipping))
+    }
+
+    #[test]
+    fn late_replies_to_earlier_requests_are_skipped_for_some_time() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let error = (-libc::ENODEV).to_ne_bytes();
+        let late = [
+            reply(libc::RTM_NEWLINK, 5, &[1]),
+            reply(libc::NLMSG_ERROR as u16, 6, &error),
+        ];
+        let own = reply(libc::RTM_NEWLINK, 7, &[2]);
+        let all = [&late[..], &[own]].concat();
+        let found = received(&all, MINUTE).unwrap();
+        assert_eq!(contents(&found, libc::RTM_NEWLINK), Some(&[2][..]));
+        let own = reply(libc::NLMSG_ERROR as u16, 7, &error);
+        let found = received(&[&late[..], &[own]].concat(), MINUTE).unwrap_err();
+        assert_eq!(found.raw_os_error(), Some(libc::ENODEV));
+        let found = received(&late, MINUTE).unwrap_err();
+        assert_eq!(found.kind(), io::ErrorKind::WouldBlock, "no reply");
+        let found = received(&late, Duration::ZERO).unwrap_err();
+        assert_eq!(found.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_reply_that_is_cut_is_an_error() {
+        let whole = reply(libc::RTM_NEWLINK, 7, &[0; 20]);
+        assert!(received(std::slice::from_ref(&whole), Duration::ZERO).is_ok());
+        for length in 1..whole.len() {
+            let cut = whole[..length].to_vec();
+            let found = received(&[cut], Duration::ZERO);
+            assert!(found.is_err(), "{length}");
+        }
     }
 
     proptest! {

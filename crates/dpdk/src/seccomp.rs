@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seccomp filters of threads (seccomp(2)): the system calls that a thread may make, by its task.
 //!
-//! The lists are here because the calls are those of DPDK's drivers and of this crate's ports. A thread installs its filter after its
+//! The lists are here because the calls are those of DPDK's drivers and of this crate's ports. They do not depend on the kinds of ports that
+//! are configured: a switch adds ports of any kind at run time, and the filters of its threads cannot be widened for them. A thread installs its filter after its
 //! setup and can never remove it. Threads that it starts inherit the filter, and can only add a narrower one.
 //!
 //! A denied call returns EPERM. The filter lets the kernel send SIGSYS instead of returning the error itself, because the handler of the

@@ -49,24 +49,39 @@ impl Input<'_> {
     }
 }
 
-/// Checks the codec with arbitrary octets as a message of the control channel.
-pub fn fuzz_message(octets: &[u8]) {
+/// Checks the codec with arbitrary octets as a message of the control channel. Returns the message, if they are one.
+pub fn fuzz_message(octets: &[u8]) -> Option<Message> {
+    let mut parsed = None;
     for descriptors in 0..2 {
         let Ok(message) = Message::parse(octets, descriptors) else {
             continue;
         };
         let again = Message::parse(&message.encode(), descriptors);
         assert_eq!(again, Ok(message));
+        parsed = again.ok();
+    }
+    parsed
+}
+
+/// Progress of the sessions of an input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionDepth {
+    /// Regions and rings of the server when it was connected; zeros if it never was.
+    pub server: (usize, usize),
+    /// The client was connected at any time.
+    pub was_client_connected: bool,
+}
+
+impl SessionDepth {
+    /// Returns true if the server was connected at any time. A connected server has a ring.
+    #[must_use]
+    pub fn was_server_connected(&self) -> bool {
+        self.server.1 > 0
     }
 }
 
 /// Sends arbitrary messages in any order to sessions of both roles.
-pub fn fuzz_session(octets: &[u8]) {
-    run_sessions(octets);
-}
-
-/// Returns whether the server and the client were connected at any time.
-pub(crate) fn run_sessions(octets: &[u8]) -> (bool, bool) {
+pub fn fuzz_session(octets: &[u8]) -> SessionDepth {
     let mut input = Input(octets);
     let limits = Limits {
         regions: input.small(),
@@ -96,7 +111,10 @@ pub(crate) fn run_sessions(octets: &[u8]) -> (bool, bool) {
             client.handle(message, vec![0; files]);
         }
     }
-    (server.was_connected, client.was_connected)
+    SessionDepth {
+        server: server.connected_with,
+        was_client_connected: client.was_connected,
+    }
 }
 
 fn any_message(input: &mut Input<'_>) -> Message {
@@ -165,7 +183,8 @@ struct ServerRun {
     rings: Vec<RingLocation>,
     has_session: bool,
     is_over: bool,
-    was_connected: bool,
+    /// Regions and rings when the session was connected.
+    connected_with: (usize, usize),
 }
 
 impl ServerRun {
@@ -182,7 +201,7 @@ impl ServerRun {
             rings: Vec::new(),
             has_session: false,
             is_over: false,
-            was_connected: false,
+            connected_with: (0, 0),
         }
     }
 
@@ -285,7 +304,7 @@ impl ServerRun {
                 }
                 Action::Connect { .. } => {
                     assert!(!self.rings.is_empty());
-                    self.was_connected = true;
+                    self.connected_with = (self.regions.len(), self.rings.len());
                 }
                 Action::Disconnect(_) => self.is_over = true,
                 Action::Send(message, files) => {
@@ -406,16 +425,28 @@ fn unreachable_for(role: &str) {
     assert!(role.is_empty(), "an action that {role} never returns");
 }
 
+/// Progress of the rings of an input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RingDepth {
+    /// Slots of each ring.
+    pub slots: usize,
+    /// Received frames.
+    pub frames: u64,
+    /// Received frames of several pieces.
+    pub chained: u64,
+}
+
 /// Runs all four ends of rings in memory that changes under them.
-pub fn fuzz_ring(octets: &[u8]) {
+pub fn fuzz_ring(octets: &[u8]) -> RingDepth {
     let mut input = Input(octets);
     // Up to 128 slots: several times those that an end reads ahead.
     let Some(mut ends) = Ends::new(input.u8() % 8, u32::from(input.u8() % 150) + 1) else {
-        return;
+        return RingDepth::default();
     };
     while !input.is_over() {
         ends.step(&mut input);
     }
+    ends.depth
 }
 
 struct Ends {
@@ -424,6 +455,7 @@ struct Ends {
     receivers: [Receiver; 2],
     senders: [Sender; 2],
     steps: u64,
+    depth: RingDepth,
 }
 
 impl Ends {
@@ -446,6 +478,10 @@ impl Ends {
             mapping,
             layout,
             steps: 0,
+            depth: RingDepth {
+                slots: 1 << log2_size,
+                ..RingDepth::default()
+            },
         })
     }
 
@@ -536,6 +572,8 @@ impl Ends {
             assert!(pieces <= MAX_PIECES.min(size));
             assert_eq!(length, frame.length as usize);
             assert!((1..=MAX_FRAME).contains(&length));
+            self.depth.frames += 1;
+            self.depth.chained += u64::from(pieces > 1);
         }
         receiver.release();
     }

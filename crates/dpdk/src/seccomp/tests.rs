@@ -70,6 +70,16 @@ fn a_thread_for_packets_opens_and_starts_nothing_and_continues() {
 }
 
 #[test]
+fn a_thread_for_packets_cannot_install_a_wider_filter() {
+    let wider = Filter::new(Task::Control, Seccomp::Enforce).unwrap();
+    let (is_refused, is_still_denied) = within(Task::Packets, Seccomp::Enforce, move || {
+        let is_refused = wider.install().is_err();
+        (is_refused, is_denied(libc::SYS_openat, [0; 4]))
+    });
+    assert!(is_refused && is_still_denied);
+}
+
+#[test]
 fn a_thread_for_packets_allocates_waits_and_ends() {
     let denied = within(Task::Packets, Seccomp::Enforce, || {
         // Larger than the allocator's limit for mmap, and grown.

@@ -43,6 +43,8 @@ pub(super) struct Dumps<Q> {
     /// Failed and interrupted dumps in a row.
     failures: u32,
     pause_end: Option<Instant>,
+    /// Time of the latest turn.
+    now: Instant,
 }
 
 /// Effect of the end of a dump.
@@ -63,7 +65,13 @@ impl<Q: Copy + PartialEq> Dumps<Q> {
             running: None,
             failures: 0,
             pause_end: None,
+            now: Instant::now(),
         }
+    }
+
+    /// Sets the time of a turn. Call it before the messages of the turn are handled.
+    pub(super) fn set_time(&mut self, now: Instant) {
+        self.now = now;
     }
 
     /// Requests these dumps again. A running dump does not count.
@@ -95,7 +103,7 @@ impl<Q: Copy + PartialEq> Dumps<Q> {
     /// # Errors
     /// That of `send`; the question is asked again after a pause.
     pub(super) fn ask(&mut self, send: impl FnOnce(Q) -> io::Result<()>) -> io::Result<()> {
-        let now = Instant::now();
+        let now = self.now;
         let Some(question) = self.next(now) else {
             return Ok(());
         };
@@ -104,7 +112,7 @@ impl<Q: Copy + PartialEq> Dumps<Q> {
 
     /// Handles a message about the running dump. Returns the question of a complete dump: entries that it did not name are gone.
     pub(super) fn handle(&mut self, event: DumpEvent) -> Option<Q> {
-        let (now, table) = (Instant::now(), self.table);
+        let (now, table) = (self.now, self.table);
         match event {
             DumpEvent::Progress(is_interrupted) => self.progress(now, is_interrupted),
             DumpEvent::Refused(code) => {

@@ -15,7 +15,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod tests;
 
@@ -91,14 +94,19 @@ impl RouteMonitor {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn new(tables: BTreeSet<u32>) -> std::io::Result<Self> {
-        Ok(Self {
-            line: NetlinkSocket::new(&GROUPS)?,
+        Ok(Self::over(NetlinkSocket::new(&GROUPS)?, tables))
+    }
+
+    /// Follows the routes of these tables through an open socket.
+    fn over(line: NetlinkSocket, tables: BTreeSet<u32>) -> Self {
+        Self {
+            line,
             tables,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
             notified: BTreeSet::new(),
             dumps: Dumps::of("routes", &FAMILIES),
-        })
+        }
     }
 
     /// Reports all routes again and requests a new dump, after taps have changed.
@@ -121,11 +129,16 @@ impl RouteMonitor {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn turn(&mut self, report: &mut dyn FnMut(Event)) -> std::io::Result<()> {
+    pub(crate) fn turn(
+        &mut self,
+        now: Instant,
+        report: &mut dyn FnMut(Event),
+    ) -> std::io::Result<()> {
+        self.dumps.set_time(now);
         for event in self.line.receive_events()? {
             self.handle(event, report);
         }
-        let line = &self.line;
+        let line = &mut self.line;
         if line.is_congested() {
             return Ok(());
         }

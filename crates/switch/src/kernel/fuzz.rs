@@ -25,8 +25,8 @@ fn fuzz_netlink(octets: &[u8]) -> bool {
     let mut neighbours: BTreeSet<IpAddr> = BTreeSet::new();
     let mut is_accepted = false;
     let mut events = Vec::new();
-    netlink::read(octets, &mut events);
-    netlink::read(octets, &mut events);
+    netlink::read(octets, 0, &mut events);
+    netlink::read(octets, 0, &mut events);
     let half = events.len() / 2;
     for (number, event) in events.into_iter().enumerate() {
         if number < half {

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
@@ -105,11 +106,16 @@ impl NeighbourMonitor {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn turn(&mut self, report: &mut dyn FnMut(NeighbourEvent)) -> std::io::Result<()> {
+    pub(crate) fn turn(
+        &mut self,
+        now: Instant,
+        report: &mut dyn FnMut(NeighbourEvent),
+    ) -> std::io::Result<()> {
+        self.dumps.set_time(now);
         for event in self.line.receive_events()? {
             self.handle(event, report);
         }
-        let line = &self.line;
+        let line = &mut self.line;
         if line.is_congested() {
             return Ok(());
         }

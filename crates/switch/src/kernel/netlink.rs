@@ -28,6 +28,9 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 const DATAGRAM_MAX: usize = 64 << 10;
 /// Maximum number of datagrams per turn, because the service thread has other work.
 const DATAGRAMS_A_TURN: usize = 64;
+/// Types of messages that end an answer (linux/netlink.h).
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 /// Sizes of a message's header and of the alignment of messages (netlink(7)).
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
@@ -55,12 +58,57 @@ pub(super) enum NetlinkEvent {
     Missed,
 }
 
+/// Datagrams to and from the kernel. Tests have a kernel of their own.
+pub(super) trait Line: std::fmt::Debug + Send + Sync {
+    /// Sends a request to the kernel.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    fn send(&self, request: &[u8]) -> std::io::Result<()>;
+
+    /// Receives a datagram into an empty buffer, without waiting. Returns its length, which is larger than that of the buffer if the
+    /// datagram was too long, and the port number of its sender.
+    ///
+    /// # Errors
+    /// The kernel's error; [`ErrorKind::WouldBlock`] if there is no datagram.
+    fn receive(&self, buffer: &mut Vec<u8>) -> std::io::Result<(usize, u32)>;
+}
+
+impl Line for Socket {
+    fn send(&self, request: &[u8]) -> std::io::Result<()> {
+        self.send_to(request, &SocketAddr::new(0, 0), 0).map(drop)
+    }
+
+    fn receive(&self, buffer: &mut Vec<u8>) -> std::io::Result<(usize, u32)> {
+        // With MSG_TRUNC the kernel returns the whole length.
+        let (length, sender) = self.recv_from(buffer, nix::libc::MSG_TRUNC)?;
+        Ok((length, sender.port_number()))
+    }
+}
+
+/// Opens a socket that receives notifications of these groups.
+fn open(groups: &[u32]) -> std::io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    // The kernel limits the size.
+    if let Err(error) = socket.set_rx_buf_sz(RECEIVE_BUFFER) {
+        tracing::debug!("cannot enlarge the netlink receive buffer: {error}");
+    }
+    for group in groups {
+        socket.add_membership(*group)?;
+    }
+    Ok(socket)
+}
+
 /// A netlink socket.
 #[derive(Debug)]
 pub(super) struct NetlinkSocket {
-    socket: Socket,
+    line: Box<dyn Line>,
     buffer: Vec<u8>,
     is_congested: bool,
+    /// Sequence number of the latest request.
+    sequence: u32,
 }
 
 impl NetlinkSocket {
@@ -69,21 +117,17 @@ impl NetlinkSocket {
     /// # Errors
     /// The kernel's error.
     pub(super) fn new(groups: &[u32]) -> std::io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        // The kernel limits the size.
-        if let Err(error) = socket.set_rx_buf_sz(RECEIVE_BUFFER) {
-            tracing::debug!("cannot enlarge the netlink receive buffer: {error}");
-        }
-        for group in groups {
-            socket.add_membership(*group)?;
-        }
-        Ok(Self {
-            socket,
+        Ok(Self::over(open(groups)?))
+    }
+
+    /// Uses an open socket.
+    pub(super) fn over(line: impl Line + 'static) -> Self {
+        Self {
+            line: Box::new(line),
             buffer: Vec::with_capacity(DATAGRAM_MAX),
             is_congested: false,
-        })
+            sequence: 0,
+        }
     }
 
     /// Returns true if the kernel may be dropping notifications. The changes since the request of a dump would then be missing.
@@ -95,15 +139,16 @@ impl NetlinkSocket {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(super) fn ask(&self, question: RouteNetlinkMessage) -> std::io::Result<()> {
+    pub(super) fn ask(&mut self, question: RouteNetlinkMessage) -> std::io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.sequence_number = self.sequence;
         let mut request = NetlinkMessage::new(header, NetlinkPayload::from(question));
         request.finalize();
         let mut octets = vec![0; request.buffer_len()];
         request.serialize(&mut octets);
-        self.socket.send_to(&octets, &SocketAddr::new(0, 0), 0)?;
-        Ok(())
+        self.line.send(&octets)
     }
 
     /// Reads pending messages, up to a limit. Messages of other processes are ignored.
@@ -118,15 +163,13 @@ impl NetlinkSocket {
         let mut received = Vec::new();
         for _ in 0..datagrams {
             self.buffer.clear();
-            let truncate = nix::libc::MSG_TRUNC;
-            match self.socket.recv_from(&mut self.buffer, truncate) {
+            match self.line.receive(&mut self.buffer) {
                 // Any process may send to this socket; the kernel's port number is 0.
-                Ok((_, sender)) if sender.port_number() != 0 => {}
-                // With MSG_TRUNC the kernel returns the whole length.
+                Ok((_, sender)) if sender != 0 => {}
                 Ok((length, _)) if length > self.buffer.len() => {
                     received.push(NetlinkEvent::Missed);
                 }
-                Ok(_) => read(&self.buffer, &mut received),
+                Ok(_) => read(&self.buffer, self.sequence, &mut received),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if std::mem::take(&mut self.is_congested) {
                         received.push(NetlinkEvent::Missed);
@@ -138,15 +181,18 @@ impl NetlinkSocket {
                     self.is_congested = true;
                     received.push(NetlinkEvent::Missed);
                 }
-                Err(error) => return Err(error),
+                // Events that were read are not lost for a later error, which the next turn returns if it persists.
+                Err(error) if received.is_empty() => return Err(error),
+                Err(_) => break,
             }
         }
         Ok(received)
     }
 }
 
-/// Reads the messages of a datagram. One that the library cannot parse is skipped by the length in its header.
-pub(super) fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
+/// Reads the messages of a datagram. One that the library cannot parse is skipped by the length in its header. Parts of dumps count only if
+/// they answer the request with this sequence number: the end of a dump that was given up must not complete the next one.
+pub(super) fn read(datagram: &[u8], sequence: u32, received: &mut Vec<NetlinkEvent>) {
     let mut rest = datagram;
     while !rest.is_empty() {
         let Some((header, octets)) = first_message(rest) else {
@@ -157,6 +203,10 @@ pub(super) fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
         rest = rest
             .get(octets.len().next_multiple_of(ALIGNMENT)..)
             .unwrap_or_default();
+        let is_answer = header.is_multipart || matches!(header.kind, NLMSG_ERROR | NLMSG_DONE);
+        if is_answer && header.sequence != sequence {
+            continue;
+        }
         let kind = if header.is_multipart {
             Kind::Dumped
         } else {
@@ -197,6 +247,7 @@ struct Header {
     kind: u16,
     is_multipart: bool,
     is_interrupted: bool,
+    sequence: u32,
 }
 
 /// Returns the first message of a datagram with its header; `None` if it is cut short or its length cannot be right.
@@ -204,11 +255,13 @@ fn first_message(datagram: &[u8]) -> Option<(Header, &[u8])> {
     let length = u32::from_ne_bytes(*datagram.first_chunk()?);
     let kind = u16::from_ne_bytes(*datagram.get(4..)?.first_chunk()?);
     let flags = u16::from_ne_bytes(*datagram.get(6..)?.first_chunk()?);
+    let sequence = u32::from_ne_bytes(*datagram.get(8..)?.first_chunk()?);
     let length = usize::try_from(length).ok().filter(|n| *n >= HEADER)?;
     let header = Header {
         kind,
         is_multipart: flags & NLM_F_MULTIPART != 0,
         is_interrupted: flags & NLM_F_DUMP_INTR != 0,
+        sequence,
     };
     Some((header, datagram.get(..length)?))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use ipnet::IpNet;
 use quietwire_packet::MacAddress;
@@ -172,7 +173,7 @@ impl Layer3 {
             return;
         };
         let mut events = Vec::new();
-        if let Err(error) = monitor.turn(&mut |event| events.push(event)) {
+        if let Err(error) = monitor.turn(Instant::now(), &mut |event| events.push(event)) {
             tracing::warn!("cannot read the kernel's routes: {error}");
         }
         self.monitor = Some(monitor);
@@ -291,7 +292,7 @@ impl Layer3 {
             return;
         };
         let mut events = Vec::new();
-        if let Err(error) = monitor.turn(&mut |event| events.push(event)) {
+        if let Err(error) = monitor.turn(Instant::now(), &mut |event| events.push(event)) {
             tracing::warn!("cannot read the kernel's neighbours: {error}");
         }
         self.neighbour_monitor = Some(monitor);

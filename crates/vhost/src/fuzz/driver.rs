@@ -13,21 +13,30 @@ use crate::ring::header::{HEADER_LEN, OffloadHeader};
 
 /// Octets of a buffer's data.
 const BUFFER: u32 = 64;
+/// Frames that a driver received.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DriverDepth {
+    /// Frames in one buffer or several.
+    pub frames: u64,
+    /// Frames in several buffers.
+    pub merged: u64,
+}
+
 /// Runs a receiver and a sender against a device that the octets control: its features, the entries that it uses, and what
 /// it writes where. Both must stay within the memory, must not return a buffer twice, and must work again after
 /// [`Layout::write`].
 #[allow(clippy::missing_panics_doc)]
-pub fn fuzz_driver_ring(octets: &[u8]) {
+pub fn fuzz_driver_ring(octets: &[u8]) -> DriverDepth {
     let Some((setup, octets)) = octets.split_first() else {
-        return;
+        return DriverDepth::default();
     };
     let size = 2 << (setup & 3);
     let is_packed = setup & 4 != 0;
     let Ok(layout) = Layout::new(1, size, size, BUFFER, is_packed) else {
-        return;
+        return DriverDepth::default();
     };
     let Ok((mapping, _file)) = Mapping::create("quietwire-fuzz", layout.total()) else {
-        return;
+        return DriverDepth::default();
     };
     let mapping = Arc::new(mapping);
     let mut features = F_VERSION_1;
@@ -37,11 +46,13 @@ pub fn fuzz_driver_ring(octets: &[u8]) {
         }
     }
     if is_packed {
-        scribble::<Packed>(&mapping, &layout, features, octets);
+        let depth = scribble::<Packed>(&mapping, &layout, features, octets);
         check_reset::<Packed>(&mapping, &layout, features);
+        depth
     } else {
-        scribble::<Split>(&mapping, &layout, features, octets);
+        let depth = scribble::<Split>(&mapping, &layout, features, octets);
         check_reset::<Split>(&mapping, &layout, features);
+        depth
     }
 }
 
@@ -108,12 +119,13 @@ pub(crate) fn scribble<Q: Queue>(
     layout: &Layout,
     features: u64,
     octets: &[u8],
-) {
+) -> DriverDepth {
+    let mut depth = DriverDepth::default();
     let (Ok(mut receiver), Ok(mut sender)) = (
         Receiver::<Q>::new(mapping, layout, 0, features),
         Sender::<Q>::new(mapping, layout, 1, features),
     ) else {
-        return;
+        return depth;
     };
     let mut devices: Vec<FakeDevice> = (0..2)
         .filter_map(|index| {
@@ -128,7 +140,7 @@ pub(crate) fn scribble<Q: Queue>(
     while !octets.0.is_empty() {
         let step = octets.next();
         let Some(device) = devices.get_mut(usize::from(step >> 7)) else {
-            return;
+            return depth;
         };
         match step % 8 {
             0 => write_anywhere(mapping, &device.queue, &mut octets),
@@ -147,11 +159,12 @@ pub(crate) fn scribble<Q: Queue>(
                 };
                 device.give(mapping, id, u32::from(len) % 80);
             }
-            4 | 5 => receive(&mut receiver, usize::from(octets.next() % 80)),
+            4 | 5 => receive(&mut receiver, usize::from(octets.next() % 80), &mut depth),
             _ => send(&mut sender, &device.queue, &mut octets),
         }
         assert!(receiver.is_consistent() && sender.is_consistent());
     }
+    depth
 }
 
 fn write_anywhere(mapping: &Mapping, queue: &QueueLayout, octets: &mut Octets<'_>) {
@@ -168,7 +181,7 @@ fn write_anywhere(mapping: &Mapping, queue: &QueueLayout, octets: &mut Octets<'_
     write(mapping, offset, value.get(..len).unwrap_or_default());
 }
 
-fn receive<Q: Queue>(receiver: &mut Receiver<Q>, most: usize) {
+fn receive<Q: Queue>(receiver: &mut Receiver<Q>, most: usize, depth: &mut DriverDepth) {
     let ready = receiver.ready(most);
     assert!(ready <= most);
     for number in 0..ready {
@@ -177,11 +190,13 @@ fn receive<Q: Queue>(receiver: &mut Receiver<Q>, most: usize) {
         {
             assert!(!span.is_empty());
             assert_eq!(span.copy_to(&mut [0; 256]), span.len());
+            depth.frames += 1;
             continue;
         }
         match receiver.next() {
             Some(Received::Frame(frame)) => {
                 let mut length = frame.first.len();
+                let first = length;
                 assert!(length > 0);
                 let mut copy = [0; 256];
                 assert_eq!(frame.first.copy_to(&mut copy), length);
@@ -190,6 +205,8 @@ fn receive<Q: Queue>(receiver: &mut Receiver<Q>, most: usize) {
                     length += span.len();
                 }
                 assert_eq!(length, frame.length as usize);
+                depth.frames += 1;
+                depth.merged += u64::from(length > first);
             }
             Some(Received::Bad) => {}
             None => break,

@@ -302,13 +302,9 @@ fn send(guest: &Guest, sender: &mut Sender, octets: &mut Octets<'_>) -> u64 {
     sent
 }
 
-/// Runs the device's side of a ring while a guest writes what the octets say.
-pub fn fuzz_device_ring(octets: &[u8]) {
-    let _ = run(octets);
-}
-
-/// Returns the numbers of received and sent frames, and the counters of the last receiver and sender.
-fn run(octets: &[u8]) -> Option<([u64; 2], Counters, Counters)> {
+/// Runs the device's side of a ring while a guest writes what the octets say. Returns the numbers of received and sent frames, and the
+/// counters of the last receiver and sender; `None` if the octets describe no ring.
+pub fn fuzz_device_ring(octets: &[u8]) -> Option<([u64; 2], Counters, Counters)> {
     let mut octets = Octets(octets);
     let mut guest = Guest::new(&mut octets)?;
     let base = if guest.features & 1 << 34 == 0 {
@@ -390,7 +386,7 @@ mod tests {
         let mut all = [0; 5];
         for _ in 0..500 {
             let octets = strategy.new_tree(&mut runner).unwrap().current();
-            let Some(([taken, sent], receiver, sender)) = super::run(&octets) else {
+            let Some(([taken, sent], receiver, sender)) = super::fuzz_device_ring(&octets) else {
                 continue;
             };
             let observed = [taken, receiver.bad, receiver.resyncs, sent, sender.bad];

@@ -62,23 +62,20 @@ impl Drop for Token {
     }
 }
 
-/// Parses octets as each kind of message. A parsed message must be the same after encoding and parsing again.
+/// Parses octets as each kind of message. A parsed message must be the same after encoding and parsing again. Returns the request of a front
+/// end, if they are one.
 #[allow(clippy::missing_panics_doc)]
-pub fn fuzz_message(octets: &[u8]) {
-    let Some((count, octets)) = octets.split_first() else {
-        return;
-    };
-    let Some((head, payload)) = octets.split_first_chunk() else {
-        return;
-    };
-    let Ok(header) = Header::parse(head) else {
-        return;
-    };
+pub fn fuzz_message(octets: &[u8]) -> Option<FrontendRequest> {
+    let (count, octets) = octets.split_first()?;
+    let (head, payload) = octets.split_first_chunk()?;
+    let header = Header::parse(head).ok()?;
+    let mut parsed = None;
     let payload = payload.get(..header.size()).unwrap_or(payload);
     let count = usize::from(*count & 0x0f);
     if let Ok(request) = FrontendRequest::parse(header, payload, count) {
         let again = reparse(&request, header.need_reply());
         assert_eq!(again.as_ref(), Ok(&request));
+        parsed = Some(request);
     }
     if let Ok(request) = BackendRequest::parse(header, payload, count) {
         let (header, payload) = split(&request.encode(header.need_reply()));
@@ -97,6 +94,7 @@ pub fn fuzz_message(octets: &[u8]) {
         let again = BackendRequest::parse_acknowledgement(header, &payload, 0);
         assert_eq!(again, Ok((number, is_success)));
     }
+    parsed
 }
 
 /// Encodes a request and parses it again.
@@ -130,6 +128,8 @@ pub struct Caller {
     is_logging: bool,
     has_log: bool,
     regions: Vec<Region>,
+    /// Starts of rings since the connection.
+    starts: usize,
     /// Replies since the last request.
     replies: usize,
     /// Replies of the last request, and the descriptors with them.
@@ -145,6 +145,7 @@ impl Default for Caller {
             is_logging: false,
             has_log: false,
             regions: Vec::new(),
+            starts: 0,
             replies: 0,
             sent: Vec::new(),
         }
@@ -345,6 +346,7 @@ impl Caller {
     }
 
     fn start(&mut self, config: &RingConfig<Token>) {
+        self.starts += 1;
         assert!(self.is_ready && !self.regions.is_empty());
         assert!((1..=32_768).contains(&config.size));
         assert_eq!(config.is_packed, config.features & F_RING_PACKED != 0);
@@ -382,9 +384,9 @@ impl Caller {
     }
 }
 
-/// Plays a front end that sends what the octets choose, and checks all actions of the back end.
+/// Plays a front end that sends what the octets choose, and checks all actions of the back end. Returns how often a ring was started.
 #[allow(clippy::missing_panics_doc)]
-pub fn fuzz_backend_session(octets: &[u8]) {
+pub fn fuzz_backend_session(octets: &[u8]) -> usize {
     let mut octets = Octets(octets);
     let setup = octets.next();
     let mut config = BackendConfig {
@@ -432,6 +434,7 @@ pub fn fuzz_backend_session(octets: &[u8]) {
     }
     caller.close(&mut backend);
     assert_eq!(live.get(), 0);
+    caller.starts
 }
 
 /// Returns the requests that start the first ring of a back end.
@@ -632,10 +635,20 @@ fn any_addresses(octets: &mut Octets<'_>) -> RingAddresses {
     }
 }
 
+/// Progress of a front end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrontendDepth {
+    /// It was ready at any time.
+    pub was_ready: bool,
+    /// Rings that it stopped after that.
+    pub stopped_rings: usize,
+}
+
 /// Plays a back end that replies what the octets choose, and checks that the front end ends or becomes ready.
 #[allow(clippy::missing_panics_doc)]
-pub fn fuzz_frontend_session(octets: &[u8]) {
+pub fn fuzz_frontend_session(octets: &[u8]) -> FrontendDepth {
     let mut octets = Octets(octets);
+    let mut depth = FrontendDepth::default();
     let setup = octets.next();
     let live = Rc::new(Cell::new(0));
     let mut frontend = Frontend::new(FrontendConfig {
@@ -660,7 +673,7 @@ pub fn fuzz_frontend_session(octets: &[u8]) {
                     let request = FrontendRequest::parse(header, &payload, descriptors.len());
                     let Ok(request) = request else {
                         assert!(request.is_ok(), "{request:?} of {message:?}");
-                        return;
+                        return depth;
                     };
                     if has_reply(request.code()) || header.need_reply() {
                         due.push(request);
@@ -673,6 +686,7 @@ pub fn fuzz_frontend_session(octets: &[u8]) {
                 frontend::Action::KeepInflight(_, file) => drop(file),
                 frontend::Action::Ready(_) => {
                     assert!(frontend.is_ready());
+                    depth.was_ready = true;
                     if octets.is() {
                         next = Some(frontend.stop());
                     }
@@ -682,6 +696,7 @@ pub fn fuzz_frontend_session(octets: &[u8]) {
                         bases.len(),
                         2 * usize::from(frontend.negotiated().queue_pairs)
                     );
+                    depth.stopped_rings = bases.len();
                 }
             }
         }
@@ -702,6 +717,7 @@ pub fn fuzz_frontend_session(octets: &[u8]) {
     }
     drop(frontend);
     assert_eq!(live.get(), 0);
+    depth
 }
 
 /// Returns resources that usually match the negotiation.

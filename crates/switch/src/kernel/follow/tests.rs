@@ -283,7 +283,7 @@ fn a_hundred_thousand_routes_that_change_meanwhile_are_the_kernels() {
         assert!(began.elapsed() < DEADLINE, "still changing");
         let mut count = 0;
         monitor
-            .turn(&mut |event| {
+            .turn(Instant::now(), &mut |event| {
                 count += 1;
                 match event.route {
                     Some(route) => imported.insert(event.prefix, route),

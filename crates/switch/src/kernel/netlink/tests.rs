@@ -9,9 +9,8 @@ use nix::sched::{CloneFlags, unshare};
 use super::*;
 
 const RTM_NEWROUTE: u16 = 24;
-const NLMSG_DONE: u16 = 3;
 
-/// Returns a message with a netlink header.
+/// Returns a message with a netlink header, of sequence number 0.
 fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(HEADER + payload.len()).unwrap();
     let mut octets = length.to_ne_bytes().to_vec();
@@ -40,7 +39,7 @@ fn unparsable() -> Vec<u8> {
 
 fn events(datagram: &[u8]) -> Vec<String> {
     let mut received = Vec::new();
-    read(datagram, &mut received);
+    read(datagram, 0, &mut received);
     received
         .iter()
         .map(|event| match event {
@@ -94,6 +93,23 @@ fn an_interrupted_dump_is_marked_in_any_of_its_messages() {
 }
 
 #[test]
+fn answers_to_an_earlier_request_are_ignored_and_notifications_are_not() {
+    let datagram = [
+        message(RTM_NEWROUTE, NLM_F_MULTIPART, &route(8)),
+        message(NLMSG_ERROR, 0, &[0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0]),
+        message(NLMSG_DONE, NLM_F_MULTIPART, &0_i32.to_ne_bytes()),
+        message(RTM_NEWROUTE, 0, &route(24)),
+    ]
+    .concat();
+    let mut received = Vec::new();
+    read(&datagram, 1, &mut received);
+    assert!(
+        matches!(received[..], [NetlinkEvent::Message(Kind::Notification, _)]),
+        "{received:?}"
+    );
+}
+
+#[test]
 fn a_dump_that_ends_with_an_error_is_refused() {
     let done = message(NLMSG_DONE, NLM_F_MULTIPART, &(-4_i32).to_ne_bytes());
     assert_eq!(events(&done), ["progress false", "Refused(-4)"]);
@@ -132,9 +148,10 @@ fn attributes_end_where_a_length_cannot_be_right() {
 
 #[test]
 fn messages_of_other_processes_are_ignored() {
-    let mut ours = NetlinkSocket::new(&[]).unwrap();
+    let socket = open(&[]).unwrap();
     let mut address = SocketAddr::new(0, 0);
-    ours.socket.get_address(&mut address).unwrap();
+    socket.get_address(&mut address).unwrap();
+    let mut ours = NetlinkSocket::over(socket);
     let mut theirs = Socket::new(NETLINK_ROUTE).unwrap();
     theirs.bind_auto().unwrap();
     let forged = message(RTM_NEWROUTE, 0, &route(8));
@@ -161,8 +178,9 @@ fn add_routes(numbers: std::ops::Range<u32>) {
 fn notifications_that_the_kernel_drops_after_its_error_are_missed_as_well() {
     const RTNLGRP_IPV4_ROUTE: u32 = 7;
     unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
-    let mut socket = NetlinkSocket::new(&[RTNLGRP_IPV4_ROUTE]).unwrap();
-    socket.socket.set_rx_buf_sz(16 << 10).unwrap();
+    let socket = open(&[RTNLGRP_IPV4_ROUTE]).unwrap();
+    socket.set_rx_buf_sz(16 << 10).unwrap();
+    let mut socket = NetlinkSocket::over(socket);
     add_routes(0..2000);
     let mut received = Vec::new();
     // The error comes first, then what fitted.
