@@ -4,6 +4,9 @@
 //! A message has 128 octets: a type of 16 bits, then packed fields in little-endian byte order, then padding. Some messages
 //! carry a file descriptor.
 
+// Octets of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::fmt;
 
 /// Octets of a message.
@@ -309,10 +312,11 @@ impl Writer {
     }
 
     fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
-        if let Some(place) = self.octets.get_mut(self.len..self.len + N) {
+        let end = self.len.saturating_add(N);
+        if let Some(place) = self.octets.get_mut(self.len..end) {
             place.copy_from_slice(&field);
         }
-        self.len += N;
+        self.len = end;
         self
     }
 }
