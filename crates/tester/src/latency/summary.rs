@@ -311,11 +311,11 @@ impl SignedRecorder {
         let (negative, positive) = (self.negative.ends(), self.positive.ends());
         let magnitude = |value: u64| value.cast_signed();
         let min_ns = negative
-            .map(|(_, max)| -magnitude(max))
+            .map(|(_, max)| magnitude(max).wrapping_neg())
             .or(positive.map(|(min, _)| magnitude(min)));
         let max_ns = positive
             .map(|(_, max)| magnitude(max))
-            .or(negative.map(|(min, _)| -magnitude(min)));
+            .or(negative.map(|(min, _)| magnitude(min).wrapping_neg()));
         let sum = self.positive.sum() as f64 - self.negative.sum() as f64;
         Ok(SignedSummary {
             samples: self.samples(),
