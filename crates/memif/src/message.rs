@@ -4,9 +4,6 @@
 //! A message has 128 octets: a type of 16 bits, then packed fields in little-endian byte order, then padding. Some messages
 //! carry a file descriptor.
 
-// Octets of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::fmt;
 
 /// Octets of a message.
