@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Location of a fault in a TOML file: line, column and key.
 
-// Text from outside: no cast loses a value, and no index is unchecked.
+// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_possible_wrap,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -109,7 +110,8 @@ pub fn key_of(text: &str, span: &Range<usize>) -> String {
 pub fn line_of(text: &str, offset: usize) -> usize {
     let octets = text.as_bytes();
     let before = octets.get(..offset).unwrap_or(octets);
-    1 + before.iter().filter(|octet| **octet == b'\n').count()
+    let lines = before.iter().filter(|octet| **octet == b'\n').count();
+    lines.saturating_add(1)
 }
 
 /// Starts of the lines of a text, for the lines of many of its octets: [`line_of`] reads the text for each.
@@ -124,7 +126,7 @@ impl Lines {
     pub fn of(text: &str) -> Self {
         let octets = text.bytes().enumerate();
         let ends = octets.filter(|(_, octet)| *octet == b'\n');
-        let starts = ends.map(|(end, _)| end + 1);
+        let starts = ends.map(|(end, _)| end.saturating_add(1));
         Self {
             starts: std::iter::once(0).chain(starts).collect(),
         }
@@ -152,7 +154,7 @@ fn wrong(text: &str, path: &Path, offset: usize, key: String, message: String) -
     FileError::Wrong {
         path: path.to_owned(),
         line: line_of(text, offset),
-        column: line.chars().count() + 1,
+        column: line.chars().count().saturating_add(1),
         key,
         message,
     }

@@ -2,14 +2,15 @@
 //! CPU IDs and sets of CPUs, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`), and in vRouter's list form
 //! (`(5,6)`).
 
-// Text from outside: no cast loses a value, and no index is unchecked.
+// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_possible_wrap,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -116,7 +117,10 @@ impl CpuList {
     pub fn to_mask(&self) -> String {
         let last = self.0.last().map_or(0, |cpu| cpu.0 / 4);
         let bit = |cpu: u32| u32::from(self.0.contains(&CpuId(cpu))) << (cpu % 4);
-        let digit = |position: u32| (0..4).map(|cpu| bit(position * 4 + cpu)).sum::<u32>();
+        let digit = |position: u32| {
+            let first = position.saturating_mul(4);
+            (0..4).fold(0, |bits, cpu| bits | bit(first.saturating_add(cpu)))
+        };
         let hex: String = (0..=last)
             .rev()
             .map(|n| format!("{:x}", digit(n)))
@@ -135,7 +139,8 @@ impl CpuList {
                 .to_digit(16)
                 .ok_or_else(|| CpuListError::NotANumber(whole.to_owned()))?;
             for bit in (0..4u64).filter(|bit| value & (1 << bit) != 0) {
-                cpus.insert(checked_id(position as u64 * 4 + bit)?);
+                let number = (position as u64).saturating_mul(4).saturating_add(bit);
+                cpus.insert(checked_id(number)?);
             }
         }
         Ok(Self(cpus))
@@ -294,7 +299,7 @@ impl fmt::Display for CpuList {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for cpu in &self.0 {
             match ranges.last_mut() {
-                Some((_, high)) if *high + 1 == cpu.0 => *high = cpu.0,
+                Some((_, high)) if high.checked_add(1) == Some(cpu.0) => *high = cpu.0,
                 _ => ranges.push((cpu.0, cpu.0)),
             }
         }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TCP throughput by iperf3: a server and a client, each in its own location, and the results of both.
 
-// Text of others: no cast loses a value, and no index is unchecked.
+// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::net::IpAddr;
@@ -112,7 +116,8 @@ fn exchange(
     let mut server = Running::start(&options.server, server)?;
     loop {
         let mut client = Running::start(&options.client, client)?;
-        let printed = client.finish(Deadline::after(options.duration + GRACE), abort)?;
+        let longest = options.duration.saturating_add(GRACE);
+        let printed = client.finish(Deadline::after(longest), abort)?;
         let refused = printed.contains("Connection refused");
         if refused && !deadline.has_passed() && !server.child.has_ended() {
             std::thread::sleep(POLL);

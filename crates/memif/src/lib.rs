@@ -11,20 +11,22 @@
 //! The *client* owns the memory and connects; the *server* listens. A ring carries frames one way: client to server (C2S)
 //! or server to client (S2C).
 #![forbid(unsafe_code)]
-// Bytes from outside: no cast loses a value, and no index is unchecked.
+// Bytes from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_possible_wrap,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 #[allow(
+    clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,
     reason = "code of tests, which may panic"

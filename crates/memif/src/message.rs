@@ -309,10 +309,11 @@ impl Writer {
     }
 
     fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
-        if let Some(place) = self.octets.get_mut(self.len..self.len + N) {
+        let end = self.len.saturating_add(N);
+        if let Some(place) = self.octets.get_mut(self.len..end) {
             place.copy_from_slice(&field);
         }
-        self.len += N;
+        self.len = end;
         self
     }
 }

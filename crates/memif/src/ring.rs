@@ -49,7 +49,7 @@ const DESCRIPTOR: u64 = 16;
 
 /// Returns the octets of a ring of 2^`log2_size` descriptors.
 pub(crate) const fn ring_octets(log2_size: u8) -> u64 {
-    HEADER + (DESCRIPTOR << log2_size)
+    (DESCRIPTOR << log2_size).saturating_add(HEADER)
 }
 
 /// Reason why a location has no valid ring.

@@ -75,6 +75,6 @@ impl<'a> ArpPacket<'a> {
 
     fn mac(&self, at: usize) -> MacAddress {
         let high = u64::from(be16(self.0, at)) << 32;
-        MacAddress::from_u64(high | u64::from(be32(self.0, at + 2)))
+        MacAddress::from_u64(high | u64::from(be32(self.0, at.saturating_add(2))))
     }
 }

@@ -67,7 +67,7 @@ impl EthernetFrame<'_> {
     /// # Errors
     /// [`BuildError`].
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
-        let needed = link_length(self.tag) + self.payload.len();
+        let needed = link_length(self.tag).saturating_add(self.payload.len());
         let frame = frame_of(buffer, self.size_with_fcs, needed)?;
         let payload = write_link(
             frame,
@@ -113,7 +113,7 @@ impl UdpFrame<'_> {
     /// Returns the offset of the UDP payload, octets from the start of the frame.
     #[must_use]
     pub fn payload_offset(&self) -> usize {
-        link_length(self.tag) + IPV4_HEADER_MIN + UDP_HEADER_LENGTH
+        link_length(self.tag).saturating_add(IPV4_HEADER_MIN + UDP_HEADER_LENGTH)
     }
 
     /// Writes the frame to the start of `buffer`; returns its length without FCS.
@@ -121,7 +121,7 @@ impl UdpFrame<'_> {
     /// # Errors
     /// [`BuildError`].
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
-        let needed = self.payload_offset() + self.payload.len();
+        let needed = self.payload_offset().saturating_add(self.payload.len());
         let frame = frame_of(buffer, self.size_with_fcs, needed)?;
         let packet = write_link(
             frame,
@@ -178,7 +178,7 @@ impl UdpFrame<'_> {
 }
 
 fn link_length(tag: Option<VlanTag>) -> usize {
-    ETHERNET_HEADER_LENGTH + tag.map_or(0, |_| VLAN_TAG_LENGTH)
+    ETHERNET_HEADER_LENGTH.saturating_add(tag.map_or(0, |_| VLAN_TAG_LENGTH))
 }
 
 /// Returns the part of `buffer` that a frame of this size fills.
@@ -187,7 +187,7 @@ fn frame_of(buffer: &mut [u8], size_with_fcs: u16, needed: usize) -> Result<&mut
     if length < needed {
         return Err(BuildError::SizeTooSmall {
             size_with_fcs,
-            needed_with_fcs: needed + FCS_LENGTH,
+            needed_with_fcs: needed.saturating_add(FCS_LENGTH),
         });
     }
     let available = buffer.len();

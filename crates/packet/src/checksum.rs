@@ -5,7 +5,7 @@
 /// is that of all bytes in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum {
-    /// Sum of 16-bit words in network order, not folded. Each piece adds less than 2^16, so it never overflows.
+    /// Sum of 16-bit words in network order, not folded. Each piece adds less than 2^16, so it never wraps.
     sum: u64,
     odd: bool,
 }
@@ -23,7 +23,7 @@ impl Checksum {
         let word = u16::from_be(fold_sum(native_sum(bytes)));
         // RFC 1071, section 2 (B): a piece that begins at an odd offset counts with its bytes swapped.
         let word = if self.odd { word.swap_bytes() } else { word };
-        self.sum += u64::from(word);
+        self.sum = self.sum.wrapping_add(u64::from(word));
         self.odd ^= bytes.len() % 2 == 1;
     }
 
@@ -52,7 +52,9 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 #[must_use]
 #[inline]
 pub const fn update_checksum_u16(checksum: u16, old: u16, new: u16) -> u16 {
-    !fold_sum(!checksum as u64 + !old as u64 + new as u64)
+    // Three numbers of 16 bits.
+    let sum = (!checksum as u64).wrapping_add(!old as u64);
+    !fold_sum(sum.wrapping_add(new as u64))
 }
 
 /// Returns the checksum after a 32-bit word at an even offset changed, such as an IPv4 address (see
@@ -88,11 +90,11 @@ pub fn native_sum(bytes: &[u8]) -> u64 {
     for (to, from) in last.iter_mut().zip(rest) {
         *to = *from;
     }
-    let mut sum = 0;
+    let mut sum = 0u64;
     for chunk in chunks.iter().chain([&last]) {
         let word = u64::from_ne_bytes(*chunk);
-        // Under 2^33 each: no overflow before 2^31 chunks, far more than a frame has.
-        sum += (word & 0xffff_ffff) + (word >> 32);
+        // Under 2^33 each: the sum wraps after 2^31 chunks, far more than a frame has.
+        sum = sum.wrapping_add((word & 0xffff_ffff).wrapping_add(word >> 32));
     }
     sum
 }
@@ -105,10 +107,11 @@ pub fn native_sum(bytes: &[u8]) -> u64 {
     reason = "the last step leaves 16 bits"
 )]
 pub const fn fold_sum(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
+    // No sum of two parts of a word wraps.
+    let sum = (sum >> 32).wrapping_add(sum & 0xffff_ffff);
+    let sum = (sum >> 16).wrapping_add(sum & 0xffff);
+    let sum = (sum >> 16).wrapping_add(sum & 0xffff);
+    let sum = (sum >> 16).wrapping_add(sum & 0xffff);
     sum as u16
 }
 

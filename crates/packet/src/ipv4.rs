@@ -43,7 +43,7 @@ impl<'a> Ipv4Header<'a> {
         if fixed[0] >> 4 != 4 {
             return Err(Damage::Ipv4VersionLies);
         }
-        let header_length = usize::from(fixed[0] & 0x0f) * 4;
+        let header_length = usize::from(fixed[0] & 0x0f).saturating_mul(4);
         if header_length < IPV4_HEADER_MIN {
             return Err(Damage::Ipv4HeaderLengthLies);
         }
@@ -60,7 +60,7 @@ impl<'a> Ipv4Header<'a> {
     #[must_use]
     #[inline]
     pub fn length(&self) -> usize {
-        IPV4_HEADER_MIN + self.options.len()
+        self.options.len().saturating_add(IPV4_HEADER_MIN)
     }
 
     /// Returns the options unparsed, padding included.

@@ -80,8 +80,9 @@ impl<'a> Ipv6Header<'a> {
     }
 
     fn address<const AT: usize>(&self) -> Ipv6Addr {
-        let high = u64::from(be32(self.0, AT)) << 32 | u64::from(be32(self.0, AT + 4));
-        let low = u64::from(be32(self.0, AT + 8)) << 32 | u64::from(be32(self.0, AT + 12));
+        let word = |at: usize| u64::from(be32(self.0, AT.saturating_add(at)));
+        let high = word(0) << 32 | word(4);
+        let low = word(8) << 32 | word(12);
         (u128::from(high) << 64 | u128::from(low)).into()
     }
 }
@@ -110,7 +111,7 @@ pub fn walk_ipv6_extensions(
     mut protocol: IpProtocol,
     payload: &[u8],
 ) -> Result<Ipv6Extensions, Damage> {
-    let mut length = 0;
+    let mut length = 0usize;
     let mut protocol_at = 6;
     let mut fragment = Fragment::Whole;
     for walked in 0.. {
@@ -130,11 +131,12 @@ pub fn walk_ipv6_extensions(
         let header = rest
             .first_chunk::<8>()
             .ok_or(Damage::TruncatedIpv6Extension)?;
+        let units = usize::from(header[1]);
         let octets = match protocol {
             IpProtocol::FRAGMENT => 8,
             // RFC 4302, section 2.2: in words of four octets, less two.
-            IpProtocol::AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
-            _ => (usize::from(header[1]) + 1) * 8,
+            IpProtocol::AUTHENTICATION => units.saturating_add(2).saturating_mul(4),
+            _ => units.saturating_add(1).saturating_mul(8),
         };
         if octets > rest.len() {
             return Err(Damage::TruncatedIpv6Extension);
@@ -143,8 +145,8 @@ pub fn walk_ipv6_extensions(
             fragment = Fragment::from_fields(be16(header, 2) >> 3, header[3] & 1 != 0);
         }
         protocol = IpProtocol(header[0]);
-        protocol_at = IPV6_HEADER_LENGTH + length;
-        length += octets;
+        protocol_at = IPV6_HEADER_LENGTH.saturating_add(length);
+        length = length.saturating_add(octets);
     }
     Err(Damage::TooManyIpv6Extensions)
 }

@@ -10,14 +10,15 @@
 //! Frames are as drivers pass them: from the destination address to the end of the data, without preamble and FCS. If a size
 //! includes the FCS, its name has `fcs`.
 
-// Bytes from outside: no cast loses a value, and no index is unchecked.
+// Bytes from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_possible_wrap,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -72,7 +73,7 @@ pub use transport::{
     reason = "constant offsets; a const function cannot use get"
 )]
 const fn be16<const N: usize>(header: &[u8; N], at: usize) -> u16 {
-    u16::from_be_bytes([header[at], header[at + 1]])
+    u16::from_be_bytes([header[at], header[at.saturating_add(1)]])
 }
 
 /// Returns four octets of a header at a fixed offset.
@@ -82,5 +83,10 @@ const fn be16<const N: usize>(header: &[u8; N], at: usize) -> u16 {
     reason = "constant offsets; a const function cannot use get"
 )]
 const fn be32<const N: usize>(header: &[u8; N], at: usize) -> u32 {
-    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    u32::from_be_bytes([
+        header[at],
+        header[at.saturating_add(1)],
+        header[at.saturating_add(2)],
+        header[at.saturating_add(3)],
+    ])
 }

@@ -44,7 +44,7 @@ impl<'frame> DataSegment<'frame> {
     pub fn read(frame: &'frame [u8]) -> Option<Self> {
         let (ethernet, rest) = EthernetHeader::split(frame).ok()?;
         let untagged = split_tags(ethernet.ethertype(), rest).ok()?;
-        let network = frame.len() - untagged.payload.len();
+        let network = frame.len().saturating_sub(untagged.payload.len());
         let (is_ipv4, usual, (protocol, header_length, packet)) = match untagged.ethertype {
             EtherType::IPV4 => (true, IPV4_HEADER_MIN, ipv4(untagged.payload)?),
             EtherType::IPV6 => (false, IPV6_HEADER_LENGTH, ipv6(untagged.payload)?),
@@ -53,14 +53,15 @@ impl<'frame> DataSegment<'frame> {
         if header_length != usual {
             return None;
         }
-        let (transport, octets) = (network + header_length, frame.get(..network + packet)?);
+        let transport = network.saturating_add(header_length);
+        let octets = frame.get(..network.saturating_add(packet))?;
         let header = octets.get(transport..)?;
         let length = match protocol {
             IpProtocol::TCP => tcp_header_length(header)?,
             IpProtocol::UDP => udp_header_length(header)?,
             _ => return None,
         };
-        let data = transport + length;
+        let data = transport.saturating_add(length);
         let fits = data <= octets.len().min(SEGMENT_HEADERS_MAX);
         fits.then_some(Self {
             octets,
@@ -102,7 +103,7 @@ impl<'frame> DataSegment<'frame> {
     }
 
     fn data_length(&self) -> usize {
-        self.octets.len() - self.data
+        self.octets.len().saturating_sub(self.data)
     }
 
     /// Returns the TCP flags of a segment that has data and may be merged with others; none of a datagram.
@@ -139,7 +140,7 @@ impl<'frame> DataSegment<'frame> {
         } else {
             (IpProtocol::UDP, UDP_CHECKSUM_OFFSET, NEVER_IN_UDP)
         };
-        let field = transport.get(at..at + 2)?;
+        let field = transport.get(at..at.saturating_add(2))?;
         let addresses = network.get(if self.is_ipv4 { 12..20 } else { 8..40 })?;
         let length = u32::try_from(transport.len()).ok()?;
         let mut sum = pseudo_sum(addresses, protocol, length);
@@ -150,7 +151,7 @@ impl<'frame> DataSegment<'frame> {
 
 fn tcp_header_length(tcp: &[u8]) -> Option<usize> {
     let tcp: &[u8; TCP_HEADER_MIN] = tcp.first_chunk()?;
-    let length = usize::from(tcp[12] >> 4) * 4;
+    let length = usize::from(tcp[12] >> 4).saturating_mul(4);
     (length >= TCP_HEADER_MIN).then_some(length)
 }
 
@@ -164,8 +165,9 @@ fn udp_header_length(udp: &[u8]) -> Option<usize> {
 /// Returns the addresses and the ports of a frame.
 fn flow(octets: &[u8], network: usize, transport: usize, is_ipv4: bool) -> Option<(&[u8], &[u8])> {
     let (from, to) = if is_ipv4 { (12, 20) } else { (8, 40) };
-    let addresses = octets.get(network + from..network + to)?;
-    Some((addresses, octets.get(transport..transport + 4)?))
+    let addresses = octets.get(network..)?.get(from..to)?;
+    let ports = octets.get(transport..)?.get(..4)?;
+    Some((addresses, ports))
 }
 
 /// Segments or datagrams that are to become one frame: the headers of the first, and what follows from all of them.
@@ -220,8 +222,9 @@ impl Merge {
     pub fn add(&mut self, next: &DataSegment<'_>) -> bool {
         match self.follows(next) {
             Some(flags) if next.has_exact_checksums() => {
-                self.count += 1;
-                self.data_length += next.data_length();
+                // `follows` limits the data, of which each segment has some.
+                self.count = self.count.saturating_add(1);
+                self.data_length = self.data_length.saturating_add(next.data_length());
                 self.last_flags = flags & (FIN | PSH);
                 self.is_complete = self.last_flags != 0 || next.data_length() < self.size;
                 true
@@ -234,7 +237,7 @@ impl Merge {
     fn follows(&self, next: &DataSegment<'_>) -> Option<u8> {
         let flags = next.mergeable_flags()?;
         let places = (next.network, next.transport, next.data, next.is_ipv4);
-        let length = self.data - self.network + self.data_length + next.data_length();
+        let length = self.packet_length().saturating_add(next.data_length());
         let fits = places == (self.network, self.transport, self.data, self.is_ipv4)
             && next.is_tcp == self.is_tcp
             && !self.is_complete
@@ -245,9 +248,11 @@ impl Merge {
         }
         let (own, other) = (self.headers.get(..self.data)?, next.octets);
         let is_same = |from: usize, to: usize| own.get(from..to) == other.get(from..to);
-        let network = |from: usize, to: usize| is_same(self.network + from, self.network + to);
-        let transport =
-            |from: usize, to: usize| is_same(self.transport + from, self.transport + to);
+        let behind = |at: usize, from: usize, to: usize| {
+            is_same(at.saturating_add(from), at.saturating_add(to))
+        };
+        let network = |from: usize, to: usize| behind(self.network, from, to);
+        let transport = |from: usize, to: usize| behind(self.transport, from, to);
         // All fields but the lengths, the identification and the checksum.
         let has_same_network = if self.is_ipv4 {
             network(0, 2) && network(6, 10) && network(12, 20) && self.counts_up(next)?
@@ -260,8 +265,8 @@ impl Merge {
                 // Acknowledgment, offset of the data, window, urgent pointer, options.
                 || transport(8, FLAGS)
                     && transport(14, TCP_CHECKSUM_OFFSET)
-                    && is_same(self.transport + 18, self.data)
-                    && flags & !(FIN | PSH) == *own.get(self.transport + FLAGS)?
+                    && is_same(self.transport.saturating_add(18), self.data)
+                    && flags & !(FIN | PSH) == *own.get(self.transport.saturating_add(FLAGS))?
                     && self.is_in_sequence(next)?);
         let is_next = is_same(0, self.network) && has_same_network && has_same_transport;
         is_next.then_some(flags)
@@ -269,14 +274,14 @@ impl Merge {
 
     /// Returns true if the identification of IPv4 is that of the first segment and the number of segments since.
     fn counts_up(&self, next: &DataSegment<'_>) -> Option<bool> {
-        let at = self.network + 4;
+        let at = self.network.saturating_add(4);
         let first = be16(self.headers.get(at..)?.first_chunk::<2>()?, 0);
         let own = be16(next.octets.get(at..)?.first_chunk::<2>()?, 0);
         Some(own == first.wrapping_add(self.count))
     }
 
     fn is_in_sequence(&self, next: &DataSegment<'_>) -> Option<bool> {
-        let at = self.transport + SEQUENCE;
+        let at = self.transport.saturating_add(SEQUENCE);
         let first = be32(self.headers.get(at..)?.first_chunk::<4>()?, 0);
         let own = be32(next.octets.get(at..)?.first_chunk::<4>()?, 0);
         Some(own == first.wrapping_add(u32::try_from(self.data_length).ok()?))
@@ -319,7 +324,12 @@ impl Merge {
     /// Returns the length of the merged frame, octets.
     #[must_use]
     pub const fn frame_length(&self) -> usize {
-        self.data + self.data_length
+        self.data.saturating_add(self.data_length)
+    }
+
+    /// Returns the length of the merged packet, octets: the frame without Ethernet.
+    const fn packet_length(&self) -> usize {
+        self.frame_length().saturating_sub(self.network)
     }
 
     /// Turns the headers of the first segment, at the start of `frame`, into those of the merged frame. The checksum of TCP or UDP stays as
@@ -331,7 +341,7 @@ impl Merge {
 
     fn try_write(&self, frame: &mut [u8]) -> Option<()> {
         let headers = frame.get_mut(..self.data)?;
-        let length = self.data - self.network + self.data_length;
+        let length = self.packet_length();
         let network = headers.get_mut(self.network..self.transport)?;
         if self.is_ipv4 {
             put(network, 2, u16::try_from(length).ok()?)?;
@@ -339,14 +349,15 @@ impl Merge {
             let sum = checksum(network);
             put(network, IPV4_CHECKSUM, sum)?;
         } else {
-            put(network, 4, u16::try_from(length - IPV6_HEADER_LENGTH).ok()?)?;
+            let payload = length.checked_sub(IPV6_HEADER_LENGTH)?;
+            put(network, 4, u16::try_from(payload).ok()?)?;
         }
         if self.is_tcp {
-            *headers.get_mut(self.transport + FLAGS)? |= self.last_flags;
+            *headers.get_mut(self.transport.saturating_add(FLAGS))? |= self.last_flags;
             return Some(());
         }
-        let datagram = length - (self.transport - self.network);
-        let at = self.transport + UDP_LENGTH;
+        let datagram = self.frame_length().saturating_sub(self.transport);
+        let at = self.transport.saturating_add(UDP_LENGTH);
         put(headers, at, u16::try_from(datagram).ok()?)
     }
 }

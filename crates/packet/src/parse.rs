@@ -146,7 +146,7 @@ pub fn parse(frame: &[u8]) -> Result<Parsed, Damage> {
         ethertype,
         payload,
     } = split_tags(ethernet.ethertype(), rest)?;
-    let network_offset = frame.len() - payload.len();
+    let network_offset = frame.len().saturating_sub(payload.len());
     let network = match ethertype {
         EtherType::IPV4 => Network::Ipv4(parse_ipv4(network_offset, payload)?),
         EtherType::IPV6 => Network::Ipv6(parse_ipv6(network_offset, payload)?),
@@ -166,12 +166,12 @@ pub fn parse(frame: &[u8]) -> Result<Parsed, Damage> {
 #[inline]
 fn parse_ipv4(network_offset: usize, bytes: &[u8]) -> Result<Ip, Damage> {
     let (header, payload) = Ipv4Header::split(bytes)?;
-    let transport_offset = network_offset + header.length();
+    let transport_offset = network_offset.saturating_add(header.length());
     Ok(Ip {
         protocol: header.protocol(),
         fragment: header.fragment(),
         transport_offset: offset(transport_offset),
-        end: offset(transport_offset + payload.len()),
+        end: offset(transport_offset.saturating_add(payload.len())),
         transport: parse_transport(
             header.protocol(),
             header.fragment(),
@@ -185,12 +185,12 @@ fn parse_ipv4(network_offset: usize, bytes: &[u8]) -> Result<Ip, Damage> {
 fn parse_ipv6(network_offset: usize, bytes: &[u8]) -> Result<Ip, Damage> {
     let (header, payload) = Ipv6Header::split(bytes)?;
     let walked = walk_ipv6_extensions(header.next_header(), payload)?;
-    let payload_offset = network_offset + crate::IPV6_HEADER_LENGTH;
+    let payload_offset = network_offset.saturating_add(crate::IPV6_HEADER_LENGTH);
     Ok(Ip {
         protocol: walked.protocol,
         fragment: walked.fragment,
-        transport_offset: offset(payload_offset + walked.length),
-        end: offset(payload_offset + payload.len()),
+        transport_offset: offset(payload_offset.saturating_add(walked.length)),
+        end: offset(payload_offset.saturating_add(payload.len())),
         transport: parse_transport(
             walked.protocol,
             walked.fragment,

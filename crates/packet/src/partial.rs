@@ -2,7 +2,7 @@
 //! Checksums that a sender on this machine left to the network card, in frames without a record of that.
 
 use crate::ethernet::split_tags;
-use crate::segment::{ipv4, ipv6, pseudo_sum};
+use crate::segment::{ipv4, ipv6, pseudo_sum, put};
 use crate::{
     Checksum, EtherType, EthernetHeader, IpProtocol, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET,
     UDP_HEADER_LENGTH, be16, udp_checksum,
@@ -35,7 +35,7 @@ pub fn complete_partial_checksum(frame: &mut [u8]) -> bool {
 fn complete_inner(frame: &mut [u8], outer: &TransportLocation) -> Option<()> {
     let udp = frame.get(outer.start..outer.end)?;
     let length = tunnel_headers(udp)?;
-    let inner = frame.get_mut(outer.start + length..outer.end)?;
+    let inner = frame.get_mut(outer.start.saturating_add(length)..outer.end)?;
     let transport = locate(inner)?;
     if !transport.has_pseudo_header_only {
         return None;
@@ -64,7 +64,8 @@ fn tunnel_headers(udp: &[u8]) -> Option<usize> {
     }
     // The version is 0; the length of the options is in units of four octets.
     let is_ethernet = first >> 6 == 0 && be16(header, 2) == ETHERNET;
-    is_ethernet.then_some(length + usize::from(first & 0x3f) * 4)
+    let options = usize::from(first & 0x3f).saturating_mul(4);
+    is_ethernet.then_some(length.saturating_add(options))
 }
 
 /// TCP or UDP in a frame.
@@ -83,7 +84,7 @@ fn locate(frame: &[u8]) -> Option<TransportLocation> {
     let (ethernet, rest) = EthernetHeader::split(frame).ok()?;
     let untagged = split_tags(ethernet.ethertype(), rest).ok()?;
     let packet = untagged.payload;
-    let network = frame.len() - packet.len();
+    let network = frame.len().saturating_sub(packet.len());
     let (addresses, (protocol, header_length, length)) = match untagged.ethertype {
         EtherType::IPV4 => (12..20, ipv4(packet)?),
         EtherType::IPV6 => (8..40, ipv6(packet)?),
@@ -99,8 +100,8 @@ fn locate(frame: &[u8]) -> Option<TransportLocation> {
     let transport_length = u32::try_from(transport.len()).ok()?;
     let pseudo_header = pseudo_sum(packet.get(addresses)?, protocol, transport_length);
     Some(TransportLocation {
-        start: network + header_length,
-        end: network + length,
+        start: network.saturating_add(header_length),
+        end: network.saturating_add(length),
         checksum,
         has_pseudo_header_only: field == !pseudo_header.finish(),
         pseudo_header,
@@ -120,7 +121,5 @@ fn complete(frame: &mut [u8], location: &TransportLocation) -> Option<()> {
         UDP_CHECKSUM_OFFSET => udp_checksum(completed),
         _ => completed,
     };
-    let field = transport.get_mut(location.checksum..location.checksum + 2)?;
-    field.copy_from_slice(&sum.to_be_bytes());
-    Some(())
+    put(transport, location.checksum, sum)
 }

@@ -41,20 +41,21 @@ impl LargeFrame {
     pub fn read(front: &[u8], length: usize) -> Option<Self> {
         let (ethernet, rest) = EthernetHeader::split(front).ok()?;
         let untagged = split_tags(ethernet.ethertype(), rest).ok()?;
-        let network = front.len() - untagged.payload.len();
+        let network = front.len().saturating_sub(untagged.payload.len());
         let (is_ipv4, (protocol, header_length, packet)) = match untagged.ethertype {
             EtherType::IPV4 => (true, ipv4(untagged.payload)?),
             EtherType::IPV6 => (false, ipv6(untagged.payload)?),
             _ => return None,
         };
-        let (transport, end) = (network + header_length, network + packet);
+        let transport = network.saturating_add(header_length);
+        let end = network.saturating_add(packet);
         let header = front.get(transport..)?;
-        let data = transport
-            + match protocol {
-                IpProtocol::TCP => tcp_header_length(header)?,
-                IpProtocol::UDP => UDP_HEADER_LENGTH,
-                _ => return None,
-            };
+        let transport_length = match protocol {
+            IpProtocol::TCP => tcp_header_length(header)?,
+            IpProtocol::UDP => UDP_HEADER_LENGTH,
+            _ => return None,
+        };
+        let data = transport.saturating_add(transport_length);
         if data > end || end > length {
             return None;
         }
@@ -65,7 +66,7 @@ impl LargeFrame {
             network,
             transport,
             data,
-            data_length: end - data,
+            data_length: end.saturating_sub(data),
             is_ipv4,
             is_tcp: protocol == IpProtocol::TCP,
         })
@@ -80,13 +81,13 @@ impl LargeFrame {
     /// Octets of IP before TCP or UDP, extension headers included.
     #[must_use]
     pub const fn network_length(&self) -> usize {
-        self.transport - self.network
+        self.transport.saturating_sub(self.network)
     }
 
     /// Octets of TCP or UDP before the data.
     #[must_use]
     pub const fn transport_length(&self) -> usize {
-        self.data - self.transport
+        self.data.saturating_sub(self.transport)
     }
 
     /// Returns the length of all headers, octets: the offset of the data.
@@ -123,7 +124,7 @@ impl LargeFrame {
     /// Returns true if the sender signals that it has reduced its congestion window (CWR; RFC 3168, section 6.1.2).
     #[must_use]
     pub fn has_cwr(&self) -> bool {
-        let flags = self.headers.get(self.transport + 13);
+        let flags = self.headers.get(self.transport.saturating_add(13));
         self.is_tcp && flags.is_some_and(|flags| flags & CWR != 0)
     }
 
@@ -138,7 +139,8 @@ impl LargeFrame {
     fn try_write(&self, segment: &mut [u8], number: u16, offset: usize) -> Option<()> {
         let headers = self.headers.get(..self.data)?;
         segment.get_mut(..self.data)?.copy_from_slice(headers);
-        let is_last = offset + segment.len() - self.data >= self.data_length;
+        let end = offset.saturating_add(segment.len().saturating_sub(self.data));
+        let is_last = end >= self.data_length;
         self.write_network(segment, number)?;
         let transport = segment.get_mut(self.transport..)?;
         let length = u32::try_from(transport.len()).ok()?;
@@ -155,10 +157,11 @@ impl LargeFrame {
     }
 
     fn write_network(&self, segment: &mut [u8], number: u16) -> Option<()> {
-        let length = segment.len() - self.network;
+        let length = segment.len().saturating_sub(self.network);
         let header = segment.get_mut(self.network..self.transport)?;
         if !self.is_ipv4 {
-            return put(header, 4, u16::try_from(length - IPV6_HEADER_LENGTH).ok()?);
+            let payload = length.checked_sub(IPV6_HEADER_LENGTH)?;
+            return put(header, 4, u16::try_from(payload).ok()?);
         }
         put(header, 2, u16::try_from(length).ok()?)?;
         let identification = u16::from_be_bytes([*header.get(4)?, *header.get(5)?]);
@@ -184,7 +187,8 @@ impl LargeFrame {
     /// over the pseudo header alone, not complemented (virtio 1.2, section 5.1.6.2: the checksum is partial).
     #[must_use]
     pub fn partial_checksum(&self) -> Option<u16> {
-        let length = u32::try_from(self.transport_length() + self.data_length).ok()?;
+        let length = self.transport_length().saturating_add(self.data_length);
+        let length = u32::try_from(length).ok()?;
         Some(!self.pseudo_header(length)?.finish())
     }
 }
@@ -201,7 +205,7 @@ pub(crate) fn pseudo_sum(addresses: &[u8], protocol: IpProtocol, length: u32) ->
 
 /// Returns the length of the TCP header with its options; `None` for flags that several segments cannot repeat.
 fn tcp_header_length(tcp: &[u8]) -> Option<usize> {
-    let length = usize::from(tcp.get(12)? >> 4) * 4;
+    let length = usize::from(tcp.get(12)? >> 4).saturating_mul(4);
     let may = length >= TCP_HEADER_MIN && tcp.get(13)? & (SYN | RST) == 0;
     may.then_some(length)
 }
@@ -239,7 +243,7 @@ fn write_tcp(tcp: &mut [u8], is_first: bool, is_last: bool, offset: u32) -> Opti
 pub(crate) fn ipv4(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     const FRAGMENT: u16 = 0x3fff;
     let header: &[u8; IPV4_HEADER_MIN] = packet.first_chunk()?;
-    let header_length = usize::from(header[0] & 0xf) * 4;
+    let header_length = usize::from(header[0] & 0xf).saturating_mul(4);
     let length = usize::from(be16(header, 2));
     let may = header[0] >> 4 == 4
         && header_length >= IPV4_HEADER_MIN
@@ -253,7 +257,7 @@ pub(crate) fn ipv4(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
 pub(crate) fn ipv6(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     const DESTINATION_OPTIONS: IpProtocol = IpProtocol(60);
     let header: &[u8; IPV6_HEADER_LENGTH] = packet.first_chunk()?;
-    let length = IPV6_HEADER_LENGTH + usize::from(be16(header, 4));
+    let length = IPV6_HEADER_LENGTH.saturating_add(usize::from(be16(header, 4)));
     let (mut protocol, mut at) = (IpProtocol(header[6]), IPV6_HEADER_LENGTH);
     for _ in 0..IPV6_EXTENSIONS_MAX {
         if protocol != IpProtocol::HOP_BY_HOP && protocol != DESTINATION_OPTIONS {
@@ -261,7 +265,8 @@ pub(crate) fn ipv6(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
         }
         let [next, units] = *packet.get(at..)?.first_chunk::<2>()?;
         protocol = IpProtocol(next);
-        at += (usize::from(units) + 1) * 8;
+        let octets = usize::from(units).saturating_add(1).saturating_mul(8);
+        at = at.saturating_add(octets);
     }
     let may = header[0] >> 4 == 6 && length >= at;
     may.then_some((protocol, at, length))
@@ -270,7 +275,7 @@ pub(crate) fn ipv6(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
 /// Writes a number of 16 bits.
 pub(crate) fn put(octets: &mut [u8], at: usize, value: u16) -> Option<()> {
     octets
-        .get_mut(at..at + 2)?
+        .get_mut(at..at.saturating_add(2))?
         .copy_from_slice(&value.to_be_bytes());
     Some(())
 }

@@ -88,7 +88,8 @@ impl<'a> TcpHeader<'a> {
         let (fixed, rest) = bytes
             .split_first_chunk::<TCP_HEADER_MIN>()
             .ok_or(Damage::TruncatedTcp)?;
-        let options = (usize::from(fixed[12] >> 4) * 4)
+        let options = usize::from(fixed[12] >> 4)
+            .saturating_mul(4)
             .checked_sub(TCP_HEADER_MIN)
             .ok_or(Damage::TcpOffsetLies)?;
         let (options, data) = rest.split_at_checked(options).ok_or(Damage::TruncatedTcp)?;
@@ -149,7 +150,7 @@ impl<'a> TcpHeader<'a> {
     /// Octets of the header with its options, 20 to 60.
     #[must_use]
     pub fn length(&self) -> usize {
-        TCP_HEADER_MIN + self.options.len()
+        self.options.len().saturating_add(TCP_HEADER_MIN)
     }
 }
 

@@ -11,13 +11,14 @@
 //!
 //! A file that is damaged, longer or shorter, or that has a record which no connection can have, is refused as a whole.
 
-// Octets from outside: no cast loses a value, and no index is unchecked.
+// Octets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -103,7 +104,7 @@ impl<W: Write> ConnectionFileWriter<W> {
                 block.extend_from_slice(connection.octets());
             }
             self.out.write_all(&with_crc(block))?;
-            self.total += u64::from(count);
+            self.total = self.total.saturating_add(u64::from(count));
         }
         Ok(())
     }
@@ -213,8 +214,9 @@ impl<R: Read> ConnectionFileReader<R> {
         if number > RECORDS_MAX {
             return Err(ConnectionFileError::Damaged("a block is too long"));
         }
+        let octets = number.saturating_mul(SAVED_OCTETS).saturating_add(CRC);
         let mut block = count.to_vec();
-        block.resize(count.len() + number * SAVED_OCTETS + CRC, 0);
+        block.resize(count.len().saturating_add(octets), 0);
         let (_, contents) = block.split_at_mut(count.len());
         self.read(contents)?;
         let mut records = checked(&block)?;
@@ -230,7 +232,7 @@ impl<R: Read> ConnectionFileReader<R> {
                 "a record is not a valid connection",
             ));
         }
-        self.total += connections.len() as u64;
+        self.total = self.total.saturating_add(connections.len() as u64);
         if self.total > u64::from(ENTRIES_MAX) {
             return Err(ConnectionFileError::Damaged(
                 "it has more connections than any switch",

@@ -5,8 +5,11 @@
 //! The table has a fixed size, and every operation takes a bounded number of steps. The datagrams of a source are all in one set of
 //! [`WAYS`], so a source that sends many first fragments replaces its own datagrams and those of few other sources.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,6 +18,8 @@ use quietwire_packet::{IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol};
 /// Datagrams of a source under way at a time, at most.
 pub(crate) const WAYS: usize = 16;
 const SETS: usize = 256;
+/// The same, for hashes.
+const SETS_U64: u64 = SETS as u64;
 /// Seconds for which a datagram is known (RFC 791, section 3.2, suggests 15).
 pub(crate) const TIMEOUT_S: u32 = 15;
 /// IPv6 extension headers in front of the fragment header, at most.
@@ -47,7 +52,7 @@ impl FragmentPart {
     /// Returns the fragment in an IPv4 packet; `None` for a whole datagram, and for a truncated header.
     pub(crate) fn of_ipv4(packet: &[u8], zone: u16) -> Option<Self> {
         let header = packet.first_chunk::<IPV4_HEADER_MIN>()?;
-        let at = usize::from(header[0] & 0x0f) * 4;
+        let at = usize::from(header[0] & 0x0f).saturating_mul(4);
         let word = |at: usize| {
             let two = header.get(at..)?.first_chunk()?;
             Some(u16::from_be_bytes(*two))
@@ -68,7 +73,7 @@ impl FragmentPart {
                 protocol: header[9],
                 zone,
             },
-            offset: u32::from(fragment & 0x1fff) * 8,
+            offset: u32::from(fragment & 0x1fff).saturating_mul(8),
             length: u32::from(word(2)?).checked_sub(u32::try_from(at).ok()?)?,
             at,
         })
@@ -81,14 +86,16 @@ impl FragmentPart {
             let octets = header.get(at..)?.first_chunk()?;
             Some(u128::from_be_bytes(*octets))
         };
-        let end = IPV6_HEADER_LENGTH + usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let end = payload.saturating_add(IPV6_HEADER_LENGTH);
         let (mut protocol, mut at) = (IpProtocol(header[6]), IPV6_HEADER_LENGTH);
         for _ in 0..EXTENSIONS_MAX {
             let extension = packet.get(at..)?.first_chunk::<8>()?;
             let [next, length, high, low, a, b, c, d] = *extension;
-            match protocol {
+            let units = usize::from(length);
+            let octets = match protocol {
                 IpProtocol::FRAGMENT => {
-                    at += 8;
+                    let at = at.saturating_add(8);
                     let field = u16::from_be_bytes([high, low]);
                     let (offset, has_more) = (field & 0xfff8, field & 1 != 0);
                     if offset == 0 && !has_more {
@@ -108,12 +115,13 @@ impl FragmentPart {
                         at,
                     });
                 }
-                IpProtocol::AUTHENTICATION => at += (usize::from(length) + 2) * 4,
+                IpProtocol::AUTHENTICATION => units.saturating_add(2).saturating_mul(4),
                 IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DESTINATION_OPTIONS => {
-                    at += (usize::from(length) + 1) * 8;
+                    units.saturating_add(1).saturating_mul(8)
                 }
                 _ => return None,
-            }
+            };
+            at = at.saturating_add(octets);
             protocol = IpProtocol(next);
         }
         None
@@ -159,7 +167,7 @@ impl<V: Copy> Datagrams<V> {
     /// Returns the position of the set of a source.
     fn set_of(&self, id: &DatagramId) -> usize {
         let hash = self.secret.hash_one(id.source);
-        (hash % SETS as u64) as usize * WAYS
+        ((hash % SETS_U64) as usize).saturating_mul(WAYS)
     }
 
     /// Notes what the first fragment of a datagram says, in place of an earlier one, of an expired datagram, or of the oldest of the set.

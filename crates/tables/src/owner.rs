@@ -18,8 +18,11 @@
 //! other fragments belong to their addresses. Frames to group addresses have no owner, nor have those without an IP packet: the CPU that
 //! receives them processes them.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 mod fragments;
 #[cfg(test)]
@@ -315,9 +318,11 @@ impl Owners {
             let (_, host) = nat.forwards.get(at)?;
             return Some(owner_of_host(*host, self.count));
         }
-        let block = usize::from(port.checked_sub(nat.first_port)? / nat.block_size.max(1));
+        let offset = port.checked_sub(nat.first_port)?;
+        let block = usize::from(offset.checked_div(nat.block_size.max(1))?);
         let is_block = block < nat.blocks;
-        is_block.then(|| owner_of_block(external * nat.blocks + block, self.count))
+        let number = external.saturating_mul(nat.blocks).saturating_add(block);
+        is_block.then(|| owner_of_block(number, self.count))
     }
 
     #[inline]
@@ -377,7 +382,8 @@ fn flow_of(packet: &[u8]) -> Option<Flow> {
     if !is_error {
         return Some(flow);
     }
-    let Some((inner, ..)) = plain_flow(packet, transport + ICMP_LENGTH) else {
+    let inner_at = transport.saturating_add(ICMP_LENGTH);
+    let Some((inner, ..)) = plain_flow(packet, inner_at) else {
         return Some(flow);
     };
     Some(Flow {
@@ -391,7 +397,7 @@ fn flow_of(packet: &[u8]) -> Option<Flow> {
 #[inline]
 fn plain_flow(packet: &[u8], at: usize) -> Option<(Flow, Option<u8>, usize)> {
     let header = header(packet, at)?;
-    let transport = at + header.length;
+    let transport = at.saturating_add(header.length);
     let flow = Flow {
         source: header.source,
         destination: header.destination,
@@ -413,7 +419,7 @@ fn ports_at(packet: &[u8], protocol: u8, transport: usize) -> Option<(NatProtoco
             .get(transport)
             .is_some_and(|kind| matches!(kind, 0 | 8)) =>
         {
-            let identifier = be16(packet, transport + 4)?;
+            let identifier = be16(packet, transport.saturating_add(4))?;
             Some((NatProtocol::Icmp, identifier, identifier))
         }
         6 => both_ports(packet, transport).map(|(from, to)| (NatProtocol::Tcp, from, to)),
@@ -424,7 +430,8 @@ fn ports_at(packet: &[u8], protocol: u8, transport: usize) -> Option<(NatProtoco
 
 #[inline]
 fn both_ports(packet: &[u8], transport: usize) -> Option<(u16, u16)> {
-    Some((be16(packet, transport)?, be16(packet, transport + 2)?))
+    let second_at = transport.saturating_add(2);
+    Some((be16(packet, transport)?, be16(packet, second_at)?))
 }
 
 /// Returns source and destination of an IPv6 packet.
@@ -449,12 +456,12 @@ fn ports_of_ipv6(packet: &[u8]) -> Option<(NatProtocol, u16, u16)> {
     if walked.fragment != Fragment::Whole {
         return None;
     }
-    let transport = IPV6_HEADER_LENGTH + walked.length;
+    let transport = walked.length.saturating_add(IPV6_HEADER_LENGTH);
     let (protocol, (from, to)) = match walked.protocol {
         IpProtocol::TCP => (NatProtocol::Tcp, both_ports(packet, transport)?),
         IpProtocol::UDP => (NatProtocol::Udp, both_ports(packet, transport)?),
         IpProtocol::ICMPV6 => {
-            let identifier = be16(packet, transport + 4)?;
+            let identifier = be16(packet, transport.saturating_add(4))?;
             (NatProtocol::Icmp, (identifier, identifier))
         }
         _ => return None,

@@ -4,10 +4,14 @@
 //! Tested with sessions written from the sources of its server, version 3.08 (`src/stx/common/trex_rpc_cmds_common.cpp`,
 //! `src/stx/stl/trex_stl_rpc_cmds.cpp`, `src/rpc-server`), never against a real TRex.
 
-// Replies of others: no cast loses a value, and no index is unchecked.
+// Replies of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 mod frame;
@@ -124,7 +128,7 @@ impl Trex {
     }
 
     fn call(&mut self, method: &str, mut params: Value) -> Result<Value, TesterError> {
-        self.next_id += 1;
+        self.next_id = self.next_id.wrapping_add(1);
         if let (Some(object), false) = (params.as_object_mut(), self.api_handle.is_empty()) {
             object.insert("api_h".to_owned(), json!(self.api_handle));
         }

@@ -5,6 +5,9 @@
 //! addresses (those of the front end) in ring messages, and I/O virtual addresses in both if VIRTIO_F_ACCESS_PLATFORM is
 //! negotiated. None of them is trusted: a [`Piece`] is the only result, and lies within one region.
 
+// Addresses of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod iotlb;
 
 use quietwire_memory::atomic::AtomicU8;
@@ -68,7 +71,8 @@ impl Region {
     #[inline(always)]
     fn find_guest(&self, guest: u64) -> Option<(u64, u64)> {
         let offset = guest.wrapping_sub(self.guest);
-        (offset < self.len()).then(|| (offset, self.len() - offset))
+        let rest = self.len().checked_sub(offset)?;
+        (rest > 0).then_some((offset, rest))
     }
 
     #[inline(always)]
@@ -87,7 +91,8 @@ impl Region {
     #[inline(always)]
     fn find_user(&self, user: u64) -> Option<(u64, u64)> {
         let offset = user.wrapping_sub(self.user);
-        (offset < self.len()).then(|| (offset, self.len() - offset))
+        let rest = self.len().checked_sub(offset)?;
+        (rest > 0).then_some((offset, rest))
     }
 }
 
@@ -199,8 +204,8 @@ impl Piece {
         let octets = octets.min(self.len);
         Self {
             region: self.region,
-            len: self.len - octets,
-            offset: self.offset + u64::from(octets),
+            len: self.len.saturating_sub(octets),
+            offset: self.offset.saturating_add(u64::from(octets)),
         }
     }
 }
@@ -280,7 +285,8 @@ impl AddressSpace {
             b.wrapping_sub(a) < a_len || a.wrapping_sub(b) < b_len
         };
         for (first, a) in regions.iter().enumerate() {
-            for (second, b) in regions.iter().enumerate().skip(first + 1) {
+            let others = regions.iter().enumerate();
+            for (second, b) in others.skip(first.saturating_add(1)) {
                 if overlap(a.guest, a.len(), b.guest, b.len())
                     || overlap(a.user, a.len(), b.user, b.len())
                 {
@@ -351,7 +357,7 @@ impl AddressSpace {
 fn iotlb_range(iotlb: &Iotlb, iova: u64, len: u64, access: Access) -> Result<u64, PartError> {
     let write = access == Access::Write;
     let mut start = None;
-    let mut done = 0;
+    let mut done = 0u64;
     // Each iteration moves to another entry; the table limits their number.
     for _ in 0..=IOTLB_ENTRIES_MAX {
         let at = iova.checked_add(done).ok_or(PartError::Outside)?;
@@ -363,10 +369,10 @@ fn iotlb_range(iotlb: &Iotlb, iova: u64, len: u64, access: Access) -> Result<u64
         if user != u64::wrapping_add(first, done) {
             return Err(PartError::Outside);
         }
-        if rest >= len - done {
+        done = done.saturating_add(rest);
+        if done >= len {
             return Ok(first);
         }
-        done += rest;
     }
     Err(PartError::Outside)
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests of the CNI plugin to the agent: one JSON document each way over a Unix socket, whose sender then closes its direction.
 
-// Requests of others: no cast loses a value, and no index is unchecked.
+// Requests of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::fmt;

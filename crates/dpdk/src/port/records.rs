@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of what ports have changed outside this process: small files that the next process reads if this one is killed.
 
-// Files of others: no cast loses a value, and no index is unchecked.
+// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::ffi::OsString;
@@ -126,7 +130,8 @@ fn read(path: &Path, owners: &[u32]) -> io::Result<String> {
         ));
     }
     let mut text = String::new();
-    file.take(OCTETS_MAX as u64 + 1).read_to_string(&mut text)?;
+    file.take((OCTETS_MAX as u64).saturating_add(1))
+        .read_to_string(&mut text)?;
     if text.len() > OCTETS_MAX {
         return Err(io::Error::other(format!(
             "it is longer than {OCTETS_MAX} octets"

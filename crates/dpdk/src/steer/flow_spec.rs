@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow rules of network cards as the kernel's drivers take them (linux/ethtool.h, `struct ethtool_rx_flow_spec`; `ethtool -N`).
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::fmt;
@@ -155,7 +159,7 @@ impl FlowSpec {
         spec.put(0, &kind.to_ne_bytes());
         let cookie = match target {
             CardTarget::Queue(queue) => u64::from(queue),
-            CardTarget::Function(number) => (u64::from(number) + 1) << FUNCTION_SHIFT,
+            CardTarget::Function(number) => u64::from(number).saturating_add(1) << FUNCTION_SHIFT,
             CardTarget::Drop => DISCARD,
         };
         spec.put(COOKIE, &cookie.to_ne_bytes());
@@ -217,7 +221,8 @@ impl FlowSpec {
                 )
             })?;
             let value = range.0.to_be_bytes();
-            spec.set(2 * version.address + at, &value, &mask.to_be_bytes());
+            let place = version.ports().saturating_add(at);
+            spec.set(place, &value, &mask.to_be_bytes());
         }
         if kind == other {
             if version.is_version_4 {
@@ -251,16 +256,17 @@ impl FlowSpec {
         let mut left = u32::from(length);
         for (place, octet) in (at..).zip(octets) {
             let bits = left.min(u8::BITS);
-            left -= bits;
-            let mask = u8::MAX.checked_shl(u8::BITS - bits).unwrap_or(0);
+            left = left.saturating_sub(bits);
+            let zeroes = u8::BITS.saturating_sub(bits);
+            let mask = u8::MAX.checked_shl(zeroes).unwrap_or(0);
             self.set(place, &[octet & mask], &[mask]);
         }
     }
 
     /// Sets a field and its mask.
     fn set(&mut self, at: usize, value: &[u8], mask: &[u8]) {
-        self.put(VALUES + at, value);
-        self.put(MASKS + at, mask);
+        self.put(at.saturating_add(VALUES), value);
+        self.put(at.saturating_add(MASKS), mask);
     }
 
     fn put(&mut self, at: usize, octets: &[u8]) {
@@ -300,7 +306,7 @@ impl FlowSpec {
     fn masked<const N: usize>(&self, at: usize, length: usize) -> Masked<N> {
         let field = |from: usize| {
             let mut field = [0; N];
-            let octets = self.0.iter().skip(from + at).take(length);
+            let octets = self.0.iter().skip(from.saturating_add(at)).take(length);
             for (to, octet) in field.iter_mut().zip(octets) {
                 *to = *octet;
             }
@@ -337,7 +343,7 @@ impl FlowSpec {
         let transport = [(tcp, TCP), (udp, UDP), (sctp, SCTP)];
         let transport = transport.into_iter().find(|(other, _)| *other == kind);
         let ports = |at: usize| match transport {
-            Some(_) => self.masked(2 * length + at, 2),
+            Some(_) => self.masked(version.ports().saturating_add(at), 2),
             None => none,
         };
         FlowFields {
@@ -393,8 +399,9 @@ impl FlowSpec {
                 continue;
             }
             let octet = |at: usize| self.0.get(at).copied().unwrap_or_default();
-            let mask = octet(MASKS + at);
-            essence.set(at, &[octet(VALUES + at) & mask], &[mask]);
+            let mask = octet(at.saturating_add(MASKS));
+            let value = octet(at.saturating_add(VALUES));
+            essence.set(at, &[value & mask], &[mask]);
         }
         if let Some(cookie) = self.0.get(COOKIE..LOCATION) {
             essence.put(COOKIE, cookie);
@@ -404,6 +411,11 @@ impl FlowSpec {
 }
 
 impl Version {
+    /// Returns the offset of the ports, which follow both addresses.
+    const fn ports(self) -> usize {
+        self.address.saturating_mul(2)
+    }
+
     /// Returns true if packets of this version may match.
     fn is_of(self, frames: &SteerMatch) -> bool {
         let has_address = |prefix: Option<(IpAddr, u8)>| {

@@ -4,10 +4,14 @@
 //!
 //! With its length, a line is found even if the newline at its end is damaged.
 
-// Text of others: no cast loses a value, and no index is unchecked.
+// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_base::crc32c;
@@ -54,7 +58,7 @@ pub(super) fn parse<T: Content>(text: &[u8]) -> Parsed<T> {
         whole: 0,
         lacks_newline: false,
     };
-    let mut line = 1;
+    let mut line = 1usize;
     // Lines without a CRC come first: earlier versions wrote them.
     let mut may_be_old = true;
     while let Some(rest) = text.get(parsed.whole..).filter(|rest| !rest.is_empty()) {
@@ -65,8 +69,9 @@ pub(super) fn parse<T: Content>(text: &[u8]) -> Parsed<T> {
             parsed.changes.push(change);
             // If the octet after the object is not a newline, it is a damaged newline.
             parsed.lacks_newline = used == rest.len();
-            parsed.whole += (used + 1).min(rest.len());
-            line += 1;
+            let used = used.saturating_add(1).min(rest.len());
+            parsed.whole = parsed.whole.saturating_add(used);
+            line = line.saturating_add(1);
             continue;
         }
         let Some(end) = rest.iter().position(|octet| *octet == b'\n') else {
@@ -75,15 +80,16 @@ pub(super) fn parse<T: Content>(text: &[u8]) -> Parsed<T> {
         // Earlier versions did not remove a line that was cut short, and wrote the next one behind it.
         let damaged = rest.get(..end).unwrap_or_default();
         let behind = damaged.strip_prefix(OLD).filter(|_| may_be_old);
-        let next = behind.and_then(|behind| Some(OLD.len() + find(behind, OLD)?));
+        let next = behind.and_then(|behind| OLD.len().checked_add(find(behind, OLD)?));
         parsed.changes.push(unreadable(line, damaged, next));
-        match next {
-            Some(next) => parsed.whole += next,
+        let used = match next {
+            Some(next) => next,
             None => {
-                parsed.whole += end + 1;
-                line += 1;
+                line = line.saturating_add(1);
+                end.saturating_add(1)
             }
-        }
+        };
+        parsed.whole = parsed.whole.saturating_add(used);
     }
     parsed
 }
@@ -110,11 +116,11 @@ fn sealed<T: Content>(rest: &[u8], line: usize) -> Option<(T, usize)> {
         .ok()?
         .parse()
         .ok()?;
-    let start = digits + 1;
+    let start = digits.checked_add(1)?;
     let covered = covered.get(..start.checked_add(length)?)?;
     let object = covered.get(start..)?;
     let is_whole = crc32c(covered) == crc && covered.get(digits) == Some(&b' ');
-    let used = CRC_DIGITS + 1 + covered.len();
+    let used = covered.len().checked_add(CRC_DIGITS + 1)?;
     is_whole.then(|| {
         // An intact line may be of a later version.
         let change = serde_json::from_slice(object);

@@ -2,10 +2,14 @@
 //! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation and tested
 //! with text in that format, not with VPP itself.
 
-// Text of others: no cast loses a value, and no index is unchecked.
+// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_tester::account::{DropStage, PortCounts};

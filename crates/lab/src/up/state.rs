@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of a running lab, for other processes and results.
 
-// Files of others: no cast loses a value, and no index is unchecked.
+// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::collections::BTreeMap;
@@ -176,7 +180,7 @@ fn abridged(mut lines: Vec<String>) -> Vec<String> {
     let left_out = lines.len().saturating_sub(HEAD_LINES + TAIL_LINES);
     if left_out > 0 {
         let marker = format!("({left_out} lines left out)");
-        lines.splice(HEAD_LINES..HEAD_LINES + left_out, [marker]);
+        lines.splice(HEAD_LINES..HEAD_LINES.saturating_add(left_out), [marker]);
     }
     lines
 }

@@ -68,6 +68,11 @@ fn ring_stride(log2_size: u8) -> u64 {
     ring_octets(log2_size).next_multiple_of(RING_ALIGNMENT)
 }
 
+/// Returns the octets of consecutive rings of the same size.
+fn rings_octets(rings: u16, log2_size: u8) -> u64 {
+    u64::from(rings).saturating_mul(ring_stride(log2_size))
+}
+
 impl Layout {
     /// Returns the layout for this many rings of these sizes, with buffers of `buffer_size` octets (1 to 65,535). `None` if
     /// a size is out of range or the region would exceed 4 GiB, the limit of 32-bit offsets.
@@ -84,11 +89,12 @@ impl Layout {
         const LINE: u32 = 64;
         const _: () = assert!(LINE as usize == CACHE_LINE);
         let stride = buffer_size.div_ceil(LINE) | 1;
-        let stride = stride * LINE;
+        let stride = stride.saturating_mul(LINE);
         let octets = |rings: u16, log2_size: u8| {
-            u64::from(rings) * (ring_stride(log2_size) + (u64::from(stride) << log2_size))
+            let buffers = u64::from(stride) << log2_size;
+            u64::from(rings).saturating_mul(ring_stride(log2_size).saturating_add(buffers))
         };
-        let octets = octets(c2s_rings, sizes.c2s) + octets(s2c_rings, sizes.s2c);
+        let octets = octets(c2s_rings, sizes.c2s).saturating_add(octets(s2c_rings, sizes.s2c));
         Some(Self {
             c2s_rings,
             s2c_rings,
@@ -118,14 +124,14 @@ impl Layout {
             Direction::ClientToServer => (self.c2s_rings, 0),
             Direction::ServerToClient => (
                 self.s2c_rings,
-                u64::from(self.c2s_rings) * ring_stride(self.sizes.c2s),
+                rings_octets(self.c2s_rings, self.sizes.c2s),
             ),
         };
         if index >= rings {
             return None;
         }
         let log2_size = self.sizes.of(direction);
-        let offset = before + u64::from(index) * ring_stride(log2_size);
+        let offset = rings_octets(index, log2_size).saturating_add(before);
         Some(RingLocation {
             direction,
             index,
@@ -145,20 +151,23 @@ impl Layout {
     }
 
     pub(super) fn buffers(&self, place: &RingLocation) -> Option<Buffers> {
-        let rings = [
-            (self.c2s_rings, self.sizes.c2s),
-            (self.s2c_rings, self.sizes.s2c),
-        ];
-        let of_rings = |(rings, log2_size)| u64::from(rings) * ring_stride(log2_size);
-        let of_buffers =
-            |rings: u16, log2_size: u8| u64::from(rings) * (u64::from(self.stride) << log2_size);
-        let before = match place.direction {
-            Direction::ClientToServer => of_buffers(place.index, self.sizes.c2s),
-            Direction::ServerToClient => {
-                of_buffers(self.c2s_rings, self.sizes.c2s) + of_buffers(place.index, self.sizes.s2c)
-            }
+        let of_buffers = |rings: u16, log2_size: u8| {
+            let octets = u64::from(self.stride) << log2_size;
+            u64::from(rings).saturating_mul(octets)
         };
-        let start = rings.map(of_rings).iter().sum::<u64>() + before;
+        let before = match place.direction {
+            Direction::ClientToServer => [of_buffers(place.index, self.sizes.c2s), 0],
+            Direction::ServerToClient => [
+                of_buffers(self.c2s_rings, self.sizes.c2s),
+                of_buffers(place.index, self.sizes.s2c),
+            ],
+        };
+        let rings = [
+            rings_octets(self.c2s_rings, self.sizes.c2s),
+            rings_octets(self.s2c_rings, self.sizes.s2c),
+        ];
+        let parts = rings.into_iter().chain(before);
+        let start = parts.fold(0, u64::saturating_add);
         Some(Buffers {
             region: 0,
             start: u32::try_from(start).ok()?,
@@ -184,8 +193,9 @@ impl Layout {
         let size = 1_u16 << place.log2_size;
         let start = u64::from(place.offset);
         let buffers = self.buffers(place)?;
+        let words = usize::from(size).saturating_mul(2);
         let descriptors =
-            SharedSlice::<AtomicU64>::new(mapping, start + HEADER, usize::from(size) * 2)?;
+            SharedSlice::<AtomicU64>::new(mapping, start.checked_add(HEADER)?, words)?;
         let (pairs, _) = descriptors.as_chunks::<2>();
         for (slot, [first, second]) in (0..size).zip(pairs) {
             let word = filled(buffers.region, buffers.size, false);
@@ -193,13 +203,14 @@ impl Layout {
             second.store(u64::from(buffers.offset(slot)).to_le(), Ordering::Relaxed);
         }
         // The mapping must contain the last buffer too.
-        mapping.span(u64::from(buffers.offset(size - 1)), buffers.size as usize)?;
+        let last = buffers.offset(size.saturating_sub(1));
+        mapping.span(u64::from(last), buffers.size as usize)?;
         let head = match place.direction {
             Direction::ClientToServer => 0,
             Direction::ServerToClient => size,
         };
-        let store = |offset, value: u16| {
-            let words = SharedSlice::<AtomicU16>::new(mapping, start + offset, 1)?;
+        let store = |offset: u64, value: u16| {
+            let words = SharedSlice::<AtomicU16>::new(mapping, start.checked_add(offset)?, 1)?;
             words.first()?.store(value.to_le(), Ordering::Release);
             Some(())
         };

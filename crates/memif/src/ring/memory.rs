@@ -289,9 +289,9 @@ impl<'ring> Descriptors<'ring> {
 
     #[inline(always)]
     fn get(&self, index: u16) -> Option<[&'ring AtomicU64; 2]> {
-        let at = usize::from(self.slot(index)) * 2;
+        let at = usize::from(self.slot(index)).saturating_mul(2);
         // The second word first: if it exists, the first exists too.
-        let second = self.words.get(at + 1)?;
+        let second = self.words.get(at.saturating_add(1))?;
         Some([self.words.get(at)?, second])
     }
 
@@ -364,7 +364,8 @@ impl Ring {
         let start = u64::from(place.offset);
         let cookie = SharedSlice::<AtomicU32>::new(region, start, 1).ok_or(RingError::Location)?;
         let header = SharedSlice::new(region, start, HEADER_WORDS);
-        let descriptors = SharedSlice::new(region, start + HEADER, usize::from(size) * 2);
+        let words = usize::from(size).saturating_mul(2);
+        let descriptors = SharedSlice::new(region, start.saturating_add(HEADER), words);
         let (Some(header), Some(descriptors)) = (header, descriptors) else {
             return Err(RingError::Location);
         };
@@ -436,7 +437,7 @@ impl Ring {
     pub(super) fn descriptors(&self) -> Descriptors<'_> {
         Descriptors {
             words: &self.descriptors,
-            mask: self.size - 1,
+            mask: self.size.wrapping_sub(1),
         }
     }
 
@@ -475,12 +476,14 @@ impl Ring {
         prefetch: impl Fn(Span<'_>),
     ) {
         let chunk = window.chunk;
-        let end = window.next.wrapping_add(window.left().min(chunk * 2));
+        let ahead = window.left().min(chunk.saturating_mul(2));
+        let end = window.next.wrapping_add(ahead);
         // Prefetches the descriptors of the next chunk.
         if window.end.wrapping_sub(end) > chunk {
             let is_written = is_filled && window.is_wide();
             for line in 0..chunk / SLOTS_PER_LINE {
-                self.prefetch(end.wrapping_add(line * SLOTS_PER_LINE), is_written);
+                let first = line.wrapping_mul(SLOTS_PER_LINE);
+                self.prefetch(end.wrapping_add(first), is_written);
             }
         }
         match &self.buffers {
@@ -551,7 +554,7 @@ impl Ring {
     /// `is_written`, the line comes from the peer's cache once, instead of once to be read and once more to be written.
     #[inline(always)]
     fn prefetch(&self, index: u16, is_written: bool) {
-        let word = usize::from(self.slot(index)) * 2;
+        let word = usize::from(self.slot(index)).saturating_mul(2);
         if is_written && self.buffers.is_some() {
             self.descriptors.prefetch_write(word);
         } else {

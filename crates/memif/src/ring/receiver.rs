@@ -148,7 +148,7 @@ impl Receiver {
     #[cold]
     #[inline(never)]
     fn resynchronise(&mut self, peer: u16) {
-        self.errors += 1;
+        self.errors = self.errors.wrapping_add(1);
         self.window = Window::new(peer);
         // A client reclaims all slots and offers them again step by step.
         self.released = peer.wrapping_sub(self.ring.lead);
@@ -206,7 +206,7 @@ impl Receiver {
 
     #[inline(always)]
     fn take_rows(&mut self, most: usize, mut take: impl FnMut(Span<'_>) -> bool) -> usize {
-        let mut taken = 0;
+        let mut taken = 0usize;
         while taken < most {
             if self.window.is_at_mark() {
                 if self.window.left() == 0 {
@@ -214,9 +214,9 @@ impl Receiver {
                 }
                 self.look_ahead();
             }
-            let row = usize::from(self.window.row()).min(most - taken);
+            let row = usize::from(self.window.row()).min(most.saturating_sub(taken));
             let of_row = self.take_row(row, &mut take);
-            taken += of_row;
+            taken = taken.wrapping_add(of_row);
             if of_row < row {
                 break;
             }
@@ -230,7 +230,7 @@ impl Receiver {
     fn take_row(&mut self, row: usize, take: &mut impl FnMut(Span<'_>) -> bool) -> usize {
         let places = self.ring.regions.places();
         let mut next = self.window.next;
-        let mut taken = 0;
+        let mut taken = 0usize;
         while taken < row {
             let slot = self.window.at(next);
             if slot.has_next() || slot.length() == 0 {
@@ -243,7 +243,7 @@ impl Receiver {
                 break;
             }
             next = next.wrapping_add(1);
-            taken += 1;
+            taken = taken.wrapping_add(1);
         }
         self.window.next = next;
         taken

@@ -135,7 +135,7 @@ impl Sender {
     #[cold]
     #[inline(never)]
     fn resynchronise(&mut self, peer: u16) {
-        self.errors += 1;
+        self.errors = self.errors.wrapping_add(1);
         // The next reading of the index shows a client all slots as free.
         self.window = Window::new(peer);
         self.published = peer;
@@ -236,14 +236,14 @@ impl Sender {
             return 0;
         }
         self.window.widen();
-        let mut filled = 0;
+        let mut filled = 0usize;
         while filled < most {
             if self.window.is_at_mark() && !self.advance() {
                 break;
             }
-            let row = usize::from(self.window.row()).min(most - filled);
+            let row = usize::from(self.window.row()).min(most.saturating_sub(filled));
             let of_row = self.fill_row(row, length, &mut write);
-            filled += of_row;
+            filled = filled.wrapping_add(of_row);
             if of_row < row {
                 break;
             }
@@ -276,7 +276,7 @@ impl Sender {
         let (places, descriptors) = (self.ring.regions.places(), self.ring.descriptors());
         let marks = &mut *self.marks;
         let mut next = self.window.next;
-        let mut filled = 0;
+        let mut filled = 0usize;
         while filled < row {
             let slot = self.window.at(next);
             if length > slot.length() as usize {
@@ -295,7 +295,7 @@ impl Sender {
                 descriptors.set_word(next, word);
             }
             next = next.wrapping_add(1);
-            filled += 1;
+            filled = filled.wrapping_add(1);
         }
         self.window.next = next;
         filled
@@ -358,7 +358,7 @@ impl Sender {
         let mut index = start;
         for slot in &self.pieces {
             let part = missing.min(slot.length() as usize);
-            missing -= part;
+            missing = missing.saturating_sub(part);
             if let Some(word) = slot.filled(length_of(part), missing > 0) {
                 self.ring.set_word(index, word);
             }
@@ -389,7 +389,7 @@ impl Sender {
 
     /// Returns the slots from `start` on without a frame: the last of them is invalid.
     fn discard(&mut self, start: u16) {
-        self.errors += 1;
+        self.errors = self.errors.wrapping_add(1);
         let mut index = start;
         while index != self.window.next {
             self.ring.set_word(index, 0);

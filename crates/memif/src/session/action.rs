@@ -197,5 +197,7 @@ impl SessionError {
 
 /// Returns true if a ring lies within a region of `size` octets.
 pub(super) fn is_within(place: &RingLocation, size: u64) -> bool {
-    u64::from(place.offset) + ring_octets(place.log2_size) <= size
+    u64::from(place.offset)
+        .checked_add(ring_octets(place.log2_size))
+        .is_some_and(|end| end <= size)
 }

@@ -149,7 +149,7 @@ impl<F> Client<F> {
                 .sizes
                 .at_most(hello.max_log2_ring_size.min(MAX_LOG2_RING_SIZE)),
             // No client offers more.
-            regions: usize::from(hello.max_region.min(255)) + 1,
+            regions: usize::from(hello.max_region.min(255)).saturating_add(1),
         };
         self.agreed = Some(agreed);
         let init = Message::Init(Init {
@@ -180,7 +180,8 @@ impl<F> Client<F> {
             self.state = State::Over;
             return result;
         }
-        let mut queue = VecDeque::with_capacity(offer.regions.len() + offer.rings.len());
+        let messages = offer.regions.len().saturating_add(offer.rings.len());
+        let mut queue = VecDeque::with_capacity(messages);
         for (index, (size, file)) in (0..).zip(offer.regions) {
             queue.push_back((Message::AddRegion { index, size }, file));
         }

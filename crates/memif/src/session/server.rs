@@ -233,7 +233,7 @@ impl Server {
         if !region.is_some_and(|size| is_within(place, *size)) {
             return Err(SessionError::RingLocation(place.region));
         }
-        *rings += 1;
+        *rings = rings.saturating_add(1);
         Ok(())
     }
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use super::response::Status;
@@ -101,7 +105,7 @@ fn read(octets: &[u8]) -> Result<Option<Request>, Status> {
     if length > CONTENT_MAX {
         return Err(Status::ContentTooLarge);
     }
-    let content = octets.get(head..head + length);
+    let content = octets.get(head..head.saturating_add(length));
     Ok(content.map(|content| Request {
         content: content.to_vec(),
         ..request
@@ -128,7 +132,7 @@ fn decoded(segment: &str) -> Result<String, Status> {
                 };
                 let (high, low) = (digit(), digit());
                 let digits = high.zip(low).ok_or(Status::BadRequest)?;
-                digits.0 * 16 + digits.1
+                digits.0 << 4 | digits.1
             }
             octet => octet,
         });

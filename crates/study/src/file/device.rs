@@ -74,7 +74,7 @@ fn generated_rules(count: u32) -> String {
     };
     let rule = |number: u32| {
         let [_, _, high, low] = number.to_be_bytes();
-        let port = 1000 + number % 60_000;
+        let port = (number % 60_000).saturating_add(1000);
         format!(
             "[[rule]]\nname = \"r{number}\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.{high}.{low}.0/24\"\ndestination-port = \"{port}\"\n"
         )

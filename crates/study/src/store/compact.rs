@@ -6,10 +6,14 @@
 //! are zero. zstd compresses that to little more than the entropy of the noise. HdrHistogram's own encoding (deflated counts) is larger
 //! by half, and by another third as base64 text.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::io::Read as _;
@@ -122,7 +126,7 @@ pub(super) fn decompressed(packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut plain = Vec::new();
     zstd::Decoder::new(packed)
         .map_err(damaged)?
-        .take(UNPACKED_MAX as u64 + 1)
+        .take((UNPACKED_MAX as u64).saturating_add(1))
         .read_to_end(&mut plain)
         .map_err(damaged)?;
     if plain.len() > UNPACKED_MAX {
@@ -207,7 +211,9 @@ fn counts_of(text: &str) -> Option<Vec<u8>> {
         })
         .collect();
     let largest = differences.iter().max().copied().unwrap_or(0);
-    let planes = (u64::BITS - largest.leading_zeros()).div_ceil(8);
+    let planes = u64::BITS
+        .saturating_sub(largest.leading_zeros())
+        .div_ceil(8);
     let mut packed = vec![histogram.sigfig(), u8::try_from(planes).ok()?];
     for bound in [histogram.low(), histogram.high(), first] {
         packed.extend(bound.to_le_bytes());
@@ -217,7 +223,7 @@ fn counts_of(text: &str) -> Option<Vec<u8>> {
         packed.extend(
             differences
                 .iter()
-                .map(|value| ((value >> (8 * plane)) & 0xff) as u8),
+                .map(|value| ((value >> plane.saturating_mul(8)) & 0xff) as u8),
         );
     }
     (text_of(&packed).ok()? == text).then_some(packed)
@@ -244,7 +250,7 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
     for plane in 0..planes {
         let (octets, rest) = from.split_at_checked(number).ok_or(CUT)?;
         for (value, octet) in differences.iter_mut().zip(octets) {
-            *value |= u64::from(*octet) << (8 * plane);
+            *value |= u64::from(*octet) << plane.saturating_mul(8);
         }
         *from = rest;
     }
@@ -252,7 +258,8 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
     let mut count = 0u64;
     for difference in differences {
         let bucket = buckets.next(&histogram);
-        let difference = (difference >> 1).cast_signed() ^ -(difference & 1).cast_signed();
+        let sign = (difference & 1).cast_signed().wrapping_neg();
+        let difference = (difference >> 1).cast_signed() ^ sign;
         count = count.wrapping_add(difference.cast_unsigned());
         if count > 0 {
             histogram

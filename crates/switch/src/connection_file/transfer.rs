@@ -161,11 +161,11 @@ pub fn restore(socket: &Path, path: &Path) -> Result<Restored, SwitchError> {
     let passed_s = u32::try_from(passed_s).unwrap_or(u32::MAX);
     let mut restored = Restored::default();
     while let Some(block) = reader.next_block().map_err(refused)? {
-        let mut octets = Vec::with_capacity(block.len() * SAVED_OCTETS);
+        let mut octets = Vec::with_capacity(block.len().saturating_mul(SAVED_OCTETS));
         for connection in &block {
             match connection.later(passed_s) {
                 Some(connection) => octets.extend_from_slice(connection.octets()),
-                None => restored.expired += 1,
+                None => restored.expired = restored.expired.saturating_add(1),
             }
         }
         if octets.is_empty() {
@@ -176,10 +176,11 @@ pub fn restore(socket: &Path, path: &Path) -> Result<Restored, SwitchError> {
             records: BASE64.encode(octets),
         };
         let report: RestoredConnectionsReport = ask(socket, &request)?;
-        restored.report.restored += report.restored;
-        restored.report.known += report.known;
-        restored.report.full += report.full;
-        restored.report.invalid += report.invalid;
+        let all = &mut restored.report;
+        all.restored = all.restored.saturating_add(report.restored);
+        all.known = all.known.saturating_add(report.known);
+        all.full = all.full.saturating_add(report.full);
+        all.invalid = all.invalid.saturating_add(report.invalid);
     }
     Ok(restored)
 }

@@ -2,18 +2,23 @@
 //! Minimal HTTP/1.1 server (RFC 9112): `GET /metrics` only, one response per connection. The control thread serves it between two polls of
 //! the control socket; no client can block it.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
+use quietwire_base::Deadline;
 use quietwire_base::metrics::CONTENT_TYPE;
 
 use crate::accept::AcceptErrors;
@@ -33,7 +38,7 @@ struct Client {
     request: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 /// Listener of the metrics server, and its clients.
@@ -101,7 +106,7 @@ impl MetricsServer {
 
     fn serve(&mut self, text: &mut dyn FnMut() -> String) {
         self.clients
-            .retain_mut(|client| Instant::now() < client.deadline && client.turn(text));
+            .retain_mut(|client| !client.deadline.has_passed() && client.turn(text));
     }
 
     /// Accepts waiting clients, at most as many as have space. Returns true if there is a new one.
@@ -121,7 +126,7 @@ impl MetricsServer {
                     request: Vec::new(),
                     answer: Vec::new(),
                     sent: 0,
-                    deadline: Instant::now() + TIMEOUT,
+                    deadline: Deadline::after(TIMEOUT),
                 }),
                 Err(error) => {
                     // Without file descriptors, an old client gives its own to the next one.
@@ -132,7 +137,8 @@ impl MetricsServer {
                 }
             }
         }
-        let excess = (self.clients.len() + accepted.len()).saturating_sub(CLIENTS_MAX);
+        let clients = self.clients.len().saturating_add(accepted.len());
+        let excess = clients.saturating_sub(CLIENTS_MAX);
         for _ in 0..excess {
             self.close_oldest();
         }
@@ -163,7 +169,7 @@ impl Client {
         while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
                 Ok(0) => return false,
-                Ok(count) => self.sent += count,
+                Ok(count) => self.sent = self.sent.saturating_add(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
@@ -174,9 +180,10 @@ impl Client {
 
     /// Returns the status of the response, once the request is complete.
     fn read(&mut self) -> Result<Option<Status>, ()> {
-        let mut chunk = [0; 2048];
+        const CHUNK: usize = 2048;
+        let mut chunk = [0; CHUNK];
         // Maximum length of a request.
-        for _ in 0..=REQUEST_MAX / chunk.len() {
+        for _ in 0..=REQUEST_MAX / CHUNK {
             match self.stream.read(&mut chunk) {
                 // The client has closed its sending side; the request may be complete.
                 Ok(0) => return status(&self.request).map(Some).ok_or(()),
@@ -257,6 +264,8 @@ fn answer(status: Status, text: &mut dyn FnMut() -> String) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use quietwire_base::fuzz::{check, planted};
 
     use super::*;
@@ -371,7 +380,7 @@ mod tests {
         }
         // The server closes an idle connection in time.
         assert_eq!(server.clients.len(), 1);
-        server.clients[0].deadline = Instant::now();
+        server.clients[0].deadline = Deadline::after(Duration::ZERO);
         server.turn(&mut text);
         assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
     }

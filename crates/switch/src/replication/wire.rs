@@ -23,13 +23,14 @@
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
-// Octets from outside: no cast loses a value, and no index is unchecked.
+// Octets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -449,7 +450,7 @@ impl Reader {
         if length > CONTENTS_MAX {
             return Err(WireError::Length);
         }
-        let end = HEADER + length;
+        let end = HEADER.saturating_add(length);
         let Some((message, rest)) = self.octets.split_at_checked(end) else {
             return Ok(None);
         };
@@ -471,8 +472,8 @@ impl Reader {
         if (read == Message::Hello) != (sequence == 0) {
             return Err(WireError::Version);
         }
-        self.next += 1;
-        self.octets.drain(..end + CRC);
+        self.next = self.next.saturating_add(1);
+        self.octets.drain(..end.saturating_add(CRC));
         Ok(Some(read))
     }
 }

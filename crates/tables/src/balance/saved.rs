@@ -10,13 +10,14 @@
 //! | 12 | flags: 1 if one side of TCP has closed or reset the connection |
 //! | 13 | 0 |
 
-// Records from outside: no cast loses a value, and no index is unchecked.
+// Records from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 

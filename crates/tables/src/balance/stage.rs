@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All virtual endpoints of a forwarding thread: which packets are for one of them, and their translation.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use std::net::SocketAddrV4;
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compilation of rules into decision trees.
 
-// Rules of others: no cast loses a value, and no index is unchecked.
+// Rules of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::collections::{BinaryHeap, HashMap};
@@ -121,7 +125,10 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
         rest: HashMap::new(),
         leaves: HashMap::new(),
         copies: 0,
-        copies_max: COPIES_A_RULE * rules.len() + COPIES_SPARE,
+        copies_max: rules
+            .len()
+            .saturating_mul(COPIES_A_RULE)
+            .saturating_add(COPIES_SPARE),
     };
     if let Some(any) = any {
         compiler.hide_behind(any);
@@ -144,7 +151,7 @@ impl Compiler<'_> {
     fn tree(&mut self, list: Vec<u32>, may_move: bool) -> Vec<u32> {
         let root = number(self.compiled.nodes.len());
         self.compiled.nodes.push(Node::EMPTY);
-        self.copies += list.len();
+        self.copies = self.copies.saturating_add(list.len());
         let mut moved = Vec::new();
         let (mut depth, mut longest) = (0, 0);
         let mut pending = BinaryHeap::from([Pending {
@@ -189,14 +196,15 @@ impl Compiler<'_> {
     fn prune(&mut self, node: &mut Pending) {
         let covers = |number: &u32| node.region.is_covered_by(self.rule(*number));
         if let Some(last) = node.list.iter().position(covers) {
-            let hidden = node.list.len() - (last + 1);
+            let kept = last.saturating_add(1);
+            let hidden = node.list.len().saturating_sub(kept);
             if hidden > 0
                 && let Some(rule) = node.list.get(last)
             {
                 self.hide_behind(*rule as usize);
             }
-            self.copies -= hidden;
-            node.list.truncate(last + 1);
+            self.copies = self.copies.saturating_sub(hidden);
+            node.list.truncate(kept);
         }
     }
 
@@ -228,13 +236,16 @@ impl Compiler<'_> {
         let groups = children.groups();
         let copies: usize = groups.iter().map(|(list, _)| list.len()).sum();
         let is_progress = groups.iter().all(|(list, _)| list.len() < node.list.len());
-        let nodes = self.compiled.nodes.len() + window.size();
-        let has_space = self.copies + copies <= self.copies_max + node.list.len()
-            && nodes <= NODES_A_COPY * self.copies_max + NODES_SPARE;
+        let nodes = self.compiled.nodes.len().saturating_add(window.size());
+        let nodes_max = self.copies_max.saturating_mul(NODES_A_COPY);
+        let nodes_max = nodes_max.saturating_add(NODES_SPARE);
+        let copies = self.copies.saturating_add(copies);
+        let has_space =
+            copies <= self.copies_max.saturating_add(node.list.len()) && nodes <= nodes_max;
         if !is_progress || !has_space {
             return None;
         }
-        self.copies = self.copies + copies - node.list.len();
+        self.copies = copies.saturating_sub(node.list.len());
         moved.extend(&children.moved);
         let first = number(self.compiled.nodes.len());
         self.compiled.nodes.resize(nodes, Node::EMPTY);
@@ -247,10 +258,13 @@ impl Compiler<'_> {
                 _ => node.region,
             };
             pending.push(Pending {
-                places: values.into_iter().map(|value| first + value).collect(),
+                places: values
+                    .into_iter()
+                    .map(|value| first.saturating_add(value))
+                    .collect(),
                 list: list.to_vec(),
                 region,
-                depth: node.depth + 1,
+                depth: node.depth.saturating_add(1),
             });
         }
         Some(Node::inner(first, window))
@@ -262,7 +276,7 @@ impl Compiler<'_> {
             return Node::EMPTY;
         }
         if let Some(leaf) = self.leaves.get(&list) {
-            self.copies -= list.len();
+            self.copies = self.copies.saturating_sub(list.len());
             return *leaf;
         }
         let first = number(self.compiled.entries.len());
@@ -300,7 +314,7 @@ struct Children {
 impl Children {
     /// Distributes rules; `None` if the lists before the search for equal ones are too long.
     fn new(node: &Pending, window: Window, values_max: usize, rules: &[Rule]) -> Option<Self> {
-        let mut ends = vec![0usize; window.size() + 1];
+        let mut ends = vec![0usize; window.size().saturating_add(1)];
         let mut moved = Vec::new();
         let values = |number: u32| {
             let rule = rules.get(number as usize).unwrap_or(&Rule::ANY);
@@ -312,18 +326,19 @@ impl Children {
                 moved.push(*number);
             } else {
                 values.each(window, |value| {
-                    if let Some(end) = ends.get_mut(value + 1) {
-                        *end += 1;
+                    if let Some(end) = ends.get_mut(value.saturating_add(1)) {
+                        *end = end.saturating_add(1);
                     }
                 });
             }
         }
-        let mut all = 0;
+        let mut all = 0usize;
         for end in &mut ends {
-            all += *end;
+            all = all.saturating_add(*end);
             *end = all;
         }
-        if all > LISTS_A_RULE * node.list.len() + COPIES_SPARE {
+        let all_max = node.list.len().saturating_mul(LISTS_A_RULE);
+        if all > all_max.saturating_add(COPIES_SPARE) {
             return None;
         }
         let mut lists = vec![0; all];
@@ -337,7 +352,7 @@ impl Children {
                     if let Some(place) = lists.get_mut(*end) {
                         *place = *number;
                     }
-                    *end += 1;
+                    *end = end.saturating_add(1);
                 });
             }
         }

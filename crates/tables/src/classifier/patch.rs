@@ -5,10 +5,14 @@
 //! that the compilation left out behind a rule that is gone now. A rule is left out only where all packets match the rule in front of it, so
 //! that only rules that overlap with one that is gone can be missing.
 
-// Rules and packets of others: no cast loses a value, and no index is unchecked.
+// Rules and packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::collections::{HashMap, VecDeque};
@@ -92,14 +96,17 @@ impl Patch {
         let others = self.others.shape();
         Shape {
             rules: self.rules,
-            trees: compiled.trees + others.trees,
-            nodes_max: compiled.nodes_max + others.nodes_max,
-            comparisons_max: compiled.comparisons_max + others.comparisons_max,
-            copies: compiled.copies + others.copies,
-            octets: compiled.octets
-                + others.octets
-                + size_of_val(&self.places[..])
-                + size_of_val(&self.places_of_others[..]),
+            trees: compiled.trees.saturating_add(others.trees),
+            nodes_max: compiled.nodes_max.saturating_add(others.nodes_max),
+            comparisons_max: compiled
+                .comparisons_max
+                .saturating_add(others.comparisons_max),
+            copies: compiled.copies.saturating_add(others.copies),
+            octets: compiled
+                .octets
+                .saturating_add(others.octets)
+                .saturating_add(size_of_val(&self.places[..]))
+                .saturating_add(size_of_val(&self.places_of_others[..])),
         }
     }
 }
@@ -116,31 +123,32 @@ fn places(former: &[Rule], rules: &[Rule]) -> Vec<u32> {
     let rest = rules.get(front..).unwrap_or_default();
     let backwards = former_rest.iter().rev().zip(rest.iter().rev());
     let back = backwards.take_while(are_equal).count();
-    let former_middle = former_rest.get(..former_rest.len() - back);
+    let former_middle = former_rest.get(..former_rest.len().saturating_sub(back));
     let former_middle = former_middle.unwrap_or_default();
-    let middle = rest.get(..rest.len() - back).unwrap_or_default();
+    let middle = rest.get(..rest.len().saturating_sub(back));
+    let middle = middle.unwrap_or_default();
 
     let mut places = vec![NO_RULE; former.len()];
     for (place, index) in places.iter_mut().take(front).zip(0..) {
         *place = index;
     }
-    let behind = places.iter_mut().skip(former.len() - back);
-    for (place, index) in behind.zip(number(rules.len() - back)..) {
+    let behind = places.iter_mut().skip(former.len().saturating_sub(back));
+    for (place, index) in behind.zip(number(rules.len().saturating_sub(back))..) {
         *place = index;
     }
     let walked = walk(former_middle, middle, |former, index| {
-        if let Some(place) = places.get_mut(front + former) {
-            *place = number(front + index);
+        if let Some(place) = places.get_mut(front.saturating_add(former)) {
+            *place = number(front.saturating_add(index));
         }
     });
     let former_left = former_middle.get(walked.0..).unwrap_or_default();
     let left = middle.get(walked.1..).unwrap_or_default();
     let mut indices: HashMap<&Rule, VecDeque<u32>> = HashMap::new();
-    for (rule, index) in left.iter().zip(number(front + walked.1)..) {
+    for (rule, index) in left.iter().zip(number(front.saturating_add(walked.1))..) {
         indices.entry(rule).or_default().push_back(index);
     }
     let mut pairs: Vec<(usize, u32)> = Vec::new();
-    for (rule, former) in former_left.iter().zip(front + walked.0..) {
+    for (rule, former) in former_left.iter().zip(front.saturating_add(walked.0)..) {
         let index = indices.get_mut(rule).and_then(VecDeque::pop_front);
         pairs.extend(index.map(|index| (former, index)));
     }
@@ -155,18 +163,19 @@ fn places(former: &[Rule], rules: &[Rule]) -> Vec<u32> {
 /// Reports the places of equal rules in both lists, from the front, as long as no two adjacent rules are gone, new or others: changes that are
 /// far apart need no table of the rules between them. Returns the numbers of rules of both lists up to there.
 fn walk(former: &[Rule], rules: &[Rule], mut report: impl FnMut(usize, usize)) -> (usize, usize) {
-    let (mut place, mut index) = (0, 0);
+    let (mut place, mut index) = (0usize, 0usize);
     while let (Some(one), Some(other)) = (former.get(place), rules.get(index)) {
-        let (next, next_other) = (former.get(place + 1), rules.get(index + 1));
+        let (next_place, next_index) = (place.saturating_add(1), index.saturating_add(1));
+        let (next, next_other) = (former.get(next_place), rules.get(next_index));
         if one == other {
             report(place, index);
-            (place, index) = (place + 1, index + 1);
+            (place, index) = (next_place, next_index);
         } else if next.is_some() && next == next_other {
-            (place, index) = (place + 1, index + 1);
+            (place, index) = (next_place, next_index);
         } else if next == Some(other) {
-            place += 1;
+            place = next_place;
         } else if next_other == Some(one) {
-            index += 1;
+            index = next_index;
         } else {
             break;
         }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Searches of bursts in compiled rules.
 
-// Packets of others: no cast loses a value, and no index is unchecked.
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_base::BURST_MAX;
@@ -47,8 +51,8 @@ impl Compiled {
             comparisons_max: self.trees.iter().map(|tree| tree.longest).sum(),
             copies: self.entries.len(),
             octets: size_of_val(&self.entries[..])
-                + size_of_val(&self.nodes[..])
-                + size_of_val(&self.rest[..]),
+                .saturating_add(size_of_val(&self.nodes[..]))
+                .saturating_add(size_of_val(&self.rest[..])),
         }
     }
 
@@ -77,7 +81,7 @@ impl Compiled {
         let nodes = &self.nodes[..];
         // Keys that are not at a leaf.
         let mut moving = [0u8; BURST_MAX];
-        let mut left = 0;
+        let mut left = 0usize;
         for (lane, (key, place)) in keys.iter().zip(places.iter_mut()).enumerate() {
             *place = step(nodes, *place, key);
             #[expect(
@@ -88,13 +92,13 @@ impl Compiled {
             if let Some(moves) = moving.get_mut(left % BURST_MAX) {
                 *moves = lane;
             }
-            left += usize::from(!place.is_leaf());
+            left = left.wrapping_add(usize::from(!place.is_leaf()));
         }
         for _ in 1..DEPTH_MAX {
             if left == 0 {
                 return;
             }
-            let mut still = 0;
+            let mut still = 0usize;
             for at in 0..left.min(BURST_MAX) {
                 let Some(lane) = moving.get(at).copied() else {
                     break;
@@ -105,7 +109,7 @@ impl Compiled {
                     if let Some(moves) = moving.get_mut(still % BURST_MAX) {
                         *moves = lane;
                     }
-                    still += usize::from(!place.is_leaf());
+                    still = still.wrapping_add(usize::from(!place.is_leaf()));
                 }
             }
             left = still;
@@ -131,7 +135,8 @@ impl Compiled {
         }
         for ((key, place), found) in keys.iter().zip(places).zip(found) {
             let (first, count) = place.rules();
-            let rules: &[Entry] = entries.get(first..first + count).unwrap_or_default();
+            let end = first.saturating_add(count);
+            let rules: &[Entry] = entries.get(first..end).unwrap_or_default();
             for rule in rules {
                 if rule.order >= *found {
                     break;

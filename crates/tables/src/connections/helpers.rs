@@ -6,10 +6,14 @@
 //! A helper expects connections between the two hosts of the announcing connection only, and only to ports from 1024 on (RFC 2577, section
 //! 3), each once and for a minute. It changes no packet, and reads only data at the start of a packet.
 
-// Data of others: no cast loses a value, and no index is unchecked.
+// Data of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 mod ftp;
@@ -30,6 +34,8 @@ const PORT_MIN: u16 = 1024;
 const EXPECTED_S: Seconds = 60;
 /// Expected connections at a time, at most. Each has its place in one of some sets of places.
 const SETS: usize = 256;
+/// The same, for hashes.
+const SETS_U64: u64 = SETS as u64;
 const PLACES_OF_SET: usize = 4;
 
 /// Endpoints of a packet, that of the sender first.
@@ -167,10 +173,9 @@ impl Helpers {
     }
 
     fn set_of(&self, expected: &Expected) -> std::ops::Range<usize> {
-        let sets = SETS as u64;
-        let set = usize::try_from(self.secret.hash_one(expected) % sets).unwrap_or(0);
-        let first = set * PLACES_OF_SET;
-        first..first + PLACES_OF_SET
+        let set = usize::try_from(self.secret.hash_one(expected) % SETS_U64).unwrap_or(0);
+        let first = set.saturating_mul(PLACES_OF_SET);
+        first..first.saturating_add(PLACES_OF_SET)
     }
 }
 

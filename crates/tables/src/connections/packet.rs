@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of the parts of a packet that the tracker uses.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{
@@ -106,7 +110,7 @@ impl Packet {
         let rest = after_tags(octets).map_or(&[][..], |(_, rest)| rest);
         match rest.split_first_chunk::<2>() {
             Some((ethertype, packet)) => {
-                let before = octets.len() - packet.len();
+                let before = octets.len().saturating_sub(packet.len());
                 let length = length.saturating_sub(before);
                 Self::read(u16::from_be_bytes(*ethertype), packet, length, zone)
             }
@@ -186,7 +190,8 @@ impl Packet {
 /// for fragments, other packets, and packets that end in a further buffer.
 pub(super) fn data_of(octets: &[u8], length: usize) -> Option<&[u8]> {
     let (ethertype, packet) = after_tags(octets)?.1.split_first_chunk::<2>()?;
-    let length = length.saturating_sub(octets.len() - packet.len());
+    let before = octets.len().saturating_sub(packet.len());
+    let length = length.saturating_sub(before);
     let payload = match u16::from_be_bytes(*ethertype) {
         IPV4 => read_ipv4(packet, length),
         IPV6 => read_ipv6(packet, length),
@@ -194,7 +199,7 @@ pub(super) fn data_of(octets: &[u8], length: usize) -> Option<&[u8]> {
     };
     let payload = payload.ok().filter(|payload| !payload.is_first_fragment)?;
     let header = match payload.protocol {
-        6 => usize::from(*payload.octets.get(TCP_LENGTH_AT)? >> 4) * 4,
+        6 => usize::from(*payload.octets.get(TCP_LENGTH_AT)? >> 4).saturating_mul(4),
         17 => UDP_HEADER_LENGTH,
         _ => return None,
     };
@@ -224,7 +229,7 @@ fn read_ipv4(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
         .first_chunk::<IPV4_HEADER_MIN>()
         .ok_or(InvalidReason::Malformed)?;
     let [first, _, a, b, _, _, c, d, _, protocol, ..] = *header;
-    let header_length = usize::from(first & 0x0f) * 4;
+    let header_length = usize::from(first & 0x0f).saturating_mul(4);
     let total = usize::from(u16::from_be_bytes([a, b]));
     if first >> 4 != 4 || header_length < IPV4_HEADER_MIN || total < header_length || total > length
     {
@@ -234,6 +239,7 @@ fn read_ipv4(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
     if fragment & 0x1fff != 0 {
         return Err(InvalidReason::Fragment);
     }
+    let payload = total.saturating_sub(header_length);
     let [.., e, f, g, h, i, j, k, l] = *header;
     Ok(Payload {
         addresses: Addresses::V4(
@@ -241,8 +247,8 @@ fn read_ipv4(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
             u32::from_be_bytes([i, j, k, l]),
         ),
         protocol,
-        octets: limited(octets.get(header_length..), total - header_length)?,
-        length: total - header_length,
+        octets: limited(octets.get(header_length..), payload)?,
+        length: payload,
         is_first_fragment: fragment & 0x2000 != 0,
     })
 }
@@ -263,7 +269,7 @@ fn read_ipv6(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason>
         header[PAYLOAD_LENGTH_AT],
         header[PAYLOAD_LENGTH_AT + 1],
     ]));
-    if header[0] >> 4 != 6 || IPV6_HEADER_LENGTH + payload > length {
+    if header[0] >> 4 != 6 || IPV6_HEADER_LENGTH.saturating_add(payload) > length {
         return Err(InvalidReason::Malformed);
     }
     let rest = limited(Some(rest), payload)?;
@@ -334,7 +340,7 @@ impl Payload<'_> {
     #[inline]
     fn segment(&self) -> Option<Segment> {
         let header = self.octets.first_chunk::<TCP_HEADER_MIN>()?;
-        let header_length = usize::from(header[12] >> 4) * 4;
+        let header_length = usize::from(header[12] >> 4).saturating_mul(4);
         let options = self.octets.get(TCP_HEADER_MIN..header_length)?;
         let data = u32::try_from(self.length.checked_sub(header_length)?).ok()?;
         let flags = header[13];

@@ -18,13 +18,14 @@
 //!
 //! Records come from outside: [`SavedConnection::read`] refuses impossible ones.
 
-// Records from outside: no cast loses a value, and no index is unchecked.
+// Records from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -112,7 +113,7 @@ struct Record {
 
 impl Record {
     fn put<const N: usize>(&mut self, field: [u8; N]) {
-        let end = self.at + N;
+        let end = self.at.saturating_add(N);
         if let Some(space) = self.octets.get_mut(self.at..end) {
             space.copy_from_slice(&field);
         }
@@ -177,8 +178,9 @@ impl SavedConnection {
             Direction::Reply => (higher, lower),
         };
         let number = State::ALL.iter().position(|one| *one == state)?;
-        let is_ipv6 = u8::from(source.address.is_ipv6()) * IS_IPV6;
-        let is_replied = u8::from(entry.is_replied()) * IS_REPLIED;
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        let is_ipv6 = flag(source.address.is_ipv6(), IS_IPV6);
+        let is_replied = flag(entry.is_replied(), IS_REPLIED);
         let mut record = Record {
             octets: [0; SAVED_OCTETS],
             at: 0,

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tracker: lookups and updates of bursts, new connections, expiry and early drops.
 
-// Packets of others: no cast loses a value, and no index is unchecked.
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 mod labels;
@@ -108,17 +112,19 @@ impl Counters {
     pub fn add(&mut self, other: &Self) {
         let sum = |counts: &mut [u64], others: &[u64]| {
             for (count, more) in counts.iter_mut().zip(others) {
-                *count += more;
+                *count = count.wrapping_add(*more);
             }
         };
         sum(&mut self.packets, &other.packets);
         sum(&mut self.invalid, &other.invalid);
         sum(&mut self.refused, &other.refused);
-        self.created += other.created;
-        self.expired += other.expired;
-        self.dropped_early += other.dropped_early;
-        self.dropped_half_open += other.dropped_half_open;
-        self.flushed += other.flushed;
+        self.created = self.created.wrapping_add(other.created);
+        self.expired = self.expired.wrapping_add(other.expired);
+        self.dropped_early = self.dropped_early.wrapping_add(other.dropped_early);
+        self.dropped_half_open = self
+            .dropped_half_open
+            .wrapping_add(other.dropped_half_open);
+        self.flushed = self.flushed.wrapping_add(other.flushed);
     }
 }
 
@@ -184,7 +190,7 @@ impl Tracker {
     /// Returns the number of connections, including expired ones that [`Tracker::expire`] has not yet removed.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len().saturating_sub(self.free.len())
     }
 
     /// Returns true if there are no connections.
@@ -202,16 +208,18 @@ impl Tracker {
     /// Returns the memory of entries and index, octets.
     #[must_use]
     pub fn octets(&self) -> usize {
-        size_of_val(&self.entries[..])
-            + self.index.octets()
-            + self.free.capacity() * size_of::<u32>()
-            + self.joined.octets()
-            + self.sources.as_ref().map_or(0, |sources| sources.octets())
-            + self.helpers.as_ref().map_or(0, |helpers| helpers.octets())
-            + self
-                .labels
+        let parts = [
+            size_of_val(&self.entries[..]),
+            self.index.octets(),
+            self.free.capacity().saturating_mul(size_of::<u32>()),
+            self.joined.octets(),
+            self.sources.as_ref().map_or(0, |sources| sources.octets()),
+            self.helpers.as_ref().map_or(0, |helpers| helpers.octets()),
+            self.labels
                 .as_ref()
-                .map_or(0, |labels| size_of_val(&labels[..]))
+                .map_or(0, |labels| size_of_val(&labels[..])),
+        ];
+        parts.into_iter().fold(0, usize::saturating_add)
     }
 
     /// Reads the data of these protocols, to expect the connections that it announces: [`Tracker::help`].
@@ -403,7 +411,7 @@ impl Tracker {
     /// Sets the state of an entry, and its time of expiry.
     #[inline(always)]
     fn enter(&mut self, index: u32, former: State, next: State) {
-        let expires_at = self.now + self.timeouts.of(next) + 1;
+        let expires_at = self.expiry_after(self.timeouts.of(next));
         self.wheel.set(&mut self.entries, index, expires_at);
         if former != next {
             self.change_state(index, former, next);
@@ -495,7 +503,7 @@ impl Tracker {
                     return Err(Refusal::Conflict);
                 }
             } else {
-                self.counters.expired += 1;
+                self.counters.expired = self.counters.expired.wrapping_add(1);
             }
             // Expired, or closed and begun again.
             self.remove(index);
@@ -522,8 +530,8 @@ impl Tracker {
             return Err(Refusal::TableFull);
         }
         self.free.pop();
-        self.counters.created += 1;
-        let expires_at = self.now + self.timeouts.of(state) + 1;
+        self.counters.created = self.counters.created.wrapping_add(1);
+        let expires_at = self.expiry_after(self.timeouts.of(state));
         let Some(entry) = self.entries.get_mut(index as usize) else {
             return Err(Refusal::TableFull);
         };
@@ -567,7 +575,7 @@ impl Tracker {
             return Ok(());
         };
         self.remove(victim);
-        self.counters.dropped_early += 1;
+        self.counters.dropped_early = self.counters.dropped_early.wrapping_add(1);
         Ok(())
     }
 
@@ -612,15 +620,17 @@ impl Tracker {
     /// removed connections.
     pub fn expire(&mut self, now: Seconds, budget: usize) -> usize {
         self.now = self.now.max(now);
-        let mut removed = 0;
+        let mut removed = 0usize;
         for _ in 0..budget {
             match self.wheel.due(self.now) {
                 Due::Nothing => break,
                 Due::Moved => {}
-                Due::Entry(index) => removed += usize::from(self.expire_one(index)),
+                Due::Entry(index) => {
+                    removed = removed.saturating_add(usize::from(self.expire_one(index)));
+                }
             }
         }
-        self.counters.expired += removed as u64;
+        self.counters.expired = self.counters.expired.wrapping_add(removed as u64);
         removed
     }
 
@@ -662,7 +672,13 @@ impl Tracker {
     /// Counts a connection that was removed by request, and removes it.
     pub(super) fn flush_one(&mut self, index: u32) {
         self.remove(index);
-        self.counters.flushed += 1;
+        self.counters.flushed = self.counters.flushed.wrapping_add(1);
+    }
+
+    /// Returns the first second at which an entry has expired whose timeout begins now.
+    #[inline(always)]
+    fn expiry_after(&self, timeout_s: u32) -> Seconds {
+        self.now.saturating_add(timeout_s).saturating_add(1)
     }
 
     /// Returns the current second.
@@ -675,7 +691,7 @@ impl Tracker {
 #[inline(always)]
 fn add_one<const N: usize>(counters: &mut [u64; N], place: usize) {
     if let Some(count) = counters.get_mut(place) {
-        *count += 1;
+        *count = count.wrapping_add(1);
     }
 }
 

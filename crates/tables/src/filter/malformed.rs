@@ -21,8 +21,11 @@
 //! Fragments that overlap behind the transport header are not detected, because filters have no state. They change nothing that rules
 //! compare: every fragment that contains a part of the transport header contains all of it, and is compared like a whole packet.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{IPV6_EXTENSIONS_MAX, VLAN_TAG_LENGTH};
 
@@ -158,17 +161,18 @@ fn is_plain(rest: &[u8], more: usize) -> bool {
                 return false;
             }
             let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
-            (IPV6_HEADER, header[6], IPV6_HEADER + payload)
+            (IPV6_HEADER, header[6], payload.saturating_add(IPV6_HEADER))
         }
         _ => return ethertype >= ETHERTYPE_MIN && !is_tag(ethertype),
     };
     // Other protocols have either no transport header, or are extension headers.
     let headers = match protocol {
-        6 => header + 20,
-        17 => header + 8,
+        6 => header.saturating_add(20),
+        17 => header.saturating_add(8),
         _ => return false,
     };
-    end >= headers && packet.len() >= headers && end <= packet.len() + more
+    let length = packet.len().saturating_add(more);
+    end >= headers && packet.len() >= headers && end <= length
 }
 
 /// Octets of a packet in its first buffer, and the end of the packet by the header in front of it.
@@ -185,7 +189,7 @@ impl<'frame> Octets<'frame> {
         at: usize,
         truncated: Malformation,
     ) -> Result<&'frame [u8; N], Malformation> {
-        if at + N > self.end {
+        if at.saturating_add(N) > self.end {
             return Err(truncated);
         }
         let held = self.held.get(at..).unwrap_or_default();
@@ -231,9 +235,10 @@ fn examine(octets: &[u8], length: usize) -> Result<(), Malformation> {
             *frame.read::<{ VLAN_TAG_LENGTH + ETHERTYPE }>(at, TruncatedTag)?;
         outermost = outermost.or(Some(u16::from_be_bytes([a, b]) & 0xfff));
         ethertype = u16::from_be_bytes([c, d]);
-        at += VLAN_TAG_LENGTH;
+        at = at.saturating_add(VLAN_TAG_LENGTH);
     }
-    let payload = frame.after(at + ETHERTYPE, frame.left_after(at + ETHERTYPE));
+    let at = at.saturating_add(ETHERTYPE);
+    let payload = frame.after(at, frame.left_after(at));
     match ethertype {
         IPV4 => examine_ipv4(payload),
         IPV6 => examine_ipv6(payload),
@@ -264,7 +269,7 @@ fn examine_ipv4(frame: Octets<'_>) -> Result<(), Malformation> {
     if header[0] >> 4 != 4 {
         return Err(IpVersion);
     }
-    let header_length = usize::from(header[0] & 0xf) * 4;
+    let header_length = usize::from(header[0] & 0xf).saturating_mul(4);
     if header_length < IPV4_HEADER {
         return Err(HeaderLength);
     }
@@ -272,31 +277,33 @@ fn examine_ipv4(frame: Octets<'_>) -> Result<(), Malformation> {
     if total < header_length || total > frame.end {
         return Err(PacketLength);
     }
-    examine_options(frame.after(IPV4_HEADER, header_length - IPV4_HEADER))?;
+    let options = header_length.saturating_sub(IPV4_HEADER);
+    examine_options(frame.after(IPV4_HEADER, options))?;
     let field = u16::from_be_bytes([header[6], header[7]]);
-    let payload = frame.after(header_length, total - header_length);
-    let offset = usize::from(field & 0x1fff) * 8;
+    let payload = frame.after(header_length, total.saturating_sub(header_length));
+    let offset = usize::from(field & 0x1fff).saturating_mul(8);
     examine_fragment(payload.end, offset, field & 0x2000 != 0, header_length)?;
     examine_transport(payload, offset, transport_header(IPV4, header[9]))
 }
 
 /// Checks the options (RFC 791, section 3.1).
 fn examine_options(options: Octets<'_>) -> Result<(), Malformation> {
-    let mut at = 0;
+    let mut at = 0usize;
     // At most forty octets.
     while at < options.end {
-        at += match *options.read::<1>(at, Options)? {
+        let octets = match *options.read::<1>(at, Options)? {
             [0] => break,
             [1] => 1,
             _ => {
                 let [_, length] = *options.read::<2>(at, Options)?;
                 let length = usize::from(length);
-                if length < 2 || at + length > options.end {
+                if length < 2 || at.saturating_add(length) > options.end {
                     return Err(Options);
                 }
                 length
             }
         };
+        at = at.saturating_add(octets);
     }
     match options.held.len() < options.end {
         true => Err(ScatteredHeaders),
@@ -318,7 +325,7 @@ fn examine_ipv6(frame: Octets<'_>) -> Result<(), Malformation> {
         return Err(Jumbogram);
     }
     let payload = frame.after(IPV6_HEADER, length);
-    let (mut at, mut fragment_offset) = (0, None);
+    let (mut at, mut fragment_offset) = (0usize, None);
     for headers in 0..=IPV6_EXTENSIONS_MAX {
         match next {
             HOP_BY_HOP if headers > 0 => return Err(ExtensionOrder),
@@ -333,20 +340,21 @@ fn examine_ipv6(frame: Octets<'_>) -> Result<(), Malformation> {
         let [then, words, high, low, ..] = *payload.read::<8>(at, TruncatedExtension)?;
         let octets = match next {
             FRAGMENT => 8,
-            AUTHENTICATION => (usize::from(words) + 2) * 4,
-            _ => (usize::from(words) + 1) * 8,
+            AUTHENTICATION => usize::from(words).saturating_add(2).saturating_mul(4),
+            _ => usize::from(words).saturating_add(1).saturating_mul(8),
         };
-        if at + octets > payload.end {
+        let end = at.saturating_add(octets);
+        if end > payload.end {
             return Err(TruncatedExtension);
         }
         if next == FRAGMENT {
             let field = u16::from_be_bytes([high, low]);
             let offset = usize::from(field & 0xfff8);
-            let left = payload.left_after(at + octets);
+            let left = payload.left_after(end);
             examine_fragment(left, offset, field & 1 != 0, at)?;
             fragment_offset = Some(offset);
         }
-        at += octets;
+        at = end;
         next = then;
         // The headers of the datagram are in the first fragment.
         if fragment_offset.is_some_and(|offset| offset > 0) {
@@ -369,7 +377,7 @@ fn examine_fragment(
     if more && !octets.is_multiple_of(8) {
         return Err(FragmentLength);
     }
-    match before + offset + octets > PACKET_MAX {
+    match before.saturating_add(offset).saturating_add(octets) > PACKET_MAX {
         true => Err(FragmentEnd),
         false => Ok(()),
     }

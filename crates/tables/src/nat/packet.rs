@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of the parts of an IPv4 packet that NAT translates.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{
     ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, TCP_HEADER_MIN, UDP_HEADER_LENGTH, checksum,
@@ -77,18 +80,19 @@ pub(crate) struct Header {
 
 /// Parses the header of an IPv4 packet at an offset.
 pub(crate) fn header(packet: &[u8], at: usize) -> Option<Header> {
-    let first = *packet.get(at)?;
-    let length = usize::from(first & 0x0f) * 4;
-    let total = usize::from(be16(packet, at + 2)?);
+    let packet = packet.get(at..)?;
+    let first = *packet.first()?;
+    let length = usize::from(first & 0x0f).saturating_mul(4);
+    let total = usize::from(be16(packet, 2)?);
     let header = Header {
         length,
         total,
-        protocol: *packet.get(at + 9)?,
-        source: be32(packet, at + 12)?,
-        destination: be32(packet, at + 16)?,
+        protocol: *packet.get(9)?,
+        source: be32(packet, 12)?,
+        destination: be32(packet, 16)?,
         // More fragments, or an offset.
-        is_fragment: be16(packet, at + 6)? & 0x3fff != 0,
-        is_later_fragment: be16(packet, at + 6)? & 0x1fff != 0,
+        is_fragment: be16(packet, 6)? & 0x3fff != 0,
+        is_later_fragment: be16(packet, 6)? & 0x1fff != 0,
     };
     let is_sound = first >> 4 == 4 && length >= IPV4_HEADER_MIN && total >= length;
     is_sound.then_some(header)
@@ -122,8 +126,9 @@ fn checked_header(packet: &[u8], length: usize) -> Result<Header, NatDrop> {
 /// Parses the packet after the IP header.
 #[inline]
 fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> {
-    let payload = header.total - header.length;
+    let payload = header.total.saturating_sub(header.length);
     let transport = header.length;
+    let after = |offset: usize| transport.saturating_add(offset);
     let view = |protocol, ports: (u16, u16), flags| View {
         at: 0,
         transport,
@@ -140,15 +145,15 @@ fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> 
         flags,
     };
     let has = |octets: usize| {
-        let is_whole = payload >= octets && packet.len() >= transport + octets;
+        let is_whole = payload >= octets && packet.len() >= after(octets);
         is_whole.then_some(()).ok_or(NatDrop::Malformed)
     };
-    let ports = || Some((be16(packet, transport)?, be16(packet, transport + 2)?));
+    let ports = || Some((be16(packet, transport)?, be16(packet, after(2))?));
     match header.protocol {
         6 => {
             has(TCP_HEADER_MIN)?;
             let ports = ports().ok_or(NatDrop::Malformed)?;
-            let flags = packet.get(transport + 13).copied().unwrap_or(0);
+            let flags = packet.get(after(13)).copied().unwrap_or(0);
             Ok((view(NatProtocol::Tcp, ports, flags), Kind::Plain))
         }
         17 => {
@@ -158,9 +163,9 @@ fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> 
         }
         1 => {
             has(ICMP_LENGTH)?;
-            let identifier = be16(packet, transport + 4).ok_or(NatDrop::Malformed)?;
+            let identifier = be16(packet, after(4)).ok_or(NatDrop::Malformed)?;
             let view = view(NatProtocol::Icmp, (identifier, identifier), 0);
-            let kind = match (packet.get(transport), packet.get(transport + 1)) {
+            let kind = match (packet.get(transport), packet.get(after(1))) {
                 (Some(8), Some(0)) => Kind::Plain,
                 (Some(0), Some(0)) => Kind::Reply,
                 (Some(3 | 11 | 12), _) if header.is_fragment => return Err(NatDrop::Fragment),
@@ -180,10 +185,10 @@ fn inner(packet: &[u8], icmp: usize, end: usize) -> Result<View, NatDrop> {
     if checksum(message) != 0 {
         return Err(NatDrop::Checksum);
     }
-    let at = icmp + ICMP_LENGTH;
+    let at = icmp.saturating_add(ICMP_LENGTH);
     let header = header(packet, at).ok_or(NatDrop::Malformed)?;
-    let transport = at + header.length;
-    if transport + INNER_MIN > end {
+    let transport = at.saturating_add(header.length);
+    if transport.saturating_add(INNER_MIN) > end {
         return Err(NatDrop::Malformed);
     }
     let octets = packet.get(at..transport).ok_or(NatDrop::Malformed)?;
@@ -191,13 +196,12 @@ fn inner(packet: &[u8], icmp: usize, end: usize) -> Result<View, NatDrop> {
         return Err(NatDrop::Checksum);
     }
     // A later fragment has no ports, the first has.
-    let offset = be16(packet, at + 6).ok_or(NatDrop::Malformed)? & 0x1fff;
-    if offset != 0 {
+    if header.is_later_fragment {
         return Err(NatDrop::Fragment);
     }
     let first = be16(packet, transport).ok_or(NatDrop::Malformed)?;
-    let second = be16(packet, transport + 2).ok_or(NatDrop::Malformed)?;
-    let third = be16(packet, transport + 4).ok_or(NatDrop::Malformed)?;
+    let word = |offset| be16(packet, transport.saturating_add(offset)).ok_or(NatDrop::Malformed);
+    let (second, third) = (word(2)?, word(4)?);
     let (protocol, ports) = match header.protocol {
         6 => (NatProtocol::Tcp, (first, second)),
         17 => (NatProtocol::Udp, (first, second)),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of headers, with incremental updates of all checksums that cover them (RFC 1624; RFC 3022, section 4.2).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{
     IPV4_DESTINATION_AT, IPV4_SOURCE_AT, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, udp_checksum,
@@ -69,29 +72,31 @@ impl Editor<'_> {
     fn put_long(&mut self, at: usize, new: u32) {
         let [a, b, c, d] = new.to_be_bytes();
         self.put(at, u16::from_be_bytes([a, b]));
-        self.put(at + 2, u16::from_be_bytes([c, d]));
+        self.put(at.saturating_add(2), u16::from_be_bytes([c, d]));
     }
 
     /// Replaces an end. A transport checksum behind the end of the packet, as in ICMP errors, stays away.
     fn translate(&mut self, view: &View, which: Which, end: End) -> Option<()> {
         let (address_at, port_at) = match which {
-            Which::Source => (view.at + IPV4_SOURCE_AT, 0),
-            Which::Destination => (view.at + IPV4_DESTINATION_AT, 2),
+            Which::Source => (IPV4_SOURCE_AT, 0),
+            Which::Destination => (IPV4_DESTINATION_AT, 2),
         };
+        let address_at = view.at.saturating_add(address_at);
+        let ip_sum_at = view.at.saturating_add(CHECKSUM_AT);
         let former = self.long(address_at)?;
-        let sum = self.word(view.at + CHECKSUM_AT)?;
+        let sum = self.word(ip_sum_at)?;
         self.put_long(address_at, end.address);
         let sum = update_checksum_u32(sum, former, end.address);
-        self.put(view.at + CHECKSUM_AT, sum);
+        self.put(ip_sum_at, sum);
         let (port_at, sum_at) = match view.protocol {
             NatProtocol::Tcp => (port_at, TCP_CHECKSUM_OFFSET),
             NatProtocol::Udp => (port_at, UDP_CHECKSUM_OFFSET),
             NatProtocol::Icmp => (IDENTIFIER_AT, ICMP_CHECKSUM_AT),
         };
-        let port_at = view.transport + port_at;
+        let port_at = view.transport.saturating_add(port_at);
         let former_port = self.word(port_at)?;
         self.put(port_at, end.port);
-        let sum_at = view.transport + sum_at;
+        let sum_at = view.transport.saturating_add(sum_at);
         let sum = self.word(sum_at)?;
         let sum = match view.protocol {
             NatProtocol::Tcp => update_checksum_u32(sum, former, end.address),
@@ -131,7 +136,7 @@ pub(crate) fn translate_inner(
 ) {
     let mut editor = Editor {
         packet,
-        outer_sum_at: Some(icmp + ICMP_CHECKSUM_AT),
+        outer_sum_at: Some(icmp.saturating_add(ICMP_CHECKSUM_AT)),
     };
     // The inner packet is truncated.
     let _ = editor.translate(inner, which, end);

@@ -14,13 +14,14 @@
 //! | 14 to 17 | remote address that the mapping depends on; 0 if it depends on none |
 //! | 18 to 19 | remote port that the mapping depends on; 0 if it depends on none |
 
-// Records from outside: no cast loses a value, and no index is unchecked.
+// Records from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ICMP errors, with the packets in them (RFC 7915, sections 4.2, 4.3, 5.2 and 5.3).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, checksum};
 
@@ -62,7 +65,7 @@ pub(super) fn read_inner_v6(buffer: &[u8], ip: &Ip<u128>) -> Result<Ip<u128>, Na
     if sum.finish() != 0 {
         return Err(NatDrop::Checksum);
     }
-    let inner = read_v6(buffer, ip.payload + ERROR_HEADER)?;
+    let inner = read_v6(buffer, quoted_at(ip))?;
     checked(inner, ip.end)
 }
 
@@ -71,13 +74,18 @@ pub(super) fn read_inner_v4(buffer: &[u8], ip: &Ip<u32>) -> Result<Ip<u32>, NatD
     if ip.part.is_some() {
         return Err(NatDrop::Fragment);
     }
-    let inner = read_v4(buffer, ip.payload + ERROR_HEADER)?;
+    let inner = read_v4(buffer, quoted_at(ip))?;
     checked(inner, ip.end)
+}
+
+/// Returns the offset of the packet in an error.
+fn quoted_at<A>(ip: &Ip<A>) -> usize {
+    ip.payload.saturating_add(ERROR_HEADER)
 }
 
 /// Checks that the packet in an error has what identifies its mapping.
 fn checked<A>(inner: Ip<A>, end: usize) -> Result<Ip<A>, NatDrop> {
-    if inner.payload + INNER_MIN > end {
+    if inner.payload.saturating_add(INNER_MIN) > end {
         return Err(NatDrop::Malformed);
     }
     match inner.is_later() {
@@ -88,7 +96,7 @@ fn checked<A>(inner: Ip<A>, end: usize) -> Result<Ip<A>, NatDrop> {
 
 /// Returns the end of an error without extensions (RFC 4884). `quoted` is the length of the packet in it, if it has extensions.
 fn end_of<A>(ip: &Ip<A>, quoted: Option<usize>) -> usize {
-    let quoted = quoted.map(|octets| ip.payload + ERROR_HEADER + octets);
+    let quoted = quoted.map(|octets| quoted_at(ip).saturating_add(octets));
     quoted.map_or(ip.end, |end| end.min(ip.end))
 }
 
@@ -133,12 +141,11 @@ pub(super) fn error_to_v4(
         identification,
         dont_fragment: false,
     };
-    outer.end = outer
-        .end
-        .min(at.saturating_sub(IPV4_HEADER_MIN) + ERROR_MAX_V4);
+    let start = at.saturating_sub(IPV4_HEADER_MIN);
+    outer.end = outer.end.min(start.saturating_add(ERROR_MAX_V4));
     put(buffer, at, error.octets())?;
     let sum = checksum(buffer.get(at..outer.end).ok_or(NatDrop::Malformed)?);
-    put(buffer, at + SUM_AT, sum.to_be_bytes())?;
+    put(buffer, at.saturating_add(SUM_AT), sum.to_be_bytes())?;
     Ok(Span {
         start: write_v4(buffer, &outer)?,
         end: outer.end,
@@ -153,7 +160,7 @@ pub(super) fn error_to_v6(
     addresses: &Addresses<u128>,
 ) -> Result<Span, NatDrop> {
     let message = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
-    let inner_length = inner.end.saturating_sub(ip.payload + ERROR_HEADER);
+    let inner_length = inner.end.saturating_sub(quoted_at(ip));
     let inner_length = u16::try_from(inner_length).unwrap_or(u16::MAX);
     let error = Error::of(message).to_v6(inner_length);
     let error = error.ok_or(NatDrop::IcmpType)?;
@@ -187,15 +194,14 @@ pub(super) fn error_to_v6(
         identification: 0,
         dont_fragment: true,
     };
-    outer.end = outer
-        .end
-        .min(at.saturating_sub(IPV6_HEADER_LENGTH) + ERROR_MAX_V6);
+    let start = at.saturating_sub(IPV6_HEADER_LENGTH);
+    outer.end = outer.end.min(start.saturating_add(ERROR_MAX_V6));
     put(buffer, at, error.octets())?;
     let message = buffer.get(at..outer.end).ok_or(NatDrop::Malformed)?;
     let mut sum = pseudo_v6(&outer, message.len());
     sum.add(message);
     let sum = sum.finish();
-    put(buffer, at + SUM_AT, sum.to_be_bytes())?;
+    put(buffer, at.saturating_add(SUM_AT), sum.to_be_bytes())?;
     Ok(Span {
         start: write_v6(buffer, &outer)?,
         end: outer.end,

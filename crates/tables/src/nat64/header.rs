@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IP headers of both versions, as far as they are translated (RFC 7915, sections 4.1 and 5.1).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{
     Checksum, IPV4_HEADER_MIN, IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH, IpProtocol, checksum,
@@ -55,7 +58,8 @@ pub(super) struct Ip<A> {
 impl<A> Ip<A> {
     /// Returns true if routers may fragment the IPv4 packet of an IPv6 one without fragment header: by its length (RFC 7915, section 5.1).
     pub(super) const fn is_short(&self) -> bool {
-        IPV4_HEADER_MIN + self.end.saturating_sub(self.payload) <= FRAGMENTED_MAX
+        let payload = self.end.saturating_sub(self.payload);
+        payload.saturating_add(IPV4_HEADER_MIN) <= FRAGMENTED_MAX
     }
 
     /// Returns true for a fragment without the transport header.
@@ -97,7 +101,7 @@ pub(super) fn read_v6(buffer: &[u8], at: usize) -> Result<Ip<u128>, NatDrop> {
     let [first, second, _, _, high, low, next, ttl, addresses @ ..] = header;
     let source: [u8; 16] = chunk(&addresses, 0).ok_or(NatDrop::Malformed)?;
     let destination: [u8; 16] = chunk(&addresses, 16).ok_or(NatDrop::Malformed)?;
-    let start = at + IPV6_HEADER_LENGTH;
+    let start = at.saturating_add(IPV6_HEADER_LENGTH);
     let mut ip = Ip {
         source: u128::from_be_bytes(source),
         destination: u128::from_be_bytes(destination),
@@ -105,7 +109,7 @@ pub(super) fn read_v6(buffer: &[u8], at: usize) -> Result<Ip<u128>, NatDrop> {
         ttl,
         protocol: next,
         payload: start,
-        end: start + usize::from(u16::from_be_bytes([high, low])),
+        end: start.saturating_add(usize::from(u16::from_be_bytes([high, low]))),
         part: None,
         identification: 0,
         dont_fragment: true,
@@ -127,12 +131,12 @@ pub(super) fn read_v6(buffer: &[u8], at: usize) -> Result<Ip<u128>, NatDrop> {
         }
         let extension = eight(buffer, ip.payload).ok_or(NatDrop::Malformed)?;
         let [next, length, third, fourth, identification @ ..] = extension;
-        if is_skipped {
+        let octets = if is_skipped {
             let has_segments = protocol == IpProtocol::ROUTING && fourth != 0;
             if has_segments || ip.part.is_some() {
                 return Err(NatDrop::Malformed);
             }
-            ip.payload += (usize::from(length) + 1) * 8;
+            usize::from(length).saturating_add(1).saturating_mul(8)
         } else {
             if ip.part.is_some() {
                 return Err(NatDrop::Malformed);
@@ -143,8 +147,9 @@ pub(super) fn read_v6(buffer: &[u8], at: usize) -> Result<Ip<u128>, NatDrop> {
                 offset: field >> 3,
                 has_more: field & 1 != 0,
             });
-            ip.payload += FRAGMENT_HEADER;
-        }
+            FRAGMENT_HEADER
+        };
+        ip.payload = ip.payload.saturating_add(octets);
         ip.protocol = next;
     }
     Err(NatDrop::Malformed)
@@ -170,11 +175,10 @@ pub(super) fn read_v4(buffer: &[u8], at: usize) -> Result<Ip<u32>, NatDrop> {
     ] = header;
     let source: [u8; 4] = chunk(&addresses, 0).ok_or(NatDrop::Malformed)?;
     let destination: [u8; 4] = chunk(&addresses, 4).ok_or(NatDrop::Malformed)?;
-    let (payload, end) = (
-        at + usize::from(first & 0x0f) * 4,
-        at + usize::from(u16::from_be_bytes([a, b])),
-    );
-    if first >> 4 != 4 || payload < at + IPV4_HEADER_MIN || end < payload {
+    let length = usize::from(first & 0x0f).saturating_mul(4);
+    let payload = at.saturating_add(length);
+    let end = at.saturating_add(usize::from(u16::from_be_bytes([a, b])));
+    if first >> 4 != 4 || length < IPV4_HEADER_MIN || end < payload {
         return Err(NatDrop::Malformed);
     }
     let identification = u16::from_be_bytes([c, d]);
@@ -236,16 +240,16 @@ pub(super) fn write_v4(buffer: &mut [u8], ip: &Ip<u32>) -> Result<usize, NatDrop
         None if ip.dont_fragment => (0, DONT_FRAGMENT),
         None => (ip.identification, 0),
     };
-    put(buffer, at, [0x45, ip.class])?;
-    put(buffer, at + 2, total.to_be_bytes())?;
-    put(buffer, at + 4, identification.to_be_bytes())?;
-    put(buffer, at + 6, field.to_be_bytes())?;
-    put(buffer, at + 8, [ip.ttl, ip.protocol, 0, 0])?;
-    put(buffer, at + 12, ip.source.to_be_bytes())?;
-    put(buffer, at + 16, ip.destination.to_be_bytes())?;
-    let header = buffer.get(at..ip.payload).ok_or(NatDrop::Malformed)?;
+    let header = buffer.get_mut(at..ip.payload).ok_or(NatDrop::Malformed)?;
+    put(header, 0, [0x45, ip.class])?;
+    put(header, 2, total.to_be_bytes())?;
+    put(header, 4, identification.to_be_bytes())?;
+    put(header, 6, field.to_be_bytes())?;
+    put(header, 8, [ip.ttl, ip.protocol, 0, 0])?;
+    put(header, 12, ip.source.to_be_bytes())?;
+    put(header, 16, ip.destination.to_be_bytes())?;
     let sum = checksum(header);
-    put(buffer, at + CHECKSUM_AT, sum.to_be_bytes())?;
+    put(header, CHECKSUM_AT, sum.to_be_bytes())?;
     Ok(at)
 }
 
@@ -256,23 +260,25 @@ pub(super) fn write_v6(buffer: &mut [u8], ip: &Ip<u128>) -> Result<usize, NatDro
         Some(_) => FRAGMENT_HEADER,
         None => 0,
     };
-    let at = ip.payload.checked_sub(IPV6_HEADER_LENGTH + extension);
+    let fragment_at = ip.payload.checked_sub(extension);
+    let fragment_at = fragment_at.ok_or(NatDrop::Malformed)?;
+    let at = fragment_at.checked_sub(IPV6_HEADER_LENGTH);
     let at = at.ok_or(NatDrop::Malformed)?;
-    let length = ip.end.saturating_sub(at + IPV6_HEADER_LENGTH);
+    let length = ip.end.saturating_sub(fragment_at);
     let length = u16::try_from(length).map_err(|_| NatDrop::Malformed)?;
     let next = match ip.part {
         Some(_) => IpProtocol::FRAGMENT.0,
         None => ip.protocol,
     };
     // The flow label is 0 (RFC 7915, section 4.1).
-    put(buffer, at, [0x60 | ip.class >> 4, ip.class << 4, 0, 0])?;
-    put(buffer, at + 4, length.to_be_bytes())?;
-    put(buffer, at + 6, [next, ip.ttl])?;
-    put(buffer, at + 8, ip.source.to_be_bytes())?;
-    put(buffer, at + 24, ip.destination.to_be_bytes())?;
+    let header = buffer.get_mut(at..).unwrap_or_default();
+    put(header, 0, [0x60 | ip.class >> 4, ip.class << 4, 0, 0])?;
+    put(header, 4, length.to_be_bytes())?;
+    put(header, 6, [next, ip.ttl])?;
+    put(header, 8, ip.source.to_be_bytes())?;
+    put(header, 24, ip.destination.to_be_bytes())?;
     if let Some(part) = ip.part {
-        let place = at + IPV6_HEADER_LENGTH;
-        put(buffer, place, fragment_header(ip.protocol, &part))?;
+        put(buffer, fragment_at, fragment_header(ip.protocol, &part))?;
     }
     Ok(at)
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv6 fragments of a packet from IPv4 whose sender has allowed fragments (RFC 7915, section 4.1; RFC 8200, section 4.5).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol};
 
@@ -23,7 +26,8 @@ impl Piece<'_> {
     /// Returns the length of the frame, octets without FCS.
     #[must_use]
     pub const fn frame_length(&self) -> usize {
-        ETHERNET_HEADER_LENGTH + HEADERS + self.payload.len()
+        let headers = ETHERNET_HEADER_LENGTH + HEADERS;
+        self.payload.len().saturating_add(headers)
     }
 
     /// Writes the fragment behind an Ethernet header into a buffer of [`Self::frame_length`]. Returns false if the buffer has another
@@ -101,15 +105,17 @@ impl<'packet> WholePacket<'packet> {
         let is_last = rest.len() <= space;
         let payload = match is_last {
             true => rest,
-            false => rest.get(..space / 8 * 8).filter(|one| !one.is_empty())?,
+            // The offset of a fragment is a multiple of eight octets.
+            false => rest.get(..space & !7).filter(|one| !one.is_empty())?,
         };
-        let offset = usize::from(self.part.offset) + start / 8;
+        let offset = usize::from(self.part.offset).saturating_add(start / 8);
         let part = Part {
             offset: u16::try_from(offset).ok().filter(|one| *one < 1 << 13)?,
             has_more: self.part.has_more || !is_last,
             ..self.part
         };
-        let length = u16::try_from(FRAGMENT_HEADER + payload.len()).ok()?;
+        let length = payload.len().checked_add(FRAGMENT_HEADER)?;
+        let length = u16::try_from(length).ok()?;
         let mut headers = [0; HEADERS];
         let (header, extension) = headers.split_first_chunk_mut::<IPV6_HEADER_LENGTH>()?;
         *header = self.header;
@@ -118,6 +124,7 @@ impl<'packet> WholePacket<'packet> {
             *header.get_mut(place)? = octet;
         }
         extension.copy_from_slice(&fragment_header(self.protocol, &part));
-        Some((Piece { headers, payload }, start + payload.len()))
+        let end = start.checked_add(payload.len())?;
+        Some((Piece { headers, payload }, end))
     }
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets between both versions of IP, around NAT.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -122,10 +125,11 @@ impl Nat64 {
         let span = self.translate_v6(nat, buffer, at, length);
         let Span { start, end } = span.inspect_err(|reason| nat.note_drop(*reason))?;
         let packet = buffer.get_mut(start..end).ok_or(NatDrop::Malformed)?;
-        match nat.outbound(packet, end - start, now) {
+        let length = packet.len();
+        match nat.outbound(packet, length, now) {
             NatOutcome::Dropped(reason) => Err(reason),
             NatOutcome::Hairpinned if self.is_to_client(buffer, start) => {
-                self.receive(nat, buffer, (start, end - start))
+                self.receive(nat, buffer, (start, length))
             }
             NatOutcome::Hairpinned | NatOutcome::Translated | NatOutcome::Untouched => {
                 Ok(Translated {
@@ -177,7 +181,7 @@ impl Nat64 {
         length: usize,
     ) -> Result<Span, NatDrop> {
         let ip = read_v6(buffer, at)?;
-        if ip.end > at + length || ip.end > buffer.len() {
+        if ip.end > at.saturating_add(length) || ip.end > buffer.len() {
             return Err(NatDrop::Malformed);
         }
         let source = Ipv6Addr::from_bits(ip.source);
@@ -255,7 +259,7 @@ impl Nat64 {
         length: usize,
     ) -> Result<Translated, NatDrop> {
         let ip = read_v4(buffer, at)?;
-        if ip.end > at + length || ip.end > buffer.len() {
+        if ip.end > at.saturating_add(length) || ip.end > buffer.len() {
             return Err(NatDrop::Malformed);
         }
         check_v4(buffer, at, &ip)?;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of TCP and UDP, and ICMP echoes, for the addresses of the other version (RFC 7915, sections 4.5 and 5.5).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{
     IpProtocol, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, udp_checksum,
@@ -82,7 +85,8 @@ fn translate_echo(
     nesting: Nesting,
 ) -> Result<(), NatDrop> {
     put(buffer, at, [kind])?;
-    update(buffer, at + ICMP_CHECKSUM_OFFSET, old, new, nesting)
+    let sum_at = at.saturating_add(ICMP_CHECKSUM_OFFSET);
+    update(buffer, sum_at, old, new, nesting)
 }
 
 /// Translates the transport header of an IPv6 packet for new addresses. Returns the protocol of IPv4.
@@ -97,11 +101,11 @@ pub(super) fn transport_to_v4(
     match protocol {
         IpProtocol::TCP | IpProtocol::UDP if from.is_later() => {}
         IpProtocol::TCP => {
-            let at = at + TCP_CHECKSUM_OFFSET;
+            let at = at.saturating_add(TCP_CHECKSUM_OFFSET);
             update(buffer, at, sum_v6(from), sum_v4(to), nesting)?;
         }
         IpProtocol::UDP => {
-            let at = at + UDP_CHECKSUM_OFFSET;
+            let at = at.saturating_add(UDP_CHECKSUM_OFFSET);
             update_udp(buffer, at, sum_v6(from), sum_v4(to), nesting)?;
         }
         // The length of the whole datagram, which the checksum covers, is not known.
@@ -135,11 +139,11 @@ pub(super) fn transport_to_v6(
     match protocol {
         IpProtocol::TCP | IpProtocol::UDP if from.is_later() => {}
         IpProtocol::TCP => {
-            let at = at + TCP_CHECKSUM_OFFSET;
+            let at = at.saturating_add(TCP_CHECKSUM_OFFSET);
             update(buffer, at, sum_v4(from), sum_v6(to), nesting)?;
         }
         IpProtocol::UDP => {
-            let sum_at = at + UDP_CHECKSUM_OFFSET;
+            let sum_at = at.saturating_add(UDP_CHECKSUM_OFFSET);
             if nesting == Nesting::Outer && word(buffer, sum_at) == Some(0) {
                 return sum_udp(buffer, from, to).map(|()| protocol.0);
             }
@@ -168,9 +172,10 @@ fn sum_udp(buffer: &mut [u8], from: &Ip<u32>, to: &Ip<u128>) -> Result<(), NatDr
     if from.part.is_some() {
         return Err(NatDrop::Fragment);
     }
-    let length = word(buffer, from.payload + UDP_LENGTH_OFFSET).ok_or(NatDrop::Malformed)?;
+    let after = |offset: usize| from.payload.saturating_add(offset);
+    let length = word(buffer, after(UDP_LENGTH_OFFSET)).ok_or(NatDrop::Malformed)?;
     let length = usize::from(length);
-    let end = from.payload + length;
+    let end = after(length);
     if length < UDP_HEADER_LENGTH || end > from.end {
         return Err(NatDrop::Malformed);
     }
@@ -182,9 +187,5 @@ fn sum_udp(buffer: &mut [u8], from: &Ip<u32>, to: &Ip<u128>) -> Result<(), NatDr
     let mut sum = pseudo_v6(&udp, length);
     sum.add(datagram);
     let sum = udp_checksum(sum.finish());
-    put(
-        buffer,
-        from.payload + UDP_CHECKSUM_OFFSET,
-        sum.to_be_bytes(),
-    )
+    put(buffer, after(UDP_CHECKSUM_OFFSET), sum.to_be_bytes())
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of the parts of an IPv6 packet that NAT66 translates.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{
     Checksum, IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH, IpProtocol, TCP_HEADER_MIN,
@@ -65,9 +68,10 @@ struct Headers {
 #[inline]
 fn headers(packet: &[u8], at: usize) -> Result<Headers, NatDrop> {
     let header: [u8; IPV6_HEADER_LENGTH] = chunk(packet, at).ok_or(NatDrop::Malformed)?;
-    let transport = at + IPV6_HEADER_LENGTH;
+    let transport = at.saturating_add(IPV6_HEADER_LENGTH);
+    let payload = usize::from(word(&header, PAYLOAD_LENGTH_AT)?);
     let mut read = Headers {
-        end: transport + usize::from(word(&header, PAYLOAD_LENGTH_AT)?),
+        end: transport.saturating_add(payload),
         source: address_at(&header, SOURCE_AT).ok_or(NatDrop::Malformed)?,
         destination: address_at(&header, DESTINATION_AT).ok_or(NatDrop::Malformed)?,
         protocol: IpProtocol(header.get(NEXT_HEADER_AT).copied().unwrap_or(0)),
@@ -93,19 +97,20 @@ fn headers(packet: &[u8], at: usize) -> Result<Headers, NatDrop> {
         }
         let extension: [u8; 8] = chunk(packet, read.transport).ok_or(NatDrop::Malformed)?;
         let [next, length, third, fourth, _, _, _, _] = extension;
-        if is_skipped {
+        let octets = if is_skipped {
             // The checksum contains the last destination of the route.
             if read.protocol == IpProtocol::ROUTING && fourth != 0 {
                 return Err(NatDrop::Malformed);
             }
-            read.transport += (usize::from(length) + 1) * 8;
+            usize::from(length).saturating_add(1).saturating_mul(8)
         } else {
             // A fragment with offset 0 and no further one is the whole datagram (RFC 6946).
             let field = u16::from_be_bytes([third, fourth]);
             read.is_later_fragment = field & 0xfff8 != 0;
             read.is_fragment = read.is_later_fragment || field & 1 != 0;
-            read.transport += extension.len();
-        }
+            extension.len()
+        };
+        read.transport = read.transport.saturating_add(octets);
         read.protocol = IpProtocol(next);
     }
     Err(NatDrop::Malformed)
@@ -142,27 +147,28 @@ pub(super) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop
         return Err(NatDrop::Fragment);
     }
     let transport = headers.transport;
+    let after = |offset: usize| transport.saturating_add(offset);
     let has = |octets: usize| {
-        let end = transport + octets;
+        let end = after(octets);
         let is_whole = headers.end >= end && packet.len() >= end;
         is_whole.then_some(()).ok_or(NatDrop::Malformed)
     };
     match headers.protocol {
         IpProtocol::TCP => {
             has(TCP_HEADER_MIN)?;
-            let ports = (word(packet, transport)?, word(packet, transport + 2)?);
+            let ports = (word(packet, transport)?, word(packet, after(2))?);
             let mut view = headers.view(0, NatProtocol::Tcp, ports);
-            view.flags = packet.get(transport + FLAGS_AT).copied().unwrap_or(0);
+            view.flags = packet.get(after(FLAGS_AT)).copied().unwrap_or(0);
             Ok((view, Kind::Plain))
         }
         IpProtocol::UDP => {
             has(UDP_HEADER_LENGTH)?;
-            let ports = (word(packet, transport)?, word(packet, transport + 2)?);
+            let ports = (word(packet, transport)?, word(packet, after(2))?);
             Ok((headers.view(0, NatProtocol::Udp, ports), Kind::Plain))
         }
         IpProtocol::ICMPV6 => {
             has(ICMP_HEADER)?;
-            let identifier = word(packet, transport + 4)?;
+            let identifier = word(packet, after(4))?;
             let view = headers.view(0, NatProtocol::Icmp, (identifier, identifier));
             let [kind, code] = word(packet, transport)?.to_be_bytes();
             let kind = match (kind, code) {
@@ -193,7 +199,7 @@ fn inner(packet: &[u8], outer: &Headers) -> Result<View, NatDrop> {
         return Err(NatDrop::Checksum);
     }
     let packet = packet.get(..outer.end).ok_or(NatDrop::Malformed)?;
-    let at = outer.transport + ICMP_HEADER;
+    let at = outer.transport.saturating_add(ICMP_HEADER);
     let mut headers = headers(packet, at)?;
     // A later fragment has no ports.
     if headers.is_later_fragment {
@@ -201,11 +207,12 @@ fn inner(packet: &[u8], outer: &Headers) -> Result<View, NatDrop> {
     }
     headers.end = outer.end;
     let transport = headers.transport;
-    if transport + INNER_MIN > outer.end {
+    let after = |offset: usize| transport.saturating_add(offset);
+    if after(INNER_MIN) > outer.end {
         return Err(NatDrop::Malformed);
     }
-    let (first, second) = (word(packet, transport)?, word(packet, transport + 2)?);
-    let third = word(packet, transport + 4)?;
+    let (first, second) = (word(packet, transport)?, word(packet, after(2))?);
+    let third = word(packet, after(4))?;
     let (protocol, ports) = match headers.protocol {
         IpProtocol::TCP => (NatProtocol::Tcp, (first, second)),
         IpProtocol::UDP => (NatProtocol::Udp, (first, second)),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of headers, with incremental updates of all checksums that cover them (RFC 1624; RFC 8200, section 8.1).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{
     TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, fold_sum, udp_checksum, update_checksum_u16,
@@ -35,8 +38,15 @@ fn words(address: u128) -> u64 {
 
 /// Returns a checksum after an address and a port, or other word, have changed (RFC 1624, section 3, equation 3).
 fn updated(sum: u16, (former, address): (u128, u128), (former_port, port): (u16, u16)) -> u16 {
-    let change = words(!former) + words(address) + u64::from(!former_port) + u64::from(port);
-    !fold_sum(u64::from(!sum) + change)
+    // Nineteen numbers of 16 bits.
+    let numbers = [
+        words(!former),
+        words(address),
+        u64::from(!former_port),
+        u64::from(port),
+    ];
+    let change = numbers.into_iter().fold(0, u64::wrapping_add);
+    !fold_sum(u64::from(!sum).wrapping_add(change))
 }
 
 /// A packet under translation.
@@ -86,7 +96,8 @@ impl Editor<'_> {
 
     /// Replaces an end. A transport checksum behind the end of the packet, as in ICMPv6 errors, stays away.
     fn translate(&mut self, view: &View, which: Which, end: End) -> Option<()> {
-        let former = self.put_address(view.at + place_of(which), end.address)?;
+        let address_at = view.at.saturating_add(place_of(which));
+        let former = self.put_address(address_at, end.address)?;
         let port_at = match which {
             Which::Source => 0,
             Which::Destination => 2,
@@ -96,10 +107,10 @@ impl Editor<'_> {
             NatProtocol::Udp => (port_at, UDP_CHECKSUM_OFFSET),
             NatProtocol::Icmp => (IDENTIFIER_AT, ICMP_CHECKSUM_AT),
         };
-        let port_at = view.transport + port_at;
+        let port_at = view.transport.saturating_add(port_at);
         let former_port = self.word(port_at)?;
         self.put(port_at, end.port);
-        let sum_at = view.transport + sum_at;
+        let sum_at = view.transport.saturating_add(sum_at);
         let sum = self.word(sum_at)?;
         let new = updated(sum, (former, end.address), (former_port, end.port));
         let new = match view.protocol {
@@ -133,7 +144,7 @@ pub(super) fn translate_inner(
 ) {
     let mut editor = Editor {
         packet,
-        outer_sum_at: Some(icmp + ICMP_CHECKSUM_AT),
+        outer_sum_at: Some(icmp.saturating_add(ICMP_CHECKSUM_AT)),
     };
     // The inner packet is truncated.
     let _ = editor.translate(inner, which, end);
@@ -143,7 +154,7 @@ pub(super) fn translate_inner(
 pub(super) fn translate_error(packet: &mut [u8], icmp: usize, which: Which, address: u128) {
     let mut editor = Editor {
         packet,
-        outer_sum_at: Some(icmp + ICMP_CHECKSUM_AT),
+        outer_sum_at: Some(icmp.saturating_add(ICMP_CHECKSUM_AT)),
     };
     let _ = editor.put_address(place_of(which), address);
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, and static forwards.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
@@ -48,7 +51,8 @@ impl Nat66 {
         let mut by_address: Box<[(u128, u32)]> = externals.iter().copied().zip(0..).collect();
         by_address.sort_unstable();
         // Hosts of static forwards need no port block. Those of new forwards get numbers before those of former ones lose theirs.
-        let hosts_max = settings.hosts_max.saturating_add(2 * FORWARDS_MAX as u32);
+        let of_forwards = (FORWARDS_MAX as u32).saturating_mul(2);
+        let hosts_max = settings.hosts_max.saturating_add(of_forwards);
         Ok(Self {
             externals,
             by_address,
@@ -63,7 +67,7 @@ impl Nat66 {
     /// Returns the memory of the tables, octets.
     #[must_use]
     pub fn octets(&self) -> usize {
-        self.hosts.octets() + self.joined.octets()
+        self.hosts.octets().saturating_add(self.joined.octets())
     }
 
     /// Returns the number of hosts with port blocks or static forwards.
@@ -110,7 +114,7 @@ impl Nat66 {
         std::mem::swap(&mut self.forwards, &mut self.former);
         self.forwards.clear();
         self.numbered.clear();
-        let mut without_space = 0;
+        let mut without_space = 0usize;
         // Hosts that stay keep their numbers: former forwards end below.
         for forward in wanted {
             match self.numbered_forward(forward) {
@@ -119,11 +123,11 @@ impl Nat66 {
                     self.forwards.push(*forward);
                     self.numbered.push(numbered);
                 }
-                None => without_space += 1,
+                None => without_space = without_space.saturating_add(1),
             }
         }
         self.numbered.sort_unstable();
-        without_space += nat.set_forwards(&self.numbered);
+        without_space = without_space.saturating_add(nat.set_forwards(&self.numbered));
         for forward in self.former.drain(..) {
             self.hosts.release(forward.internal.ip().to_bits());
         }

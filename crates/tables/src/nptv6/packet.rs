@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
 
@@ -54,7 +57,8 @@ fn set_address(packet: &mut [u8], at: usize, address: u128) {
 fn checked(packet: &[u8], length: usize) -> Option<usize> {
     let header = packet.first_chunk::<IPV6_HEADER_LENGTH>()?;
     let payload = header.get(PAYLOAD_LENGTH_AT..)?.first_chunk()?;
-    let total = IPV6_HEADER_LENGTH + usize::from(u16::from_be_bytes(*payload));
+    let payload = usize::from(u16::from_be_bytes(*payload));
+    let total = payload.saturating_add(IPV6_HEADER_LENGTH);
     let is_ipv6 = header.first().is_some_and(|first| first >> 4 == 6);
     (is_ipv6 && total <= length).then_some(total)
 }
@@ -70,7 +74,10 @@ fn packet_in_error(packet: &[u8], total: usize) -> Result<Option<usize>, NptDrop
     }
     let kind = rest.get(walked.length);
     let is_error = kind.is_some_and(|kind| *kind < INFORMATIONAL);
-    Ok(is_error.then_some(IPV6_HEADER_LENGTH + walked.length + ERROR_HEADER))
+    let inner = walked
+        .length
+        .saturating_add(IPV6_HEADER_LENGTH + ERROR_HEADER);
+    Ok(is_error.then_some(inner))
 }
 
 impl PrefixPair {
@@ -116,7 +123,8 @@ impl PrefixPair {
             return Ok(false);
         };
         if let Some(inner) = packet_in_error(packet, total)? {
-            self.translate_inner(packet, (inner + inner_at, total), direction);
+            let inner_at = inner.saturating_add(inner_at);
+            self.translate_inner(packet, (inner_at, total), direction);
         }
         set_address(packet, at, after);
         Ok(true)
@@ -129,7 +137,7 @@ impl PrefixPair {
         (at, total): (usize, usize),
         direction: Direction,
     ) {
-        let before = address(packet, at).filter(|_| at + ADDRESS <= total);
+        let before = address(packet, at).filter(|_| at.saturating_add(ADDRESS) <= total);
         if let Some(before) = before
             && let Ok(Some(after)) = self.translated(before, direction)
         {
@@ -143,7 +151,7 @@ impl PrefixPair {
         if let Some(total) = checked(packet, length)
             && let Ok(Some(inner)) = packet_in_error(packet, total)
         {
-            let at = inner + DESTINATION_AT;
+            let at = inner.saturating_add(DESTINATION_AT);
             self.translate_inner(packet, (at, total), Direction::Outbound);
         }
     }

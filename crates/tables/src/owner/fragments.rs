@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Owners of fragments to external addresses of NAT: the first one has the port that determines the owner, and the later ones follow it.
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 use super::{Flow, IPV4, IPV6, Owners, flow_of, packet_of, ports_at};
 use crate::fragments::{Datagrams, FragmentPart};

@@ -5,10 +5,14 @@
 //! octets, and inflates without a limit. Therefore this module inflates by itself, and calls the library only with a whole histogram of
 //! few digits, as this program writes them.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::io::Read as _;
@@ -62,7 +66,7 @@ fn of_octets(octets: &[u8]) -> Result<Histogram<u64>, String> {
         return of_plain(octets);
     };
     let mut plain = Vec::new();
-    let limit = PLAIN_MAX as u64 + 1;
+    let limit = (PLAIN_MAX as u64).saturating_add(1);
     ZlibDecoder::new(packed)
         .take(limit)
         .read_to_end(&mut plain)

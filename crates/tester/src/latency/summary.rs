@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Summaries of latencies and their variation, and the merging of several trials.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 mod percentiles;
@@ -307,11 +311,11 @@ impl SignedRecorder {
         let (negative, positive) = (self.negative.ends(), self.positive.ends());
         let magnitude = |value: u64| value.cast_signed();
         let min_ns = negative
-            .map(|(_, max)| -magnitude(max))
+            .map(|(_, max)| magnitude(max).wrapping_neg())
             .or(positive.map(|(min, _)| magnitude(min)));
         let max_ns = positive
             .map(|(_, max)| magnitude(max))
-            .or(negative.map(|(min, _)| -magnitude(min)));
+            .or(negative.map(|(min, _)| magnitude(min).wrapping_neg()));
         let sum = self.positive.sum() as f64 - self.negative.sum() as f64;
         Ok(SignedSummary {
             samples: self.samples(),

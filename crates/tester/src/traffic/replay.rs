@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replay of frames from a capture file, pcap or pcapng.
 
+// Files of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::{Path, PathBuf};
@@ -133,9 +136,9 @@ impl Capture {
     #[must_use]
     pub fn frame(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)?;
-        let start = match index {
-            0 => 0,
-            _ => *self.ends.get(index - 1)?,
+        let start = match index.checked_sub(1) {
+            None => 0,
+            Some(before) => *self.ends.get(before)?,
         };
         self.octets.get(start..end)
     }
@@ -155,8 +158,12 @@ impl Capture {
         let last = self.times_ns.last().copied().unwrap_or(0);
         let gaps = (self.frames() as u64).saturating_sub(1).max(1);
         // Frames of a file without time differences are sent one per microsecond.
-        let last = if last == 0 { 1000 * gaps } else { last };
-        last.saturating_add((last / gaps).max(1))
+        let last = match last {
+            0 => gaps.saturating_mul(1000),
+            last => last,
+        };
+        let mean = last.checked_div(gaps).unwrap_or(0);
+        last.saturating_add(mean.max(1))
     }
 
     /// Returns the capture time of each frame, nanoseconds after the first.
@@ -209,7 +216,7 @@ impl Frames {
         length: u32,
         octets: &[u8],
     ) -> Result<(), String> {
-        let number = self.ends.len() + 1;
+        let number = self.ends.len().saturating_add(1);
         if octets.len() < length as usize {
             return Err(format!(
                 "frame {number} at offset {offset} is truncated to {} of {length} octets (capture whole frames)",
@@ -286,7 +293,7 @@ fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
     })?;
     check_link(parser.header().datalink, 20)?;
     while !rest.is_empty() {
-        let offset = file.len() - rest.len();
+        let offset = file.len().saturating_sub(rest.len());
         let (after, packet) = parser
             .next_packet(rest)
             .map_err(|error| pcap_error(&error, offset, file.len()))?;
@@ -308,11 +315,11 @@ fn is_pcap(file: &[u8]) -> bool {
 }
 
 fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
-    let failed =
-        |error: &PcapError, rest: &[u8]| pcap_error(error, file.len() - rest.len(), file.len());
+    let offset_of = |rest: &[u8]| file.len().saturating_sub(rest.len());
+    let failed = |error: &PcapError, rest: &[u8]| pcap_error(error, offset_of(rest), file.len());
     let (mut rest, mut parser) = PcapNgParser::new(file).map_err(|error| failed(&error, file))?;
     while !rest.is_empty() {
-        let offset = file.len() - rest.len();
+        let offset = offset_of(rest);
         let (after, block) = parser
             .next_block(rest)
             .map_err(|error| failed(&error, rest))?;
@@ -360,7 +367,8 @@ fn nanoseconds(units: u128, interface: &InterfaceDescriptionBlock<'_>) -> Option
         1u128.checked_shl(exponent)
     };
     let per_second = per_second.unwrap_or(u128::MAX).max(1);
-    u64::try_from(units.checked_mul(1_000_000_000)? / per_second).ok()
+    let time_ns = units.checked_mul(1_000_000_000)?;
+    u64::try_from(time_ns.checked_div(per_second)?).ok()
 }
 
 #[cfg(test)]

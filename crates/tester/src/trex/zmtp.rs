@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! REQ socket of ZeroMQ over TCP. It implements the part of ZMTP 3.0 (RFC 23 of rfc.zeromq.org) that requests and replies require.
 
-// Octets of others: no cast loses a value, and no index is unchecked.
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::io::{self, Read, Write};
@@ -67,7 +71,7 @@ impl Req {
     }
 
     fn write(&mut self, flags: u8, body: &[u8]) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(body.len() + 9);
+        let mut frame = Vec::with_capacity(body.len().saturating_add(9));
         match u8::try_from(body.len()) {
             Ok(length) => frame.extend([flags, length]),
             Err(_) => {

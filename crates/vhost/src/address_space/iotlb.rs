@@ -113,8 +113,9 @@ impl Hit {
         if iova < self.first || iova > self.last {
             return None;
         }
-        let user = self.user.wrapping_add(iova - self.first);
-        Some((user, (self.last - iova).saturating_add(1)))
+        let user = self.user.wrapping_add(iova.wrapping_sub(self.first));
+        let rest = self.last.saturating_sub(iova);
+        Some((user, rest.saturating_add(1)))
     }
 
     /// Returns true if the device may make this access.
@@ -167,7 +168,7 @@ impl Iotlb {
             if writer.ranges.len() >= IOTLB_ENTRIES_MAX {
                 writer.remove_oldest();
             }
-            writer.updates += 1;
+            writer.updates = writer.updates.wrapping_add(1);
             let range = Range {
                 first: iova,
                 last,
@@ -251,7 +252,8 @@ impl<W: Word> Table<W> {
     fn write<'r>(&self, ranges: impl ExactSizeIterator<Item = &'r Range>) {
         let count = ranges.len() as u64;
         let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Relaxed);
+        let odd = sequence.wrapping_add(1);
+        self.sequence.store(odd, Ordering::Relaxed);
         W::fence(Ordering::Release);
         for (entry, range) in self.entries.iter().zip(ranges) {
             entry.first.store(range.first, Ordering::Relaxed);
@@ -260,7 +262,7 @@ impl<W: Word> Table<W> {
             entry.permission.store(range.permission, Ordering::Relaxed);
         }
         self.count.store(count, Ordering::Relaxed);
-        self.sequence.store(sequence + 2, Ordering::Release);
+        self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
     #[inline(always)]

@@ -357,7 +357,7 @@ impl FrontendRequest {
             Self::IotlbInvalidate(range) => IotlbFields {
                 iova: range.first(),
                 // Wraps to 0 for the whole address space, as `IotlbRange::new` reads it.
-                size: (range.last() - range.first()).wrapping_add(1),
+                size: range.last().wrapping_sub(range.first()).wrapping_add(1),
                 user: 0,
                 permission: 0,
                 kind: IotlbFields::INVALIDATE,

@@ -56,7 +56,8 @@ impl Region {
     /// Returns true if both regions have a guest address in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.guest < other.guest + other.size && other.guest < self.guest + self.size
+        let end = |region: &Self| region.guest.saturating_add(region.size);
+        self.guest < end(other) && other.guest < end(self)
     }
 
     /// Returns true if guest address, user address and size are equal, which is how REM_MEM_REG identifies a region.
@@ -113,6 +114,7 @@ impl MemoryTable {
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, MessageError> {
         const REGION: usize = 32;
+        const ALL: usize = TABLE_REGIONS_MAX * REGION;
         let count = reader.u32()?;
         reader.u32()?;
         let count = usize::try_from(count)
@@ -120,14 +122,14 @@ impl MemoryTable {
             .filter(|count| (1..=TABLE_REGIONS_MAX).contains(count))
             .ok_or_else(|| reader.value("number of memory regions"))?;
         // The description has space for eight regions; front ends send those in use or all eight.
-        if reader.left() != count * REGION && reader.left() != TABLE_REGIONS_MAX * REGION {
+        if reader.left() != count.saturating_mul(REGION) && reader.left() != ALL {
             return Err(reader.length());
         }
         let mut regions = Vec::with_capacity(count);
         for _ in 0..count {
             regions.push(Region::read(reader)?);
         }
-        reader.skip_up_to(TABLE_REGIONS_MAX * REGION);
+        reader.skip_up_to(ALL);
         Self::new(regions).ok_or_else(|| reader.value("memory region that overlaps another one"))
     }
 
@@ -409,8 +411,9 @@ impl IotlbEntry {
     /// Returns an entry; `None` if it is empty or an address overflows.
     #[must_use]
     pub fn new(iova: u64, size: u64, user: u64, permission: Permission) -> Option<Self> {
-        let fits = |start: u64| start.checked_add(size - 1).is_some();
-        (size > 0 && fits(iova) && fits(user)).then_some(Self {
+        let last = size.checked_sub(1)?;
+        let fits = |start: u64| start.checked_add(last).is_some();
+        (fits(iova) && fits(user)).then_some(Self {
             iova,
             size,
             user,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pieces of guest memory that a chain of descriptors refers to.
 
+// Descriptors of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use crate::address_space::{Access, Miss, Piece, Translation, Translator};
 use crate::narrow;
 
@@ -75,9 +78,9 @@ impl Chain {
             };
             let place = self.pieces.get_mut(self.count).ok_or(Fault::TooMany)?;
             *place = piece;
-            self.count += 1;
-            self.octets += u64::from(piece.len());
-            len -= piece.len();
+            self.count = self.count.saturating_add(1);
+            self.octets = self.octets.saturating_add(u64::from(piece.len()));
+            len = len.saturating_sub(piece.len());
             address = address.wrapping_add(u64::from(piece.len()));
         }
         Ok(())
@@ -91,20 +94,20 @@ impl Chain {
         len: usize,
     ) -> ([u8; HEADER_LEN], &[Piece]) {
         let mut octets = [0; HEADER_LEN];
-        let mut done = 0;
-        let mut start = 0;
+        let mut done = 0usize;
+        let mut start = 0usize;
         for piece in self.pieces.iter_mut().take(self.count) {
             if let Some(span) = memory.span(*piece)
                 && let Some(rest) = octets.get_mut(done..len.min(HEADER_LEN))
             {
                 let copied = span.copy_to(rest);
-                done += copied;
+                done = done.saturating_add(copied);
                 *piece = piece.skip(narrow::octets(copied));
             }
             if !piece.is_empty() {
                 break;
             }
-            start += 1;
+            start = start.saturating_add(1);
         }
         let rest = self.pieces.get(start..self.count).unwrap_or_default();
         (octets, rest)
@@ -118,7 +121,7 @@ impl Chain {
     ) -> u64 {
         let mut pieces = self.pieces().iter();
         let mut piece = Piece::EMPTY;
-        let mut written = 0;
+        let mut written = 0u64;
         for mut segment in segments {
             while !segment.is_empty() {
                 if piece.is_empty() {
@@ -134,7 +137,7 @@ impl Chain {
                 if copied == 0 {
                     return written;
                 }
-                written += copied as u64;
+                written = written.saturating_add(copied as u64);
                 piece = piece.skip(narrow::octets(copied));
                 segment = segment.get(copied..).unwrap_or_default();
             }
@@ -150,7 +153,7 @@ pub(crate) fn read<const N: usize>(
     mut address: u64,
 ) -> Result<[u8; N], Fault> {
     let mut octets = [0; N];
-    let mut done = 0;
+    let mut done = 0usize;
     while let Some(rest) = octets.get_mut(done..).filter(|rest| !rest.is_empty()) {
         let piece = match memory.translate_guest(address, narrow::octets(rest.len()), Access::Read)
         {
@@ -162,7 +165,7 @@ pub(crate) fn read<const N: usize>(
         if copied == 0 {
             return Err(Fault::Bad);
         }
-        done += copied;
+        done = done.saturating_add(copied);
         address = address.wrapping_add(copied as u64);
     }
     Ok(octets)
@@ -175,7 +178,8 @@ pub(crate) fn read_descriptor(
     table: u64,
     index: usize,
 ) -> Result<(u64, u64), Fault> {
-    let address = table.wrapping_add((index * super::layout::DESCRIPTOR_LEN) as u64);
+    let offset = index.saturating_mul(super::layout::DESCRIPTOR_LEN);
+    let address = table.wrapping_add(offset as u64);
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = read::<16>(memory, address)?;
     Ok((
         u64::from_le_bytes([a, b, c, d, e, f, g, h]),

@@ -5,6 +5,9 @@
 //! Regions are accessed as 64-bit words, whose fields are those of the specification in the order of their offsets. The
 //! device writes to them, and reads them only at its start, because the front end, which shares them, may write to them too.
 
+// Memory of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod packed;
 mod split;
 
@@ -22,9 +25,11 @@ pub(crate) use split::SplitInflight;
 #[must_use]
 pub const fn inflight_region_len(size: u16, is_packed: bool) -> u64 {
     let words = if is_packed {
-        packed::HEADER_WORDS + packed::ENTRY_WORDS * size as usize
+        packed::region_words(size)
     } else {
-        split::HEADER_WORDS + split::ENTRY_WORDS * size as usize
+        split::region_words(size)
     };
-    (words * size_of::<u64>()).next_multiple_of(CACHE_LINE) as u64
+    words
+        .saturating_mul(size_of::<u64>())
+        .next_multiple_of(CACHE_LINE) as u64
 }

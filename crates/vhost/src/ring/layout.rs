@@ -3,6 +3,9 @@
 //!
 //! All integers are little-endian. Descriptors of both kinds are two 64-bit words, and are accessed as such.
 
+// Sizes of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use crate::narrow::{low_u16, low_u32};
 
 /// Octets of a descriptor of either kind (sections 2.7.5 and 2.8.13).
@@ -52,43 +55,43 @@ pub mod split {
     /// Returns the octets of a descriptor table.
     #[must_use]
     pub const fn descriptors_len(size: u16) -> usize {
-        super::DESCRIPTOR_LEN * size as usize
+        super::DESCRIPTOR_LEN.saturating_mul(size as usize)
     }
 
     /// Returns the 16-bit words of an available ring, `used_event` included.
     #[must_use]
     pub const fn avail_words(size: u16) -> usize {
-        3 + size as usize
+        (size as usize).saturating_add(3)
     }
 
     /// Returns the octets of an available ring, `used_event` included.
     #[must_use]
     pub const fn avail_len(size: u16) -> usize {
-        2 * avail_words(size)
+        avail_words(size).saturating_mul(2)
     }
 
     /// Returns the index of `used_event` in the available ring, in 16-bit words (section 2.7.10).
     #[must_use]
     pub const fn used_event(size: u16) -> usize {
-        AVAIL_RING + size as usize
+        AVAIL_RING.saturating_add(size as usize)
     }
 
     /// Returns the 16-bit words of a used ring, `avail_event` included.
     #[must_use]
     pub const fn used_words(size: u16) -> usize {
-        3 + 4 * size as usize
+        (size as usize).saturating_mul(4).saturating_add(3)
     }
 
     /// Returns the octets of a used ring, `avail_event` included.
     #[must_use]
     pub const fn used_len(size: u16) -> usize {
-        2 * used_words(size)
+        used_words(size).saturating_mul(2)
     }
 
     /// Returns the index of `avail_event` in the used ring, in 16-bit words (section 2.7.10).
     #[must_use]
     pub const fn avail_event(size: u16) -> usize {
-        2 + 4 * size as usize
+        (size as usize).saturating_mul(4).saturating_add(2)
     }
 
     /// Returns the number of entries from number `from` up to an index of the other side; `None` if they exceed `space`, the number of
@@ -131,7 +134,7 @@ pub mod packed {
     /// Returns the octets of a ring.
     #[must_use]
     pub const fn ring_len(size: u16) -> usize {
-        super::DESCRIPTOR_LEN * size as usize
+        super::DESCRIPTOR_LEN.saturating_mul(size as usize)
     }
 
     /// Returns an event suppression structure.

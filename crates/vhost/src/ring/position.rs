@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Positions in packed rings (virtio 1.2, section 2.8.1).
 
+// Positions of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use super::layout::{packed, split};
 use crate::narrow;
 
@@ -28,16 +31,16 @@ impl Position {
     /// Returns the position some slots ahead, at most the size of the ring.
     #[inline(always)]
     pub(crate) fn advanced(self, slots: u16, size: u16) -> Self {
-        let slot = u32::from(self.slot) + u32::from(slots);
-        if slot < u32::from(size) {
-            return Self {
+        let slot = u32::from(self.slot).wrapping_add(u32::from(slots));
+        match slot.checked_sub(u32::from(size)) {
+            None => Self {
                 slot: narrow::low_u16(slot.into()),
                 wrap: self.wrap,
-            };
-        }
-        Self {
-            slot: narrow::low_u16((slot - u32::from(size)).into()),
-            wrap: !self.wrap,
+            },
+            Some(slot) => Self {
+                slot: narrow::low_u16(slot.into()),
+                wrap: !self.wrap,
+            },
         }
     }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common part of split and packed queues.
 
+// Descriptors of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use crate::address_space::{Access, Translator};
 
 use super::chain::{Chain, Fault};
@@ -95,7 +98,7 @@ impl Window {
     /// Returns the index of the entry that is `ahead` of the first.
     #[inline(always)]
     pub(crate) fn place(&self, ahead: usize) -> usize {
-        self.start + ahead
+        self.start.saturating_add(ahead)
     }
 
     /// Returns the entries.
@@ -115,7 +118,7 @@ impl Window {
     pub(crate) fn make_space(&mut self, count: usize) -> usize {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.end + count > WINDOW {
+        } else if self.end.saturating_add(count) > WINDOW {
             return self.move_to_start();
         }
         0
@@ -125,7 +128,7 @@ impl Window {
     fn move_to_start(&mut self) -> usize {
         let moved = self.start;
         self.entries.copy_within(moved..self.end, 0);
-        (self.start, self.end) = (0, self.end - moved);
+        (self.start, self.end) = (0, self.end.saturating_sub(moved));
         moved
     }
 
@@ -138,7 +141,7 @@ impl Window {
     /// Adds filled places. The caller has made space for them.
     #[inline(always)]
     pub(crate) fn extend(&mut self, count: usize) {
-        self.end = (self.end + count).min(WINDOW);
+        self.end = self.end.saturating_add(count).min(WINDOW);
     }
 
     /// Adds an entry. The caller has made space for it.
@@ -152,7 +155,7 @@ impl Window {
     /// Removes the first entries.
     #[inline(always)]
     pub(crate) fn remove(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.end);
+        self.start = self.start.saturating_add(count).min(self.end);
     }
 }
 
@@ -163,7 +166,10 @@ pub(crate) fn parts<T>(ring: &[T], first: u16, count: usize) -> [&[T]; 2] {
     let (start, end) = ring.split_at_checked(first).unwrap_or_default();
     match end.get(..count) {
         Some(all) => [all, &[]],
-        None => [end, start.get(..count - end.len()).unwrap_or_default()],
+        None => {
+            let left = count.saturating_sub(end.len());
+            [end, start.get(..left).unwrap_or_default()]
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reception of frames that the guest transmits.
 
+// Descriptors of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use quietwire_memory::{Span, is_short};
 
 use crate::address_space::{Access, CachedRegion, Miss, Piece, Translator};
@@ -149,15 +152,16 @@ impl<Q: Queue> RingReceiver<Q> {
             self.known = 0;
             return Some(Received::Miss(miss));
         }
-        self.left -= 1;
+        self.left = self.left.saturating_sub(1);
         self.known = self.known.saturating_sub(1);
         self.queue.complete(0);
         let octets = self.chain.octets();
         if result.is_err() || octets <= self.header_len as u64 || octets > u64::from(OCTETS_MAX) {
-            self.queue.counters_mut().bad += 1;
+            let counters = self.queue.counters_mut();
+            counters.bad = counters.bad.wrapping_add(1);
             return Some(Received::Bad);
         }
-        let length = narrow::low_u32(octets - self.header_len as u64);
+        let length = narrow::low_u32(octets.saturating_sub(self.header_len as u64));
         let (header, pieces) = self.chain.split_header(&self.memory, self.header_len);
         let mut spans = Pieces {
             memory: &self.memory,
@@ -227,11 +231,11 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
                 None => break,
             }
         }
-        let (index, count) = (near.index(), most - left.len());
+        let (index, count) = (near.index(), most.saturating_sub(left.len()));
         self.memory.stay(index);
         if count > 0 {
             self.queue.complete_read(count);
-            self.left -= count;
+            self.left = self.left.saturating_sub(count);
         }
         count
     }
@@ -286,7 +290,8 @@ fn frame_of<'ring>(
     } else {
         RawHeader::PLAIN
     };
-    let octets = span.sub(HEADER_LEN, len as usize - HEADER_LEN)?;
+    let length = (len as usize).checked_sub(HEADER_LEN)?;
+    let octets = span.sub(HEADER_LEN, length)?;
     Some((octets, header))
 }
 
@@ -316,7 +321,7 @@ impl<Q: Queue> Ring for RingReceiver<Q> {
                 is_known = false;
                 report(miss);
             }
-            self.known += usize::from(is_known);
+            self.known = self.known.saturating_add(usize::from(is_known));
         }
     }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transmission of frames that the guest receives.
 
+// Descriptors of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use quietwire_memory::is_short;
 
 use crate::address_space::{Access, CachedRegion, Miss, Translator};
@@ -123,9 +126,10 @@ impl<Q: Queue> RingSender<Q> {
     /// Finds chains for `total` octets, and their pieces.
     fn fit(&mut self, total: u32) -> Fit {
         self.chain.clear();
-        let mut chains = 0;
+        let mut chains = 0usize;
         loop {
-            if self.queue.gathered() <= chains && self.gather(chains + 1) <= chains {
+            let next = chains.saturating_add(1);
+            if self.queue.gathered() <= chains && self.gather(next) <= chains {
                 // If the device has all buffers already, waiting for more does not help.
                 let put = if self.queue.has_all() {
                     PutResult::TooLong
@@ -138,7 +142,7 @@ impl<Q: Queue> RingSender<Q> {
             let result = self
                 .queue
                 .walk(chains, &mut self.memory, &mut self.chain, Access::Write);
-            let capacity = self.chain.octets() - before;
+            let capacity = self.chain.octets().saturating_sub(before);
             match result {
                 Err(Fault::Miss(miss)) => {
                     self.known = 0;
@@ -151,7 +155,7 @@ impl<Q: Queue> RingSender<Q> {
             if let Some(place) = self.capacities.get_mut(chains) {
                 *place = u32::try_from(capacity).unwrap_or(u32::MAX);
             }
-            chains += 1;
+            chains = next;
             if self.chain.octets() >= u64::from(total) {
                 return Fit::Chains(chains);
             }
@@ -164,11 +168,12 @@ impl<Q: Queue> RingSender<Q> {
     /// Returns a bad chain, and those before it, because chains are returned in order.
     #[cold]
     fn give_back(&mut self, before: usize) -> PutResult {
-        self.known = self.known.saturating_sub(before + 1);
+        self.known = self.known.saturating_sub(before.saturating_add(1));
         for _ in 0..=before {
             self.queue.complete(0);
         }
-        self.queue.counters_mut().bad += 1;
+        let counters = self.queue.counters_mut();
+        counters.bad = counters.bad.wrapping_add(1);
         PutResult::Bad
     }
 
@@ -181,7 +186,7 @@ impl<Q: Queue> RingSender<Q> {
             if let Some(guest) = self.memory.guest_address(*piece) {
                 self.queue.log().mark(guest, u64::from(written));
             }
-            rest -= written;
+            rest = rest.saturating_sub(written);
             if rest == 0 {
                 return;
             }
@@ -202,7 +207,7 @@ fn prefetch(near: CachedRegion<'_>, address: u64, header_len: u64) {
 #[inline(always)]
 fn fill(entry: &Entry, near: CachedRegion<'_>, from: &[u8]) -> Option<u32> {
     const HEADER: RawHeader = RawHeader::PLAIN.with_num_buffers(1);
-    let total = HEADER_LEN + from.len();
+    let total = from.len().saturating_add(HEADER_LEN);
     if !entry.is_direct(Access::Write)
         || total > entry.len() as usize
         || total > OCTETS_MAX as usize
@@ -261,26 +266,27 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         }
         let (memory, queue) = (&self.memory, &mut self.queue);
         let mut near = memory.near();
-        let (mut count, mut octets) = (0, 0);
+        let (mut count, mut octets) = (0usize, 0u64);
         loop {
             let mut left = frames(count);
             // No call in this loop, so that all values remain in registers.
-            count += queue.complete_written(
+            let written = queue.complete_written(
                 #[inline(always)]
                 |entry| {
                     let from = left.next().filter(|from| is_short(from.len()))?;
                     let written = fill(entry, near, from)?;
-                    octets += from.len() as u64;
+                    octets = octets.wrapping_add(from.len() as u64);
                     Some(written)
                 },
             );
+            count = count.wrapping_add(written);
             let (Some(entry), Some(from)) = (queue.entries().first(), frames(count).next()) else {
                 break;
             };
             let address = entry.address;
             if fill_next(queue, near, from) {
-                octets += from.len() as u64;
-                count += 1;
+                octets = octets.wrapping_add(from.len() as u64);
+                count = count.wrapping_add(1);
             } else if let Some(region) = memory.other_region(near, address) {
                 near = region;
             } else {
@@ -323,7 +329,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
             let capacity = self.capacities.get(at).copied().unwrap_or(0);
             let written = rest.min(capacity);
             self.queue.complete(written);
-            rest -= written;
+            rest = rest.saturating_sub(written);
         }
         PutResult::Sent
     }
@@ -356,7 +362,7 @@ impl<Q: Queue> Ring for RingSender<Q> {
                 is_known = false;
                 report(miss);
             }
-            self.known += usize::from(is_known);
+            self.known = self.known.saturating_add(usize::from(is_known));
         }
     }
 

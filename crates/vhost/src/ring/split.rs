@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device side of split virtqueues (virtio 1.2, section 2.7).
 
+// Descriptors of others: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use quietwire_memory::SharedSlice;
 use quietwire_memory::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -119,7 +122,7 @@ impl SplitQueue {
         let next = start.wrapping_add(pending);
         Ok(Self {
             size,
-            mask: size - 1,
+            mask: size.wrapping_sub(1),
             has_event_index: features.has_event_index,
             has_indirect: features.has_indirect,
             observed: next,
@@ -160,7 +163,7 @@ impl SplitQueue {
     /// Continues at an invalid index of the driver, and skips all entries before it.
     #[cold]
     fn resynchronise(&mut self, index: u16) {
-        self.counters.resyncs += 1;
+        self.counters.resyncs = self.counters.resyncs.wrapping_add(1);
         self.observed = index;
         self.next = index;
         self.ahead = 0;
@@ -198,7 +201,8 @@ impl SplitQueue {
         self.used.prefetch_write(split::INDEX);
         // Eight entries share a cache line.
         for ahead in (0..count).step_by(8) {
-            let slot = self.used_next.wrapping_add(narrow::slots(have + ahead)) & self.mask;
+            let ahead = narrow::slots(have.saturating_add(ahead));
+            let slot = self.used_next.wrapping_add(ahead) & self.mask;
             self.used_ring.prefetch_write(slot.into());
         }
     }
@@ -233,15 +237,15 @@ impl SplitQueue {
     /// Adds chains that a previous device took and did not return.
     #[cold]
     fn resubmit(&mut self, wanted: usize) -> usize {
-        let mut count = 0;
+        let mut count = 0usize;
         while count < wanted {
             let Some(head) = self.inflight.as_mut().and_then(SplitInflight::resubmit) else {
                 break;
             };
             self.window.push(read(&self.descriptors, head));
-            count += 1;
+            count = count.wrapping_add(1);
         }
-        self.held += narrow::slots(count);
+        self.held = self.held.saturating_add(narrow::slots(count));
         count
     }
 
@@ -278,13 +282,15 @@ impl SplitQueue {
     fn log_used(&self, from: u16, count: u16) {
         self.log.mark_ring(0, split::USED_RING_OFFSET);
         let first = u64::from(from & self.mask);
-        let to_end = (u64::from(self.size) - first).min(u64::from(count));
+        let count = u64::from(count);
+        let to_end = u64::from(self.size).saturating_sub(first).min(count);
+        let octets = |entries: u64| split::USED_ENTRY_LEN.saturating_mul(entries);
         let mark = |first: u64, count: u64| {
-            let offset = split::USED_RING_OFFSET + split::USED_ENTRY_LEN * first;
-            self.log.mark_ring(offset, split::USED_ENTRY_LEN * count);
+            let offset = octets(first).saturating_add(split::USED_RING_OFFSET);
+            self.log.mark_ring(offset, octets(count));
         };
         mark(first, to_end);
-        mark(0, u64::from(count) - to_end);
+        mark(0, count.saturating_sub(to_end));
     }
 }
 
@@ -298,7 +304,7 @@ impl Queue for SplitQueue {
         }
         self.window.make_space(wanted);
         if self.inflight.is_some() {
-            wanted -= self.resubmit(wanted);
+            wanted = wanted.saturating_sub(self.resubmit(wanted));
         }
         let count = self.available(wanted);
         self.prefetch_descriptors(count);
@@ -319,7 +325,7 @@ impl Queue for SplitQueue {
         let slots = narrow::slots(count);
         self.next = self.next.wrapping_add(slots);
         self.ahead = self.ahead.saturating_sub(slots);
-        self.held += slots;
+        self.held = self.held.saturating_add(slots);
         self.window.extend(count);
         self.window.len()
     }
@@ -334,7 +340,7 @@ impl Queue for SplitQueue {
         let count = self.available(wanted);
         self.prefetch_descriptors(count);
         self.prefetch_used(have, count);
-        Some(have + count)
+        Some(have.saturating_add(count))
     }
 
     #[inline(always)]
@@ -411,13 +417,13 @@ impl Queue for SplitQueue {
     fn complete_written(&mut self, mut write: impl FnMut(&Entry) -> Option<u32>) -> usize {
         let start = usize::from(self.used_next & self.mask);
         let places = self.used_ring.get(start..).unwrap_or_default();
-        let mut count = 0;
+        let mut count = 0usize;
         for (place, entry) in places.iter().zip(self.window.entries()) {
             let Some(written) = write(entry) else {
                 break;
             };
             write_used(place, entry.id(), written);
-            count += 1;
+            count = count.wrapping_add(1);
         }
         self.pass(count);
         count
@@ -471,7 +477,7 @@ impl Queue for SplitQueue {
             let event = if wanted { next } else { next.wrapping_sub(1) };
             let at = split::avail_event(self.size);
             store(&self.used, at, event, Ordering::Relaxed);
-            self.log.mark_ring(2 * at as u64, 2);
+            self.log.mark_ring((at as u64).saturating_mul(2), 2);
         } else {
             let flags = if wanted { 0 } else { split::USED_NO_NOTIFY };
             store(&self.used, split::FLAGS, flags, Ordering::Relaxed);

@@ -90,7 +90,9 @@ impl<F> Backend<F> {
         config.queue_pairs = config.queue_pairs.clamp(1, QUEUE_PAIRS_MAX);
         config.memory_slots = config.memory_slots.clamp(8, MEMORY_SLOTS_MAX);
         config.config_space.truncate(CONFIG_MAX);
-        let rings = (0..2 * config.queue_pairs).map(|_| Ring::new()).collect();
+        let rings = (0..config.queue_pairs.saturating_mul(2))
+            .map(|_| Ring::new())
+            .collect();
         Self {
             config,
             features: None,

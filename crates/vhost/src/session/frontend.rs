@@ -529,7 +529,7 @@ impl<F> Frontend<F> {
     }
 
     fn rings(&self) -> u16 {
-        2 * self.queue_pairs
+        self.queue_pairs.saturating_mul(2)
     }
 }
 

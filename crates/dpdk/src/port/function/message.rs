@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of rtnetlink(7) about virtual functions (linux/if_link.h, "Virtual Functions management section").
 
-// Messages of others: no cast loses a value, and no index is unchecked.
+// Messages of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::fmt;
@@ -155,7 +159,7 @@ impl State {
     fn of(function: &[u8], number: u32) -> Option<Self> {
         let word = |kind, index: usize| {
             let value = attribute(function, kind)?;
-            let octets = value.get(4 * index..)?.first_chunk()?;
+            let octets = value.get(index.checked_mul(4)?..)?.first_chunk()?;
             Some(u32::from_ne_bytes(*octets))
         };
         if word(IFLA_VF_MAC, 0)? != number {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of features that ports have switched off: one line in a file per port, written before the change.
 
-// Files of others: no cast loses a value, and no index is unchecked.
+// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use crate::port::records::{self, Process};

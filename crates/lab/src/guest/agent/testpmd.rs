@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DPDK's testpmd as a network function (Testpmd Application User Guide).
 
-// Text of others: no cast loses a value, and no index is unchecked.
+// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::path::Path;
@@ -87,7 +91,7 @@ fn command(addresses: &[&str], vnf: &Vnf, mode: TestpmdMode, cpus: &Cpus) -> Vec
         words.push(format!("--max-pkt-len={}", vnf.frame_size_max));
         words.push(format!(
             "--mbuf-size={}",
-            u32::from(vnf.frame_size_max) + 128
+            u32::from(vnf.frame_size_max).saturating_add(128)
         ));
     }
     words
@@ -104,7 +108,7 @@ fn statistics(printed: &str, ports: usize) -> Option<Vec<PortCounters>> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let value = |name: &str| {
             let at = words.iter().position(|word| *word == name)?;
-            words.get(at + 1)?.parse::<u64>().ok()
+            words.get(at.checked_add(1)?)?.parse::<u64>().ok()
         };
         if line.contains("NIC statistics for port") {
             port = words.iter().find_map(|word| word.parse::<usize>().ok());

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Endpoints that lines of an FTP control connection announce.
 
-// Data of others: no cast loses a value, and no index is unchecked.
+// Data of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -55,7 +59,8 @@ pub(super) fn of_server(data: &[u8]) -> Option<Announced> {
         return host_port(text.get(at..)?).map(|(announced, _)| announced);
     }
     let text = behind(line, b"229 ")?;
-    let first = text.iter().position(|octet| *octet == b'(')? + 1;
+    let before = text.iter().position(|octet| *octet == b'(')?;
+    let first = before.saturating_add(1);
     let last = text.iter().rposition(|octet| *octet == b')')?;
     let [family, address, port] = fields(text.get(first..last)?)?;
     if !family.is_empty() || !address.is_empty() {

@@ -78,13 +78,14 @@ impl Tracker {
             return Err(RestoreError::Full);
         }
         self.free.pop();
-        self.counters.created += 1;
+        self.counters.created = self.counters.created.wrapping_add(1);
+        let expires_at = self.expiry_after(left);
         if let Some(entry) = self.entries.get_mut(index as usize) {
             entry.begin(key, saved.sorted.is_from_higher, saved.state);
             if saved.is_replied {
                 entry.set_replied();
             }
-            entry.expires_at = self.now + left + 1;
+            entry.expires_at = expires_at;
             entry.mark = saved.mark;
             entry.packets = saved.packets;
             entry.octets = saved.octets;

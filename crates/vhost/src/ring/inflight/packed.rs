@@ -11,9 +11,16 @@ use crate::narrow::{low_u8, low_u32, slots};
 
 /// `features`; `version`, `desc_num`, `free_head` and `old_free_head`; `used_idx`, `old_used_idx`, `used_wrap_counter`,
 /// `old_used_wrap_counter` and padding; padding.
-pub(super) const HEADER_WORDS: usize = 4;
+const HEADER_WORDS: usize = 4;
 /// `inflight`, padding, `next`, `last` and `num`; `counter`; `id`, `flags` and `len`; `addr`.
-pub(super) const ENTRY_WORDS: usize = 4;
+const ENTRY_WORDS: usize = 4;
+
+/// Returns the words of a region.
+pub(super) const fn region_words(size: u16) -> usize {
+    ENTRY_WORDS
+        .saturating_mul(size as usize)
+        .saturating_add(HEADER_WORDS)
+}
 
 /// Index of an entry. `next` of the last free entry is the number of entries.
 type Index = u16;
@@ -84,7 +91,7 @@ impl PackedInflight {
         start: Position,
         ring: &[[AtomicU64; DESCRIPTOR_WORDS]],
     ) -> Option<Self> {
-        let words = region.words(HEADER_WORDS + ENTRY_WORDS * usize::from(size))?;
+        let words = region.words(region_words(size))?;
         let (header, positions) = (words.get(1), words.get(2));
         let (version, desc_num) = (field(header, 0), field(header, 16));
         let mut this = Self {
@@ -138,8 +145,8 @@ impl PackedInflight {
             }
         }
         (self.used, self.old_used) = (old_used, old_used);
-        for (index, state) in self.states.iter_mut().enumerate() {
-            *state = State::from_word(self.words.get(HEADER_WORDS + ENTRY_WORDS * index));
+        for (index, state) in (0..self.size).zip(&mut self.states) {
+            *state = State::from_word(self.words.get(Self::at(index)));
         }
         for _ in 0..self.size {
             let Some(state) = self.states.get_mut(usize::from(free)) else {
@@ -150,7 +157,7 @@ impl PackedInflight {
         }
         let mut taken: Vec<(u64, Index)> = (0..self.size)
             .filter(|entry| self.state(*entry).is_inflight)
-            .map(|entry| (self.words.get(Self::at(entry) + 1), entry))
+            .map(|entry| (self.words.get(Self::word_at(entry, 1)), entry))
             .collect();
         taken.sort_unstable();
         self.counter = taken
@@ -159,7 +166,8 @@ impl PackedInflight {
         let mut observed = vec![false; usize::from(self.size)];
         for (_, entry) in taken {
             if let Some(descriptors) = self.collect(entry, &mut observed) {
-                self.pending_slots += slots(descriptors.len());
+                let count = slots(descriptors.len());
+                self.pending_slots = self.pending_slots.saturating_add(count);
                 self.pending.push_back(Taken { entry, descriptors });
             } else if let Some(state) = self.states.get_mut(usize::from(entry)) {
                 state.is_inflight = false;
@@ -193,9 +201,9 @@ impl PackedInflight {
             at = self.state(at).next;
         }
         let descriptor = |index: u16| {
-            let word = self.words.get(Self::at(index) + 2);
+            let word = self.words.get(Self::word_at(index, 2));
             let (id, flags, len) = (field(word, 0), field(word, 16), low_u32(word >> 32));
-            let address = self.words.get(Self::at(index) + 3);
+            let address = self.words.get(Self::word_at(index, 3));
             (address, PackedWord::new(len, id, flags))
         };
         Some(indices.into_iter().map(descriptor).collect())
@@ -242,7 +250,12 @@ impl PackedInflight {
     }
 
     fn at(entry: Index) -> usize {
-        HEADER_WORDS + ENTRY_WORDS * usize::from(entry)
+        region_words(entry)
+    }
+
+    /// Returns the place of a further word of an entry.
+    fn word_at(entry: Index, word: usize) -> usize {
+        Self::at(entry).saturating_add(word)
     }
 
     fn state(&self, entry: Index) -> State {
@@ -289,11 +302,11 @@ impl PackedInflight {
     /// Returns the next of these chains, unless it has more than `space` descriptors after its first.
     pub(crate) fn resubmit(&mut self, space: usize) -> Option<Vec<PackedDescriptor>> {
         let len = self.pending.front()?.descriptors.len();
-        if len > space + 1 && len <= super::super::chain::CHAIN_MAX {
+        if len > space.saturating_add(1) && len <= super::super::chain::CHAIN_MAX {
             return None;
         }
         let taken = self.pending.pop_front()?;
-        self.pending_slots -= slots(len);
+        self.pending_slots = self.pending_slots.saturating_sub(slots(len));
         self.resubmitted.push_back(taken.entry);
         Some(taken.descriptors)
     }
@@ -305,22 +318,22 @@ impl PackedInflight {
             return;
         }
         let head = self.free_head;
-        let (mut last, mut next, mut num) = (head, head, 0);
+        let (mut last, mut next, mut num) = (head, head, 0u16);
         for (address, word) in descriptors {
             if next >= self.size {
                 break;
             }
-            let at = Self::at(next);
             let fields =
                 u64::from(word.id()) | u64::from(word.flags()) << 16 | u64::from(word.len()) << 32;
-            self.words.set(at + 2, fields);
-            self.words.set(at + 3, address);
-            (last, next, num) = (next, self.state(next).next, num + 1);
+            self.words.set(Self::word_at(next, 2), fields);
+            self.words.set(Self::word_at(next, 3), address);
+            (last, next) = (next, self.state(next).next);
+            num = num.saturating_add(1);
         }
         if num == 0 || self.batch.len() >= usize::from(self.size) {
             return;
         }
-        self.words.set(Self::at(head) + 1, self.counter);
+        self.words.set(Self::word_at(head, 1), self.counter);
         self.counter = self.counter.wrapping_add(1);
         let state = State {
             is_inflight: true,

@@ -7,9 +7,16 @@ use super::region::{InflightRegion, InflightWords, VERSION, field};
 use crate::narrow::{low_u8, slots};
 
 /// `features`; then `version`, `desc_num`, `last_batch_head` and `used_idx`.
-pub(super) const HEADER_WORDS: usize = 2;
+const HEADER_WORDS: usize = 2;
 /// `inflight`, padding and `next`; then `counter`.
-pub(super) const ENTRY_WORDS: usize = 2;
+const ENTRY_WORDS: usize = 2;
+
+/// Returns the words of a region.
+pub(super) const fn region_words(size: u16) -> usize {
+    ENTRY_WORDS
+        .saturating_mul(size as usize)
+        .saturating_add(HEADER_WORDS)
+}
 
 /// Chains of a split queue that are in flight.
 #[derive(Debug)]
@@ -31,7 +38,7 @@ impl SplitInflight {
     /// Takes over a region; `None` if the mapping is too short, or the region belongs to another kind of queue. `used` is
     /// the index of the used ring.
     pub(crate) fn new(region: &InflightRegion, size: u16, used: u16) -> Option<Self> {
-        let words = region.words(HEADER_WORDS + ENTRY_WORDS * usize::from(size))?;
+        let words = region.words(region_words(size))?;
         let header = words.get(1);
         let (version, desc_num) = (field(header, 0), field(header, 16));
         let mut this = Self {
@@ -58,7 +65,7 @@ impl SplitInflight {
         self.words.set(0, 0);
         for head in 0..self.size {
             self.set_state(head, false, 0);
-            self.words.set(Self::at(head) + 1, 0);
+            self.words.set(Self::counter_at(head), 0);
         }
     }
 
@@ -75,7 +82,7 @@ impl SplitInflight {
         }
         let mut taken: Vec<(u64, u16)> = (0..self.size)
             .filter(|head| low_u8(self.words.get(Self::at(*head))) == 1)
-            .map(|head| (self.words.get(Self::at(head) + 1), head))
+            .map(|head| (self.words.get(Self::counter_at(head)), head))
             .collect();
         taken.sort_unstable();
         self.counter = taken
@@ -85,7 +92,11 @@ impl SplitInflight {
     }
 
     fn at(head: u16) -> usize {
-        HEADER_WORDS + ENTRY_WORDS * usize::from(head)
+        region_words(head)
+    }
+
+    fn counter_at(head: u16) -> usize {
+        Self::at(head).saturating_add(1)
     }
 
     fn set_state(&self, head: u16, is_inflight: bool, next: u16) {
@@ -120,7 +131,7 @@ impl SplitInflight {
         }
         // A resubmitted chain keeps its place in the order.
         if self.resubmitted.pop_front().is_none() {
-            self.words.set(Self::at(head) + 1, self.counter);
+            self.words.set(Self::counter_at(head), self.counter);
             self.counter = self.counter.wrapping_add(1);
         }
         self.set_state(head, true, self.last_batch_head);

@@ -42,9 +42,14 @@ impl<F> Ring<F> {
     }
 
     pub(super) fn descriptors_held(&self) -> usize {
-        usize::from(matches!(self.kick, Some(Kick::Event(_))))
-            + usize::from(self.call.is_some())
-            + usize::from(self.error.is_some())
+        [
+            matches!(self.kick, Some(Kick::Event(_))),
+            self.call.is_some(),
+            self.error.is_some(),
+        ]
+        .into_iter()
+        .filter(|is_held| *is_held)
+        .count()
     }
 
     pub(super) fn enable(&mut self, index: u8, is_enabled: bool, actions: &mut Vec<Action<F>>) {

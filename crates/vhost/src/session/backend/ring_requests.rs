@@ -103,7 +103,7 @@ impl<F> Backend<F> {
     }
 
     fn ring(&mut self, index: u8) -> Result<&mut Ring<F>, SessionError> {
-        let rings = 2 * self.config.queue_pairs;
+        let rings = self.config.queue_pairs.saturating_mul(2);
         let ring = self.rings.get_mut(usize::from(index));
         let ring = ring.ok_or(SessionError::NoSuchRing { index, rings })?;
         ring.is_named = true;
@@ -134,7 +134,7 @@ impl<F> Backend<F> {
             .rings
             .iter()
             .rposition(|ring| ring.is_named)
-            .map_or(0, |last| last + 1);
+            .map_or(0, |last| last.saturating_add(1));
         for (index, ring) in (0..=u8::MAX).zip(&mut self.rings) {
             let Some(config) = ring.start(index, features)? else {
                 continue;
