@@ -152,7 +152,11 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
         // Both sides have the search by the first trials beside them.
         let goals = case["goals"].as_array().into_iter().flatten();
         let singles = goals.filter(|goal| goal["single_pps"]["median"].is_number());
-        let expected = if method == "best-and-worst-of-n" { 2 } else { 0 };
+        let expected = if method == "best-and-worst-of-n" {
+            2
+        } else {
+            0
+        };
         assert_eq!(singles.count(), expected, "{method}: {case}");
     }
 }

@@ -23,9 +23,10 @@ fn messages() {
     check("memif-message", |octets| {
         let message = fuzz::fuzz_message(octets);
         // Rings of the corpus have one entry.
-        planted("memif-message", || {
-            matches!(message, Some(Message::AddRing { place, .. }) if place.log2_size >= 8)
-        });
+        planted(
+            "memif-message",
+            || matches!(message, Some(Message::AddRing { place, .. }) if place.log2_size >= 8),
+        );
         message.is_some()
     });
 }

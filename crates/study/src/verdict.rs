@@ -247,7 +247,9 @@ pub fn judge_against_baseline(rule: &Rule, samples: &[Sample], baseline: &[Sampl
         meeting: 0,
         violating: 0,
         median: estimate.ratio.filter(|ratio| ratio.is_finite()),
-        limits: estimate.limits.map(|limit| limit.filter(|limit| limit.is_finite())),
+        limits: estimate
+            .limits
+            .map(|limit| limit.filter(|limit| limit.is_finite())),
     }
 }
 

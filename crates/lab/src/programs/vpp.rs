@@ -167,8 +167,7 @@ impl Forwarder for Vpp {
             }
         }
         let daemon = self.daemon.clone().unwrap_or_default();
-        version_line(&daemon)
-            .ok_or_else(|| Unavailable("vpp does not run".to_owned()))
+        version_line(&daemon).ok_or_else(|| Unavailable("vpp does not run".to_owned()))
     }
 
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {

@@ -122,10 +122,9 @@ impl Layout {
     pub fn place(&self, direction: Direction, index: u16) -> Option<RingLocation> {
         let (rings, before) = match direction {
             Direction::ClientToServer => (self.c2s_rings, 0),
-            Direction::ServerToClient => (
-                self.s2c_rings,
-                rings_octets(self.c2s_rings, self.sizes.c2s),
-            ),
+            Direction::ServerToClient => {
+                (self.s2c_rings, rings_octets(self.c2s_rings, self.sizes.c2s))
+            }
         };
         if index >= rings {
             return None;

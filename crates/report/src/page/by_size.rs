@@ -222,7 +222,10 @@ mod tests {
                 let rate = goal.single_pps.as_ref().unwrap();
                 assert_eq!(rate.values.len(), 3);
                 let value = single.value.unwrap();
-                assert!((value / (rate.median * factor) - 1.0).abs() < 1e-9, "{single:?}");
+                assert!(
+                    (value / (rate.median * factor) - 1.0).abs() < 1e-9,
+                    "{single:?}"
+                );
             }
         }
         let page = by_size(&summary).into_string();

@@ -112,8 +112,12 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
                 bars,
             });
         }
-        groups.extend(side_group(size, index, "best of N", |goal| goal.best_pps.as_ref()));
-        groups.extend(side_group(size, index, "single", |goal| goal.single_pps.as_ref()));
+        groups.extend(side_group(size, index, "best of N", |goal| {
+            goal.best_pps.as_ref()
+        }));
+        groups.extend(side_group(size, index, "single", |goal| {
+            goal.single_pps.as_ref()
+        }));
     }
     let top: Vec<Bar> = size
         .cases
@@ -159,11 +163,7 @@ fn side_group(
     };
     let bars: Vec<Bar> = size.cases.iter().enumerate().filter_map(bar).collect();
     (!bars.is_empty()).then(|| BarGroup {
-        title: format!(
-            "{}, {side}: {}",
-            goal.name,
-            format::allows(goal.loss_ratio)
-        ),
+        title: format!("{}, {side}: {}", goal.name, format::allows(goal.loss_ratio)),
         bars,
     })
 }

@@ -121,9 +121,7 @@ impl Counters {
         self.created = self.created.wrapping_add(other.created);
         self.expired = self.expired.wrapping_add(other.expired);
         self.dropped_early = self.dropped_early.wrapping_add(other.dropped_early);
-        self.dropped_half_open = self
-            .dropped_half_open
-            .wrapping_add(other.dropped_half_open);
+        self.dropped_half_open = self.dropped_half_open.wrapping_add(other.dropped_half_open);
         self.flushed = self.flushed.wrapping_add(other.flushed);
     }
 }
