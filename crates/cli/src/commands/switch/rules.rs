@@ -19,6 +19,7 @@ use quietwire_switch::report::RulesReport;
 use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
+use super::confirm::ConfirmArgs;
 use super::packet::{RuleMatchArgs, condition_text};
 use super::table::table;
 use crate::exit::Usage;
@@ -111,6 +112,8 @@ pub(super) struct RuleArgs {
     names: NameArgs,
     #[command(flatten)]
     statements: StatementArgs,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 /// Names in the first packets of connections.
@@ -291,9 +294,16 @@ pub(super) struct SetRulesArgs {
     /// Action for malformed frames at ports with rules. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     malformed: Option<MalformedArg>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 impl RuleArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.confirm
+    }
+
     pub(super) fn setting(self) -> RuleSetting {
         RuleSetting {
             name: self.name,
@@ -315,6 +325,11 @@ impl RuleArgs {
 }
 
 impl AddRuleArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.rule.confirm()
+    }
+
     pub(super) fn change(self) -> Change {
         Change::AddRule {
             rule: self.rule.setting(),
@@ -324,6 +339,11 @@ impl AddRuleArgs {
 }
 
 impl SetRulesArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.confirm
+    }
+
     /// # Errors
     /// The file cannot be read, or no option is given.
     pub(super) fn change(self, socket: &Path) -> Result<Change> {
@@ -433,9 +453,16 @@ pub(super) struct SetDefinitionArgs {
     timeout_s: Option<u32>,
     /// Elements, such as 10.0.0.0/8 or 5000-5010.
     elements: Vec<Element>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 impl SetDefinitionArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.confirm
+    }
+
     pub(super) fn change(self) -> Change {
         Change::AddSet(SetSetting {
             name: self.name,
