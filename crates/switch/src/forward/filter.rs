@@ -226,7 +226,7 @@ impl Path<'_> {
                     touched |= 1u64.checked_shl(port as u32).unwrap_or(0);
                 }
                 if statements.changes_frames() && verdict.accepts() {
-                    frame = changed(frame, statements, pool, self.telemetry, &mut counts);
+                    frame = changed(frame, (statements, None), pool, self.telemetry, &mut counts);
                 }
             }
             if verdict.rejects() {

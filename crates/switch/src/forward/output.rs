@@ -6,6 +6,7 @@ use quietwire_dpdk::{Burst, TxQueue};
 
 use quietwire_tables::filter::PortRules;
 
+use super::link_mtus::LinkMtus;
 use super::segment::SegmentingQueue;
 use crate::counters::PORTS_MAX;
 
@@ -38,14 +39,31 @@ pub(crate) struct Output {
     pub(crate) waiting: Burst,
 }
 
-/// Rules of frames that leave, by number of the port.
+/// Rules of frames that leave.
 #[derive(Debug, Default)]
-pub(crate) struct OutputRules([Option<PortRules>; PORTS_MAX]);
+pub(crate) struct OutputRules {
+    /// By number of the port.
+    rules: [Option<PortRules>; PORTS_MAX],
+    mtus: LinkMtus,
+}
 
 impl OutputRules {
+    /// Creates the rules of no port, with the MTUs of links.
+    pub(crate) fn new(mtus: LinkMtus) -> Self {
+        Self {
+            rules: Default::default(),
+            mtus,
+        }
+    }
+
+    /// Returns the MTUs of links.
+    pub(super) const fn mtus(&self) -> &LinkMtus {
+        &self.mtus
+    }
+
     /// Sets the rules of a port.
     pub(crate) fn set(&mut self, port: u16, rules: PortRules) {
-        if let Some(place) = self.0.get_mut(usize::from(port)) {
+        if let Some(place) = self.rules.get_mut(usize::from(port)) {
             *place = Some(rules);
         }
     }
@@ -53,7 +71,7 @@ impl OutputRules {
     /// Returns the rules of a port, if it has any.
     #[inline(always)]
     pub(super) fn of(&self, port: usize) -> Option<&PortRules> {
-        self.0.get(port)?.as_ref()
+        self.rules.get(port)?.as_ref()
     }
 }
 

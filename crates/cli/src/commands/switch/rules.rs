@@ -9,8 +9,8 @@ use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
     Action, CtStates, Direction, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
-    LabelBits, MSS_MIN, MalformedAction, MarkBits, NameFail, NameMatch, NamePattern, RuleFile,
-    RuleSetting, SetName, SetSetting, SetType, StatementSetting,
+    LabelBits, MSS_MIN, MalformedAction, MarkBits, MssLimit, NameFail, NameMatch, NamePattern,
+    RuleFile, RuleSetting, SetName, SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -199,9 +199,9 @@ struct StatementArgs {
     /// Set the DSCP of matching IP packets: a name such as ef, or 0 to 63. [default: unchanged]
     #[arg(long, value_name = "DSCP")]
     set_dscp: Option<Dscp>,
-    /// Lower the MSS of matching TCP SYN segments, 88 to 65535 octets. [default: unchanged]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(i64::from(MSS_MIN)..))]
-    set_mss: Option<u16>,
+    /// Lower the MSS of matching TCP SYN segments: 88 to 65535 octets, or rt-mtu for the path MTU of frames that leave. [default: unchanged]
+    #[arg(long, value_name = "MSS", value_parser = parse_mss)]
+    set_mss: Option<MssLimit>,
     /// Set bits of the connection's mark, VALUE or VALUE/MASK. [default: unchanged]
     #[arg(long, value_name = "MARK")]
     set_ct_mark: Option<MarkBits>,
@@ -222,6 +222,16 @@ struct StatementArgs {
     /// Action for packets without a verdict. [default: closed]
     #[arg(long, value_enum, requires = "inspect")]
     inspect_fail: Option<InspectFailArg>,
+}
+
+fn parse_mss(text: &str) -> Result<MssLimit, String> {
+    match text.parse()? {
+        MssLimit::Octets(octets @ ..MSS_MIN) => Err(format!(
+            "{octets} is too small (allowed: {MSS_MIN} to 65535, or {})",
+            MssLimit::RtMtu
+        )),
+        limit => Ok(limit),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{
-    Action, LabelBits, MarkBits, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting,
-    SetType, sets,
+    Action, LabelBits, MarkBits, MssLimit, NameFail, NamePattern, RuleSetting, Rules, SetName,
+    SetSetting, SetType, sets,
 };
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
@@ -325,10 +325,16 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
         }
         _ => {}
     }
-    if !rule.is_out() {
-        return Ok(());
-    }
     let statements = &rule.statements;
+    if !rule.is_out() {
+        return match statements.set_mss {
+            Some(MssLimit::RtMtu) => Err(format!(
+                "set-mss = \"{}\" requires direction = \"out\" (the port that a frame leaves by is not known when it is received)",
+                MssLimit::RtMtu
+            )),
+            _ => Ok(()),
+        };
+    }
     let is_for_received = statements.dup.is_some() || statements.inspect.is_some();
     if rule.action == Action::Reject || is_for_received {
         return Err(
@@ -694,6 +700,12 @@ mod tests {
                 "excludes reject, dup",
             ),
             ("set-mss = 87", "allowed: 88 to 65535"),
+            ("set-mss = \"rt-mtu\"", "requires direction = \"out\""),
+            (
+                "direction = \"out\"\nset-mss = \"rt-mtu\"",
+                "require action accept",
+            ),
+            ("set-mss = \"mtu\"", "rt-mtu"),
             ("[[rule]]\nname = \"x\"\naction = \"drop\"", "line 5"),
             ("[[rule]]\nname = \"\"\naction = \"drop\"", "no name"),
         ] {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use quietwire_tables::filter::{
-    Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
+    Action, EtherType, MssLimit, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
 };
 use serde::Serialize;
 
@@ -318,10 +318,12 @@ impl Expansion<'_> {
         }
     }
 
-    /// Makes all rules those of frames that leave, if one of them compares the output interface: they are one list, in which the first match
-    /// decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
+    /// Makes all rules those of frames that leave, if one of them compares the output interface or limits segments to the MTU of the path: they
+    /// are one list, in which the first match decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
     fn convert_to_output(&mut self, default: Action) -> Action {
-        if !self.rules.iter().any(RuleSetting::is_out) {
+        let is_of_path = |rule: &RuleSetting| rule.statements.set_mss == Some(MssLimit::RtMtu);
+        let mut rules = self.rules.iter();
+        if !rules.any(|rule| rule.is_out() || is_of_path(rule)) {
             return default;
         }
         if default != Action::Accept {
