@@ -239,7 +239,12 @@ impl Engine {
         if !self.distinct_rules().any(RuleSetting::is_out) {
             return None;
         }
-        let mut all = OutputRules::new(self.link_mtus());
+        let compares = self.distinct_rules().any(compares_leaving_connections);
+        let table = self.rules.compiled.as_ref().map(|one| &one.table);
+        let table = table.filter(|_| compares);
+        // The classes of frames do not depend on ports.
+        let compared = table.map(|table| PortRules::new(Arc::clone(table), NO_PORT, None));
+        let mut all = OutputRules::new(self.link_mtus(), compared);
         for (number, _) in self
             .ports()
             .filter(|(number, _)| self.has_rules(*number, true))
@@ -439,7 +444,13 @@ fn counted(
 }
 
 /// Names of ports and bridges of a rule, and what it does with frames. Rules of one kind concern the same ports in the same way.
-type RuleKind<'rules> = ([&'rules Option<String>; 5], &'rules [String], [bool; 3]);
+type RuleKind<'rules> = ([&'rules Option<String>; 5], &'rules [String], [bool; 4]);
+
+/// Returns true for a rule of frames that leave that compares their connections.
+fn compares_leaving_connections(rule: &RuleSetting) -> bool {
+    let compares = rule.ct_state.is_some() || rule.ct_mark.is_some() || rule.ct_label.is_some();
+    rule.is_out() && compares
+}
 
 fn kind_of(rule: &RuleSetting) -> RuleKind<'_> {
     let StatementSetting { dup, inspect, .. } = &rule.statements;
@@ -449,7 +460,12 @@ fn kind_of(rule: &RuleSetting) -> RuleKind<'_> {
     (
         names,
         &rule.ports,
-        [rule.is_out(), is_rejecting, compares_names],
+        [
+            rule.is_out(),
+            is_rejecting,
+            compares_names,
+            compares_leaving_connections(rule),
+        ],
     )
 }
 

@@ -134,6 +134,12 @@ impl Path<'_> {
                 rules.judge(received, &mut verdicts)
             }
         };
+        if let Some(output) = self.leaving.compared() {
+            match connections.as_deref() {
+                Some(stage) => stage.classify(self.received, (rules, output), &verdicts),
+                None => self.received.set_classes(std::iter::repeat(0)),
+            }
+        }
         if let Some(names) = names
             && let Some(counters) = self.counters.get(input)
         {

@@ -40,20 +40,29 @@ pub(crate) struct Output {
 }
 
 /// Rules of frames that leave.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OutputRules {
     /// By number of the port.
     rules: [Option<PortRules>; PORTS_MAX],
     mtus: LinkMtus,
+    /// All rules, if some rule of frames that leave compares connections.
+    compared: Option<PortRules>,
 }
 
 impl OutputRules {
-    /// Creates the rules of no port, with the MTUs of links.
-    pub(crate) fn new(mtus: LinkMtus) -> Self {
+    /// Creates the rules of no port, with the MTUs of links. `compared`: all rules, if some rule of frames that leave compares connections.
+    pub(crate) fn new(mtus: LinkMtus, compared: Option<PortRules>) -> Self {
         Self {
             rules: Default::default(),
             mtus,
+            compared,
         }
+    }
+
+    /// Returns the rules that compute the classes of received frames, if rules of frames that leave compare connections.
+    #[inline(always)]
+    pub(super) const fn compared(&self) -> Option<&PortRules> {
+        self.compared.as_ref()
     }
 
     /// Returns the MTUs of links.

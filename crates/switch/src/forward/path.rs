@@ -35,7 +35,13 @@ pub(super) struct Leaving<'worker> {
     pub(super) pool: &'worker Mempool,
 }
 
-impl Leaving<'_> {
+impl<'worker> Leaving<'worker> {
+    /// Returns the rules that compute the classes of received frames, if rules of frames that leave compare connections.
+    #[inline(always)]
+    pub(super) fn compared(&self) -> Option<&'worker PortRules> {
+        self.rules.and_then(OutputRules::compared)
+    }
+
     /// Drops the frames of a burst that the rules of its output refuse. Returns the octets of the others, given those of all.
     #[inline(always)]
     fn filter(
@@ -63,7 +69,13 @@ impl Leaving<'_> {
     ) -> u64 {
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let frames = burst.frames().zip(burst.lengths());
-        let dropped = rules.judge_output(frames, self.from, &mut verdicts);
+        let dropped = match all.compared() {
+            None => rules.judge_output(frames, self.from, &mut verdicts),
+            Some(_) => {
+                let frames = frames.zip(burst.classes());
+                rules.judge_classified(frames, self.from, &mut verdicts)
+            }
+        };
         if telemetry.is_watched() {
             telemetry.filtered(burst, &verdicts);
         }

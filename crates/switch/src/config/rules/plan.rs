@@ -346,10 +346,7 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
         return Err("tls-name, http-host and dns-name require direction = \"in\" (names are read when frames are received)".to_owned());
     }
     let of_connections = [
-        ("ct-state", rule.ct_state.is_some()),
-        ("ct-mark", rule.ct_mark.is_some()),
         ("set-ct-mark", statements.set_ct_mark.is_some()),
-        ("ct-label", rule.ct_label.is_some()),
         ("set-ct-label", statements.set_ct_label.is_some()),
     ];
     match of_connections.into_iter().find(|(_, is_set)| *is_set) {
@@ -654,16 +651,12 @@ mod tests {
                 "require action accept",
             ),
             (
-                "direction = \"out\"\nct-state = \"new\"",
-                "ct-state requires",
+                "direction = \"out\"\nset-ct-label = \"1\"",
+                "set-ct-label requires direction",
             ),
             (
-                "direction = \"out\"\nct-label = \"1\"",
-                "ct-label requires direction",
-            ),
-            (
-                "direction = \"out\"\nct-mark = \"1\"",
-                "ct-mark requires direction",
+                "direction = \"out\"\nset-ct-mark = \"1\"",
+                "set-ct-mark requires direction",
             ),
             ("ct-mark = \"red\"", "not a mark of up to 32 bits"),
             ("set-ct-mark = \"1\"", "set-ct-mark requires action accept"),

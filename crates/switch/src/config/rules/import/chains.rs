@@ -330,10 +330,8 @@ impl Expansion<'_> {
             self.rules.push(empty("policy", default));
         }
         for mut rule in std::mem::take(&mut self.rules) {
-            let has_mark = rule.ct_mark.is_some() || rule.statements.set_ct_mark.is_some();
             let reason = match (rule.action, &rule.statements.dup) {
-                _ if has_mark => "ct mark",
-                _ if rule.ct_state.is_some() => "ct state",
+                _ if rule.statements.set_ct_mark.is_some() => "ct mark set",
                 (Action::Reject, _) => "reject",
                 (_, Some(_)) => "dup",
                 (_, None) => "",

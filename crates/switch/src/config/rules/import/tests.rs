@@ -633,22 +633,27 @@ fn marks_of_connections_become_those_of_rules() {
         panic!("{:?}", imported.missing);
     };
     assert!(reason.contains("'-m mark'"), "{reason}");
-    // Frames that leave have no connections.
+    // Rules of frames that leave compare marks, and do not set them.
     let leaving = json!([
         is(json!({"meta": {"key": "oifname"}}), json!("tap0")),
         accept
     ]);
-    for rule in [
-        json!([is(mark(), json!(1)), accept]),
-        json!([set(json!(1)), accept]),
-    ] {
-        let imported = import(&ruleset("bridge", "accept", &[leaving.clone(), rule], &[]));
-        let [(place, reason)] = missing(&imported)[..] else {
-            panic!("{:?}", imported.missing);
-        };
-        assert_eq!(place, "rule forward-11");
-        assert!(reason.contains("ct mark in a chain"), "{reason}");
-    }
+    let of_state = json!([new, {"drop": null}]);
+    let compares = json!([is(mark(), json!(1)), accept]);
+    let rules = [leaving.clone(), compares, of_state];
+    let imported = import(&ruleset("bridge", "accept", &rules, &[]));
+    assert_eq!(missing(&imported), []);
+    let all_leave = imported.rules.iter().all(RuleSetting::is_out);
+    assert!(all_leave, "{:?}", imported.rules);
+    assert!(imported.rules[1].ct_mark.is_some());
+    assert_eq!(imported.rules[2].ct_state.unwrap().to_string(), "new");
+    let sets = json!([set(json!(1)), accept]);
+    let imported = import(&ruleset("bridge", "accept", &[leaving, sets], &[]));
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "rule forward-11");
+    assert!(reason.contains("ct mark set in a chain"), "{reason}");
 }
 
 #[test]
