@@ -167,6 +167,8 @@ enum HookArg {
     Prerouting,
     /// All received frames of a device.
     Ingress,
+    /// All packets that leave.
+    Postrouting,
 }
 
 fn parse_rename(text: &str) -> Result<(String, String), String> {
@@ -382,6 +384,7 @@ fn import(args: &ImportArgs, is_json: bool) -> Result<()> {
         HookArg::Input => Hook::Input,
         HookArg::Prerouting => Hook::Prerouting,
         HookArg::Ingress => Hook::Ingress,
+        HookArg::Postrouting => Hook::Postrouting,
     };
     let imported = Imported::parse(&read_ruleset(&args.file)?, hook);
     let mut imported =

@@ -9,6 +9,7 @@ use quietwire_tables::filter::{
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
+use super::hook::Hook;
 use crate::config::rules::{Direction, RuleSetting, SetSetting, StatementSetting};
 
 /// Maximum number of filter rules for one imported rule.
@@ -231,8 +232,8 @@ fn version_of(rule: &RuleSetting) -> Option<EtherType> {
 }
 
 impl Source {
-    /// Expands the base chain.
-    pub(super) fn expand(&self) -> Expanded {
+    /// Expands the base chain, which has this hook.
+    pub(super) fn expand(&self, hook: Hook) -> Expanded {
         let mut expansion = Expansion {
             source: self,
             rules: Vec::new(),
@@ -261,7 +262,7 @@ impl Source {
             }
             (_, policy) => policy,
         };
-        let default = expansion.convert_to_output(default);
+        let default = expansion.convert_to_output(default, hook.is_out());
         Expanded {
             default,
             sets: self.used_by(&expansion.rules),
@@ -318,12 +319,12 @@ impl Expansion<'_> {
         }
     }
 
-    /// Makes all rules those of frames that leave, if one of them compares the output interface or limits segments to the MTU of the path: they
-    /// are one list, in which the first match decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
-    fn convert_to_output(&mut self, default: Action) -> Action {
+    /// Makes all rules those of frames that leave, if the hook has such packets (`is_out`), or if one of them compares the output interface or
+    /// limits segments to the MTU of the path: they are one list, in which the first match decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
+    fn convert_to_output(&mut self, default: Action, is_out: bool) -> Action {
         let is_of_path = |rule: &RuleSetting| rule.statements.set_mss == Some(MssLimit::RtMtu);
         let mut rules = self.rules.iter();
-        if !rules.any(|rule| rule.is_out() || is_of_path(rule)) {
+        if !is_out && !rules.any(|rule| rule.is_out() || is_of_path(rule)) {
             return default;
         }
         if default != Action::Accept {

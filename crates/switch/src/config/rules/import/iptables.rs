@@ -22,7 +22,7 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
     let base = match hook {
         Hook::Forward => "FORWARD",
         Hook::Input => "INPUT",
-        Hook::Prerouting | Hook::Ingress => {
+        Hook::Prerouting | Hook::Ingress | Hook::Postrouting => {
             return Err(format!(
                 "iptables has no filter chain with hook {} (use forward or input)",
                 hook.name()

@@ -542,6 +542,32 @@ fn segments_limited_to_the_path_are_those_of_frames_that_leave() {
     assert!(reason.contains("allowed: 88"), "{reason}");
 }
 
+#[test]
+fn a_chain_of_packets_that_leave_becomes_rules_of_frames_that_leave() {
+    let state = json!({"ct": {"key": "state"}});
+    let new = json!({"match": {"op": "in", "left": state, "right": "new"}});
+    let from = is(json!({"meta": {"key": "iifname"}}), json!("tap0"));
+    let rules = [json!([from, new, {"drop": null}])];
+    let text = ruleset("ip", "accept", &rules, &[]);
+    let text = text.replace(r#""hook":"forward""#, r#""hook":"postrouting""#);
+    let imported = Imported::parse(&text, Hook::Postrouting).unwrap();
+    assert_eq!(missing(&imported), []);
+    assert_eq!(imported.default, Action::Accept);
+    let [rule] = &imported.rules[..] else {
+        panic!("{:?}", imported.rules);
+    };
+    assert!(rule.is_out());
+    assert_eq!((rule.from.as_deref(), &rule.port), (Some("tap0"), &None));
+    assert_eq!(rule.ct_state.unwrap().to_string(), "new");
+    // Without rules, the policy is one.
+    let text = text.replace(r#""policy":"accept""#, r#""policy":"drop""#);
+    let imported = Imported::parse(&text, Hook::Postrouting).unwrap();
+    assert_eq!(imported.default, Action::Accept);
+    assert!(imported.rules.iter().all(RuleSetting::is_out));
+    assert!(imported.rules.len() > 1);
+    assert!(Imported::parse("*filter\nCOMMIT\n", Hook::Postrouting).is_err());
+}
+
 fn maxseg() -> Value {
     json!({"tcp option": {"name": "maxseg", "field": "size"}})
 }
