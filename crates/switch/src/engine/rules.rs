@@ -242,7 +242,7 @@ impl Engine {
         let compares = self.distinct_rules().any(compares_leaving_connections);
         let table = self.rules.compiled.as_ref().map(|one| &one.table);
         let table = table.filter(|_| compares);
-        // The classes of frames do not depend on ports.
+        // Classes do not depend on the port.
         let compared = table.map(|table| PortRules::new(Arc::clone(table), NO_PORT, None));
         let mut all = OutputRules::new(self.link_mtus(), compared);
         for (number, _) in self

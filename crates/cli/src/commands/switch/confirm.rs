@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of filter rules and sets that the switch takes back without a confirmation.
+//! Changes of filter rules and sets that the switch rolls back without a confirmation.
 
 use std::time::Duration;
 

@@ -199,7 +199,7 @@ struct StatementArgs {
     /// Set the DSCP of matching IP packets: a name such as ef, or 0 to 63. [default: unchanged]
     #[arg(long, value_name = "DSCP")]
     set_dscp: Option<Dscp>,
-    /// Lower the MSS of matching TCP SYN segments: 88 to 65535 octets, or rt-mtu for the path MTU of frames that leave. [default: unchanged]
+    /// Lower the MSS of matching TCP SYN segments: 88 to 65535 octets, or rt-mtu. [default: unchanged]
     #[arg(long, value_name = "MSS", value_parser = parse_mss)]
     set_mss: Option<MssLimit>,
     /// Set bits of the connection's mark, VALUE or VALUE/MASK. [default: unchanged]
