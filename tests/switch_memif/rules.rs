@@ -636,7 +636,7 @@ fn rules_that_are_not_confirmed_in_time_are_replaced_by_the_former_ones() {
 }
 
 #[test]
-fn single_changes_that_are_not_confirmed_in_time_are_taken_back() {
+fn single_changes_that_are_not_confirmed_in_time_are_rolled_back() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let first = accepting(&bench, "first.toml", &[1, 2]);
     change(&bench, &["rules", "replace", &first]);
