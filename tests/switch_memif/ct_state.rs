@@ -522,3 +522,86 @@ fn zones_keep_equal_addresses_apart_and_have_limits() {
     assert_eq!(output(&mut command(&bench, &flush)).trim(), "2");
     assert_eq!(connections(&bench).total, 1);
 }
+
+const LEAVING: &str = r#"
+[connections]
+
+[[rule]]
+name = "marked"
+action = "accept"
+port = "inside"
+ct-state = "new"
+protocol = "tcp"
+destination-port = "80"
+set-ct-mark = "0x1/0xff"
+
+[[rule]]
+name = "leave-answers"
+action = "accept"
+direction = "out"
+ct-state = "established,related"
+
+[[rule]]
+name = "leave-marked"
+action = "accept"
+direction = "out"
+port = "outside"
+from = "inside"
+ct-state = "new"
+ct-mark = "0x1/0xff"
+
+[[rule]]
+name = "leave-no-other"
+action = "drop"
+direction = "out"
+ethertype = "ipv4"
+"#;
+
+#[test]
+fn frames_leave_by_the_state_and_mark_of_their_connections() {
+    let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, LEAVING).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+    // All frames are accepted when they are received. A new connection leaves only from inside, and with the mark.
+    outside.send(&[back(9, (1, 0, SYN))]);
+    let other = segment((CLIENT, SERVER), (1000, 81), (1, 0, SYN));
+    inside.send(std::slice::from_ref(&other));
+    let denied = |port: usize| {
+        let ports: Vec<PortReport> = bench.show("ports");
+        ports[port].counts.drops[PortDrop::DeniedOut]
+    };
+    until("both are dropped", || {
+        (denied(0) == 1 && denied(1) == 1).then_some(())
+    });
+    for (is_out, frame) in [
+        (true, out(1000, (1, 0, SYN))),
+        (false, back(1000, (500, 2, SYN | ACK))),
+        (true, out(1000, (2, 501, ACK))),
+    ] {
+        let (from, to) = match is_out {
+            true => (&mut inside, &mut outside),
+            false => (&mut outside, &mut inside),
+        };
+        from.send(std::slice::from_ref(&frame));
+        assert_eq!(to.receive(1), [frame]);
+    }
+    let rules: RulesReport = bench.show("rules");
+    let frames: Vec<u64> = rules.rules.iter().map(|rule| rule.frames).collect();
+    assert_eq!(frames, [1, 2, 1, 2]);
+    // A segment that fits no connection is invalid, also when it leaves.
+    outside.send(&[back(1000, (90_000, 2, ACK))]);
+    until("it is dropped", || (denied(0) == 2).then_some(()));
+    let check = |state: &str, mark: &str| {
+        let text = "rules check --port inside --out outside --protocol tcp --source 10.0.0.1 \
+                    --destination 192.0.2.1 --destination-port 80 --ct-state";
+        let mut arguments: Vec<&str> = text.split_ascii_whitespace().collect();
+        arguments.extend([state, "--ct-mark", mark]);
+        output(&mut command(&bench, &arguments))
+    };
+    assert!(check("new", "1").contains("rule 'leave-marked'"));
+    assert!(check("new", "2").contains("rule 'leave-no-other'"));
+    assert!(check("established", "2").contains("rule 'leave-answers'"));
+}

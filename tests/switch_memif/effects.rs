@@ -4,6 +4,7 @@
 use std::fs;
 
 use quietwire_packet::{Checksum, checksum};
+use quietwire_switch::config::rules::MssLimit;
 use quietwire_switch::report::{PortDrop, PortReport, RuleEffect, RulesReport, SetsReport};
 
 use crate::bench::{Bench, change, output, refused, until};
@@ -139,7 +140,7 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     }
     assert_eq!(counts.drops[PortDrop::Rejected], 2);
     let rules: RulesReport = bench.show("rules");
-    assert_eq!(rules.rules[2].set_mss, Some(1000));
+    assert_eq!(rules.rules[2].set_mss, Some(MssLimit::Octets(1000)));
     let table = output(&mut bench.show_command("rules"));
     assert!(
         table.contains("reject log 1, log-prefix closed:"),
@@ -242,4 +243,38 @@ fn rules_log_and_change_frames_that_leave() {
             "{reason}"
         );
     }
+}
+
+#[test]
+fn segments_that_leave_are_limited_to_the_mtu_of_the_path() {
+    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let with = |text: &str| change(&bench, &text.split(' ').collect::<Vec<_>>());
+    with(
+        "add rule tunnel --action accept --direction out --port b --protocol tcp --set-mss rt-mtu",
+    );
+    let mut arrives = |expected: u16| {
+        a.send(&[syn(80)]);
+        // The router may send frames of its own.
+        let mut arriving = std::iter::repeat_with(|| b.receive(1).remove(0));
+        let arrived = arriving.find(|frame| frame[12..14] == [8, 0]).unwrap();
+        assert!(is_right(&arrived), "{arrived:02x?}");
+        assert_eq!(arrived[14 + 20 + 22..], expected.to_be_bytes());
+    };
+    // No link of the path has an MTU.
+    arrives(1460);
+    with("add interface lan0 --bridge lan --address 10.0.0.254/24 --mtu 1400");
+    arrives(1360);
+    with("set interface lan0 --bridge lan --address 10.0.0.254/24 --mtu 1000");
+    arrives(960);
+    // It is never raised.
+    with("set interface lan0 --bridge lan --address 10.0.0.254/24 --mtu 9000");
+    arrives(1460);
+    let rules: RulesReport = bench.show("rules");
+    assert_eq!(rules.rules[0].set_mss, Some(MssLimit::RtMtu));
+    let ports: Vec<PortReport> = bench.show("ports");
+    assert_eq!(ports[1].counts.effects[RuleEffect::MssClamped], 2);
+    let rule = "add rule in --action accept --port a --set-mss rt-mtu";
+    let reason = refused(&bench, &rule.split(' ').collect::<Vec<_>>());
+    assert!(reason.contains("requires direction"), "{reason}");
 }

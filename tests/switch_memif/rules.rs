@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use quietwire_base::testing::KillOnDrop;
 use quietwire_switch::config::rules::{Action, MalformedAction};
-use quietwire_switch::report::{PortDrop, PortReport, RulesReport};
+use quietwire_switch::report::{PortDrop, PortReport, RulesReport, SetsReport};
 use serde::de::DeserializeOwned;
 
 use crate::bench::{Bench, change, command, frame, output, refused, until};
@@ -632,6 +632,52 @@ fn rules_that_are_not_confirmed_in_time_are_replaced_by_the_former_ones() {
     change(&bench, &["del", "rule", "p2"]);
     assert_eq!(bench.show::<RulesReport>("rules").unconfirmed_s, None);
     let error = refused(&bench, &["rules", "replace", &second, "--confirm", "500ms"]);
+    assert!(error.contains("whole seconds"), "{error}");
+}
+
+#[test]
+fn single_changes_that_are_not_confirmed_in_time_are_rolled_back() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let first = accepting(&bench, "first.toml", &[1, 2]);
+    change(&bench, &["rules", "replace", &first]);
+    let with = |text: &str| {
+        let arguments: Vec<&str> = text.split(' ').collect();
+        change(&bench, &arguments);
+    };
+    with("add set ports --type inet_service 53");
+    let elements = || {
+        let text = output(bench.show_command("sets").arg("--json"));
+        let report: SetsReport = serde_json::from_str(&text).unwrap();
+        report.total
+    };
+    for (text, names, count) in [
+        (
+            "add rule new --action drop --before p1 --confirm 1s",
+            &["new", "p1", "p2"][..],
+            1,
+        ),
+        ("del rule p1 --confirm 1s", &["p2"][..], 1),
+        ("add element ports 80 443 --confirm 1s", &["p1", "p2"][..], 3),
+    ] {
+        with(text);
+        assert_eq!(rule_names(&bench), names, "{text}");
+        assert_eq!(elements(), count, "{text}");
+        let error = refused(&bench, &["del", "rule", "p2", "--confirm", "9s"]);
+        assert!(error.contains("wait for a confirmation"), "{error}");
+        until("the former rules and sets return", || {
+            (rule_names(&bench) == ["p1", "p2"] && elements() == 1).then_some(())
+        });
+    }
+    with("set rule p1 --action drop --confirm 60m");
+    let report: RulesReport = bench.show("rules");
+    assert!(report.unconfirmed_s.is_some_and(|left_s| left_s > 3000));
+    change(&bench, &["rules", "confirm"]);
+    let report: RulesReport = bench.show("rules");
+    assert_eq!(
+        (report.unconfirmed_s, report.rules[0].action),
+        (None, Action::Drop)
+    );
+    let error = refused(&bench, &["del", "rule", "p1", "--confirm", "1500ms"]);
     assert!(error.contains("whole seconds"), "{error}");
 }
 

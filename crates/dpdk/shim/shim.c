@@ -26,6 +26,7 @@ FIELD_HAS_SIZE(refcnt, sizeof(uint16_t));
 FIELD_HAS_SIZE(next, sizeof(struct rte_mbuf *));
 FIELD_HAS_SIZE(ol_flags, sizeof(uint64_t));
 FIELD_HAS_SIZE(hash.usr, sizeof(uint32_t));
+FIELD_HAS_SIZE(hash.fdir.hi, sizeof(uint32_t));
 
 /* Each group is read and written as one word. */
 #define FIELD_IS_BEHIND(first, field, offset) \
@@ -36,6 +37,8 @@ FIELD_IS_BEHIND(data_off, nb_segs, 4);
 FIELD_IS_BEHIND(data_off, port, 6);
 FIELD_IS_BEHIND(packet_type, pkt_len, 4);
 FIELD_IS_BEHIND(data_len, vlan_tci, 2);
+/* Both are in use at once. */
+FIELD_IS_BEHIND(hash.usr, hash.fdir.hi, 4);
 
 uint16_t
 qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)

@@ -34,6 +34,7 @@ enum qw_mbuf_offset {
 	QW_MBUF_NEXT = offsetof(struct rte_mbuf, next),
 	QW_MBUF_OL_FLAGS = offsetof(struct rte_mbuf, ol_flags),
 	QW_MBUF_HASH_USR = offsetof(struct rte_mbuf, hash.usr),
+	QW_MBUF_HASH_FDIR_HI = offsetof(struct rte_mbuf, hash.fdir.hi),
 };
 
 /* Receives up to n frames of one queue. Returns how many (rte_eth_rx_burst). */

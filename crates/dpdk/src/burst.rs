@@ -231,6 +231,25 @@ impl Burst {
             .map(|mbuf| unsafe { *field::hash_usr(*mbuf) })
     }
 
+    /// Returns the class of each frame: the number that [`Self::set_classes`] wrote to it, or to the frame that it is a copy or a part of. A
+    /// frame of [`Mbuf::new`] has class 0, and a received one an arbitrary class until it is set.
+    #[inline(always)]
+    pub fn classes(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        // SAFETY: the buffers are owned by this burst; any bits are a number.
+        self.held()
+            .iter()
+            .map(|mbuf| unsafe { *field::hash_fdir_hi(*mbuf) })
+    }
+
+    /// Writes a class to each frame, beside its octets and its mark.
+    #[inline]
+    pub fn set_classes(&mut self, classes: impl IntoIterator<Item = u32>) {
+        for (mbuf, class) in self.held().iter().zip(classes) {
+            // SAFETY: the buffers are owned by this burst. Only drivers write the field, on receive (`fdir.hi` of struct rte_mbuf).
+            unsafe { *field::hash_fdir_hi(*mbuf) = class };
+        }
+    }
+
     /// Returns true if the sender of at least one frame requested segmentation of its TCP data; see [`Mbuf::segment_size`].
     #[must_use]
     pub fn has_tso_frames(&self) -> bool {
@@ -738,6 +757,8 @@ impl<'eal> Mbuf<'eal> {
     #[must_use]
     pub fn new(_eal: &'eal Eal, pool: &Mempool, octets: &[u8]) -> Option<Self> {
         let mut frame = Self::empty(pool, u16::try_from(octets.len()).ok()?)?;
+        // SAFETY: owned by this value.
+        unsafe { *field::hash_fdir_hi(frame.mbuf) = 0 };
         frame.octets_mut()?.copy_from_slice(octets);
         Some(frame)
     }
@@ -777,11 +798,15 @@ impl<'eal> Mbuf<'eal> {
         Some(frame)
     }
 
-    /// Creates a frame of `length` octets, whose contents are arbitrary. `None` if the pool is empty or its buffers are too small.
+    /// Creates a frame of `length` octets, whose contents are arbitrary, with the class of this frame. `None` if the pool is empty or its buffers
+    /// are too small.
     #[inline]
     #[must_use]
     pub fn sibling(&self, pool: &Mempool, length: u16) -> Option<Self> {
-        Self::empty(pool, length)
+        let sibling = Self::empty(pool, length)?;
+        // SAFETY: both are owned by their values; any bits are a number.
+        unsafe { *field::hash_fdir_hi(sibling.mbuf) = *field::hash_fdir_hi(self.mbuf) };
+        Some(sibling)
     }
 
     /// Copies the frame to a new buffer, in one segment. `None` if the pool is empty or its buffers are too small. A frame with
@@ -792,7 +817,7 @@ impl<'eal> Mbuf<'eal> {
         if self.segment_size().is_some() {
             return self.copy_tso_frame(pool);
         }
-        let mut copy = Self::empty(pool, u16::try_from(self.length()).ok()?)?;
+        let mut copy = self.sibling(pool, u16::try_from(self.length()).ok()?)?;
         let mut rest = copy.octets_mut()?;
         let mut segment = self.mbuf;
         while !segment.is_null() {

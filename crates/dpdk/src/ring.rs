@@ -196,4 +196,28 @@ mod tests {
         assert!(burst.allocate(&pool, 5));
         assert_eq!(sender.send(&mut burst), 0, "the reading end is dropped");
     }
+
+    #[test]
+    fn copies_have_the_class_of_their_frame_and_new_frames_have_none() {
+        let eal = crate::testing::eal();
+        let pool = Mempool::new(&eal, "classes", 63, 256).unwrap();
+        let (mut burst, mut made) = (Burst::new(&eal), Burst::new(&eal));
+        let new = || crate::Mbuf::new(&eal, &pool, &[0; 60]).unwrap();
+        let mut first = new();
+        first.set_mark(7);
+        assert!(burst.push(first).is_ok());
+        assert!(burst.classes().eq([0]));
+        burst.set_classes([0x8765_4321]);
+        assert!(burst.classes().eq([0x8765_4321]) && burst.marks().eq([7]));
+        for frame in burst.drain() {
+            for one in [frame.copy(&pool), frame.sibling(&pool, 60)] {
+                assert!(made.push(one.unwrap()).is_ok());
+            }
+            assert!(made.push(frame).is_ok());
+        }
+        assert!(made.push(new()).is_ok());
+        assert!(made.classes().eq([0x8765_4321, 0x8765_4321, 0x8765_4321, 0]));
+        made.free();
+        assert_eq!(pool.available(), 63);
+    }
 }

@@ -45,6 +45,7 @@ pub(crate) mod field {
         next: *mut rte_mbuf = QW_MBUF_NEXT;
         ol_flags: u64 = QW_MBUF_OL_FLAGS;
         hash_usr: u32 = QW_MBUF_HASH_USR;
+        hash_fdir_hi: u32 = QW_MBUF_HASH_FDIR_HI;
     }
 }
 

@@ -139,7 +139,15 @@ pub enum Request {
         /// Time for the confirmation, 1 to [`CONFIRM_MAX_S`] seconds.
         confirm_s: u32,
     },
-    /// Confirms the rules of [`Request::ReplaceRules`].
+    /// Changes filter rules or sets. Without [`Request::ConfirmRules`] in time, the switch returns to the former rules and sets. Until then it
+    /// refuses other changes of rules and sets.
+    ChangeRules {
+        /// A change of rules, sets or elements of sets. Other changes are refused.
+        change: Box<Change>,
+        /// Time for the confirmation, 1 to [`CONFIRM_MAX_S`] seconds.
+        confirm_s: u32,
+    },
+    /// Confirms the rules and sets of [`Request::ReplaceRules`] or [`Request::ChangeRules`].
     ConfirmRules,
     /// Finds the rule that decides on a packet. The reply is a [`crate::config::rules::RuleCheck`].
     CheckRules(ReceivedPacket),

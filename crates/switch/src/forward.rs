@@ -16,6 +16,7 @@ mod input;
 mod inspect;
 mod lengths;
 mod line;
+mod link_mtus;
 mod mark;
 mod merge;
 mod nat;
@@ -58,6 +59,7 @@ use filter::FilterContext;
 pub(crate) use input::{Input, PortStages};
 use inspect::RELEASES_MAX;
 pub(crate) use inspect::{Boards, HELD_MAX, HeldBudget, InspectStage};
+pub(crate) use link_mtus::{LinkFrames, LinkMtus};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
     FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity,

@@ -51,14 +51,14 @@ pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case, parse_p
 pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern, describe_frame};
 pub use reject::Rejection;
-pub use rewrite::{clamp_mss, set_dscp};
+pub use rewrite::{clamp_mss, clamp_mss_to_mtu, set_dscp};
 pub use rule_match::{
     Dscp, FieldValue, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags,
     rule_in_snake_case,
 };
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
-pub use statements::{RuleLog, Statements};
+pub use statements::{MssLimit, RuleLog, Statements};
 pub use steering::{STEERING_MAX, Steering, SteeringRule};
 
 /// Maximum number of filter rules of ports.

@@ -11,7 +11,7 @@ use crate::balance::{
     Backend, BackendSet, BackendState, BalanceOutcome, BalanceSettings, Balancer, Balancers,
 };
 use crate::drops::PortDrop;
-use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, set_dscp};
+use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, clamp_mss_to_mtu, set_dscp};
 use crate::nat::{
     FilteringBehaviour, MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts,
     PortPool,
@@ -180,6 +180,9 @@ fn fuzz_frames(octets: &[u8]) -> bool {
     }
     let mut changed = octets.to_vec();
     let is_changed = set_dscp(&mut changed, 46) | clamp_mss(&mut changed, 1000);
+    assert_eq!(is_changed, changed != octets);
+    let mut changed = octets.to_vec();
+    let is_changed = clamp_mss_to_mtu(&mut changed, |vlan| vlan.map(|vlan| vlan % 1500));
     assert_eq!(is_changed, changed != octets);
     planted("tables-frames", || violation == Some(PortDrop::GuardNd));
     violation.is_none()

@@ -5,6 +5,7 @@ mod answers;
 mod bridging;
 mod capture;
 mod change;
+mod confirm;
 mod connections;
 mod cycles;
 mod load_balancer;

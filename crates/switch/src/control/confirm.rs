@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules that return to the former ones unless they are confirmed in time. The timer is the switch's: it needs no client.
+//! Rules and sets that return to the former ones unless they are confirmed in time. The timer is the switch's: it needs no client.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -213,7 +213,14 @@ impl Controller {
                     default,
                     malformed,
                 };
-                self.replace_rules(change, confirm_s)
+                self.change_until_confirmed(change, confirm_s)
+            }
+            Request::ChangeRules { change, .. } if !is_of_rules(&change) => Answer::error(
+                Fault::BadInput,
+                "only changes of rules and sets wait for a confirmation (make this change without one)",
+            ),
+            Request::ChangeRules { change, confirm_s } => {
+                self.change_until_confirmed(*change, confirm_s)
             }
             Request::ConfirmRules => self.confirm_rules(),
             Request::CheckRules(received) => result(self.engine.check_rules(&received)),
@@ -422,8 +429,8 @@ impl Controller {
         }
     }
 
-    /// Replaces the rules until they are confirmed.
-    fn replace_rules(&mut self, change: Change, confirm_s: u32) -> Answer {
+    /// Changes rules or sets, and returns to the former ones later if the change is not confirmed. A change that waits excludes another one.
+    fn change_until_confirmed(&mut self, change: Change, confirm_s: u32) -> Answer {
         if self.unconfirmed.is_some() {
             return self.awaits_confirmation();
         }

@@ -11,13 +11,14 @@ use super::Engine;
 use super::apply::Tally;
 use super::counted::{CompiledRules, CountedRule, CountedRules, RulePlace};
 use super::threads::Forwarder;
+use crate::config::layer3::Attachment;
 use crate::config::rules::{
     Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, StatementSetting,
     absent_port,
 };
 use crate::config::{CommonEnds, Group};
 use crate::error::SwitchError;
-use crate::forward::{OutputRules, WorkerCommand};
+use crate::forward::{LinkFrames, LinkMtus, OutputRules, WorkerCommand};
 use crate::report::{RuleReport, RulesReport};
 use quietwire_tables::filter::{
     Fallback, FurtherMatch, NameFlows, NameMatch, OutMatch, PortRule, PortRules, RuleLog,
@@ -238,7 +239,12 @@ impl Engine {
         if !self.distinct_rules().any(RuleSetting::is_out) {
             return None;
         }
-        let mut all = OutputRules::default();
+        let compares = self.distinct_rules().any(compares_leaving_connections);
+        let table = self.rules.compiled.as_ref().map(|one| &one.table);
+        let table = table.filter(|_| compares);
+        // Classes do not depend on the port.
+        let compared = table.map(|table| PortRules::new(Arc::clone(table), NO_PORT, None));
+        let mut all = OutputRules::new(self.link_mtus(), compared);
         for (number, _) in self
             .ports()
             .filter(|(number, _)| self.has_rules(*number, true))
@@ -246,6 +252,30 @@ impl Engine {
             all.set(number, self.rules_of(number)?);
         }
         Some(Arc::new(all))
+    }
+
+    /// Returns the MTUs of the interfaces on ports and on their bridges.
+    fn link_mtus(&self) -> LinkMtus {
+        let mut all = LinkMtus::default();
+        for one in &self.plan.layer3.interfaces {
+            match &one.on {
+                Attachment::Port(index) => {
+                    let port = self.plan.ports.get(*index);
+                    if let Some(number) = port.and_then(|port| self.number(&port.name)) {
+                        let frames = LinkFrames::OfVlan(one.vlan.map(VlanId::get));
+                        all.add(number, frames, one.mtu);
+                    }
+                }
+                Attachment::Bridge(bridge) => {
+                    for (number, slot) in self.ports() {
+                        if self.bridge_of(&slot.plan.name) == Some(bridge) {
+                            all.add(number, LinkFrames::All, one.mtu);
+                        }
+                    }
+                }
+            }
+        }
+        all
     }
 
     /// Gives all threads the rules of frames that leave.
@@ -414,7 +444,13 @@ fn counted(
 }
 
 /// Names of ports and bridges of a rule, and what it does with frames. Rules of one kind concern the same ports in the same way.
-type RuleKind<'rules> = ([&'rules Option<String>; 5], &'rules [String], [bool; 3]);
+type RuleKind<'rules> = ([&'rules Option<String>; 5], &'rules [String], [bool; 4]);
+
+/// Returns true for a rule of frames that leave that compares their connections.
+fn compares_leaving_connections(rule: &RuleSetting) -> bool {
+    let compares = rule.ct_state.is_some() || rule.ct_mark.is_some() || rule.ct_label.is_some();
+    rule.is_out() && compares
+}
 
 fn kind_of(rule: &RuleSetting) -> RuleKind<'_> {
     let StatementSetting { dup, inspect, .. } = &rule.statements;
@@ -424,7 +460,12 @@ fn kind_of(rule: &RuleSetting) -> RuleKind<'_> {
     (
         names,
         &rule.ports,
-        [rule.is_out(), is_rejecting, compares_names],
+        [
+            rule.is_out(),
+            is_rejecting,
+            compares_names,
+            compares_leaving_connections(rule),
+        ],
     )
 }
 

@@ -188,6 +188,27 @@ impl ConnectionStage {
         dropped
     }
 
+    /// Gives each frame of the judged burst the state, mark and label of its connection, for rules of frames that leave: `output`. `input` are
+    /// the rules of the verdicts.
+    #[inline(never)]
+    pub(super) fn classify(
+        &self,
+        burst: &mut Burst,
+        (input, output): (&PortRules, &PortRules),
+        verdicts: &Verdicts,
+    ) {
+        let has_labels = output.has_labels();
+        let tracked = self.tracked.iter().zip(verdicts);
+        burst.set_classes(tracked.map(|(tracked, verdict)| {
+            let label = match tracked.connection {
+                Some(connection) if has_labels => self.tracker.label(connection),
+                _ => 0,
+            };
+            let values = input.values_after(tracked, label, *verdict);
+            output.class_of(tracked.state, values)
+        }));
+    }
+
     /// Lets helpers read the accepted packets of a burst.
     #[cold]
     fn help(&mut self, burst: &Burst, verdicts: &Verdicts) {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
-    Action, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict, Verdicts,
-    clamp_mss, set_dscp,
+    Action, MssLimit, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict,
+    Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use rtrb::Producer;
 use std::sync::Arc;
 
+use super::link_mtus::LinkMtus;
 use super::output::Output;
 use super::telemetry::Telemetry;
 use crate::filter_log::LogRecord;
@@ -79,11 +80,11 @@ impl Effects {
         }
     }
 
-    /// Logs and changes frames that leave by a port, before any is dropped. `spare` is empty before and after. Returns the counts.
+    /// Logs and changes frames that leave, before any is dropped. `spare` is empty before and after. Returns the counts.
     #[inline(never)]
     pub(super) fn leave(
         &mut self,
-        port: usize,
+        way: Way<'_>,
         (rules, verdicts): (&PortRules, &Verdicts),
         (burst, spare): (&mut Burst, &mut Burst),
         pool: &Mempool,
@@ -95,10 +96,11 @@ impl Effects {
                 if let Some(log) = &statements.log
                     && log.samples()
                 {
-                    counts[self.log(log, *verdict, port, &frame)] += 1;
+                    counts[self.log(log, *verdict, way.output, &frame)] += 1;
                 }
                 if statements.changes_frames() && verdict.accepts() {
-                    frame = changed(frame, statements, pool, telemetry, &mut counts);
+                    let way = Some(way);
+                    frame = changed(frame, (statements, way), pool, telemetry, &mut counts);
                 }
             }
             // `spare` has space for a burst.
@@ -106,6 +108,27 @@ impl Effects {
         }
         std::mem::swap(burst, spare);
         counts
+    }
+}
+
+/// Way of frames that leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way<'rules> {
+    /// Number of the port that they leave by.
+    pub(super) output: usize,
+    /// Number of the port that received them, if any did.
+    pub(super) from: Option<u16>,
+    /// MTUs of the links.
+    pub(super) mtus: &'rules LinkMtus,
+}
+
+/// Lowers the maximum segment size of a frame. The limit of the MTU requires the way of the frame.
+fn limit_mss(octets: &mut [u8], limit: MssLimit, way: Option<Way<'_>>) -> bool {
+    match limit {
+        MssLimit::Octets(mss) => clamp_mss(octets, mss),
+        MssLimit::RtMtu => way.is_some_and(|way| {
+            clamp_mss_to_mtu(octets, |vlan| way.mtus.of_path(way.output, vlan, way.from))
+        }),
     }
 }
 
@@ -128,10 +151,10 @@ pub(super) fn put(
     }
 }
 
-/// Changes a frame as a rule says. A shared frame is copied first.
+/// Changes a frame as a rule says, given its way if it leaves. A shared frame is copied first.
 pub(super) fn changed<'eal>(
     mut frame: Mbuf<'eal>,
-    statements: &Statements,
+    (statements, way): (&Statements, Option<Way<'_>>),
     pool: &Mempool,
     telemetry: &mut Telemetry,
     counts: &mut RuleEffects,
@@ -151,8 +174,8 @@ pub(super) fn changed<'eal>(
     if let Some(dscp) = statements.dscp {
         counts[RuleEffect::DscpSet] += u64::from(set_dscp(octets, dscp.0));
     }
-    if let Some(mss) = statements.mss.filter(|_| is_whole) {
-        counts[RuleEffect::MssClamped] += u64::from(clamp_mss(octets, mss));
+    if let Some(limit) = statements.mss.filter(|_| is_whole) {
+        counts[RuleEffect::MssClamped] += u64::from(limit_mss(octets, limit, way));
     }
     frame
 }

@@ -134,6 +134,12 @@ impl Path<'_> {
                 rules.judge(received, &mut verdicts)
             }
         };
+        if let Some(output) = self.leaving.compared() {
+            match connections.as_deref() {
+                Some(stage) => stage.classify(self.received, (rules, output), &verdicts),
+                None => self.received.set_classes(std::iter::repeat(0)),
+            }
+        }
         if let Some(names) = names
             && let Some(counters) = self.counters.get(input)
         {
@@ -226,7 +232,7 @@ impl Path<'_> {
                     touched |= 1u64.checked_shl(port as u32).unwrap_or(0);
                 }
                 if statements.changes_frames() && verdict.accepts() {
-                    frame = changed(frame, statements, pool, self.telemetry, &mut counts);
+                    frame = changed(frame, (statements, None), pool, self.telemetry, &mut counts);
                 }
             }
             if verdict.rejects() {

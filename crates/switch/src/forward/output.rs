@@ -6,6 +6,7 @@ use quietwire_dpdk::{Burst, TxQueue};
 
 use quietwire_tables::filter::PortRules;
 
+use super::link_mtus::LinkMtus;
 use super::segment::SegmentingQueue;
 use crate::counters::PORTS_MAX;
 
@@ -38,14 +39,40 @@ pub(crate) struct Output {
     pub(crate) waiting: Burst,
 }
 
-/// Rules of frames that leave, by number of the port.
-#[derive(Debug, Default)]
-pub(crate) struct OutputRules([Option<PortRules>; PORTS_MAX]);
+/// Rules of frames that leave.
+#[derive(Debug)]
+pub(crate) struct OutputRules {
+    /// By number of the port.
+    rules: [Option<PortRules>; PORTS_MAX],
+    mtus: LinkMtus,
+    /// All rules, if some rule of frames that leave compares connections.
+    compared: Option<PortRules>,
+}
 
 impl OutputRules {
+    /// Creates the rules of no port, with the MTUs of links. `compared`: all rules, if some rule of frames that leave compares connections.
+    pub(crate) fn new(mtus: LinkMtus, compared: Option<PortRules>) -> Self {
+        Self {
+            rules: Default::default(),
+            mtus,
+            compared,
+        }
+    }
+
+    /// Returns the rules that compute the classes of received frames, if rules of frames that leave compare connections.
+    #[inline(always)]
+    pub(super) const fn compared(&self) -> Option<&PortRules> {
+        self.compared.as_ref()
+    }
+
+    /// Returns the MTUs of links.
+    pub(super) const fn mtus(&self) -> &LinkMtus {
+        &self.mtus
+    }
+
     /// Sets the rules of a port.
     pub(crate) fn set(&mut self, port: u16, rules: PortRules) {
-        if let Some(place) = self.0.get_mut(usize::from(port)) {
+        if let Some(place) = self.rules.get_mut(usize::from(port)) {
             *place = Some(rules);
         }
     }
@@ -53,7 +80,7 @@ impl OutputRules {
     /// Returns the rules of a port, if it has any.
     #[inline(always)]
     pub(super) fn of(&self, port: usize) -> Option<&PortRules> {
-        self.0.get(port)?.as_ref()
+        self.rules.get(port)?.as_ref()
     }
 }
 

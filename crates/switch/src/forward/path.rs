@@ -7,7 +7,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{PortRules, Statements, Verdict, Verdicts};
 
-use super::effects::Effects;
+use super::effects::{Effects, Way};
 use super::lengths::measure;
 use super::output::{Output, OutputRules, TxPath};
 use super::telemetry::Telemetry;
@@ -35,7 +35,13 @@ pub(super) struct Leaving<'worker> {
     pub(super) pool: &'worker Mempool,
 }
 
-impl Leaving<'_> {
+impl<'worker> Leaving<'worker> {
+    /// Returns the rules that compute the classes of received frames, if rules of frames that leave compare connections.
+    #[inline(always)]
+    pub(super) fn compared(&self) -> Option<&'worker PortRules> {
+        self.rules.and_then(OutputRules::compared)
+    }
+
     /// Drops the frames of a burst that the rules of its output refuse. Returns the octets of the others, given those of all.
     #[inline(always)]
     fn filter(
@@ -46,24 +52,30 @@ impl Leaving<'_> {
         counters: &PortCounters,
         telemetry: &mut Telemetry,
     ) -> u64 {
-        match self.rules.and_then(|rules| rules.of(output)) {
+        match self.rules.and_then(|all| Some((all, all.of(output)?))) {
             None => octets,
-            Some(rules) => self.judge((output, rules), burst, octets, counters, telemetry),
+            Some(rules) => self.judge(output, rules, (burst, octets), counters, telemetry),
         }
     }
 
     #[inline(never)]
     fn judge(
         &mut self,
-        (output, rules): (usize, &PortRules),
-        burst: &mut Burst,
-        octets: u64,
+        output: usize,
+        (all, rules): (&OutputRules, &PortRules),
+        (burst, octets): (&mut Burst, u64),
         counters: &PortCounters,
         telemetry: &mut Telemetry,
     ) -> u64 {
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let frames = burst.frames().zip(burst.lengths());
-        let dropped = rules.judge_output(frames, self.from, &mut verdicts);
+        let dropped = match all.compared() {
+            None => rules.judge_output(frames, self.from, &mut verdicts),
+            Some(_) => {
+                let frames = frames.zip(burst.classes());
+                rules.judge_classified(frames, self.from, &mut verdicts)
+            }
+        };
         if telemetry.is_watched() {
             telemetry.filtered(burst, &verdicts);
         }
@@ -73,8 +85,13 @@ impl Leaving<'_> {
         };
         if rules.has_effects() && verdicts.iter().take(burst.len()).any(has_effect) {
             let (rules, bursts) = ((rules, &verdicts), (&mut *burst, &mut *self.spare));
+            let way = Way {
+                output,
+                from: self.from,
+                mtus: all.mtus(),
+            };
             let effects = &mut self.effects;
-            let counts = effects.leave(output, rules, bursts, self.pool, telemetry);
+            let counts = effects.leave(way, rules, bursts, self.pool, telemetry);
             for (effect, count) in counts.iter() {
                 counters.effect(effect).add(count);
             }

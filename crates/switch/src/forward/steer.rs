@@ -14,6 +14,10 @@ impl Path<'_> {
     #[inline(never)]
     pub(super) fn steer(&mut self, input: usize, stage: &SteeredStage, kept: &mut Burst) -> bool {
         let frames = self.received.len();
+        if self.leaving.compared().is_some() {
+            // Frames for the kernel pass no rules of received frames, so no connection is known.
+            self.received.set_classes(std::iter::repeat(0));
+        }
         let mut is_for_kernel = [false; BURST_MAX];
         let for_kernel = stage
             .rules

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use quietwire_packet::VlanId;
 use quietwire_tables::connections::{LabelBits, MarkBits};
 use quietwire_tables::filter::{
-    CtStates, Dscp, InspectFail, NameFail, NamePattern, RuleMatch, rule_in_snake_case,
+    CtStates, Dscp, InspectFail, MssLimit, NameFail, NamePattern, RuleMatch, rule_in_snake_case,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,9 +70,9 @@ pub struct RuleReport {
     /// New DSCP, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_dscp: Option<Dscp>,
-    /// Largest maximum segment size, octets, if set.
+    /// Limit of the maximum segment size, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub set_mss: Option<u16>,
+    pub set_mss: Option<MssLimit>,
     /// Bits that are set in the marks of connections, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_ct_mark: Option<MarkBits>,

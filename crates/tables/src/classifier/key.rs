@@ -60,6 +60,10 @@ impl Field {
     pub const VLAN: Self = Self::at(3, 0, 12);
     /// Number of the ingress port.
     pub const INGRESS_PORT: Self = Self::at(4, 16, 16);
+    /// Number of the port that a frame leaves by: the lower half of [`Self::INGRESS_PORT`].
+    pub const OUT_PORT: Self = Self::at(4, 16, 8);
+    /// Number of the port that received a frame that leaves: the upper half of [`Self::INGRESS_PORT`].
+    pub const FROM_PORT: Self = Self::at(4, 24, 8);
     /// Number of the group (bridge or VRF) of the ingress port.
     pub const INGRESS_GROUP: Self = Self::at(4, 0, 16);
     /// Free for the user: state of a connection, marks, registers of a pipeline.

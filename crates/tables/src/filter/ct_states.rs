@@ -57,10 +57,19 @@ impl CtStates {
     }
 }
 
+/// Bits of all classes in [`Field::METADATA`] of a key.
+pub(super) const STATES: u32 = ALL << PLACE;
+
+/// Returns the bit of a class in [`Field::METADATA`] of a key.
+#[inline(always)]
+pub(super) const fn state_bit(state: CtState) -> u32 {
+    bit(state) << PLACE
+}
+
 /// Sets the class of a packet in its key.
 #[inline(always)]
 pub(super) fn set_state(key: &mut Key, state: CtState) {
-    key.set(Field::METADATA, bit(state) << PLACE);
+    key.set(Field::METADATA, state_bit(state));
 }
 
 impl FromStr for CtStates {

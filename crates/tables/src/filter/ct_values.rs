@@ -44,6 +44,12 @@ impl CtConditions {
         of_mark | label.map_or(0, |one| self.labels.bit_of(one))
     }
 
+    /// Returns the bits of all conditions.
+    #[inline]
+    pub(super) fn all_bits(&self) -> u32 {
+        self.marks.all_bits() | self.labels.all_bits()
+    }
+
     /// Returns the bits of a packet whose connection has this mark and this label.
     #[inline]
     pub(super) fn bits_of(&self, (mark, label): (u32, u128)) -> u32 {
@@ -74,6 +80,12 @@ impl<V: CtValue> Conditions<V> {
     fn bit_of(&self, condition: CtBits<V>) -> u32 {
         let place = self.list.iter().position(|one| *one == condition);
         bit(place.map_or(usize::MAX, |place| self.first + place))
+    }
+
+    #[inline]
+    fn all_bits(&self) -> u32 {
+        // There are fewer than 32.
+        ((1 << self.list.len()) - 1) << self.first
     }
 
     #[inline]
@@ -231,6 +243,10 @@ mod tests {
         // The last place is for the label.
         let full = CtConditions::new(conditions.into_iter(), SET_USES_MAX - 1);
         assert_eq!((full.len(), full.has_labels()), (1, true));
+        assert_eq!(all.all_bits(), 0b11000);
+        assert_eq!(full.all_bits(), 1 << (SET_USES_MAX - 1));
+        let none = CtConditions::new([].into_iter(), SET_USES_MAX);
+        assert_eq!(none.all_bits(), 0);
         assert_eq!(full.bits_of((1, 1)) & full.required((mark, None)), 0);
     }
 

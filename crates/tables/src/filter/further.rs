@@ -5,7 +5,7 @@ use quietwire_packet::{Fragment, IpProtocol, MacAddress, walk_ipv6_extensions};
 
 use super::pattern::{IPV4, IPV4_HEADER, IPV6, IPV6_HEADER};
 use super::rule_match::{FurtherMatch, OutMatch};
-use super::sets::SET_USES_MAX;
+use super::sets::bit;
 use crate::classifier::{Field, Key, Rule};
 
 const ICMP: u8 = 1;
@@ -14,25 +14,30 @@ const ICMPV6: u8 = 58;
 /// All bits of a MAC address.
 const MAC: u64 = 0xffff_ffff_ffff;
 
-/// Bits of the ingress port in [`Field::METADATA`], behind those of sets.
-const FROM: u32 = 0x7f << SET_USES_MAX;
-/// Number of no ingress port.
+/// Number of no port, in the key of a frame that leaves.
 const NOWHERE: u16 = 0x7f;
 
-/// Returns an ingress port in its place.
+/// Returns the number of an ingress port in the key of a frame that leaves.
 #[inline(always)]
-pub(super) fn place(from: Option<u16>) -> u32 {
-    u32::from(from.filter(|port| *port < NOWHERE).unwrap_or(NOWHERE)) << SET_USES_MAX
+pub(super) fn number_of(from: Option<u16>) -> u32 {
+    u32::from(from.filter(|port| *port < NOWHERE).unwrap_or(NOWHERE))
 }
 
 /// Adds the condition that a rule for frames that leave requires.
 fn required(rule: Rule, out: OutMatch) -> Rule {
     let rule = rule.with(Field::IS_OUT, 1);
     match out.from {
-        // A port that does not exist received no frame.
-        Some(port) if port >= NOWHERE => rule.with_bits(Field::METADATA, 1 << 31, 1 << 31),
-        Some(port) => rule.with_bits(Field::METADATA, place(Some(port)), FROM),
+        Some(port) => with_port(rule, Field::FROM_PORT, port),
         None => rule,
+    }
+}
+
+/// Requires the port by which a frame leaves, or the one that received it.
+fn with_port(rule: Rule, field: Field, port: u16) -> Rule {
+    match port < NOWHERE {
+        true => rule.with(field, u32::from(port)),
+        // No frame passes a port that does not exist.
+        false => rule.with_bits(Field::METADATA, bit(usize::MAX), bit(usize::MAX)),
     }
 }
 
@@ -66,6 +71,14 @@ impl FurtherMatch {
         Compared {
             macs: self.source_mac.is_some() || self.destination_mac.is_some(),
             details: self.tcp_flags.is_some() || self.icmp.is_some() || self.dscp.is_some(),
+        }
+    }
+
+    /// Adds the port of a rule to it: the ingress port, or the one that frames leave by.
+    pub(super) fn at_port(&self, rule: Rule, port: u16) -> Rule {
+        match self.out {
+            Some(_) => with_port(rule, Field::OUT_PORT, port),
+            None => rule.with(Field::INGRESS_PORT, u32::from(port)),
         }
     }
 

@@ -1,35 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules for frames that leave: the same table as that of received frames, distinguished by one bit of the key. The place of the states of
-//! connections, which such frames do not have, holds the port that received the frame.
+//! Rules for frames that leave: the same table as that of received frames, distinguished by one bit of the key. The number of the port has a
+//! second half, which is that of the port that received the frame. A frame that leaves has the state, mark and label of its connection as a
+//! class, which was computed when it was received.
 
 use quietwire_base::BURST_MAX;
 
 use super::action::Action;
-use super::further::place;
+use super::ct_states::{STATES, state_bit};
+use super::further::number_of;
 use super::rules::{PortRules, Verdict, Verdicts};
 use crate::classifier::{Field, Key, NO_RULE};
+use crate::connections::CtState;
 
 /// Makes the key of a received frame that of one that leaves.
 #[inline(always)]
 fn mark_output(key: &mut Key, from: Option<u16>) {
     key.set(Field::IS_OUT, 1);
-    key.set(Field::METADATA, place(from));
+    key.clear(Field::FROM_PORT);
+    key.set(Field::FROM_PORT, number_of(from));
+}
+
+/// Returns a class without bits that none of the conditions has, and with a state.
+#[inline(always)]
+const fn valid(class: u32, conditions: u32) -> u32 {
+    let class = class & (STATES | conditions);
+    match class & STATES {
+        0 => class | state_bit(CtState::Untracked),
+        _ => class,
+    }
 }
 
 impl PortRules {
     /// Judges a burst that leaves by the port, and counts. `from` is the port that received it, if any did. Frames without a rule are accepted,
-    /// with the verdict [`Verdict::Short`]. Returns the number of dropped frames.
+    /// with the verdict [`Verdict::Short`]. Returns the number of dropped frames. Rules see frames without connections.
     pub fn judge_output<'frame>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         from: Option<u16>,
         verdicts: &mut Verdicts,
     ) -> usize {
+        self.judge_classified(frames.zip(std::iter::repeat(0)), from, verdicts)
+    }
+
+    /// As [`Self::judge_output`], for frames with these classes ([`Self::class_of`]). A frame of class 0 has no connection.
+    #[inline]
+    pub fn judge_classified<'frame>(
+        &self,
+        frames: impl Iterator<Item = ((&'frame [u8], u32), u32)>,
+        from: Option<u16>,
+        verdicts: &mut Verdicts,
+    ) -> usize {
+        let conditions = self.conditions();
         let mut keys = [Key::EMPTY; BURST_MAX];
         let mut count = 0;
-        for ((octets, _), key) in frames.zip(keys.iter_mut()) {
+        for (((octets, _), class), key) in frames.zip(keys.iter_mut()) {
             *key = self.key_of(octets);
             mark_output(key, from);
+            key.set(Field::METADATA, valid(class, conditions));
             count += 1;
         }
         let keys = keys.get_mut(..count).unwrap_or_default();
@@ -50,8 +77,6 @@ impl PortRules {
     #[must_use]
     pub fn find_output(&self, packet: &super::DescribedPacket, from: Option<u16>) -> Option<u32> {
         let mut key = self.described_key(packet);
-        // The state of a connection is not compared.
-        key.clear(Field::METADATA);
         mark_output(&mut key, from);
         let mut found = [NO_RULE];
         self.look_up(&mut [key], &mut found);
@@ -65,11 +90,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use proptest::prelude::*;
+
     use super::super::{
-        DescribedPacket, Element, Fallback, FurtherMatch, MalformedAction, OutMatch, PacketMatch,
+        CtStates, DescribedPacket, Element, Fallback, FurtherMatch, MalformedAction, OutMatch, PacketMatch,
         PortRule, RuleTable, SetField,
     };
     use super::*;
+    use crate::connections::{LabelBits, MarkBits};
 
     fn rule(port: Option<u16>, further: FurtherMatch, action: Action) -> PortRule {
         PortRule {
@@ -207,5 +235,158 @@ mod tests {
         let burst = [(&frame[..], frame.len() as u32)];
         let mut dropped = |from| rules.judge_output(burst.iter().copied(), from, &mut verdicts);
         assert_eq!((dropped(Some(3)), dropped(Some(2))), (1, 0));
+    }
+
+    /// A rule on frames in one direction, as its conditions.
+    #[derive(Clone, Debug)]
+    struct Plain {
+        is_out: bool,
+        port: Option<u16>,
+        from: Option<u16>,
+        states: Option<CtStates>,
+        mark: Option<MarkBits>,
+        label: Option<LabelBits>,
+    }
+
+    impl Plain {
+        fn compiled(&self) -> PortRule {
+            let further = match self.is_out {
+                true => out(self.from),
+                false => FurtherMatch::default(),
+            };
+            PortRule {
+                ct_states: self.states,
+                mark: self.mark,
+                label: self.label,
+                ..rule(self.port, further, Action::Drop)
+            }
+        }
+
+        /// The meaning of a rule, condition by condition.
+        fn matches(&self, frame: &Leaving) -> bool {
+            self.is_out
+                && self.port.is_none_or(|port| port == frame.port)
+                && self.from.is_none_or(|port| Some(port) == frame.from)
+                && self.states.is_none_or(|all| all.contains(frame.state))
+                && self.mark.is_none_or(|bits| bits.matches(frame.mark))
+                && self.label.is_none_or(|bits| bits.matches(frame.label))
+        }
+    }
+
+    /// A frame that leaves.
+    #[derive(Clone, Debug)]
+    struct Leaving {
+        port: u16,
+        from: Option<u16>,
+        state: CtState,
+        mark: u32,
+        label: u128,
+    }
+
+    fn states() -> impl Strategy<Value = CtStates> {
+        let names = prop::sample::subsequence(CtState::ALL.to_vec(), 1..=CtState::ALL.len());
+        names.prop_map(|states| {
+            let names: Vec<&str> = states.into_iter().map(CtState::name).collect();
+            names.join(",").parse().unwrap()
+        })
+    }
+
+    fn plain() -> impl Strategy<Value = Plain> {
+        let bits = || (0..4u32, 1..4u32);
+        (
+            prop::bool::weighted(0.8),
+            prop::option::of(0..3u16),
+            prop::option::of(prop::sample::select(vec![0, 1, 2, u16::MAX])),
+            prop::option::of(states()),
+            prop::option::of(bits()),
+            prop::option::of(bits()),
+        )
+            .prop_map(|(is_out, port, from, states, mark, label)| Plain {
+                is_out,
+                port,
+                from: from.filter(|_| is_out),
+                states,
+                mark: mark.and_then(|(value, mask)| MarkBits::new(value & mask, mask)),
+                label: label.and_then(|(value, mask)| {
+                    LabelBits::new(u128::from(value & mask), u128::from(mask))
+                }),
+            })
+    }
+
+    fn leaving() -> impl Strategy<Value = Leaving> {
+        (
+            0..3u16,
+            prop::option::of(0..4u16),
+            prop::sample::select(CtState::ALL.to_vec()),
+            0..4u32,
+            0..4u128,
+        )
+            .prop_map(|(port, from, state, mark, label)| Leaving {
+                port,
+                from,
+                state,
+                mark,
+                label,
+            })
+    }
+
+    proptest! {
+        /// Compared with a search of the rules one by one.
+        #[test]
+        fn the_first_rule_that_matches_a_frame_that_leaves_decides(
+            rules in prop::collection::vec(plain(), 1..16),
+            frames in prop::collection::vec(leaving(), 1..16),
+            garbage in any::<u32>(),
+        ) {
+            let compiled = rules.iter().map(Plain::compiled);
+            let table = Arc::new(RuleTable::new(compiled, Fallback::default()));
+            let octets = frame();
+            for frame in &frames {
+                let port = PortRules::new(Arc::clone(&table), frame.port, None);
+                let class = port.class_of(frame.state, (frame.mark, frame.label));
+                let burst = std::iter::once(((&octets[..], octets.len() as u32), class));
+                let mut verdicts = [Verdict::Default(Action::Accept); BURST_MAX];
+                let dropped = port.judge_classified(burst, frame.from, &mut verdicts);
+                let found = rules.iter().position(|rule| rule.matches(frame));
+                let expected = match found {
+                    Some(rule) => Verdict::Rule(rule as u32, Action::Drop),
+                    None => Verdict::Short,
+                };
+                prop_assert_eq!(verdicts[0], expected, "{:?}", frame);
+                prop_assert_eq!(dropped, usize::from(found.is_some()));
+                // Bits that no condition has change nothing.
+                let conditions = STATES | port.conditions();
+                let burst = std::iter::once((
+                    (&octets[..], octets.len() as u32),
+                    class | garbage & !conditions,
+                ));
+                port.judge_classified(burst, frame.from, &mut verdicts);
+                prop_assert_eq!(verdicts[0], expected, "{:?}", frame);
+                // A described packet has the same rule.
+                let text = format!(
+                    r#"{{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"udp","source-port":9,"destination-port":53,"ct-state":"{}","ct-mark":"{}","ct-label":"{}"}}"#,
+                    frame.state.name(), frame.mark, frame.label
+                );
+                let packet: DescribedPacket = serde_json::from_str(&text).unwrap();
+                let described = port.find_output(&packet, frame.from);
+                prop_assert_eq!(described, found.map(|rule| rule as u32));
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_without_a_class_is_untracked() {
+        let of = |states: &str| PortRule {
+            ct_states: states.parse().ok(),
+            ..rule(None, out(None), Action::Drop)
+        };
+        let rules = [of("new,established,related,invalid"), of("untracked")];
+        let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+        let port = PortRules::new(table, 1, None);
+        let frame = frame();
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        let burst = [(&frame[..], frame.len() as u32)];
+        port.judge_output(burst.iter().copied(), None, &mut verdicts);
+        assert_eq!(verdicts[0], Verdict::Rule(1, Action::Drop));
     }
 }

@@ -30,6 +30,10 @@ const MSS: u8 = 2;
 /// Length of the option with the maximum segment size (RFC 9293, section 3.7.1).
 const MSS_LENGTH: usize = 4;
 
+/// Headers of IP and TCP without options, which a maximum segment size does not include (RFC 9293, section 3.7.1; RFC 6691).
+const MSS_HEADERS_IPV4: u16 = 40;
+const MSS_HEADERS_IPV6: u16 = 60;
+
 /// Returns the EtherType behind the tags, and the offset of the payload.
 pub(super) fn network_at(frame: &[u8]) -> Option<(u16, usize)> {
     let (_, rest) = after_tags(frame)?;
@@ -100,6 +104,25 @@ fn tcp_at(frame: &[u8]) -> Option<Range<usize>> {
 /// true if the frame has changed.
 pub fn clamp_mss(frame: &mut [u8], mss: u16) -> bool {
     lower_mss(frame, mss).unwrap_or(false)
+}
+
+/// Lowers the maximum segment size of a TCP SYN segment to the MTU of its path less 40 octets of headers in IPv4, or 60 in IPv6 (RFC 9293,
+/// section 3.7.1). `mtu_of` returns the MTU, given the VLAN of the outermost tag; `None` changes nothing. Returns true if the frame has
+/// changed.
+pub fn clamp_mss_to_mtu(
+    frame: &mut [u8],
+    mtu_of: impl FnOnce(Option<u16>) -> Option<u16>,
+) -> bool {
+    let Some((vlan, rest)) = after_tags(frame) else {
+        return false;
+    };
+    let ethertype = rest.first_chunk().copied().map(u16::from_be_bytes);
+    let headers = match ethertype {
+        Some(IPV4) => MSS_HEADERS_IPV4,
+        Some(IPV6) => MSS_HEADERS_IPV6,
+        _ => return false,
+    };
+    mtu_of(vlan).is_some_and(|mtu| clamp_mss(frame, mtu.saturating_sub(headers)))
 }
 
 fn lower_mss(frame: &mut [u8], mss: u16) -> Option<bool> {
@@ -265,6 +288,58 @@ mod tests {
                     assert_eq!(frame, before);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_mss_is_lowered_to_the_mtu_less_the_headers_of_the_packet() {
+        let options = [2, 4, 5, 180];
+        for (is_ipv4, mtu, expected) in [
+            (true, 1420, 1380),
+            (false, 1420, 1360),
+            (true, 1500, 1460),
+            (false, 1520, 1460),
+            (true, 9000, 1460),
+            (true, 68, 28),
+            (false, 1280, 1220),
+            // No packet has space for the headers.
+            (true, 39, 0),
+        ] {
+            for is_tagged in [false, true] {
+                let mut frame = segment(is_ipv4, is_tagged, SYN, &options);
+                let is_changed = clamp_mss_to_mtu(&mut frame, |vlan| {
+                    assert_eq!(vlan, is_tagged.then_some(7));
+                    Some(mtu)
+                });
+                assert_eq!(is_changed, expected < 1460, "{mtu}");
+                assert_eq!(mss_of(&frame, 2), expected, "{mtu}");
+                assert!(is_right(&frame), "{mtu}");
+            }
+        }
+        let mut frame = segment(true, false, SYN, &options);
+        assert!(!clamp_mss_to_mtu(&mut frame, |_| None));
+        // ARP has no segments, and a truncated frame no EtherType.
+        frame[12..14].copy_from_slice(&[8, 6]);
+        assert!(!clamp_mss_to_mtu(&mut frame, |_| panic!("ARP")));
+        assert!(!clamp_mss_to_mtu(&mut frame[..13], |_| panic!("truncated")));
+    }
+
+    proptest! {
+        /// The MTU has the same effect as its number of octets.
+        #[test]
+        fn the_mss_of_an_mtu_is_that_of_the_same_octets(
+            is_ipv4 in any::<bool>(),
+            is_tagged in any::<bool>(),
+            flags in prop::sample::select(vec![SYN, SYN | 0x10, 0x10]),
+            options in prop::collection::vec(0..6u8, 0..12),
+            mtu in any::<u16>(),
+        ) {
+            let mut frame = segment(is_ipv4, is_tagged, flags, &options);
+            let mut expected = frame.clone();
+            let mss = mtu.saturating_sub(if is_ipv4 { 40 } else { 60 });
+            let is_changed = clamp_mss(&mut expected, mss);
+            prop_assert_eq!(clamp_mss_to_mtu(&mut frame, |_| Some(mtu)), is_changed);
+            prop_assert_eq!(frame, expected);
         }
     }
 

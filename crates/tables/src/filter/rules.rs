@@ -49,7 +49,7 @@ pub struct PortRule {
     pub sets: Vec<(SetField, u32)>,
     /// States of connections to match. Requires packets with states ([`PortRules::judge_tracked`]).
     pub ct_states: Option<CtStates>,
-    /// Bits of the marks of connections to match. Requires [`PortRules::judge_marked`].
+    /// Bits of the marks of connections to match. Requires [`PortRules::judge_marked`], or [`PortRules::judge_classified`] for frames that leave.
     pub mark: Option<MarkBits>,
     /// Bits of the labels of connections to match. Requires packets with labels ([`PortRules::judge_marked`]).
     pub label: Option<LabelBits>,
@@ -81,7 +81,7 @@ impl PortRule {
             rule = rule.with(Field::IS_OUT, 0);
         }
         if let Some(port) = self.port {
-            rule = rule.with(Field::INGRESS_PORT, u32::from(port));
+            rule = self.further.at_port(rule, port);
         }
         if let Some(group) = self.group {
             rule = rule.with(Field::INGRESS_GROUP, u32::from(group));
@@ -124,9 +124,9 @@ impl PortRule {
     fn for_each_port(&self, rule: Rule) -> impl Iterator<Item = Rule> {
         let ports = self.further.ports;
         let one = (ports == 0).then_some(rule);
-        let each = (0..u32::BITS).filter(move |port| ports >> port & 1 == 1);
+        let each = (0..u32::BITS as u16).filter(move |port| ports >> port & 1 == 1);
         one.into_iter()
-            .chain(each.map(move |port| rule.with(Field::INGRESS_PORT, port)))
+            .chain(each.map(move |port| self.further.at_port(rule, port)))
     }
 
     /// Returns the rule with its names, if it has some.
@@ -828,6 +828,12 @@ impl PortRules {
             sets.mark(keys);
         }
         self.table.compiled.lookup(keys, found);
+    }
+
+    /// Returns the bits of conditions on marks and labels in [`Field::METADATA`] of a key.
+    #[inline]
+    pub(super) fn conditions(&self) -> u32 {
+        self.table.compiled.values.all_bits()
     }
 
     /// Counts a frame of a rule. Returns the action of the rule, if there is one.

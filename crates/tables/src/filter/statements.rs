@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of filter rules, which act on a frame beside the verdict, in the words of nftables.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::inspect::Inspect;
 use super::rule_match::Dscp;
@@ -17,8 +22,8 @@ pub struct Statements {
     pub dup: Option<u16>,
     /// New DSCP of IPv4 and IPv6 packets (`ip dscp set`).
     pub dscp: Option<Dscp>,
-    /// Largest maximum segment size of TCP SYN segments (`tcp option maxseg size set`).
-    pub mss: Option<u16>,
+    /// Limit of the maximum segment size of TCP SYN segments (`tcp option maxseg size set`).
+    pub mss: Option<MssLimit>,
     /// Sets bits in the marks of connections of accepted packets (`ct mark set`).
     pub mark: Option<MarkBits>,
     /// Sets bits in the labels of connections of accepted packets (`ct label set`).
@@ -38,6 +43,83 @@ impl Statements {
     #[must_use]
     pub const fn changes_frames(&self) -> bool {
         self.dscp.is_some() || self.mss.is_some()
+    }
+}
+
+/// Limit of the maximum segment size of TCP: a number, or `rt-mtu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MssLimit {
+    /// A number of octets.
+    Octets(u16),
+    /// The MTU of the path less the headers of IP and TCP (`tcp option maxseg size set rt mtu` of nftables, `--clamp-mss-to-pmtu` of
+    /// iptables).
+    RtMtu,
+}
+
+/// Name of [`MssLimit::RtMtu`].
+const RT_MTU: &str = "rt-mtu";
+
+impl fmt::Display for MssLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Octets(octets) => octets.fmt(f),
+            Self::RtMtu => f.write_str(RT_MTU),
+        }
+    }
+}
+
+impl FromStr for MssLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            RT_MTU => Ok(Self::RtMtu),
+            number => number.parse().map(Self::Octets).map_err(|_| {
+                format!("'{text}' is not a maximum segment size (use octets, or {RT_MTU})")
+            }),
+        }
+    }
+}
+
+impl Serialize for MssLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Octets(octets) => serializer.serialize_u16(*octets),
+            Self::RtMtu => serializer.serialize_str(RT_MTU),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MssLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MssVisitor)
+    }
+}
+
+struct MssVisitor;
+
+impl Visitor<'_> for MssVisitor {
+    type Value = MssLimit;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "octets up to 65535, or \"{RT_MTU}\"")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<MssLimit, E> {
+        let octets = u16::try_from(number).map(MssLimit::Octets);
+        octets.map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<MssLimit, E> {
+        let octets = u16::try_from(number).map(MssLimit::Octets);
+        octets.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<MssLimit, E> {
+        match text {
+            RT_MTU => Ok(MssLimit::RtMtu),
+            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
     }
 }
 
@@ -75,6 +157,28 @@ impl RuleLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_of_segments_are_read_and_written() {
+        for (json, limit, text) in [
+            ("1400", MssLimit::Octets(1400), "1400"),
+            ("0", MssLimit::Octets(0), "0"),
+            ("\"rt-mtu\"", MssLimit::RtMtu, "rt-mtu"),
+        ] {
+            assert_eq!(serde_json::from_str::<MssLimit>(json).unwrap(), limit);
+            assert_eq!(serde_json::to_string(&limit).unwrap(), json);
+            assert_eq!(limit.to_string(), text);
+            assert_eq!(text.parse::<MssLimit>().unwrap(), limit);
+        }
+        for json in ["65536", "-1", "1.5", "\"1400\"", "\"mtu\"", "null", "[]"] {
+            let error = serde_json::from_str::<MssLimit>(json).unwrap_err();
+            assert!(error.to_string().contains("rt-mtu"), "{json}: {error}");
+        }
+        for text in ["", "65536", "-1", "rt mtu"] {
+            let error = text.parse::<MssLimit>().unwrap_err();
+            assert!(error.contains("rt-mtu"), "{error}");
+        }
+    }
 
     #[test]
     fn one_of_n_frames_is_logged() {

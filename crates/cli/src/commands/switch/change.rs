@@ -18,6 +18,7 @@ use quietwire_switch::report::MoveReport;
 use serde_json::Value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
+use super::confirm::{ConfirmArgs, change_rules};
 use super::load_balancer::{BackendArgs, LoadBalancerArgs};
 use super::nat::{NatArgs, PublishArgs, PublishedArgs};
 use super::router::{
@@ -170,6 +171,8 @@ enum Add {
         /// Elements, such as 10.0.0.0/8 or 5000-5010.
         #[arg(required = true)]
         elements: Vec<Element>,
+        #[command(flatten)]
+        confirm: ConfirmArgs,
     },
     /// A cross-connect of two ports.
     CrossConnect {
@@ -273,11 +276,15 @@ enum Del {
     Rule {
         /// Name.
         name: String,
+        #[command(flatten)]
+        confirm: ConfirmArgs,
     },
     /// A set that no filter rule refers to.
     Set {
         /// Name.
         name: SetName,
+        #[command(flatten)]
+        confirm: ConfirmArgs,
     },
     /// Elements of a set.
     Element {
@@ -286,6 +293,8 @@ enum Del {
         /// Elements, as `show config` prints them.
         #[arg(required = true)]
         elements: Vec<Element>,
+        #[command(flatten)]
+        confirm: ConfirmArgs,
     },
     /// A cross-connect.
     CrossConnect {
@@ -460,9 +469,22 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         Add::Publish(publish) => publish.change(),
         Add::LoadBalancer(setting) => setting.change(),
         Add::Backend(backend) => backend.add(),
-        Add::Rule(rule) => rule.change(),
-        Add::Set(set) => set.change(),
-        Add::Element { set, elements } => Change::AddElements { set, elements },
+        Add::Rule(rule) => {
+            let confirm_s = rule.confirm().seconds()?;
+            return change_rules(rule.change(), confirm_s, &args.control);
+        }
+        Add::Set(set) => {
+            let confirm_s = set.confirm().seconds()?;
+            return change_rules(set.change(), confirm_s, &args.control);
+        }
+        Add::Element {
+            set,
+            elements,
+            confirm,
+        } => {
+            let change = Change::AddElements { set, elements };
+            return change_rules(change, confirm.seconds()?, &args.control);
+        }
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.control)
@@ -487,9 +509,20 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         Del::Publish(published) => published.change(),
         Del::LoadBalancer { name } => Change::DelLoadBalancer { name },
         Del::Backend { load_balancer, to } => Change::DelBackend { load_balancer, to },
-        Del::Rule { name } => Change::DelRule { name },
-        Del::Set { name } => Change::DelSet { name },
-        Del::Element { set, elements } => Change::DelElements { set, elements },
+        Del::Rule { name, confirm } => {
+            return change_rules(Change::DelRule { name }, confirm.seconds()?, &args.control);
+        }
+        Del::Set { name, confirm } => {
+            return change_rules(Change::DelSet { name }, confirm.seconds()?, &args.control);
+        }
+        Del::Element {
+            set,
+            elements,
+            confirm,
+        } => {
+            let change = Change::DelElements { set, elements };
+            return change_rules(change, confirm.seconds()?, &args.control);
+        }
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
     carry_out(change, &args.control)
@@ -522,8 +555,15 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
         Set::Backend(backend) => backend.set(),
-        Set::Rule(rule) => Change::SetRule(rule.setting()),
-        Set::Rules(rules) => rules.change(&args.control.control_socket)?,
+        Set::Rule(rule) => {
+            let confirm_s = rule.confirm().seconds()?;
+            return change_rules(Change::SetRule(rule.setting()), confirm_s, &args.control);
+        }
+        Set::Rules(rules) => {
+            let confirm_s = rules.confirm().seconds()?;
+            let change = rules.change(&args.control.control_socket)?;
+            return change_rules(change, confirm_s, &args.control);
+        }
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {
             return move_queue(port, queue, cpu, &args.control);
@@ -567,7 +607,8 @@ pub(super) fn carry_out(change: Change, control: &ControlArgs) -> Result<()> {
     request(&Request::Change(Box::new(change)), control)
 }
 
-fn request(request: &Request, control: &ControlArgs) -> Result<()> {
+/// Sends a request. Without `--json`, it prints nothing.
+pub(super) fn request(request: &Request, control: &ControlArgs) -> Result<()> {
     let answer: Value = ask(&control.control_socket, request)?;
     if control.json {
         print(serde_json::to_string_pretty(&answer)?)?;

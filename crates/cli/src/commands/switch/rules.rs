@@ -9,8 +9,8 @@ use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
     Action, CtStates, Direction, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
-    LabelBits, MSS_MIN, MalformedAction, MarkBits, NameFail, NameMatch, NamePattern, RuleFile,
-    RuleSetting, SetName, SetSetting, SetType, StatementSetting,
+    LabelBits, MSS_MIN, MalformedAction, MarkBits, MssLimit, NameFail, NameMatch, NamePattern,
+    RuleFile, RuleSetting, SetName, SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -19,6 +19,7 @@ use quietwire_switch::report::RulesReport;
 use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
+use super::confirm::ConfirmArgs;
 use super::packet::{RuleMatchArgs, condition_text};
 use super::table::table;
 use crate::exit::Usage;
@@ -111,6 +112,8 @@ pub(super) struct RuleArgs {
     names: NameArgs,
     #[command(flatten)]
     statements: StatementArgs,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 /// Names in the first packets of connections.
@@ -196,9 +199,9 @@ struct StatementArgs {
     /// Set the DSCP of matching IP packets: a name such as ef, or 0 to 63. [default: unchanged]
     #[arg(long, value_name = "DSCP")]
     set_dscp: Option<Dscp>,
-    /// Lower the MSS of matching TCP SYN segments, 88 to 65535 octets. [default: unchanged]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(i64::from(MSS_MIN)..))]
-    set_mss: Option<u16>,
+    /// Lower the MSS of matching TCP SYN segments: 88 to 65535 octets, or rt-mtu. [default: unchanged]
+    #[arg(long, value_name = "MSS", value_parser = parse_mss)]
+    set_mss: Option<MssLimit>,
     /// Set bits of the connection's mark, VALUE or VALUE/MASK. [default: unchanged]
     #[arg(long, value_name = "MARK")]
     set_ct_mark: Option<MarkBits>,
@@ -219,6 +222,16 @@ struct StatementArgs {
     /// Action for packets without a verdict. [default: closed]
     #[arg(long, value_enum, requires = "inspect")]
     inspect_fail: Option<InspectFailArg>,
+}
+
+fn parse_mss(text: &str) -> Result<MssLimit, String> {
+    match text.parse()? {
+        MssLimit::Octets(octets @ ..MSS_MIN) => Err(format!(
+            "{octets} is too small (allowed: {MSS_MIN} to 65535, or {})",
+            MssLimit::RtMtu
+        )),
+        limit => Ok(limit),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -291,9 +304,16 @@ pub(super) struct SetRulesArgs {
     /// Action for malformed frames at ports with rules. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     malformed: Option<MalformedArg>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 impl RuleArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.confirm
+    }
+
     pub(super) fn setting(self) -> RuleSetting {
         RuleSetting {
             name: self.name,
@@ -315,6 +335,11 @@ impl RuleArgs {
 }
 
 impl AddRuleArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.rule.confirm()
+    }
+
     pub(super) fn change(self) -> Change {
         Change::AddRule {
             rule: self.rule.setting(),
@@ -324,6 +349,11 @@ impl AddRuleArgs {
 }
 
 impl SetRulesArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.confirm
+    }
+
     /// # Errors
     /// The file cannot be read, or no option is given.
     pub(super) fn change(self, socket: &Path) -> Result<Change> {
@@ -433,9 +463,16 @@ pub(super) struct SetDefinitionArgs {
     timeout_s: Option<u32>,
     /// Elements, such as 10.0.0.0/8 or 5000-5010.
     elements: Vec<Element>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 impl SetDefinitionArgs {
+    /// Returns the time for the confirmation.
+    pub(super) const fn confirm(&self) -> ConfirmArgs {
+        self.confirm
+    }
+
     pub(super) fn change(self) -> Change {
         Change::AddSet(SetSetting {
             name: self.name,

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
@@ -22,11 +21,12 @@ use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
 use super::change::ControlArgs;
+use super::confirm::{ConfirmArgs, note_time};
 use super::rules::{action_name, action_text, conditions, malformed_name, stage};
 use super::table::table;
 use crate::exit::{CheckFailed, Usage};
 use crate::text::print;
-use crate::units::{parse_duration, parse_path};
+use crate::units::parse_path;
 
 /// Check, compare, replace and import filter rules.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ enum Ruleset {
     Diff(DiffArgs),
     Replace(ReplaceArgs),
     Import(ImportArgs),
-    /// Keep the rules of `rules replace --confirm`.
+    /// Keep the rules and sets of a change with --confirm.
     Confirm,
 }
 
@@ -136,9 +136,8 @@ struct ReplaceArgs {
     /// File of rules (TOML).
     #[arg(value_parser = parse_path)]
     file: PathBuf,
-    /// Return to the former rules unless `rules confirm` runs within this time, such as 60s, at most 24 h. Default: never return.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    confirm: Option<Duration>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 /// Convert a ruleset of nftables (`nft -j list ruleset`) or iptables (`iptables-save`) into rules. Exits with code 1 if a rule cannot be
@@ -168,6 +167,8 @@ enum HookArg {
     Prerouting,
     /// All received frames of a device.
     Ingress,
+    /// All packets that leave.
+    Postrouting,
 }
 
 fn parse_rename(text: &str) -> Result<(String, String), String> {
@@ -339,7 +340,7 @@ fn diff_lines(found: &RuleDiff) -> Vec<String> {
 }
 
 fn replace(args: &ReplaceArgs, control: &ControlArgs) -> Result<()> {
-    let confirm_s = args.confirm.map(whole_seconds).transpose()?;
+    let confirm_s = args.confirm.seconds()?;
     let file = RuleFile::read(&args.file)?;
     let (default, malformed) = (file.default, file.malformed);
     let staged = stage(&control.control_socket, file)?;
@@ -361,9 +362,7 @@ fn replace(args: &ReplaceArgs, control: &ControlArgs) -> Result<()> {
         confirm_s,
     };
     ask::<IgnoredAny>(&control.control_socket, &request)?;
-    tracing::info!(
-        "the new rules are in force for {confirm_s} s (run `quietwire switch rules confirm` to keep them)"
-    );
+    note_time(confirm_s);
     Ok(())
 }
 
@@ -385,6 +384,7 @@ fn import(args: &ImportArgs, is_json: bool) -> Result<()> {
         HookArg::Input => Hook::Input,
         HookArg::Prerouting => Hook::Prerouting,
         HookArg::Ingress => Hook::Ingress,
+        HookArg::Postrouting => Hook::Postrouting,
     };
     let imported = Imported::parse(&read_ruleset(&args.file)?, hook);
     let mut imported =
@@ -419,14 +419,4 @@ fn import(args: &ImportArgs, is_json: bool) -> Result<()> {
         ))
         .into()),
     }
-}
-
-/// # Errors
-/// The time is not a whole number of seconds, or 0.
-fn whole_seconds(time: Duration) -> Result<u32> {
-    let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-    if time.subsec_nanos() != 0 || seconds == 0 {
-        return Err(Usage("--confirm requires whole seconds, at least 1s".to_owned()).into());
-    }
-    Ok(seconds)
 }

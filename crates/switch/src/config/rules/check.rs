@@ -128,8 +128,9 @@ impl Rules {
     pub(crate) fn check_packet(&self, received: &ReceivedPacket) -> Result<(), SwitchError> {
         let (packet, is_out) = (&received.packet, received.out.is_some());
         packet.check().map_err(wrong_packet)?;
-        let is_unknown = packet.source.is_some() && packet.ct_state.is_none() && !is_out;
-        match self.rules.iter().find(|rule| rule.ct_state.is_some()) {
+        let is_unknown = packet.source.is_some() && packet.ct_state.is_none();
+        let mut rules = self.rules.iter();
+        match rules.find(|rule| rule.is_out() == is_out && rule.ct_state.is_some()) {
             Some(rule) if is_unknown => Err(wrong_packet(format!(
                 "rule '{}' compares the state of connections (set ct-state, such as new)",
                 rule.name
@@ -385,6 +386,22 @@ destination-port = "80-443"
         let direction = vec!["direction".to_owned()];
         // As received, it differs in the direction, and in the port.
         assert_eq!(check(r#""port":"a""#), (None, Action::Drop, vec![]));
+        // Only rules of this direction require the state of the packet.
+        let with_state = format!("{file}ct-state = \"new\"\n");
+        let packet = |more: &str| {
+            let fields = r#""source":"10.0.0.1","destination":"10.0.0.2","protocol":"udp""#;
+            format!(r#"{{"port":"a",{more},"packet":{{{fields}"#)
+        };
+        let leaves = packet(r#""out":"b""#);
+        let error = check_with(&with_state, &format!("{leaves}}}}}")).unwrap_err();
+        assert!(error.contains("set ct-state"), "{error}");
+        for (state, rule) in [("new", Some("guests")), ("established", None)] {
+            let text = format!(r#"{leaves},"ct-state":"{state}"}}}}"#);
+            let found = check_with(&with_state, &text).unwrap();
+            assert_eq!(found.rule.as_deref(), rule, "{state}");
+        }
+        let received = packet(r#""out":null"#);
+        assert!(check_with(&with_state, &format!("{received}}}}}")).is_ok());
         let any = file.replace("port = \"b\"\nfrom = \"a\"\n", "");
         let found = check_with(&any, r#"{"port":"a","packet":{"ethertype":"arp"}}"#).unwrap();
         let near: Vec<String> = found

@@ -68,7 +68,7 @@ impl Imported {
             .chains
             .values_mut()
             .for_each(chains::Chain::join_statements);
-        let expanded = source.expand();
+        let expanded = source.expand(hook);
         let others = source.others;
         if expanded.rules.len() > RULES_MAX {
             return Err(format!("more than {RULES_MAX} rules after expansion"));

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{
-    Action, LabelBits, MarkBits, NameFail, NamePattern, RuleSetting, Rules, SetName, SetSetting,
-    SetType, sets,
+    Action, LabelBits, MarkBits, MssLimit, NameFail, NamePattern, RuleSetting, Rules, SetName,
+    SetSetting, SetType, sets,
 };
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
@@ -325,10 +325,16 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
         }
         _ => {}
     }
-    if !rule.is_out() {
-        return Ok(());
-    }
     let statements = &rule.statements;
+    if !rule.is_out() {
+        return match statements.set_mss {
+            Some(MssLimit::RtMtu) => Err(format!(
+                "set-mss = \"{}\" requires direction = \"out\" (the port that a frame leaves by is not known when it is received)",
+                MssLimit::RtMtu
+            )),
+            _ => Ok(()),
+        };
+    }
     let is_for_received = statements.dup.is_some() || statements.inspect.is_some();
     if rule.action == Action::Reject || is_for_received {
         return Err(
@@ -340,10 +346,7 @@ fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), Str
         return Err("tls-name, http-host and dns-name require direction = \"in\" (names are read when frames are received)".to_owned());
     }
     let of_connections = [
-        ("ct-state", rule.ct_state.is_some()),
-        ("ct-mark", rule.ct_mark.is_some()),
         ("set-ct-mark", statements.set_ct_mark.is_some()),
-        ("ct-label", rule.ct_label.is_some()),
         ("set-ct-label", statements.set_ct_label.is_some()),
     ];
     match of_connections.into_iter().find(|(_, is_set)| *is_set) {
@@ -648,16 +651,12 @@ mod tests {
                 "require action accept",
             ),
             (
-                "direction = \"out\"\nct-state = \"new\"",
-                "ct-state requires",
+                "direction = \"out\"\nset-ct-label = \"1\"",
+                "set-ct-label requires direction",
             ),
             (
-                "direction = \"out\"\nct-label = \"1\"",
-                "ct-label requires direction",
-            ),
-            (
-                "direction = \"out\"\nct-mark = \"1\"",
-                "ct-mark requires direction",
+                "direction = \"out\"\nset-ct-mark = \"1\"",
+                "set-ct-mark requires direction",
             ),
             ("ct-mark = \"red\"", "not a mark of up to 32 bits"),
             ("set-ct-mark = \"1\"", "set-ct-mark requires action accept"),
@@ -694,6 +693,12 @@ mod tests {
                 "excludes reject, dup",
             ),
             ("set-mss = 87", "allowed: 88 to 65535"),
+            ("set-mss = \"rt-mtu\"", "requires direction = \"out\""),
+            (
+                "direction = \"out\"\nset-mss = \"rt-mtu\"",
+                "require action accept",
+            ),
+            ("set-mss = \"mtu\"", "rt-mtu"),
             ("[[rule]]\nname = \"x\"\naction = \"drop\"", "line 5"),
             ("[[rule]]\nname = \"\"\naction = \"drop\"", "no name"),
         ] {

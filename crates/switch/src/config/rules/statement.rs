@@ -3,7 +3,7 @@
 
 use quietwire_tables::connections::{LabelBits, MarkBits};
 use quietwire_tables::filter::{
-    Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail,
+    Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail, MssLimit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,9 +31,9 @@ pub struct StatementSetting {
     /// New DSCP of IPv4 and IPv6 packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_dscp: Option<Dscp>,
-    /// Largest maximum segment size of TCP SYN segments, octets.
+    /// Limit of the maximum segment size of TCP SYN segments.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub set_mss: Option<u16>,
+    pub set_mss: Option<MssLimit>,
     /// Bits that are set in the marks of connections of matching packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_ct_mark: Option<MarkBits>,
@@ -130,8 +130,11 @@ impl StatementSetting {
         if let Some(port) = self.dup.as_ref().filter(|port| !is_port(port)) {
             return Err(format!("dup: no such port: '{port}'"));
         }
-        if let Some(mss) = self.set_mss.filter(|mss| *mss < MSS_MIN) {
-            return Err(format!("set-mss is {mss} (allowed: {MSS_MIN} to 65535)"));
+        if let Some(MssLimit::Octets(mss @ ..MSS_MIN)) = self.set_mss {
+            return Err(format!(
+                "set-mss is {mss} (allowed: {MSS_MIN} to 65535, or \"{}\")",
+                MssLimit::RtMtu
+            ));
         }
         if action != Action::Accept && (self.set_dscp.is_some() || self.set_mss.is_some()) {
             return Err(format!(

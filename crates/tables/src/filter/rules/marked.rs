@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules that compare or set marks and labels of connections.
 
+use super::super::ct_states::state_bit;
 use super::super::ct_values::CtMatch;
 use super::super::names::NameFlows;
 use super::{Dropped, PortRules, Verdict, Verdicts, set_state, state_of};
@@ -53,6 +54,26 @@ impl PortRules {
     #[must_use]
     pub fn sets_ct_values(&self) -> bool {
         self.table.sets_ct_values
+    }
+
+    /// Returns the mark and the label of the connection of a frame after the statements of the rule that decided on it, given those before.
+    #[must_use]
+    pub fn values_after(&self, tracked: &Tracked, label: u128, verdict: Verdict) -> (u32, u128) {
+        let has_connection = tracked.connection.is_some() || tracked.is_first();
+        if !self.table.sets_ct_values || !has_connection || !verdict.accepts() {
+            return (tracked.mark, label);
+        }
+        let (mark_bits, label_bits) = self.ct_values(verdict);
+        (
+            mark_bits.map_or(tracked.mark, |bits| bits.set_in(tracked.mark)),
+            label_bits.map_or(label, |bits| bits.set_in(label)),
+        )
+    }
+
+    /// Returns the class of frames of connections with this state, mark and label, for [`Self::judge_classified`] of these rules.
+    #[must_use]
+    pub fn class_of(&self, state: CtState, values: (u32, u128)) -> u32 {
+        state_bit(state) | self.table.compiled.values.bits_of(values)
     }
 
     /// Returns the bits that the rule that decided on a frame sets in the mark and in the label of its connection.

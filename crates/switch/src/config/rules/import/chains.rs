@@ -4,11 +4,12 @@
 use std::collections::{HashMap, HashSet};
 
 use quietwire_tables::filter::{
-    Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
+    Action, EtherType, MssLimit, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
 };
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
+use super::hook::Hook;
 use crate::config::rules::{Direction, RuleSetting, SetSetting, StatementSetting};
 
 /// Maximum number of filter rules for one imported rule.
@@ -231,8 +232,8 @@ fn version_of(rule: &RuleSetting) -> Option<EtherType> {
 }
 
 impl Source {
-    /// Expands the base chain.
-    pub(super) fn expand(&self) -> Expanded {
+    /// Expands the base chain, which has this hook.
+    pub(super) fn expand(&self, hook: Hook) -> Expanded {
         let mut expansion = Expansion {
             source: self,
             rules: Vec::new(),
@@ -261,7 +262,7 @@ impl Source {
             }
             (_, policy) => policy,
         };
-        let default = expansion.convert_to_output(default);
+        let default = expansion.convert_to_output(default, hook.is_out());
         Expanded {
             default,
             sets: self.used_by(&expansion.rules),
@@ -318,20 +319,20 @@ impl Expansion<'_> {
         }
     }
 
-    /// Makes all rules those of frames that leave, if one of them compares the output interface: they are one list, in which the first match
-    /// decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
-    fn convert_to_output(&mut self, default: Action) -> Action {
-        if !self.rules.iter().any(RuleSetting::is_out) {
+    /// Makes all rules those of frames that leave, if the hook has such packets (`is_out`), or if one of them compares the output interface or
+    /// limits segments to the MTU of the path: they are one list, in which the first match decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
+    fn convert_to_output(&mut self, default: Action, is_out: bool) -> Action {
+        let is_of_path = |rule: &RuleSetting| rule.statements.set_mss == Some(MssLimit::RtMtu);
+        let mut rules = self.rules.iter();
+        if !is_out && !rules.any(|rule| rule.is_out() || is_of_path(rule)) {
             return default;
         }
         if default != Action::Accept {
             self.rules.push(empty("policy", default));
         }
         for mut rule in std::mem::take(&mut self.rules) {
-            let has_mark = rule.ct_mark.is_some() || rule.statements.set_ct_mark.is_some();
             let reason = match (rule.action, &rule.statements.dup) {
-                _ if has_mark => "ct mark",
-                _ if rule.ct_state.is_some() => "ct state",
+                _ if rule.statements.set_ct_mark.is_some() => "ct mark set",
                 (Action::Reject, _) => "reject",
                 (_, Some(_)) => "dup",
                 (_, None) => "",

@@ -13,6 +13,8 @@ pub enum Hook {
     Prerouting,
     /// All received frames of a device (nftables only).
     Ingress,
+    /// All packets that leave (nftables only).
+    Postrouting,
 }
 
 impl Hook {
@@ -23,6 +25,12 @@ impl Hook {
             Self::Input => "input",
             Self::Prerouting => "prerouting",
             Self::Ingress => "ingress",
+            Self::Postrouting => "postrouting",
         }
+    }
+
+    /// Returns true if the packets of the chain leave.
+    pub(super) const fn is_out(self) -> bool {
+        matches!(self, Self::Postrouting)
     }
 }

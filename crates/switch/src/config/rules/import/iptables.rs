@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use quietwire_tables::filter::{
-    Action, CtStates, Dscp, Element, EtherType, Protocol, SetType, TcpFlags,
+    Action, CtStates, Dscp, Element, EtherType, MssLimit, Protocol, SetType, TcpFlags,
 };
 
 use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target};
@@ -22,7 +22,7 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
     let base = match hook {
         Hook::Forward => "FORWARD",
         Hook::Input => "INPUT",
-        Hook::Prerouting | Hook::Ingress => {
+        Hook::Prerouting | Hook::Ingress | Hook::Postrouting => {
             return Err(format!(
                 "iptables has no filter chain with hook {} (use forward or input)",
                 hook.name()
@@ -248,12 +248,19 @@ impl<'line> Options<'line> {
             }
             "-m" | "--match" => check_extension(self.argument(option)?)?,
             "--reject-with" => self.reject_with = Some(self.argument(option)?),
+            "--set-mss" => {
+                let limit = self.argument(option)?.parse::<MssLimit>()?;
+                self.body.set_mss(limit)?;
+            }
+            "--clamp-mss-to-pmtu" => self.body.set_mss(MssLimit::RtMtu)?,
             "--log-prefix" => {
                 let prefix = self.argument(option)?;
                 self.body.set_prefix(prefix)?;
             }
             "-j" | "--jump" => match self.argument(option)? {
                 "LOG" => self.body.log_each()?,
+                // Its options have the limit.
+                "TCPMSS" => {}
                 name => self.body.target = Some(target(name)?),
             },
             _ => {
@@ -405,10 +412,10 @@ fn target(name: &str) -> Result<Target, String> {
         "DROP" => Target::Verdict(Action::Drop),
         "REJECT" => Target::Verdict(Action::Reject),
         // The names of extensions are in capitals, and so may be those of chains.
-        // DSCP, TCPMSS and TEE continue with the next rule, and rules have no such target.
+        // DSCP and TEE continue with the next rule, and rules have no such target.
         "RETURN" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK" | "CONNMARK" | "DSCP" | "TOS"
-        | "TCPMSS" | "TEE" | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK"
-        | "CT" | "AUDIT" | "CLASSIFY" => return Err(format!("'-j {name}' cannot be expressed")),
+        | "NOTRACK" | "TEE" | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "CT"
+        | "AUDIT" | "CLASSIFY" => return Err(format!("'-j {name}' cannot be expressed")),
         chain => Target::Jump(chain.to_owned()),
     })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of imported rules: those that filter rules have beside their action.
 
-use quietwire_tables::filter::{Action, Dscp, Protocol};
+use quietwire_tables::filter::{Action, Dscp, MssLimit, Protocol};
 use serde_json::{Map, Value};
 
 use super::chains::{IPV4, IPV6, Target, WITHOUT_VERDICT};
@@ -165,17 +165,27 @@ impl Body {
             return Err(wrong());
         }
         let number = new.as_u64().and_then(|mss| u16::try_from(mss).ok());
-        let mss = number.ok_or("'tcp option maxseg size set' to other than a number")?;
-        self.set_mss(mss)?;
+        let of_path = new.pointer("/rt/key").and_then(Value::as_str);
+        let limit = match (number, of_path) {
+            (Some(octets), _) => MssLimit::Octets(octets),
+            (None, Some("mtu")) => MssLimit::RtMtu,
+            _ => {
+                return Err(
+                    "'tcp option maxseg size set' to other than a number or 'rt mtu'".to_owned(),
+                );
+            }
+        };
+        self.set_mss(limit)?;
         Ok(vec![vec![Condition::Protocol(Protocol(6))]])
     }
 
-    fn set_mss(&mut self, mss: u16) -> Result<(), String> {
-        match mss < MSS_MIN {
-            true => Err(format!(
+    /// Limits the maximum segment size.
+    pub(super) fn set_mss(&mut self, limit: MssLimit) -> Result<(), String> {
+        match limit {
+            MssLimit::Octets(mss @ ..MSS_MIN) => Err(format!(
                 "maximum segment size {mss} (allowed: {MSS_MIN} to 65535)"
             )),
-            false => Self::set(&mut self.statements.set_mss, mss, "maxseg size set"),
+            limit => Self::set(&mut self.statements.set_mss, limit, "maxseg size set"),
         }
     }
 }

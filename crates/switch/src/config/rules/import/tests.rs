@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use quietwire_tables::filter::Action;
+use quietwire_tables::filter::{Action, MssLimit};
 use serde_json::{Value, json};
 
 use super::*;
@@ -220,7 +220,7 @@ fn unsupported_rules_of_nftables_are_reported_by_their_handle() {
             "'ip ttl set'",
         ),
         (
-            json!([{"mangle": {"key": maxseg(), "value": {"rt": {"key": "mtu"}}}}, accept]),
+            json!([{"mangle": {"key": maxseg(), "value": {"rt": {"key": "nexthop"}}}}, accept]),
             "to other than a number",
         ),
         (json!([{"counter": null}]), "no verdict"),
@@ -498,11 +498,74 @@ fn statements_of_a_chain_with_output_interfaces_are_kept_except_copies() {
     let rules: Vec<_> = imported.rules.iter().take(2).collect();
     assert!(rules.iter().all(|rule| rule.is_out()));
     let of = |number: usize| &rules[number].statements;
-    assert_eq!(of(0).set_mss, Some(1300));
+    assert_eq!(of(0).set_mss, Some(MssLimit::Octets(1300)));
     assert_eq!(
         (of(1).log, of(1).log_prefix.as_deref()),
         (Some(1), Some("mail"))
     );
+}
+
+/// The port that a packet leaves by has the MTU, so all rules of the chain become those of frames that leave.
+#[test]
+fn segments_limited_to_the_path_are_those_of_frames_that_leave() {
+    let syn = is(payload("tcp", "flags"), json!("syn"));
+    let rt_mtu = json!({"mangle": {"key": maxseg(), "value": {"rt": {"key": "mtu"}}}});
+    let accept = json!({"accept": null});
+    let from = is(json!({"meta": {"key": "iifname"}}), json!("tap0"));
+    let rules = [
+        json!([from, syn, rt_mtu, accept]),
+        json!([is(payload("udp", "dport"), json!(25)), {"drop": null}]),
+    ];
+    let imported = import(&ruleset("ip", "drop", &rules, &[]));
+    assert_eq!(missing(&imported), []);
+    assert!(imported.rules.iter().all(RuleSetting::is_out));
+    let first = &imported.rules[0];
+    assert_eq!(first.statements.set_mss, Some(MssLimit::RtMtu));
+    assert_eq!((first.from.as_deref(), &first.port), (Some("tap0"), &None));
+    assert_eq!(imported.rules[1].action, Action::Drop);
+    // Such a target of iptables continues with the next rule.
+    for option in ["--clamp-mss-to-pmtu", "--set-mss 1300"] {
+        let text = format!(
+            "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS {option}\nCOMMIT\n"
+        );
+        let imported = import(&text);
+        let [(_, reason)] = missing(&imported)[..] else {
+            panic!("{:?}", imported.missing);
+        };
+        assert!(reason.contains("without a verdict"), "{reason}");
+    }
+    let text = "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j TCPMSS --set-mss 70\nCOMMIT\n";
+    let imported = import(text);
+    let [(_, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert!(reason.contains("allowed: 88"), "{reason}");
+}
+
+#[test]
+fn a_chain_of_packets_that_leave_becomes_rules_of_frames_that_leave() {
+    let state = json!({"ct": {"key": "state"}});
+    let new = json!({"match": {"op": "in", "left": state, "right": "new"}});
+    let from = is(json!({"meta": {"key": "iifname"}}), json!("tap0"));
+    let rules = [json!([from, new, {"drop": null}])];
+    let text = ruleset("ip", "accept", &rules, &[]);
+    let text = text.replace(r#""hook":"forward""#, r#""hook":"postrouting""#);
+    let imported = Imported::parse(&text, Hook::Postrouting).unwrap();
+    assert_eq!(missing(&imported), []);
+    assert_eq!(imported.default, Action::Accept);
+    let [rule] = &imported.rules[..] else {
+        panic!("{:?}", imported.rules);
+    };
+    assert!(rule.is_out());
+    assert_eq!((rule.from.as_deref(), &rule.port), (Some("tap0"), &None));
+    assert_eq!(rule.ct_state.unwrap().to_string(), "new");
+    // Without rules, the policy is one.
+    let text = text.replace(r#""policy":"accept""#, r#""policy":"drop""#);
+    let imported = Imported::parse(&text, Hook::Postrouting).unwrap();
+    assert_eq!(imported.default, Action::Accept);
+    assert!(imported.rules.iter().all(RuleSetting::is_out));
+    assert!(imported.rules.len() > 1);
+    assert!(Imported::parse("*filter\nCOMMIT\n", Hook::Postrouting).is_err());
 }
 
 fn maxseg() -> Value {
@@ -596,22 +659,27 @@ fn marks_of_connections_become_those_of_rules() {
         panic!("{:?}", imported.missing);
     };
     assert!(reason.contains("'-m mark'"), "{reason}");
-    // Frames that leave have no connections.
+    // Rules of frames that leave compare marks, and do not set them.
     let leaving = json!([
         is(json!({"meta": {"key": "oifname"}}), json!("tap0")),
         accept
     ]);
-    for rule in [
-        json!([is(mark(), json!(1)), accept]),
-        json!([set(json!(1)), accept]),
-    ] {
-        let imported = import(&ruleset("bridge", "accept", &[leaving.clone(), rule], &[]));
-        let [(place, reason)] = missing(&imported)[..] else {
-            panic!("{:?}", imported.missing);
-        };
-        assert_eq!(place, "rule forward-11");
-        assert!(reason.contains("ct mark in a chain"), "{reason}");
-    }
+    let of_state = json!([new, {"drop": null}]);
+    let compares = json!([is(mark(), json!(1)), accept]);
+    let rules = [leaving.clone(), compares, of_state];
+    let imported = import(&ruleset("bridge", "accept", &rules, &[]));
+    assert_eq!(missing(&imported), []);
+    let all_leave = imported.rules.iter().all(RuleSetting::is_out);
+    assert!(all_leave, "{:?}", imported.rules);
+    assert!(imported.rules[1].ct_mark.is_some());
+    assert_eq!(imported.rules[2].ct_state.unwrap().to_string(), "new");
+    let sets = json!([set(json!(1)), accept]);
+    let imported = import(&ruleset("bridge", "accept", &[leaving, sets], &[]));
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "rule forward-11");
+    assert!(reason.contains("ct mark set in a chain"), "{reason}");
 }
 
 #[test]
