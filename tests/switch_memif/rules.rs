@@ -657,7 +657,11 @@ fn single_changes_that_are_not_confirmed_in_time_are_rolled_back() {
             1,
         ),
         ("del rule p1 --confirm 1s", &["p2"][..], 1),
-        ("add element ports 80 443 --confirm 1s", &["p1", "p2"][..], 3),
+        (
+            "add element ports 80 443 --confirm 1s",
+            &["p1", "p2"][..],
+            3,
+        ),
     ] {
         with(text);
         assert_eq!(rule_names(&bench), names, "{text}");

@@ -216,7 +216,10 @@ mod tests {
             assert!(made.push(frame).is_ok());
         }
         assert!(made.push(new()).is_ok());
-        assert!(made.classes().eq([0x8765_4321, 0x8765_4321, 0x8765_4321, 0]));
+        assert!(
+            made.classes()
+                .eq([0x8765_4321, 0x8765_4321, 0x8765_4321, 0])
+        );
         made.free();
         assert_eq!(pool.available(), 63);
     }

@@ -93,8 +93,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::{
-        CtStates, DescribedPacket, Element, Fallback, FurtherMatch, MalformedAction, OutMatch, PacketMatch,
-        PortRule, RuleTable, SetField,
+        CtStates, DescribedPacket, Element, Fallback, FurtherMatch, MalformedAction, OutMatch,
+        PacketMatch, PortRule, RuleTable, SetField,
     };
     use super::*;
     use crate::connections::{LabelBits, MarkBits};

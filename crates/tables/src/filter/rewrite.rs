@@ -109,10 +109,7 @@ pub fn clamp_mss(frame: &mut [u8], mss: u16) -> bool {
 /// Lowers the maximum segment size of a TCP SYN segment to the MTU of its path less 40 octets of headers in IPv4, or 60 in IPv6 (RFC 9293,
 /// section 3.7.1). `mtu_of` returns the MTU, given the VLAN of the outermost tag; `None` changes nothing. Returns true if the frame has
 /// changed.
-pub fn clamp_mss_to_mtu(
-    frame: &mut [u8],
-    mtu_of: impl FnOnce(Option<u16>) -> Option<u16>,
-) -> bool {
+pub fn clamp_mss_to_mtu(frame: &mut [u8], mtu_of: impl FnOnce(Option<u16>) -> Option<u16>) -> bool {
     let Some((vlan, rest)) = after_tags(frame) else {
         return false;
     };
