@@ -63,7 +63,7 @@ fn device_rings() {
         let depth = fuzz::fuzz_device_ring(octets);
         planted("vhost-device-ring", || {
             octets.len() > DEVICE_LONGEST
-                && matches!(depth, Some(([1.., _], receiver, _)) if receiver.bad > 0)
+                && matches!(depth, Some(([first, _], receiver, _)) if first > 0 && receiver.bad > 0)
         });
         depth.is_some_and(|(frames, ..)| frames != [0; 2])
     });
