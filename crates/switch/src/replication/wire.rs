@@ -214,7 +214,7 @@ fn mapping(kind: u8, record: [u8; SAVED_MAPPING_OCTETS]) -> Option<MappingChange
 }
 
 fn balanced(kind: u8, record: [u8; SAVED_BALANCED_OCTETS]) -> Option<BalancedChange> {
-    let saved = SavedBalanced::from_octets(&record)?;
+    let saved = SavedBalanced::<SocketAddrV4>::from_octets(&record)?;
     match kind {
         PRESENT => Some(BalancedChange::Present(saved)),
         ENDED => Some(BalancedChange::Ended(saved)),
