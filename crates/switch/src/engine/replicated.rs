@@ -303,7 +303,7 @@ impl Engine {
         let mut lists: BTreeMap<u32, Vec<BalancedChange>> = BTreeMap::new();
         for change in changes {
             let (BalancedChange::Present(saved) | BalancedChange::Ended(saved)) = &change;
-            let owner = usize::from(owners.of_client(*saved.client.ip()));
+            let owner = usize::from(owners.of_client((*saved.client.ip()).into()));
             if let Some(cpu) = cpus.get(owner).copied().or(first) {
                 lists.entry(cpu).or_default().push(change);
             }

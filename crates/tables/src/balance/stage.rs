@@ -368,7 +368,12 @@ macro_rules! packets_of {
         impl Balancers<$endpoint> {
             /// Translates the destination of a packet to a virtual endpoint, in place, from its IP header on. `length` is the number of octets
             /// in the frame; the packet may end in further buffers, except that of an ICMP error. Fragments are not translated.
-            pub fn receive(&mut self, packet: &mut [u8], length: usize, now: u32) -> BalanceOutcome {
+            pub fn receive(
+                &mut self,
+                packet: &mut [u8],
+                length: usize,
+                now: u32,
+            ) -> BalanceOutcome {
                 self.receive_packet(packet, length, now)
             }
 
