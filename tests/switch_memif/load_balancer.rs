@@ -307,16 +307,22 @@ fn tcp_ipv6(
     to: (&str, u16),
     (hop_limit, kind): (u8, Kind),
 ) -> Vec<u8> {
+    let sequence = match kind {
+        Kind::Syn => 7,
+        Kind::SynAck => 100,
+        Kind::Ack => 8,
+    };
     let builder = PacketBuilder::ethernet2(macs.0, macs.1)
         .ipv6(octets(from.0), octets(to.0), hop_limit)
-        .tcp(from.1, to.1, 7, 1000);
+        .tcp(from.1, to.1, sequence, 1000);
     let builder = match kind {
         Kind::Syn => builder.syn(),
         Kind::SynAck => builder.syn().ack(8),
         Kind::Ack => builder.ack(101),
     };
     let mut frame = Vec::new();
-    builder.write(&mut frame, &[0; 10]).unwrap();
+    let payload: &[u8] = if kind == Kind::Ack { &[0; 10] } else { &[] };
+    builder.write(&mut frame, payload).unwrap();
     frame
 }
 
@@ -369,8 +375,8 @@ fn ipv6_connections_go_to_backends_and_errors_follow_them() {
     let established = established.filter(|one| one.state == "tcp_established");
     assert_eq!(established.count(), 40);
     // A router of the path reports a packet to the client as too big: the backend that has sent it gets the error.
-    for (port, server) in &servers {
-        let client = (CLIENT_IPV6, *port);
+    for (&port, &server) in &servers {
+        let client = (CLIENT_IPV6, port);
         let about = tcp_ipv6(to_b, VIRTUAL_IPV6, client, (63, Kind::Ack));
         b.send(&[too_big((HOST_B, ROUTER_B), VIRTUAL_IPV6.0, 64, &about)]);
         let about = tcp_ipv6(to_b, (server, 8080), client, (63, Kind::Ack));
