@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::PacketBuilder;
 use quietwire_switch::report::{ConnectionsReport, LoadBalancerReport, StatsReport};
@@ -248,4 +248,147 @@ fn backends_that_answer_directly_get_packets_to_the_virtual_endpoint() {
     let error = rig.b.receive(1).remove(0);
     assert_eq!((error[23], error[34]), (1, 11));
     assert_eq!(error[42..][12..28], expiring[14..][12..28]);
+}
+
+const IPV6: &str = r#"
+[connections]
+
+[[interface]]
+name = "inside"
+port = "a"
+mac = "02:00:00:00:00:0a"
+addresses = ["2001:db8:1::1/64"]
+
+[[interface]]
+name = "outside"
+port = "b"
+mac = "02:00:00:00:00:0b"
+addresses = ["2001:db8:2::1/64", "2001:db8:2::80/128"]
+
+[[load-balancer]]
+name = "web"
+address = "2001:db8:2::80"
+port = 80
+
+[[load-balancer.backend]]
+to = "[2001:db8:1::5]:8080"
+
+[[load-balancer.backend]]
+to = "[2001:db8:1::6]:8080"
+
+[[neighbour]]
+interface = "inside"
+address = "2001:db8:1::5"
+mac = "02:00:00:00:00:01"
+
+[[neighbour]]
+interface = "inside"
+address = "2001:db8:1::6"
+mac = "02:00:00:00:00:01"
+
+[[neighbour]]
+interface = "outside"
+address = "2001:db8:2::9"
+mac = "02:00:00:00:00:02"
+"#;
+
+const VIRTUAL_IPV6: (&str, u16) = ("2001:db8:2::80", 80);
+const CLIENT_IPV6: &str = "2001:db8:2::9";
+const SERVERS_IPV6: [&str; 2] = ["2001:db8:1::5", "2001:db8:1::6"];
+
+fn octets(text: &str) -> [u8; 16] {
+    text.parse::<Ipv6Addr>().unwrap().octets()
+}
+
+/// Returns a segment of IPv6 in a frame.
+fn tcp_ipv6(
+    macs: ([u8; 6], [u8; 6]),
+    from: (&str, u16),
+    to: (&str, u16),
+    (hop_limit, kind): (u8, Kind),
+) -> Vec<u8> {
+    let sequence = match kind {
+        Kind::Syn => 7,
+        Kind::SynAck => 100,
+        Kind::Ack => 8,
+    };
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ipv6(octets(from.0), octets(to.0), hop_limit)
+        .tcp(from.1, to.1, sequence, 1000);
+    let builder = match kind {
+        Kind::Syn => builder.syn(),
+        Kind::SynAck => builder.syn().ack(8),
+        Kind::Ack => builder.ack(101),
+    };
+    let mut frame = Vec::new();
+    let payload: &[u8] = if kind == Kind::Ack { &[0; 10] } else { &[] };
+    builder.write(&mut frame, payload).unwrap();
+    frame
+}
+
+/// Returns a message that the packet in a frame is too big (RFC 4443, section 3.2).
+fn too_big(macs: ([u8; 6], [u8; 6]), to: &str, hop_limit: u8, about: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2(macs.0, macs.1)
+        .ipv6(octets("2001:db8:9::1"), octets(to), hop_limit)
+        .icmpv6_raw(2, 0, 1280u32.to_be_bytes());
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &about[14..]).unwrap();
+    frame
+}
+
+#[test]
+fn ipv6_connections_go_to_backends_and_errors_follow_them() {
+    let bench = Bench::new(&["a", "b"], &[]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, IPV6).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let (to_a, to_b) = ((ROUTER_A, HOST_A), (ROUTER_B, HOST_B));
+    let mut servers = BTreeMap::new();
+    for port in 1000..1040 {
+        let client = (CLIENT_IPV6, port);
+        for kind in [Kind::Syn, Kind::Ack] {
+            b.send(&[tcp_ipv6((HOST_B, ROUTER_B), client, VIRTUAL_IPV6, (64, kind))]);
+            let received = a.receive(1).remove(0);
+            let mut servers_of = SERVERS_IPV6.into_iter();
+            let server = servers_of.find(|one| received[38..54] == octets(one));
+            let server = server.unwrap();
+            let expected = tcp_ipv6(to_a, client, (server, 8080), (63, kind));
+            assert_eq!(received, expected);
+            assert_eq!(*servers.entry(port).or_insert(server), server);
+            if kind == Kind::Syn {
+                let answer = (server, 8080);
+                a.send(&[tcp_ipv6((HOST_A, ROUTER_A), answer, client, (64, Kind::SynAck))]);
+                let received = b.receive(1).remove(0);
+                let expected = tcp_ipv6(to_b, VIRTUAL_IPV6, client, (63, Kind::SynAck));
+                assert_eq!(received, expected);
+            }
+        }
+    }
+    let reports: Vec<LoadBalancerReport> = bench.show("load-balancers");
+    assert_eq!((reports[0].connections, reports[0].created), (40, 40));
+    assert_eq!(reports[0].endpoint.to_string(), "[2001:db8:2::80]:80");
+    assert!(reports[0].backends.iter().all(|one| one.connections > 4));
+    let connections: ConnectionsReport = bench.show("connections");
+    let established = connections.connections.iter();
+    let established = established.filter(|one| one.state == "tcp_established");
+    assert_eq!(established.count(), 40);
+    // A router of the path reports a packet to the client as too big: the backend that has sent it gets the error.
+    for (&port, &server) in &servers {
+        let client = (CLIENT_IPV6, port);
+        let about = tcp_ipv6(to_b, VIRTUAL_IPV6, client, (63, Kind::Ack));
+        b.send(&[too_big((HOST_B, ROUTER_B), VIRTUAL_IPV6.0, 64, &about)]);
+        let about = tcp_ipv6(to_b, (server, 8080), client, (63, Kind::Ack));
+        assert_eq!(a.receive(1).remove(0), too_big(to_a, server, 63, &about));
+    }
+    // A backend that is down gets nothing.
+    let down = ["set", "backend", "web", "[2001:db8:1::5]:8080", "--state", "down"];
+    change(&bench, &down);
+    for port in servers.keys() {
+        let (client, to) = ((CLIENT_IPV6, *port), (SERVERS_IPV6[1], 8080));
+        b.send(&[tcp_ipv6((HOST_B, ROUTER_B), client, VIRTUAL_IPV6, (64, Kind::Ack))]);
+        let expected = tcp_ipv6(to_a, client, to, (63, Kind::Ack));
+        assert_eq!(a.receive(1).remove(0), expected);
+    }
 }

@@ -39,6 +39,7 @@ fn entries(message: &Message) -> u64 {
     match message {
         Message::Mappings { changes, .. } => changes.len() as u64,
         Message::Balanced { changes, .. } => changes.len() as u64,
+        Message::BalancedIpv6 { changes, .. } => changes.len() as u64,
         _ => 0,
     }
 }
@@ -115,7 +116,7 @@ fn read_all(
                 }
                 Message::Hello => {}
                 Message::Complete => is_complete = true,
-                Message::Mappings { .. } | Message::Balanced { .. } => each(message)?,
+                message if message.is_of_mappings() => each(message)?,
                 _ => {
                     return Err(MappingFileError::Damaged(
                         "it contains an unexpected message",

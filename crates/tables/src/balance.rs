@@ -5,11 +5,16 @@
 //! goes. Established connections stay with their backend as long as it is up or draining, because each has an entry.
 //!
 //! Each forwarding thread has its own [`Balancers`], without locks. [`Balancer::new`] makes all allocations, and every operation takes a
-//! bounded number of steps. A connection takes 24 octets, and its index 8 to 16.
+//! bounded number of steps. A connection takes 24 octets (IPv6: 48), and its index 8 to 16.
+//!
+//! All tables are of one IP version, that of their endpoints: IPv4 if none is given. A packet of IPv6 keeps its extension headers. One with
+//! a routing header that has segments left, or with authentication, is not translated, as in [`crate::nat66`].
 
 mod backend;
 mod balancer;
+mod endpoint;
 mod maglev;
+mod packets;
 mod saved;
 mod stage;
 #[cfg(test)]
@@ -19,6 +24,10 @@ pub use backend::{Backend, BackendSet, BackendState, BackendUse};
 pub use balancer::{
     BALANCED_MAX, BalanceCounters, BalanceDrop, BalanceError, BalanceSettings, Balancer,
 };
+pub use endpoint::BalanceEndpoint;
 pub use maglev::{CHOICES, choices};
-pub use saved::{BalancedChange, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION, SavedBalanced};
+pub use saved::{
+    BalancedChange, SAVED_BALANCED_IPV6_OCTETS, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION,
+    SavedBalanced,
+};
 pub use stage::{BalanceOutcome, Balancers};

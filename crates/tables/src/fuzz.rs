@@ -5,10 +5,13 @@
 //! An input of the latter has packets from their IP headers on. In front of each are two octets: what is done with it, with the seconds
 //! since the packet before in the upper half, and its length.
 
+use std::net::{SocketAddr, SocketAddrV6};
+
 use quietwire_base::fuzz::{check, planted};
 
 use crate::balance::{
-    Backend, BackendSet, BackendState, BalanceOutcome, BalanceSettings, Balancer, Balancers,
+    Backend, BackendSet, BackendState, BalanceEndpoint, BalanceOutcome, BalanceSettings, Balancer,
+    Balancers,
 };
 use crate::drops::PortDrop;
 use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, clamp_mss_to_mtu, set_dscp};
@@ -25,6 +28,11 @@ const PACKETS_MAX: usize = 64;
 /// Forwarding CPUs.
 const CPUS: u16 = 3;
 const VIRTUAL: &str = "198.51.100.2:80";
+const VIRTUAL_IPV6: &str = "[2001:db8::2]:80";
+
+fn socket(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
 
 fn nat_settings() -> NatSettings {
     NatSettings {
@@ -70,33 +78,40 @@ fn fuzz_nat66((nat66, nat): &mut (Nat66, Nat), direction: u8, packet: &mut [u8],
     outcome == NatOutcome::Untouched
 }
 
-fn balancers() -> Balancers {
-    let backend = |number: u8| Backend {
-        endpoint: format!("10.0.1.{number}:8080").parse().unwrap(),
+/// Returns a load balancer and its two backends.
+fn balancers<E: BalanceEndpoint>(endpoint: &str, backends: [&str; 2]) -> Balancers<E> {
+    let of_version = |text: &str| E::of_socket(socket(text)).unwrap();
+    let backend = |text: &str| Backend {
+        endpoint: of_version(text),
         weight: 1,
         state: BackendState::Up,
     };
     let settings = BalanceSettings {
         protocol: NatProtocol::Tcp,
-        endpoint: VIRTUAL.parse().unwrap(),
+        endpoint: of_version(endpoint),
         connections_max: 16,
         is_direct: false,
     };
-    let backends = BackendSet::new(&[backend(1), backend(2)]);
+    let backends = BackendSet::new(&backends.map(backend));
     Balancers::new(vec![Balancer::new(&settings, backends).unwrap()])
+}
+
+fn balancers_of_ipv6() -> Balancers<SocketAddrV6> {
+    balancers(VIRTUAL_IPV6, ["[2001:db8:1::1]:8080", "[2001:db8:1::2]:8080"])
 }
 
 fn owners() -> Owners {
     let mut owners = Owners::new(CPUS);
     owners.add_nat(&nat_settings(), &[], &[(0x0a00_0000, 0xffff_ff00)]);
-    owners.add_balancer(NatProtocol::Tcp, [VIRTUAL.parse().unwrap()]);
+    owners.add_balancer(NatProtocol::Tcp, [VIRTUAL, VIRTUAL_IPV6].map(socket));
     owners
 }
 
 /// Translates packets. One that is not translated does not change, and no packet changes its length.
 fn fuzz_translation(octets: &[u8]) -> bool {
     let mut nat = Nat::new(&nat_settings()).unwrap();
-    let mut balancers = balancers();
+    let mut balancers: Balancers = balancers(VIRTUAL, ["10.0.1.1:8080", "10.0.1.2:8080"]);
+    let mut balancers_ipv6 = balancers_of_ipv6();
     let inside = "fd01:203:405::/48".parse().unwrap();
     let prefixes = PrefixPair::new(inside, "2001:db8:1::/48".parse().unwrap()).unwrap();
     let owners = owners();
@@ -125,6 +140,8 @@ fn fuzz_translation(octets: &[u8]) -> bool {
                 let tables = of_ipv6.get_or_insert_with(nat66_tables);
                 fuzz_nat66(tables, what & 3, &mut packet, now)
             }
+            11 => balancers_ipv6.receive(&mut packet, size, now) == BalanceOutcome::Untouched,
+            12 => !balancers_ipv6.send(&mut packet, size, now),
             _ => prefixes.receive(&mut packet, size) != Ok(true),
         };
         assert_eq!(packet.len(), size);

@@ -10,12 +10,12 @@
 //! with authentication, which contains the addresses (RFC 4302, section 3.3.3.1.2).
 
 mod joined;
-mod packet;
-mod rewrite;
+pub(crate) mod packet;
+pub(crate) mod rewrite;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod translator;
 
-pub use settings::{Nat66Settings, Nat66SettingsError, external_number};
+pub use settings::{Nat66Settings, Nat66SettingsError, external_number, is_host};
 pub use translator::Nat66;

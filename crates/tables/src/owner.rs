@@ -30,7 +30,7 @@ mod tests;
 
 pub use fragments::FragmentOwners;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
 
@@ -48,13 +48,13 @@ const NEXT_HEADER_AT: usize = 6;
 const ADDRESSES_AT: usize = 8;
 
 /// Address, port, and number of the protocol.
-type ProtocolEndpoint = (u32, u16, u8);
+type ProtocolEndpoint<A = u32> = (A, u16, u8);
 
-/// Endpoints of an IPv4 packet.
+/// Endpoints of a packet, whose addresses are of IPv4 (`u32`) or IPv6 (`u128`).
 #[derive(Clone, Copy, Debug)]
-struct Flow {
-    source: u32,
-    destination: u32,
+struct Flow<A = u32> {
+    source: A,
+    destination: A,
     /// Protocol, source port and destination port; `None` for other protocols and fragments. Both ports of an ICMP echo are its identifier.
     ports: Option<(NatProtocol, u16, u16)>,
 }
@@ -100,6 +100,8 @@ pub struct Owners {
     prefixes: Vec<Prefix64>,
     /// Virtual endpoints, and endpoints of backends, in ascending order.
     balanced: Vec<ProtocolEndpoint>,
+    /// Those of IPv6.
+    balanced_ipv6: Vec<ProtocolEndpoint<u128>>,
 }
 
 impl Owners {
@@ -114,6 +116,7 @@ impl Owners {
             paired: Vec::new(),
             prefixes: Vec::new(),
             balanced: Vec::new(),
+            balanced_ipv6: Vec::new(),
         }
     }
 
@@ -160,15 +163,24 @@ impl Owners {
     }
 
     /// Adds endpoints of a load balancer: the virtual one, and those of its backends.
-    pub fn add_balancer(
+    pub fn add_balancer<E: Into<SocketAddr>>(
         &mut self,
         protocol: NatProtocol,
-        endpoints: impl IntoIterator<Item = SocketAddrV4>,
+        endpoints: impl IntoIterator<Item = E>,
     ) {
-        let places = endpoints.into_iter().map(|one| place_of(one, protocol));
-        self.balanced.extend(places);
+        for endpoint in endpoints {
+            match endpoint.into() {
+                SocketAddr::V4(one) => self.balanced.push(place_of(one, protocol)),
+                SocketAddr::V6(one) => {
+                    let place = (one.ip().to_bits(), one.port(), protocol as u8);
+                    self.balanced_ipv6.push(place);
+                }
+            }
+        }
         self.balanced.sort_unstable();
         self.balanced.dedup();
+        self.balanced_ipv6.sort_unstable();
+        self.balanced_ipv6.dedup();
     }
 
     /// Returns the number of forwarding CPUs.
@@ -200,15 +212,18 @@ impl Owners {
 
     #[inline]
     fn of_flow(&self, flow: &Flow) -> u16 {
-        let owner = flow.ports.and_then(|ports| self.of_balanced(flow, ports));
+        let owner = owner_of_balanced(&self.balanced, flow, self.count);
         let owner = owner.or_else(|| self.nats.iter().find_map(|nat| self.of_external(nat, flow)));
         owner.unwrap_or_else(|| self.of_addresses(flow))
     }
 
     /// Returns the owner of a client's connections to virtual endpoints.
     #[must_use]
-    pub const fn of_client(&self, client: Ipv4Addr) -> u16 {
-        owner_of_host(client.to_bits(), self.count)
+    pub const fn of_client(&self, client: IpAddr) -> u16 {
+        match client {
+            IpAddr::V4(client) => owner_of_host(client.to_bits(), self.count),
+            IpAddr::V6(client) => owner_of_client(client.to_bits(), self.count),
+        }
     }
 
     /// Returns the owner of a mapping of NAT: that of packets from outside to its external endpoint.
@@ -225,18 +240,19 @@ impl Owners {
     #[must_use]
     pub fn of_saved(&self, saved: &SavedConnection) -> Option<u16> {
         let ([source, destination], protocol) = saved.endpoints()?;
+        let protocol = NatProtocol::of_number(protocol);
+        let ports = protocol.map(|one| (one, source.port, destination.port));
         match (source.address, destination.address) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let protocol = NatProtocol::of_number(protocol);
-                Some(self.of_flow(&Flow {
-                    source: from.to_bits(),
-                    destination: to.to_bits(),
-                    ports: protocol.map(|one| (one, source.port, destination.port)),
-                }))
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                Some(owner_of_pair(from.to_bits(), to.to_bits(), self.count))
-            }
+            (IpAddr::V4(from), IpAddr::V4(to)) => Some(self.of_flow(&Flow {
+                source: from.to_bits(),
+                destination: to.to_bits(),
+                ports,
+            })),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Some(self.of_ipv6_flow(&Flow {
+                source: from.to_bits(),
+                destination: to.to_bits(),
+                ports,
+            })),
             _ => None,
         }
     }
@@ -249,8 +265,17 @@ impl Owners {
         if let Some(owner) = self.of_nat64(packet, source, destination) {
             return Some(owner);
         }
+        if !self.balanced_ipv6.is_empty() {
+            return Some(self.of_ipv6_flow(&ipv6_flow_of(packet)?));
+        }
         let (source, destination) = inner_ipv6(packet).unwrap_or((source, destination));
         Some(owner_of_pair(source, destination, self.count))
+    }
+
+    #[inline]
+    fn of_ipv6_flow(&self, flow: &Flow<u128>) -> u16 {
+        let owner = owner_of_balanced(&self.balanced_ipv6, flow, self.count);
+        owner.unwrap_or_else(|| owner_of_pair(flow.source, flow.destination, self.count))
     }
 
     /// Returns the owner of an IPv6 packet to an IPv4 host. An ICMP error belongs to the client that the packet in it is for. A client has
@@ -272,26 +297,6 @@ impl Owners {
             nats.find_map(|nat| self.of_external(nat, &flow))
         });
         Some(external.unwrap_or_else(|| owner_of_client(source, self.count)))
-    }
-
-    /// Returns the owner of a packet to or from the endpoint of a load balancer.
-    #[inline]
-    fn of_balanced(
-        &self,
-        flow: &Flow,
-        (protocol, from, to): (NatProtocol, u16, u16),
-    ) -> Option<u16> {
-        if self.balanced.is_empty() {
-            return None;
-        }
-        let is_balanced = |place: ProtocolEndpoint| self.balanced.binary_search(&place).is_ok();
-        let is_to = is_balanced((flow.destination, to, protocol as u8));
-        let is_from = is_balanced((flow.source, from, protocol as u8));
-        match (is_from, is_to) {
-            (false, true) => Some(owner_of_host(flow.source, self.count)),
-            (true, false) => Some(owner_of_host(flow.destination, self.count)),
-            _ => None,
-        }
     }
 
     /// Returns the owner of a packet to an external address of an instance of NAT.
@@ -351,6 +356,28 @@ impl Owners {
 
 fn place_of(endpoint: SocketAddrV4, protocol: NatProtocol) -> ProtocolEndpoint {
     (endpoint.ip().to_bits(), endpoint.port(), protocol as u8)
+}
+
+/// Returns the owner of a packet to or from the endpoint of a load balancer: that of the client.
+#[inline]
+fn owner_of_balanced<A: Copy + Ord + Into<u128>>(
+    balanced: &[ProtocolEndpoint<A>],
+    flow: &Flow<A>,
+    count: u16,
+) -> Option<u16> {
+    let (protocol, from, to) = flow.ports?;
+    if balanced.is_empty() {
+        return None;
+    }
+    let is_balanced = |place: ProtocolEndpoint<A>| balanced.binary_search(&place).is_ok();
+    let is_to = is_balanced((flow.destination, to, protocol as u8));
+    let is_from = is_balanced((flow.source, from, protocol as u8));
+    match (is_from, is_to) {
+        // An IPv4 host has the same owner as a client.
+        (false, true) => Some(owner_of_client(flow.source.into(), count)),
+        (true, false) => Some(owner_of_client(flow.destination.into(), count)),
+        _ => None,
+    }
 }
 
 /// Returns the EtherType of a frame, and the octets after it. `None` for frames to group addresses.
@@ -469,9 +496,34 @@ fn ports_of_ipv6(packet: &[u8]) -> Option<(NatProtocol, u16, u16)> {
     Some((protocol, from, to))
 }
 
+/// Returns the endpoints of an IPv6 packet. An ICMPv6 error has those of an answer to the packet that it is about.
+#[inline]
+fn ipv6_flow_of(packet: &[u8]) -> Option<Flow<u128>> {
+    let inner = packet_in_error(packet);
+    if let Some((packet, (source, destination))) = inner.zip(inner.and_then(addresses_of)) {
+        return Some(Flow {
+            source: destination,
+            destination: source,
+            ports: ports_of_ipv6(packet).map(|(protocol, from, to)| (protocol, to, from)),
+        });
+    }
+    let (source, destination) = addresses_of(packet)?;
+    Some(Flow {
+        source,
+        destination,
+        ports: ports_of_ipv6(packet),
+    })
+}
+
 /// Returns the addresses of the packet that an ICMPv6 error is about. `None` for other packets.
 #[inline]
 fn inner_ipv6(packet: &[u8]) -> Option<(u128, u128)> {
+    packet_in_error(packet).and_then(addresses_of)
+}
+
+/// Returns the packet that an ICMPv6 error is about. `None` for other packets.
+#[inline]
+fn packet_in_error(packet: &[u8]) -> Option<&[u8]> {
     let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
     let walked = walk_ipv6_extensions(IpProtocol(header[NEXT_HEADER_AT]), rest).ok()?;
     if walked.protocol != IpProtocol::ICMPV6 || walked.fragment != Fragment::Whole {
@@ -479,7 +531,7 @@ fn inner_ipv6(packet: &[u8]) -> Option<(u128, u128)> {
     }
     let message = rest.get(walked.length..)?;
     match message.first()? {
-        1..=4 => addresses_of(message.get(ICMP_LENGTH..)?),
+        1..=4 => message.get(ICMP_LENGTH..),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@
 #[path = "../../../crates/tables/src"]
 mod sources {
     pub mod arena;
+    pub mod balance;
     pub mod bridge;
     pub mod changes;
     pub mod classifier;

@@ -7,11 +7,12 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use quietwire_tables::balance::{BALANCED_MAX, Backend, BackendState, BalanceSettings};
 use quietwire_tables::nat::NatProtocol;
+use quietwire_tables::nat66;
 use quietwire_tables::share::Share;
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +37,8 @@ pub struct LoadBalancerSetting {
     /// Protocol. Default: TCP.
     #[serde(default = "protocol")]
     pub protocol: PublishProtocol,
-    /// Virtual address.
-    pub address: Ipv4Addr,
+    /// Virtual address, of IPv4 or IPv6.
+    pub address: IpAddr,
     /// Virtual port.
     pub port: u16,
     /// Maximum number of connections. Default: 65536.
@@ -59,8 +60,8 @@ const fn protocol() -> PublishProtocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BackendSetting {
-    /// Its endpoint.
-    pub to: SocketAddrV4,
+    /// Its endpoint, of the IP version of the virtual address.
+    pub to: SocketAddr,
     /// Its share of new connections, relative to the others, 1 to 1000. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
@@ -112,20 +113,20 @@ impl FromStr for BackendStateSetting {
 
 impl LoadBalancerSetting {
     /// Returns the settings of the table.
-    pub(crate) fn table(&self) -> BalanceSettings {
+    pub(crate) fn table(&self) -> BalanceSettings<SocketAddr> {
         BalanceSettings {
             protocol: match self.protocol {
                 PublishProtocol::Tcp => NatProtocol::Tcp,
                 PublishProtocol::Udp => NatProtocol::Udp,
             },
-            endpoint: SocketAddrV4::new(self.address, self.port),
+            endpoint: SocketAddr::new(self.address, self.port),
             connections_max: self.max_connections.unwrap_or(MAX_CONNECTIONS),
             is_direct: self.direct_return,
         }
     }
 
     /// Returns the backends.
-    pub(crate) fn backends(&self) -> Vec<Backend> {
+    pub(crate) fn backends(&self) -> Vec<Backend<SocketAddr>> {
         let backend = |one: &BackendSetting| Backend {
             endpoint: one.to,
             weight: one.weight.unwrap_or(1),
@@ -144,11 +145,14 @@ impl LoadBalancerSetting {
     }
 
     fn check(&self) -> Result<(), String> {
-        let [first, ..] = self.address.octets();
-        if matches!(first, 0 | 127 | 224..) || self.port == 0 {
+        let is_unicast = match self.address {
+            IpAddr::V4(address) => !matches!(address.octets(), [0 | 127 | 224.., ..]),
+            IpAddr::V6(address) => nat66::is_host(address),
+        };
+        if !is_unicast || self.port == 0 {
             return Err(format!(
-                "{}:{} is not a unicast address and a port from 1 to 65535",
-                self.address, self.port
+                "{} is not a unicast address and a port from 1 to 65535",
+                self.table().endpoint
             ));
         }
         let connections = self.table().connections_max;
@@ -169,7 +173,13 @@ impl LoadBalancerSetting {
                     one.to
                 ));
             }
-            if one.to.port() == 0 || one.to == self.table().endpoint {
+            if one.to.is_ipv4() != self.address.is_ipv4() {
+                return Err(format!(
+                    "backend {}: packets keep their IP version (use the version of {})",
+                    one.to, self.address
+                ));
+            }
+            if one.to.port() == 0 || one.to == self.table().endpoint || !is_reachable(one.to) {
                 return Err(format!(
                     "backend {}: not the endpoint of a server (use its address and port)",
                     one.to
@@ -189,6 +199,16 @@ impl LoadBalancerSetting {
     }
 }
 
+/// Returns false for an IPv6 endpoint that no route leads to.
+fn is_reachable(endpoint: SocketAddr) -> bool {
+    match endpoint {
+        SocketAddr::V4(_) => true,
+        SocketAddr::V6(one) => {
+            nat66::is_host(*one.ip()) && one.scope_id() == 0 && one.flowinfo() == 0
+        }
+    }
+}
+
 /// Checks the load balancers. Returns them. `is_tracked` if there is connection tracking, which has to see both directions.
 ///
 /// # Errors
@@ -198,7 +218,7 @@ pub(super) fn check(
     is_tracked: bool,
 ) -> Result<Vec<LoadBalancerSetting>, SwitchError> {
     let mut names = BTreeSet::new();
-    let mut endpoints: BTreeMap<(Ipv4Addr, u16, bool), &str> = BTreeMap::new();
+    let mut endpoints: BTreeMap<(IpAddr, u16, bool), &str> = BTreeMap::new();
     for (count, Located { value, location }) in settings.iter().enumerate() {
         let name = &value.name;
         let wrong = |what: String| location.wrong(format!("load-balancer '{name}': {what}"));

@@ -12,7 +12,7 @@
     )
 )]
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
@@ -197,7 +197,7 @@ pub enum Change {
         /// Name of the load balancer.
         load_balancer: String,
         /// Endpoint of the backend.
-        to: SocketAddrV4,
+        to: SocketAddr,
     },
     /// Adds a filter rule.
     AddRule {

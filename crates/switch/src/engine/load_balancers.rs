@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 
 use quietwire_tables::balance::{
-    BackendSet, BackendUse, BalanceDrop, BalanceError, BalanceSettings, Balancer, Balancers,
+    BackendSet, BackendUse, BalanceDrop, BalanceEndpoint, BalanceError, BalanceSettings, Balancer,
+    Balancers,
 };
 
 use super::Engine;
@@ -25,17 +26,19 @@ fn wrong(what: impl Into<String>) -> SwitchError {
     }
 }
 
-/// Creates the table of a load balancer, or one without space if the thread has its table.
-fn balancer(
+/// Creates the table of a load balancer, or one without space if the thread has its table (`is_known`).
+fn balancer<E: BalanceEndpoint>(
     setting: &LoadBalancerSetting,
-    known: &[BalanceSettings],
-    notes_changes: bool,
-) -> Result<Balancer, BalanceError> {
-    let (table, set) = (setting.table(), BackendSet::new(&setting.backends()));
-    if known.contains(&table) {
-        return Balancer::without_space(&table, set);
+    table: &BalanceSettings<E>,
+    (is_known, notes_changes): (bool, bool),
+) -> Result<Balancer<E>, BalanceError> {
+    let backends = setting.backends();
+    let backends: Vec<_> = backends.iter().filter_map(|one| one.of_version()).collect();
+    let set = BackendSet::new(&backends);
+    if is_known {
+        return Balancer::without_space(table, set);
     }
-    let mut balancer = Balancer::new(&table, set)?;
+    let mut balancer = Balancer::new(table, set)?;
     if notes_changes {
         balancer.allow_changes();
     }
@@ -71,27 +74,41 @@ impl Engine {
         let vrf = self.layer3.lock().vrf(VRF_MAIN);
         let vrf =
             vrf.ok_or_else(|| wrong("the main VRF is missing (this is a bug in the switch)"))?;
-        let known: Vec<BalanceSettings> = known.iter().map(|one| one.table()).collect();
+        let stage = BalanceStage {
+            balancers: self.new_balancers(known, wanted)?,
+            balancers_ipv6: self.new_balancers(known, wanted)?,
+            vrf,
+        };
+        let stage = (!wanted.is_empty()).then(|| Box::new(stage));
+        let record = |forwarder: &mut Forwarder| forwarder.balancers = wanted.to_vec();
+        // The former tables are freed here.
+        self.send_and_record(cpu, WorkerCommand::Balance(stage), record)
+            .map(drop)
+    }
+
+    /// Creates the tables of load balancers of an IP version.
+    fn new_balancers<E: BalanceEndpoint>(
+        &self,
+        known: &[LoadBalancerSetting],
+        wanted: &[LoadBalancerSetting],
+    ) -> Result<Balancers<E>, SwitchError> {
+        let known: Vec<_> = known.iter().map(LoadBalancerSetting::table).collect();
         let tracking = self.plan.connections.as_ref();
         let notes_changes = tracking.is_some_and(|one| one.replication.is_some());
         let maker = self.maker.clone();
         let mut balancers = Vec::new();
         for setting in wanted {
+            let Some(table) = setting.table().of_version() else {
+                continue;
+            };
+            let is_known = known.contains(&setting.table());
             let made = step(&*maker, "table of a load balancer", || {
-                balancer(setting, &known, notes_changes).map_err(|error| wrong(error.to_string()))
+                balancer(setting, &table, (is_known, notes_changes))
+                    .map_err(|error| wrong(error.to_string()))
             })?;
             balancers.push(made);
         }
-        let stage = (!balancers.is_empty()).then(|| {
-            Box::new(BalanceStage {
-                balancers: Balancers::new(balancers),
-                vrf,
-            })
-        });
-        let record = |forwarder: &mut Forwarder| forwarder.balancers = wanted.to_vec();
-        // The former tables are freed here.
-        self.send_and_record(cpu, WorkerCommand::Balance(stage), record)
-            .map(drop)
+        Ok(Balancers::new(balancers))
     }
 
     /// Returns the reports of all load balancers.
@@ -113,10 +130,18 @@ impl Engine {
                 sums = each;
             }
         }
-        let both = settings.iter().zip(&sums);
-        Ok(both
-            .map(|(setting, totals)| report_of(setting, totals))
-            .collect())
+        // Threads have those of IPv4 first.
+        let ipv4_count = settings.iter().filter(|one| one.address.is_ipv4()).count();
+        let (of_ipv4, of_ipv6) = sums.split_at_checked(ipv4_count).unwrap_or_default();
+        let (mut of_ipv4, mut of_ipv6) = (of_ipv4.iter(), of_ipv6.iter());
+        let report = |setting: &LoadBalancerSetting| {
+            let totals = match setting.address.is_ipv4() {
+                true => of_ipv4.next(),
+                false => of_ipv6.next(),
+            };
+            totals.map(|totals| report_of(setting, totals))
+        };
+        Ok(settings.iter().filter_map(report).collect())
     }
 
     /// Returns the numbers of all load balancers on a thread.
@@ -131,7 +156,7 @@ impl Engine {
         };
         let query = Box::new(BalanceQuery {
             balancers: std::iter::repeat_with(totals).take(count).collect(),
-            replicated: None,
+            ..BalanceQuery::default()
         });
         match self.send_command(cpu, WorkerCommand::BalanceQuery(query))? {
             Reply::BalanceQuery(query) => Ok(query.balancers),
@@ -143,8 +168,8 @@ impl Engine {
 fn report_of(setting: &LoadBalancerSetting, totals: &BalancerTotals) -> LoadBalancerReport {
     let counters = &totals.counters;
     let reasons = BalanceDrop::ALL.into_iter().zip(counters.dropped);
-    let backend = |one: &BackendUse| BackendReport {
-        endpoint: SocketAddr::V4(one.backend.endpoint),
+    let backend = |one: &BackendUse<SocketAddr>| BackendReport {
+        endpoint: one.backend.endpoint,
         weight: one.backend.weight,
         state: one.backend.state.name().to_owned(),
         connections: one.connections,
@@ -154,7 +179,7 @@ fn report_of(setting: &LoadBalancerSetting, totals: &BalancerTotals) -> LoadBala
     LoadBalancerReport {
         name: setting.name.clone(),
         protocol: setting.protocol.to_string(),
-        endpoint: SocketAddr::V4(setting.table().endpoint),
+        endpoint: setting.table().endpoint,
         connections: totals.connections,
         max_connections: u64::from(setting.table().connections_max),
         created: counters.created,

@@ -61,7 +61,11 @@ fn sources_of(setting: &NatSetting) -> Vec<(u32, u32)> {
 }
 
 /// Returns the place of an instance of NAT66 with these addresses of the router, by interface and VRF.
-fn nat66_place(setting: &NatSetting, (interface, vrf): (u16, u16), own: Vec<u128>) -> Nat66Place {
+fn nat66_place(
+    setting: &NatSetting,
+    (interface, vrf): (u16, u16),
+    (own, virtuals): (Vec<u128>, Vec<u128>),
+) -> Nat66Place {
     let sources = setting.sources.iter().filter_map(|net| match net {
         IpNet::V4(_) => None,
         IpNet::V6(net) => Some((net.network().to_bits(), net.netmask().to_bits())),
@@ -72,6 +76,7 @@ fn nat66_place(setting: &NatSetting, (interface, vrf): (u16, u16), own: Vec<u128
         sources: sources.collect(),
         own,
         forwards: setting.ipv6_forwards(),
+        virtuals,
     }
 }
 
@@ -130,7 +135,8 @@ impl Engine {
                 None => ((interface, vrf), None),
                 Some(nat66) => {
                     let own = self.own_ipv6_addresses(&nat66.externals, outside.vrf);
-                    let place = nat66_place(setting, (interface, vrf), own);
+                    let of_router = (own, self.virtual_addresses().1);
+                    let place = nat66_place(setting, (interface, vrf), of_router);
                     ((u16::MAX, u16::MAX), Some(place))
                 }
             };
@@ -147,7 +153,7 @@ impl Engine {
                 vrf: of_ipv4.1,
                 sources: sources_of(setting),
                 forwards,
-                virtuals: self.virtual_addresses(),
+                virtuals: self.virtual_addresses().0,
                 nat64: nat64.and_then(|one| {
                     let inside = inside_of(outside, &self.plan.layer3)?;
                     Some(Nat64Place {
@@ -233,13 +239,19 @@ impl Engine {
         own
     }
 
-    /// Returns the virtual addresses of load balancers, in ascending order.
-    fn virtual_addresses(&self) -> Vec<u32> {
-        let all = self.plan.load_balancers.iter();
-        let mut addresses: Vec<u32> = all.map(|one| one.address.to_bits()).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses
+    /// Returns the virtual addresses of load balancers, of IPv4 and of IPv6, each in ascending order.
+    fn virtual_addresses(&self) -> (Vec<u32>, Vec<u128>) {
+        let (mut of_ipv4, mut of_ipv6) = (BTreeSet::new(), BTreeSet::new());
+        for one in &self.plan.load_balancers {
+            match one.address {
+                IpAddr::V4(address) => of_ipv4.insert(address.to_bits()),
+                IpAddr::V6(address) => of_ipv6.insert(address.to_bits()),
+            };
+        }
+        (
+            of_ipv4.into_iter().collect(),
+            of_ipv6.into_iter().collect(),
+        )
     }
 
     /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change

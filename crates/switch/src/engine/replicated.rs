@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections, mappings and balanced connections of an active switch and its standby, in the tables of all forwarding threads.
 
+mod balanced;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
-use quietwire_tables::balance::{BalanceSettings, BalancedChange};
+use quietwire_tables::balance::BalanceSettings;
 use quietwire_tables::connections::ConnectionChange;
-use quietwire_tables::nat::{MappingChange, NatProtocol};
+use quietwire_tables::nat::MappingChange;
 
 use super::Engine;
 use super::connections::ENTRIES_AN_ORDER;
-use super::orders::unexpected_reply;
 use super::saved_connections::query_of;
 use crate::error::SwitchError;
 use crate::forward::{
-    ApplyCounts, BalanceQuery, NatQuery, Outgoing, Replicated, ReplicatedBalancer, Reply, Take,
-    Transfer, WorkerCommand,
+    ApplyCounts, NatQuery, Outgoing, Replicated, Take, Transfer,
 };
 use crate::replication::{
     CHANGES_MAX, Digests, Limits, Message, NO_LIMIT, Position, Tables, digest, limit, messages_of,
@@ -34,7 +34,7 @@ enum Kind {
     /// Number of an instance of NAT.
     Nat(usize),
     /// Protocol and endpoint of a load balancer.
-    Balancer(BalanceSettings),
+    Balancer(BalanceSettings<SocketAddr>),
 }
 
 /// A table of a thread.
@@ -99,7 +99,14 @@ impl Engine {
         match table.kind {
             Kind::Connections => self.take_connections(table.cpu, take, from),
             Kind::Nat(nat) => self.take_mappings(table.cpu, nat, take, from),
-            Kind::Balancer(balancer) => self.take_balanced(table.cpu, balancer, take, from),
+            Kind::Balancer(one) => match one.endpoint {
+                SocketAddr::V4(endpoint) => {
+                    self.take_balanced(table.cpu, (one.protocol, endpoint), take, from)
+                }
+                SocketAddr::V6(endpoint) => {
+                    self.take_balanced(table.cpu, (one.protocol, endpoint), take, from)
+                }
+            },
         }
     }
 
@@ -170,62 +177,6 @@ impl Engine {
         Ok(query)
     }
 
-    fn take_balanced(
-        &mut self,
-        cpu: u32,
-        balancer: BalanceSettings,
-        take: Take,
-        from: u32,
-    ) -> Result<Part, SwitchError> {
-        let outgoing = Replicated::Outgoing(Outgoing::new(take, CHANGES_MAX));
-        let part = self.query_replicated_balancer(cpu, balancer, (outgoing, from))?;
-        let next = part.from;
-        Ok(match part.replicated {
-            Replicated::Outgoing(out) => Part {
-                message: (!out.list.is_empty()).then_some(Message::Balanced {
-                    protocol: balancer.protocol,
-                    endpoint: balancer.endpoint,
-                    changes: out.list,
-                }),
-                next,
-                lost: out.lost,
-            },
-            Replicated::Incoming(..) => Part::default(),
-        })
-    }
-
-    /// Sends parts of a request to a thread, as [`Self::query_replicated_nat`] does.
-    fn query_replicated_balancer(
-        &mut self,
-        cpu: u32,
-        balancer: BalanceSettings,
-        (replicated, from): (Replicated<BalancedChange>, u32),
-    ) -> Result<ReplicatedBalancer, SwitchError> {
-        let mut part = ReplicatedBalancer {
-            protocol: balancer.protocol,
-            endpoint: balancer.endpoint,
-            from: Some(from),
-            budget: ENTRIES_AN_ORDER,
-            replicated,
-        };
-        for _ in 0..MESSAGES_A_TURN {
-            let query = Box::new(BalanceQuery {
-                balancers: Vec::new(),
-                replicated: Some(part),
-            });
-            let reply = self.send_command(cpu, WorkerCommand::BalanceQuery(query))?;
-            let answered = match reply {
-                Reply::BalanceQuery(query) => query.replicated,
-                _ => None,
-            };
-            part = answered.ok_or_else(|| unexpected_reply("load-balancer"))?;
-            if part.from.is_none() || part.replicated.is_full() {
-                break;
-            }
-        }
-        Ok(part)
-    }
-
     fn apply_connections(
         &mut self,
         changes: Vec<ConnectionChange>,
@@ -279,39 +230,6 @@ impl Engine {
             let incoming = Replicated::Incoming(list, ApplyCounts::default());
             let query = self.query_replicated_nat(cpu, nat, (incoming, 0))?;
             if let Some(Replicated::Incoming(_, counts)) = &query.replicated {
-                sum.add(counts);
-            }
-        }
-        Ok(sum)
-    }
-
-    fn apply_balanced(
-        &mut self,
-        virtual_endpoint: (NatProtocol, SocketAddrV4),
-        changes: Vec<BalancedChange>,
-    ) -> Result<ApplyCounts, SwitchError> {
-        let mut sum = ApplyCounts::default();
-        let mut settings = self.plan.load_balancers.iter().map(|one| one.table());
-        let found = settings.find(|one| (one.protocol, one.endpoint) == virtual_endpoint);
-        let Some(balancer) = found else {
-            sum.invalid = changes.len() as u64;
-            return Ok(sum);
-        };
-        let cpus = self.owner_cpus();
-        let first = self.cpus().first().copied();
-        let owners = self.owners();
-        let mut lists: BTreeMap<u32, Vec<BalancedChange>> = BTreeMap::new();
-        for change in changes {
-            let (BalancedChange::Present(saved) | BalancedChange::Ended(saved)) = &change;
-            let owner = usize::from(owners.of_client(*saved.client.ip()));
-            if let Some(cpu) = cpus.get(owner).copied().or(first) {
-                lists.entry(cpu).or_default().push(change);
-            }
-        }
-        for (cpu, list) in lists {
-            let incoming = Replicated::Incoming(list, ApplyCounts::default());
-            let part = self.query_replicated_balancer(cpu, balancer, (incoming, 0))?;
-            if let Replicated::Incoming(_, counts) = &part.replicated {
                 sum.add(counts);
             }
         }
@@ -381,7 +299,7 @@ impl Engine {
         let messages = messages_of(messages).map_err(|error| wrong(error.to_string()))?;
         let mut sum = ApplyCounts::default();
         for message in messages {
-            if !matches!(message, Message::Mappings { .. } | Message::Balanced { .. }) {
+            if !message.is_of_mappings() {
                 return Err(wrong("a message is not one of saved mappings".to_owned()));
             }
             sum.add(&Tables::apply(self, message)?);
@@ -512,6 +430,11 @@ impl Tables for Engine {
             Message::Connections(changes) => self.apply_connections(changes),
             Message::Mappings { nat, changes } => self.apply_mappings(&nat, changes),
             Message::Balanced {
+                protocol,
+                endpoint,
+                changes,
+            } => self.apply_balanced((protocol, endpoint), changes),
+            Message::BalancedIpv6 {
                 protocol,
                 endpoint,
                 changes,

@@ -135,6 +135,8 @@ pub(crate) struct Nat66Place {
     pub(crate) own: Vec<u128>,
     /// Static forwards, in ascending order.
     pub(crate) forwards: Vec<Forward<SocketAddrV6>>,
+    /// Virtual addresses of load balancers, in ascending order: sources that stay.
+    pub(crate) virtuals: Vec<u128>,
 }
 
 impl Nat66Place {
@@ -146,6 +148,11 @@ impl Nat66Place {
 
     pub(super) fn is_own(&self, address: u128) -> bool {
         self.own.binary_search(&address).is_ok()
+    }
+
+    /// Returns true for a source of the router itself.
+    pub(super) fn is_of_router(&self, source: u128) -> bool {
+        self.is_own(source) || self.virtuals.binary_search(&source).is_ok()
     }
 }
 

@@ -9,7 +9,7 @@ use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol};
 use super::nat::{NatBinding, NatCopy, NatInstance, NatStage, NatTables, received, sent};
 
 /// Offsets in an IPv6 header.
-const NEXT_HEADER_AT: usize = 6;
+pub(super) const NEXT_HEADER_AT: usize = 6;
 const SOURCE_AT: usize = 8;
 const DESTINATION_AT: usize = 24;
 /// Types of Neighbor Discovery messages (RFC 4861, section 4).
@@ -17,7 +17,7 @@ const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 
 /// Returns the IPv6 packet in an untagged frame.
 #[inline(always)]
-fn ipv6(frame: &[u8]) -> Option<&[u8]> {
+pub(super) fn ipv6(frame: &[u8]) -> Option<&[u8]> {
     let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>()?;
     ethernet.ends_with(&[0x86, 0xdd]).then_some(packet)
 }
@@ -30,7 +30,7 @@ fn address_at(frame: &[u8], at: usize) -> Option<u128> {
 }
 
 /// Returns the offset of the IPv6 packet in a frame, behind up to two tags.
-fn ipv6_offset(frame: &[u8]) -> Option<usize> {
+pub(super) fn ipv6_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER_LENGTH;
     for _ in 0..3 {
         let ethertype = frame.get(at - 2..)?.first_chunk::<2>()?;
@@ -157,7 +157,7 @@ impl NatStage {
         else {
             return Ok(());
         };
-        if !place.concerns_source(source) || place.is_own(source) {
+        if !place.concerns_source(source) || place.is_of_router(source) {
             return Ok(());
         }
         if place.vrf != vrf {

@@ -117,7 +117,7 @@ impl Routing {
         mut balance: Option<Box<BalanceStage>>,
     ) -> Option<Box<BalanceStage>> {
         if let (Some(next), Some(former)) = (&mut balance, &mut self.balance) {
-            next.balancers.inherit(&mut former.balancers);
+            next.inherit(former);
         }
         std::mem::replace(&mut self.balance, balance)
     }

@@ -379,8 +379,8 @@ impl Worker {
     fn answer_balance(&mut self, mut query: Box<BalanceQuery>, now_s: u32) -> Reply {
         if let Some(balance) = &mut self.routing.balance {
             balance.answer(&mut query, now_s);
-        } else if let Some(part) = &mut query.replicated {
-            part.from = None;
+        } else {
+            query.end();
         }
         Reply::BalanceQuery(query)
     }
@@ -528,9 +528,8 @@ impl Worker {
     }
 
     /// Returns the load balancers.
-    pub(crate) fn balancers(&self) -> impl Iterator<Item = &quietwire_tables::balance::Balancer> {
-        let stages = self.routing.balance.iter();
-        stages.flat_map(|stage| stage.balancers.balancers())
+    pub(crate) fn balance(&self) -> Option<&super::BalanceStage> {
+        self.routing.balance.as_deref()
     }
 
     /// Returns true if it has memory for names in connections.

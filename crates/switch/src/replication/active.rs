@@ -159,6 +159,7 @@ fn changes_in(message: &Message) -> u64 {
         Message::Connections(changes) => changes.len() as u64,
         Message::Mappings { changes, .. } => changes.len() as u64,
         Message::Balanced { changes, .. } => changes.len() as u64,
+        Message::BalancedIpv6 { changes, .. } => changes.len() as u64,
         _ => 0,
     }
 }

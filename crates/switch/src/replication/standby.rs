@@ -135,7 +135,10 @@ impl<S: Read + Write> Standby<S> {
                 // The settings come first: entries of a switch with other ones must not change the tables.
                 _ if !self.is_greeted => return Err(LinkError::from(WireError::Role).into()),
                 Message::Complete => self.is_complete = true,
-                Message::Connections(_) | Message::Mappings { .. } | Message::Balanced { .. } => {
+                Message::Connections(_)
+                | Message::Mappings { .. }
+                | Message::Balanced { .. }
+                | Message::BalancedIpv6 { .. } => {
                     counts.add(&tables.apply(message)?);
                 }
                 Message::Acknowledgement(_) => {

@@ -20,6 +20,7 @@
 //! | 7 balanced connections | number of the protocol, address and port of the virtual endpoint (8, 32 and 16 bits), changes as above | active |
 //! | 8 configuration | up to [`SETTINGS_MAX`] settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
 //! | 9 limits | limits of tables, up to [`LIMITS_A_MESSAGE`]: octets of the name (8 bits), the name, value (32 bits) | active, after each configuration |
+//! | 10 balanced connections of IPv6 | as 7, with an address of 128 bits | active |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
@@ -34,13 +35,14 @@
     )
 )]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use quietwire_base::crc32c;
 use quietwire_tables::balance::{
-    BalancedChange, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION, SavedBalanced,
+    BalancedChange, SAVED_BALANCED_IPV6_OCTETS, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION,
+    SavedBalanced,
 };
 use quietwire_tables::connections::{
     ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection,
@@ -62,7 +64,7 @@ pub(crate) const SETTINGS_MAX: usize = 5 * NATS_MAX + 2;
 /// Value of a limit that is not set.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
 /// Version of the messages.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
@@ -76,6 +78,7 @@ const ACKNOWLEDGEMENT: u32 = 6;
 const BALANCED: u32 = 7;
 const CONFIGURATION: u32 = 8;
 const LIMITS: u32 = 9;
+const BALANCED_IPV6: u32 = 10;
 
 const PRESENT: u8 = 1;
 const ENDED: u8 = 2;
@@ -86,6 +89,7 @@ const _: () = assert!(NAME_MAX <= u8::MAX as usize);
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(7 + CHANGES_MAX * (1 + SAVED_BALANCED_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(19 + CHANGES_MAX * (1 + SAVED_BALANCED_IPV6_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(SETTINGS_MAX * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);
 const _: () = assert!(LIMITS_A_MESSAGE * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);
 
@@ -117,6 +121,15 @@ pub(crate) enum Message {
         endpoint: SocketAddrV4,
         /// The changes.
         changes: Vec<BalancedChange>,
+    },
+    /// Changes of connections of a load balancer of IPv6.
+    BalancedIpv6 {
+        /// Protocol of its virtual endpoint.
+        protocol: NatProtocol,
+        /// The virtual endpoint.
+        endpoint: SocketAddrV6,
+        /// The changes.
+        changes: Vec<BalancedChange<SocketAddrV6>>,
     },
     /// Settings of the active switch.
     Configuration(Digests),
@@ -214,11 +227,31 @@ fn mapping(kind: u8, record: [u8; SAVED_MAPPING_OCTETS]) -> Option<MappingChange
 }
 
 fn balanced(kind: u8, record: [u8; SAVED_BALANCED_OCTETS]) -> Option<BalancedChange> {
-    let saved = SavedBalanced::from_octets(&record)?;
+    let saved = SavedBalanced::<SocketAddrV4>::from_octets(&record)?;
     match kind {
         PRESENT => Some(BalancedChange::Present(saved)),
         ENDED => Some(BalancedChange::Ended(saved)),
         _ => None,
+    }
+}
+
+fn balanced_ipv6(
+    kind: u8,
+    record: [u8; SAVED_BALANCED_IPV6_OCTETS],
+) -> Option<BalancedChange<SocketAddrV6>> {
+    let saved = SavedBalanced::<SocketAddrV6>::from_octets(&record)?;
+    match kind {
+        PRESENT => Some(BalancedChange::Present(saved)),
+        ENDED => Some(BalancedChange::Ended(saved)),
+        _ => None,
+    }
+}
+
+/// Returns the kind of a change, and its connection.
+const fn parts_of<E: Copy>(change: &BalancedChange<E>) -> (u8, SavedBalanced<E>) {
+    match change {
+        BalancedChange::Present(saved) => (PRESENT, *saved),
+        BalancedChange::Ended(saved) => (ENDED, *saved),
     }
 }
 
@@ -294,6 +327,7 @@ impl Message {
             Self::Complete => COMPLETE,
             Self::Acknowledgement(_) => ACKNOWLEDGEMENT,
             Self::Balanced { .. } => BALANCED,
+            Self::BalancedIpv6 { .. } => BALANCED_IPV6,
             Self::Configuration(_) => CONFIGURATION,
             Self::Limits(_) => LIMITS,
         }
@@ -341,10 +375,21 @@ impl Message {
                 octets.extend(endpoint.ip().octets());
                 octets.extend(endpoint.port().to_be_bytes());
                 for change in changes.iter().take(CHANGES_MAX) {
-                    let (kind, saved) = match change {
-                        BalancedChange::Present(saved) => (PRESENT, saved),
-                        BalancedChange::Ended(saved) => (ENDED, saved),
-                    };
+                    let (kind, saved) = parts_of(change);
+                    octets.push(kind);
+                    octets.extend(saved.to_octets());
+                }
+            }
+            Self::BalancedIpv6 {
+                protocol,
+                endpoint,
+                changes,
+            } => {
+                octets.push(*protocol as u8);
+                octets.extend(endpoint.ip().octets());
+                octets.extend(endpoint.port().to_be_bytes());
+                for change in changes.iter().take(CHANGES_MAX) {
+                    let (kind, saved) = parts_of(change);
                     octets.push(kind);
                     octets.extend(saved.to_octets());
                 }
@@ -352,6 +397,14 @@ impl Message {
             Self::Heartbeat | Self::Complete => {}
             Self::Acknowledgement(sequence) => octets.extend(sequence.to_be_bytes()),
         }
+    }
+
+    /// Returns true for entries of NAT or of load balancers.
+    pub(crate) const fn is_of_mappings(&self) -> bool {
+        matches!(
+            self,
+            Self::Mappings { .. } | Self::Balanced { .. } | Self::BalancedIpv6 { .. }
+        )
     }
 
     /// Appends the message with a sequence. It has at most [`CHANGES_MAX`] changes.
@@ -375,6 +428,7 @@ impl Message {
             CONNECTIONS => changes_of(contents, connection).map(Self::Connections),
             MAPPINGS => Self::read_mappings(contents),
             BALANCED => Self::read_balanced(contents),
+            BALANCED_IPV6 => Self::read_balanced_ipv6(contents),
             CONFIGURATION => named_numbers(contents).map(Self::Configuration),
             LIMITS => named_numbers(contents).map(Self::Limits),
             HEARTBEAT if contents.is_empty() => Some(Self::Heartbeat),
@@ -397,6 +451,17 @@ impl Message {
             protocol: NatProtocol::ALL.get(usize::from(protocol)).copied()?,
             endpoint: SocketAddrV4::new(Ipv4Addr::from(address), port),
             changes: changes_of(contents, balanced)?,
+        })
+    }
+
+    fn read_balanced_ipv6(mut contents: &[u8]) -> Option<Self> {
+        let [protocol] = take::<1>(&mut contents)?;
+        let address = take::<16>(&mut contents)?;
+        let port = u16::from_be_bytes(take::<2>(&mut contents)?);
+        Some(Self::BalancedIpv6 {
+            protocol: NatProtocol::ALL.get(usize::from(protocol)).copied()?,
+            endpoint: SocketAddrV6::new(Ipv6Addr::from(address), port, 0, 0),
+            changes: changes_of(contents, balanced_ipv6)?,
         })
     }
 
@@ -628,6 +693,28 @@ pub(crate) mod tests {
         prop::collection::vec(one, 0..20)
     }
 
+    fn balanced_ipv6_connections() -> impl Strategy<Value = Message> {
+        let end = |address: u128, port: u16| SocketAddrV6::new(address.into(), port, 0, 0);
+        let one = (any::<bool>(), any::<bool>(), any::<(u128, u16)>());
+        let one = one.prop_map(move |(is_ended, is_closing, (address, port))| {
+            let saved = SavedBalanced {
+                client: end(address, port),
+                backend: end(!address, 8080),
+                is_closing,
+            };
+            match is_ended {
+                true => BalancedChange::Ended(saved),
+                false => BalancedChange::Present(saved),
+            }
+        });
+        let changes = prop::collection::vec(one, 0..20);
+        (any::<u16>(), changes).prop_map(move |(port, changes)| Message::BalancedIpv6 {
+            protocol: NatProtocol::Udp,
+            endpoint: end(7, port),
+            changes,
+        })
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             connections().prop_map(Message::Connections),
@@ -638,6 +725,7 @@ pub(crate) mod tests {
                 endpoint: SocketAddrV4::new([198, 51, 100, 1].into(), port),
                 changes,
             }),
+            balanced_ipv6_connections(),
             prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9)
                 .prop_map(Message::Configuration),
             prop::collection::vec(("[a-z' ]{0,40}", any::<u32>()), 0..9).prop_map(Message::Limits),
@@ -735,7 +823,8 @@ pub(crate) mod tests {
         let changes = vec![ConnectionChange::Present(impossible)];
         let messages = [Message::Hello, Message::Connections(changes)];
         assert_eq!(error(&written(&messages)), Some(WireError::Contents));
-        assert_eq!(Message::read(10, &[]), Err(WireError::Contents));
+        assert_eq!(Message::read(11, &[]), Err(WireError::Contents));
+        assert_eq!(Message::read(BALANCED_IPV6, &[0; 18]), Err(WireError::Contents));
         assert_eq!(Message::read(HEARTBEAT, &[0]), Err(WireError::Contents));
         assert_eq!(Message::read(MAPPINGS, &[3, 1]), Err(WireError::Contents));
         // A name of any length is read as it was sent.

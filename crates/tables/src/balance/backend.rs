@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Backends of a load balancer.
 
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 
+use super::endpoint::BalanceEndpoint;
 use super::maglev::choices;
 use crate::named;
 
@@ -18,11 +19,11 @@ named! {
     }
 }
 
-/// A backend.
+/// A backend. Its endpoint is of one IP version, or [`SocketAddr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backend {
+pub struct Backend<E = SocketAddrV4> {
     /// Its endpoint.
-    pub endpoint: SocketAddrV4,
+    pub endpoint: E,
     /// Its share of new connections, relative to the others.
     pub weight: u32,
     /// Its state.
@@ -31,9 +32,9 @@ pub struct Backend {
 
 /// A backend and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackendUse {
+pub struct BackendUse<E = SocketAddrV4> {
     /// The backend.
-    pub backend: Backend,
+    pub backend: Backend<E>,
     /// Its connections.
     pub connections: u64,
     /// Packets to it.
@@ -42,30 +43,60 @@ pub struct BackendUse {
     pub packets_out: u64,
 }
 
+impl<E> Backend<E> {
+    /// Returns the same backend with this form of its endpoint.
+    fn with_endpoint<T>(&self, endpoint: T) -> Backend<T> {
+        Backend {
+            endpoint,
+            weight: self.weight,
+            state: self.state,
+        }
+    }
+}
+
+impl Backend<SocketAddr> {
+    /// Returns a backend of an IP version; `None` for one of the other.
+    #[must_use]
+    pub fn of_version<E: BalanceEndpoint>(&self) -> Option<Backend<E>> {
+        E::of_socket(self.endpoint).map(|endpoint| self.with_endpoint(endpoint))
+    }
+}
+
+impl<E: BalanceEndpoint> BackendUse<E> {
+    /// Returns the same with an endpoint of any IP version.
+    #[must_use]
+    pub fn of_any_version(&self) -> BackendUse<SocketAddr> {
+        BackendUse {
+            backend: self.backend.with_endpoint(self.backend.endpoint.into()),
+            connections: self.connections,
+            packets_in: self.packets_in,
+            packets_out: self.packets_out,
+        }
+    }
+}
+
 /// All backends of a load balancer, and the choices of new connections.
 #[derive(Clone, Debug)]
-pub struct BackendSet {
+pub struct BackendSet<E = SocketAddrV4> {
     /// In ascending order of their endpoints.
-    pub(super) backends: Vec<BackendUse>,
+    pub(super) backends: Vec<BackendUse<E>>,
     pub(super) choices: Box<[u16]>,
 }
 
-impl BackendSet {
+impl<E: BalanceEndpoint> BackendSet<E> {
     /// Creates a set of backends with different endpoints.
     #[must_use]
-    pub fn new(backends: &[Backend]) -> Self {
-        let mut sorted: Vec<Backend> = backends.to_vec();
+    pub fn new(backends: &[Backend<E>]) -> Self {
+        let mut sorted: Vec<Backend<E>> = backends.to_vec();
         sorted.sort_by_key(|one| one.endpoint);
         let weights: Vec<(u64, u32)> = sorted
             .iter()
             .map(|one| {
-                let (address, port) = (one.endpoint.ip().to_bits(), one.endpoint.port());
-                let identity = u64::from(address) << 16 | u64::from(port);
                 let is_up = one.state == BackendState::Up;
-                (identity, if is_up { one.weight } else { 0 })
+                (one.endpoint.identity(), if is_up { one.weight } else { 0 })
             })
             .collect();
-        let used = |backend: Backend| BackendUse {
+        let used = |backend: Backend<E>| BackendUse {
             backend,
             connections: 0,
             packets_in: 0,
@@ -79,7 +110,7 @@ impl BackendSet {
 
     /// Returns the position of an endpoint.
     #[inline]
-    pub(super) fn position(&self, endpoint: SocketAddrV4) -> Option<usize> {
+    pub(super) fn position(&self, endpoint: E) -> Option<usize> {
         let found = self
             .backends
             .binary_search_by_key(&endpoint, |one| one.backend.endpoint);
@@ -87,21 +118,21 @@ impl BackendSet {
     }
 
     #[inline]
-    pub(super) fn find_mut(&mut self, endpoint: SocketAddrV4) -> Option<&mut BackendUse> {
+    pub(super) fn find_mut(&mut self, endpoint: E) -> Option<&mut BackendUse<E>> {
         let at = self.position(endpoint)?;
         self.backends.get_mut(at)
     }
 
     /// Returns true if a backend keeps its connections.
     #[inline]
-    pub(super) fn keeps(&self, endpoint: SocketAddrV4) -> bool {
+    pub(super) fn keeps(&self, endpoint: E) -> bool {
         let found = self.position(endpoint).and_then(|at| self.backends.get(at));
         found.is_some_and(|one| one.backend.state != BackendState::Down)
     }
 
     /// Returns the backend of a new connection with this hash.
     #[inline]
-    pub(super) fn choose(&self, hash: u64) -> Option<SocketAddrV4> {
+    pub(super) fn choose(&self, hash: u64) -> Option<E> {
         let choice = self
             .choices
             .get(hash as usize % self.choices.len().max(1))?;

@@ -4,11 +4,12 @@
 mod standby;
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 
 use quietwire_base::random::mix;
 
 use super::backend::{BackendSet, BackendUse};
+use super::endpoint::BalanceEndpoint;
 use super::saved::BalancedChange;
 use crate::arena::{NoMemory, zeroed};
 use crate::changes::ChangeRing;
@@ -57,20 +58,33 @@ impl BalanceDrop {
     }
 }
 
-/// Settings of a virtual endpoint.
+/// Settings of a virtual endpoint, which is of one IP version, or [`SocketAddr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BalanceSettings {
+pub struct BalanceSettings<E = SocketAddrV4> {
     /// Protocol: TCP or UDP.
     pub protocol: NatProtocol,
     /// The virtual endpoint.
-    pub endpoint: SocketAddrV4,
+    pub endpoint: E,
     /// Maximum number of connections.
     pub connections_max: u32,
     /// Packets keep the virtual endpoint as their destination on the way to a backend, which answers clients directly.
     pub is_direct: bool,
 }
 
-impl BalanceSettings {
+impl BalanceSettings<SocketAddr> {
+    /// Returns settings of an IP version; `None` for those of the other.
+    #[must_use]
+    pub fn of_version<E: BalanceEndpoint>(&self) -> Option<BalanceSettings<E>> {
+        Some(BalanceSettings {
+            protocol: self.protocol,
+            endpoint: E::of_socket(self.endpoint)?,
+            connections_max: self.connections_max,
+            is_direct: self.is_direct,
+        })
+    }
+}
+
+impl<E> BalanceSettings<E> {
     /// Returns the timeout of an established TCP connection, seconds.
     const fn tcp_open_s(&self) -> u32 {
         if self.is_direct {
@@ -129,9 +143,9 @@ const CLOSING: u8 = 3;
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[repr(C)]
-struct Entry {
-    client: u32,
-    backend: u32,
+struct Entry<A> {
+    client: A,
+    backend: A,
     client_port: u16,
     backend_port: u16,
     /// First second at which the connection has expired.
@@ -144,15 +158,17 @@ struct Entry {
     reserved: [u8; 2],
 }
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<Entry<u32>>() == 24 && size_of::<Entry<u128>>() == 48);
 
-impl Entry {
-    fn client(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.client.into(), self.client_port)
+impl<A: Copy> Entry<A> {
+    #[inline(always)]
+    fn client<E: BalanceEndpoint<Address = A>>(&self) -> E {
+        E::of_parts(self.client, self.client_port)
     }
 
-    fn backend(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.backend.into(), self.backend_port)
+    #[inline(always)]
+    fn backend<E: BalanceEndpoint<Address = A>>(&self) -> E {
+        E::of_parts(self.backend, self.backend_port)
     }
 
     const fn is_live(&self, now: u32) -> bool {
@@ -162,11 +178,11 @@ impl Entry {
 
 /// A virtual endpoint on a forwarding thread.
 #[derive(Debug)]
-pub struct Balancer {
-    settings: BalanceSettings,
-    set: BackendSet,
+pub struct Balancer<E: BalanceEndpoint = SocketAddrV4> {
+    settings: BalanceSettings<E>,
+    set: BackendSet<E>,
     generation: u32,
-    entries: Box<[Entry]>,
+    entries: Box<[Entry<E::Address>]>,
     index: Index,
     free: Vec<u32>,
     /// Secret of the index, so that no client can choose connections of one bucket.
@@ -175,25 +191,24 @@ pub struct Balancer {
     /// Next entry that [`Balancer::expire`] reads.
     hand: usize,
     /// Changes for a standby, if they are wanted.
-    changes: Option<Box<ChangeRing<BalancedChange>>>,
+    changes: Option<Box<ChangeRing<BalancedChange<E>>>>,
     counters: BalanceCounters,
 }
 
-const fn word_of(end: SocketAddrV4) -> u64 {
-    (end.ip().to_bits() as u64) << 16 | end.port() as u64
-}
-
-impl Balancer {
+impl<E: BalanceEndpoint> Balancer<E> {
     /// Creates the table, without connections.
     ///
     /// # Errors
     /// [`BalanceError`].
-    pub fn new(settings: &BalanceSettings, set: BackendSet) -> Result<Self, BalanceError> {
+    pub fn new(
+        settings: &BalanceSettings<E>,
+        set: BackendSet<E>,
+    ) -> Result<Self, BalanceError> {
         let count = settings.connections_max;
         if !(1..=BALANCED_MAX).contains(&count) {
             return Err(BalanceError::Connections(count));
         }
-        let mut entries = zeroed::<Entry>(count as usize)?;
+        let mut entries = zeroed::<Entry<E::Address>>(count as usize)?;
         // The kernel provides the pages now, and not when packets arrive.
         entries.fill(Entry::default());
         Ok(Self {
@@ -216,8 +231,8 @@ impl Balancer {
     /// # Errors
     /// [`BalanceError::Memory`].
     pub fn without_space(
-        settings: &BalanceSettings,
-        set: BackendSet,
+        settings: &BalanceSettings<E>,
+        set: BackendSet<E>,
     ) -> Result<Self, BalanceError> {
         let smallest = BalanceSettings {
             connections_max: 1,
@@ -232,7 +247,7 @@ impl Balancer {
 
     /// Returns the settings.
     #[must_use]
-    pub const fn settings(&self) -> &BalanceSettings {
+    pub const fn settings(&self) -> &BalanceSettings<E> {
         &self.settings
     }
 
@@ -250,7 +265,7 @@ impl Balancer {
 
     /// Returns the backends and their connections.
     #[must_use]
-    pub fn backends(&self) -> &[BackendUse] {
+    pub fn backends(&self) -> &[BackendUse<E>] {
         &self.set.backends
     }
 
@@ -277,34 +292,30 @@ impl Balancer {
     }
 
     #[inline]
-    const fn hash(&self, client: SocketAddrV4) -> u64 {
-        let [first, second] = self.secret;
-        let product = (word_of(client) ^ first) as u128 * (second | 1) as u128;
-        let folded = (product >> 64) as u64 ^ product as u64;
-        let product = folded as u128 * (first | 1) as u128;
-        (product >> 64) as u64 ^ product as u64
+    fn hash(&self, client: E) -> u64 {
+        client.keyed_hash(self.secret)
     }
 
     #[inline]
-    fn find(&self, client: SocketAddrV4) -> Option<u32> {
+    fn find(&self, client: E) -> Option<u32> {
         let is_entry = |number: u32| {
             self.entries
                 .get(number as usize)
-                .is_some_and(|entry| entry.client() == client)
+                .is_some_and(|entry| entry.client::<E>() == client)
         };
         self.index.find(self.hash(client), is_entry)
     }
 
     /// Returns the backend of a client's connection, if there is one.
     #[must_use]
-    pub fn backend_of(&self, client: SocketAddrV4) -> Option<SocketAddrV4> {
+    pub fn backend_of(&self, client: E) -> Option<E> {
         let entry = self.entries.get(self.find(client)? as usize)?;
         entry.is_live(self.now).then(|| entry.backend())
     }
 
     /// Returns the backend that the next packet of a client goes to, and begins nothing.
     #[must_use]
-    pub fn next_backend(&self, client: SocketAddrV4) -> Option<SocketAddrV4> {
+    pub fn next_backend(&self, client: E) -> Option<E> {
         let current = self.backend_of(client).filter(|one| self.set.keeps(*one));
         current.or_else(|| self.chosen(client))
     }
@@ -315,10 +326,10 @@ impl Balancer {
     /// The reason to drop the packet.
     pub fn to_backend(
         &mut self,
-        client: SocketAddrV4,
+        client: E,
         flags: u8,
         now: u32,
-    ) -> Result<SocketAddrV4, BalanceDrop> {
+    ) -> Result<E, BalanceDrop> {
         self.now = self.now.max(now);
         let found = self.try_to_backend(client, flags);
         if let Err(reason) = found {
@@ -329,9 +340,9 @@ impl Balancer {
 
     fn try_to_backend(
         &mut self,
-        client: SocketAddrV4,
+        client: E,
         flags: u8,
-    ) -> Result<SocketAddrV4, BalanceDrop> {
+    ) -> Result<E, BalanceDrop> {
         let is_opening = flags & (SYN | ACK) == SYN;
         if let Some(number) = self.find(client) {
             let entry = self.entries.get(number as usize).copied();
@@ -349,12 +360,12 @@ impl Balancer {
     }
 
     #[inline]
-    fn chosen(&self, client: SocketAddrV4) -> Option<SocketAddrV4> {
-        self.set.choose(mix(word_of(client)))
+    fn chosen(&self, client: E) -> Option<E> {
+        self.set.choose(mix(client.identity()))
     }
 
     #[inline]
-    fn count_in(&mut self, backend: SocketAddrV4) {
+    fn count_in(&mut self, backend: E) {
         if let Some(one) = self.set.find_mut(backend) {
             one.packets_in += 1;
         }
@@ -365,10 +376,10 @@ impl Balancer {
     fn apply_further(
         &mut self,
         number: u32,
-        entry: Entry,
+        entry: Entry<E::Address>,
         flags: u8,
-    ) -> Result<SocketAddrV4, BalanceDrop> {
-        let mut backend = entry.backend();
+    ) -> Result<E, BalanceDrop> {
+        let mut backend: E = entry.backend();
         let (former_state, former_backend) = (entry.state, backend);
         if entry.generation != self.generation && !self.set.keeps(backend) {
             let former = backend;
@@ -383,8 +394,7 @@ impl Balancer {
         }
         let (generation, now) = (self.generation, self.now);
         if let Some(entry) = self.entries.get_mut(number as usize) {
-            entry.backend = backend.ip().to_bits();
-            entry.backend_port = backend.port();
+            (entry.backend, entry.backend_port) = backend.parts();
             entry.generation = generation;
             apply_flags(entry, &self.settings, flags, now);
             let is_changed = entry.state != former_state || backend != former_backend;
@@ -398,8 +408,8 @@ impl Balancer {
 
     fn create(
         &mut self,
-        client: SocketAddrV4,
-        backend: SocketAddrV4,
+        client: E,
+        backend: E,
         flags: u8,
     ) -> Result<(), BalanceDrop> {
         if self.free.is_empty() {
@@ -410,11 +420,13 @@ impl Balancer {
             return Err(BalanceDrop::TableFull);
         }
         self.free.pop();
+        let (client, client_port) = client.parts();
+        let (backend_address, backend_port) = backend.parts();
         let mut entry = Entry {
-            client: client.ip().to_bits(),
-            client_port: client.port(),
-            backend: backend.ip().to_bits(),
-            backend_port: backend.port(),
+            client,
+            client_port,
+            backend: backend_address,
+            backend_port,
             generation: self.generation,
             state: EMBRYONIC,
             ..Entry::default()
@@ -455,8 +467,8 @@ impl Balancer {
     /// the packet.
     pub fn to_client(
         &mut self,
-        backend: SocketAddrV4,
-        client: SocketAddrV4,
+        backend: E,
+        client: E,
         flags: u8,
         now: u32,
     ) -> bool {
@@ -466,7 +478,8 @@ impl Balancer {
             return false;
         };
         let entry = self.entries.get_mut(number as usize);
-        let Some(entry) = entry.filter(|one| one.is_live(now) && one.backend() == backend) else {
+        let entry = entry.filter(|one| one.is_live(now) && one.backend::<E>() == backend);
+        let Some(entry) = entry else {
             return false;
         };
         if flags & RST == 0 {
@@ -519,7 +532,12 @@ impl Balancer {
 
 /// Applies a packet of the client to the state of its connection, and begins its timeout again.
 #[inline]
-fn apply_flags(entry: &mut Entry, settings: &BalanceSettings, flags: u8, now: u32) {
+fn apply_flags<E: BalanceEndpoint>(
+    entry: &mut Entry<E::Address>,
+    settings: &BalanceSettings<E>,
+    flags: u8,
+    now: u32,
+) {
     let flags = if settings.protocol == NatProtocol::Tcp {
         flags
     } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod direct;
+mod ipv6;
 mod standby;
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser of the parts of an IPv6 packet that NAT66 translates.
+//! Parser of the parts of an IPv6 packet that NAT66 and load balancers translate.
 
 // Packets from outside: no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -17,8 +17,8 @@ use crate::nat::{NatDrop, NatProtocol, packet};
 /// Offsets in an IPv6 header (RFC 8200, section 3).
 const PAYLOAD_LENGTH_AT: usize = 4;
 const NEXT_HEADER_AT: usize = 6;
-pub(super) const SOURCE_AT: usize = 8;
-pub(super) const DESTINATION_AT: usize = 24;
+pub(crate) const SOURCE_AT: usize = 8;
+pub(crate) const DESTINATION_AT: usize = 24;
 /// Octets of an ICMPv6 echo's header, and of the header of an error in front of the packet that it is about.
 const ICMP_HEADER: usize = 8;
 /// Octets of that packet's payload that an error has at least: ports, and the identifier of an echo.
@@ -31,11 +31,11 @@ const ECHO: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 
 /// Address and port, or ICMPv6 identifier.
-pub(super) type End = packet::End<u128>;
+pub(crate) type End = packet::End<u128>;
 /// An IPv6 packet, or one within an ICMPv6 error.
-pub(super) type View = packet::View<u128>;
+pub(crate) type View = packet::View<u128>;
 /// Kind of a packet.
-pub(super) type Kind = packet::Kind<u128>;
+pub(crate) type Kind = packet::Kind<u128>;
 
 fn chunk<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
     octets.get(at..)?.first_chunk().copied()
@@ -48,7 +48,7 @@ fn word(octets: &[u8], at: usize) -> Result<u16, NatDrop> {
 
 /// Returns the address at an offset of a packet.
 #[inline(always)]
-pub(super) fn address_at(packet: &[u8], at: usize) -> Option<u128> {
+pub(crate) fn address_at(packet: &[u8], at: usize) -> Option<u128> {
     chunk(packet, at).map(u128::from_be_bytes)
 }
 
@@ -139,13 +139,34 @@ impl Headers {
 /// Parses a whole datagram or its first fragment from the IPv6 header on. `length` is the number of octets in the frame, padding included;
 /// `packet` may end before (further buffers). ICMPv6 errors must be complete.
 pub(super) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
-    let headers = headers(packet, 0)?;
-    if headers.end > length {
-        return Err(NatDrop::Malformed);
-    }
+    let headers = checked_headers(packet, length)?;
     if headers.is_later_fragment {
         return Err(NatDrop::Fragment);
     }
+    read_behind(&headers, packet)
+}
+
+/// Parses a whole datagram, as [`read`] does.
+pub(crate) fn read_whole(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
+    let headers = checked_headers(packet, length)?;
+    if headers.is_fragment {
+        return Err(NatDrop::Fragment);
+    }
+    read_behind(&headers, packet)
+}
+
+#[inline(always)]
+fn checked_headers(packet: &[u8], length: usize) -> Result<Headers, NatDrop> {
+    let headers = headers(packet, 0)?;
+    match headers.end > length {
+        true => Err(NatDrop::Malformed),
+        false => Ok(headers),
+    }
+}
+
+/// Parses the packet behind its headers.
+#[inline]
+fn read_behind(headers: &Headers, packet: &[u8]) -> Result<(View, Kind), NatDrop> {
     let transport = headers.transport;
     let after = |offset: usize| transport.saturating_add(offset);
     let has = |octets: usize| {
@@ -176,7 +197,7 @@ pub(super) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop
                 (ECHO_REPLY, 0) => Kind::Reply,
                 (kind, _) if !ERRORS.contains(&kind) => return Err(NatDrop::IcmpType),
                 _ if headers.is_fragment => return Err(NatDrop::Fragment),
-                _ => Kind::Error(inner(packet, &headers)?),
+                _ => Kind::Error(inner(packet, headers)?),
             };
             Ok((view, kind))
         }

@@ -125,7 +125,7 @@ impl Editor<'_> {
 }
 
 /// Replaces the source or the destination of a packet.
-pub(super) fn translate(packet: &mut [u8], view: &View, which: Which, end: End) {
+pub(crate) fn translate(packet: &mut [u8], view: &View, which: Which, end: End) {
     let mut editor = Editor {
         packet,
         outer_sum_at: None,
@@ -135,7 +135,7 @@ pub(super) fn translate(packet: &mut [u8], view: &View, which: Which, end: End) 
 }
 
 /// Replaces the source or the destination of the packet within an ICMPv6 error, whose transport header is at `icmp`.
-pub(super) fn translate_inner(
+pub(crate) fn translate_inner(
     packet: &mut [u8],
     icmp: usize,
     inner: &View,
@@ -151,7 +151,7 @@ pub(super) fn translate_inner(
 }
 
 /// Replaces an address of an ICMPv6 error, whose transport header is at `icmp`.
-pub(super) fn translate_error(packet: &mut [u8], icmp: usize, which: Which, address: u128) {
+pub(crate) fn translate_error(packet: &mut [u8], icmp: usize, which: Which, address: u128) {
     let mut editor = Editor {
         packet,
         outer_sum_at: Some(icmp.saturating_add(ICMP_CHECKSUM_AT)),

@@ -58,7 +58,8 @@ pub enum Nat66SettingsError {
 }
 
 /// Returns true for an address that a host behind a router can have.
-pub(super) fn is_host(address: Ipv6Addr) -> bool {
+#[must_use]
+pub fn is_host(address: Ipv6Addr) -> bool {
     !address.is_multicast()
         && !address.is_unspecified()
         && !address.is_loopback()

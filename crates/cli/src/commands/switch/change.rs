@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch add|del|set|flush|rebalance`: changes of a running switch.
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -270,7 +270,7 @@ enum Del {
         /// Name of the load balancer.
         load_balancer: String,
         /// Endpoint.
-        to: SocketAddrV4,
+        to: SocketAddr,
     },
     /// A filter rule.
     Rule {

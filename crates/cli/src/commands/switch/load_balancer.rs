@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `quietwire switch add|set|del|show` for load balancers.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use clap::Args;
 use quietwire_switch::config::Change;
@@ -16,8 +16,8 @@ use super::table::table;
 pub(super) struct LoadBalancerArgs {
     /// Name.
     name: String,
-    /// Virtual endpoint, like 198.51.100.1:80.
-    endpoint: SocketAddrV4,
+    /// Virtual endpoint, like 198.51.100.1:80 or [2001:db8::80]:80.
+    endpoint: SocketAddr,
     /// Protocol: tcp or udp. [default: tcp]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<PublishProtocol>,
@@ -27,9 +27,9 @@ pub(super) struct LoadBalancerArgs {
     /// Backends answer clients directly, with the virtual address.
     #[arg(long)]
     direct_return: bool,
-    /// Endpoint of a backend, like 10.0.0.5:8080; repeatable.
+    /// Endpoint of a backend, like 10.0.0.5:8080 or [2001:db8:1::5]:8080; repeatable.
     #[arg(long = "backend", value_name = "ADDRESS:PORT")]
-    backends: Vec<SocketAddrV4>,
+    backends: Vec<SocketAddr>,
 }
 
 impl LoadBalancerArgs {
@@ -42,7 +42,7 @@ impl LoadBalancerArgs {
         Change::AddLoadBalancer(LoadBalancerSetting {
             name: self.name,
             protocol: self.protocol.unwrap_or(PublishProtocol::Tcp),
-            address: *self.endpoint.ip(),
+            address: self.endpoint.ip(),
             port: self.endpoint.port(),
             max_connections: self.max_connections,
             direct_return: self.direct_return,
@@ -56,8 +56,8 @@ impl LoadBalancerArgs {
 pub(super) struct BackendArgs {
     /// Name of the load balancer.
     load_balancer: String,
-    /// Endpoint, like 10.0.0.5:8080.
-    to: SocketAddrV4,
+    /// Endpoint, like 10.0.0.5:8080 or [2001:db8:1::5]:8080.
+    to: SocketAddr,
     /// Share of new connections, relative to the others, 1 to 1000. [default: 1, or unchanged]
     #[arg(long, value_name = "N")]
     weight: Option<u32>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Run-time changes of load balancers.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use super::{BackendSetting, LoadBalancerSetting};
 use crate::config::edit::{absent, from_request, remove, wrong};
@@ -53,7 +53,7 @@ impl Settings {
     pub(in crate::config) fn del_backend(
         &mut self,
         name: &str,
-        to: SocketAddrV4,
+        to: SocketAddr,
     ) -> Result<(), SwitchError> {
         let all = self.backends_of(name)?;
         let before = all.len();
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-fn no_backend(name: &str, to: SocketAddrV4) -> SwitchError {
+fn no_backend(name: &str, to: SocketAddr) -> SwitchError {
     wrong(
         &format!("load-balancer '{name}'"),
         format!("no such backend: {to} (see `switch show load-balancers`)"),

@@ -99,6 +99,36 @@ fn invalid_load_balancers_are_refused() {
 }
 
 #[test]
+fn both_ip_versions_have_load_balancers_and_none_has_both() {
+    let of_ipv6 = WEB
+        .replace("web", "web6")
+        .replace("198.51.100.1", "2001:db8::80")
+        .replace("10.0.0.5:8080", "[2001:db8:1::5]:8080")
+        .replace("10.0.0.6:8080", "[2001:db8:1::6]:8080");
+    let plan = planned(settings(&format!("{WEB}{of_ipv6}")).unwrap()).unwrap();
+    let table = plan.load_balancers[1].table();
+    assert_eq!(table.endpoint.to_string(), "[2001:db8::80]:80");
+    let written = Settings::parse(Path::new("written.toml"), &plan.to_toml().unwrap()).unwrap();
+    assert_eq!(
+        planned(written).unwrap().load_balancers,
+        plan.load_balancers
+    );
+    for (former, new, printed) in [
+        ("2001:db8::80", "198.51.100.1", "packets keep their IP version (use the version of 198.51.100.1)"),
+        ("[2001:db8:1::5]:8080", "10.0.0.5:8080", "packets keep their IP version"),
+        ("2001:db8::80", "ff02::1", "[ff02::1]:80 is not a unicast address"),
+        ("2001:db8::80", "fe80::1", "unicast"),
+        ("2001:db8::80", "::", "unicast"),
+        ("[2001:db8:1::5]", "[fe80::5]", "endpoint of a server"),
+        ("[2001:db8:1::5]", "[2001:db8:1::5%3]", "endpoint of a server"),
+        ("[2001:db8:1::5]", "[2001:db8:1::6]", "listed twice"),
+    ] {
+        let error = settings(&of_ipv6.replace(former, new)).and_then(planned).unwrap_err();
+        assert!(error.contains(printed), "{error}");
+    }
+}
+
+#[test]
 fn changes_add_drain_and_remove_backends() {
     let after = |settings: Settings, change: &str| {
         let change: Change = serde_json::from_str(change).unwrap();

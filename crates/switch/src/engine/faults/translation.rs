@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of NAT and of load balancers while steps and orders fail.
 
-use quietwire_tables::balance::{Backend, BalanceSettings, Balancer};
+use std::net::SocketAddr;
+
+use quietwire_tables::balance::{Backend, BalanceEndpoint, BalanceSettings, Balancer, Balancers};
 
 use super::*;
 use crate::config::balance::LoadBalancerSetting;
@@ -43,8 +45,11 @@ fn request_of_translation(random: &mut Random) -> Value {
         "add-publish",
         "del-publish",
         "add-load-balancer",
+        "add-load-balancer-ipv6",
         "del-load-balancer",
+        "del-load-balancer-ipv6",
         "add-backend",
+        "add-backend-ipv6",
         "set-backend",
         "del-backend",
         "set-interface",
@@ -60,7 +65,12 @@ fn request_of_translation(random: &mut Random) -> Value {
         "del-publish" => json!({"del-publish": {"nat": "out", "protocol": "tcp", "port": 443}}),
         "add-load-balancer" => json!({"add-load-balancer": {"name": "web", "address": "192.0.2.80",
             "port": 80, "max-connections": 64, "backend": [{"to": backend}]}}),
+        "add-load-balancer-ipv6" => json!({"add-load-balancer": {"name": "web6",
+            "address": "2001:db8::80", "port": 80, "max-connections": 64}}),
         "del-load-balancer" => json!({"del-load-balancer": {"name": "web"}}),
+        "del-load-balancer-ipv6" => json!({"del-load-balancer": {"name": "web6"}}),
+        "add-backend-ipv6" => json!({"add-backend": {"load_balancer": "web6",
+            "backend": {"to": one_of(&["[2001:db8:1::1]:8080", "[2001:db8:1::2]:8080"])}}}),
         "add-backend" => {
             json!({"add-backend": {"load_balancer": "web", "backend": {"to": backend}}})
         }
@@ -85,22 +95,42 @@ pub(super) fn check(engine: &Engine, worker: &Worker, cpu: u32) {
         .unzip();
     assert_eq!(has, engine.nat_places(Some(share)), "NAT of CPU {cpu}");
     assert!(have_tables.iter().all(|has| *has), "CPU {cpu}: {has:?}");
-    let balancer = |setting: &LoadBalancerSetting| -> (BalanceSettings, Vec<Backend>) {
+    let balancer = |setting: &LoadBalancerSetting| -> TableOf {
         let setting = setting.with_share(share);
         let mut backends = setting.backends();
         backends.sort_by_key(|one| one.endpoint);
         (setting.table(), backends)
     };
-    let wanted: Vec<_> = engine.plan.load_balancers.iter().map(balancer).collect();
-    let backends = |one: &Balancer| -> Vec<Backend> {
-        let all = one.backends().iter();
-        all.map(|one| one.backend).collect()
-    };
-    let has: Vec<_> = worker
-        .balancers()
-        .map(|one| (*one.settings(), backends(one)))
+    let all = engine.plan.load_balancers.iter();
+    let (of_ipv4, of_ipv6): (Vec<_>, Vec<_>) = all.partition(|one| one.address.is_ipv4());
+    let wanted = of_ipv4.into_iter().chain(of_ipv6).map(balancer);
+    let stage = worker.balance();
+    let has: Vec<_> = stage
+        .iter()
+        .flat_map(|stage| [tables(&stage.balancers), tables(&stage.balancers_ipv6)])
+        .flatten()
         .collect();
-    assert_eq!(has, wanted, "load balancers of CPU {cpu}");
+    assert_eq!(has, wanted.collect::<Vec<_>>(), "load balancers of CPU {cpu}");
+}
+
+/// Settings of a load balancer, and its backends in ascending order.
+type TableOf = (BalanceSettings<SocketAddr>, Vec<Backend<SocketAddr>>);
+
+/// Returns what a thread has, in the form of the plan.
+fn tables<E: BalanceEndpoint>(balancers: &Balancers<E>) -> Vec<TableOf> {
+    let table = |one: &Balancer<E>| {
+        let settings = one.settings();
+        let settings = BalanceSettings {
+            protocol: settings.protocol,
+            endpoint: settings.endpoint.into(),
+            connections_max: settings.connections_max,
+            is_direct: settings.is_direct,
+        };
+        let backends = one.backends().iter();
+        let backends = backends.map(|one| one.of_any_version().backend).collect();
+        (settings, backends)
+    };
+    balancers.balancers().iter().map(table).collect()
 }
 
 #[test]

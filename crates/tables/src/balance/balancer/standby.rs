@@ -2,15 +2,14 @@
 //! Connections of an active switch and of its standby: changes that the one notes and the other applies. Only connections in which the
 //! backend has answered and the client has gone on are for the standby.
 
-use std::net::SocketAddrV4;
-
+use super::super::endpoint::BalanceEndpoint;
 use super::super::saved::{BalancedChange, SavedBalanced};
 use super::{Balancer, CLOSING, CLOSING_S, EMBRYONIC, Entry, OPEN, UDP_S, UNUSED};
 use crate::changes::{Applied, ApplyError, ChangeRing, Replicate};
 use crate::nat::NatProtocol;
 
 /// Returns the record of an entry for a standby, if it requires one.
-fn saved_of(entry: &Entry) -> Option<SavedBalanced> {
+fn saved_of<E: BalanceEndpoint>(entry: &Entry<E::Address>) -> Option<SavedBalanced<E>> {
     let is_shared = !matches!(entry.state, UNUSED | EMBRYONIC);
     is_shared.then(|| SavedBalanced {
         client: entry.client(),
@@ -19,10 +18,10 @@ fn saved_of(entry: &Entry) -> Option<SavedBalanced> {
     })
 }
 
-impl Balancer {
+impl<E: BalanceEndpoint> Balancer<E> {
     /// Allocates the ring of changes, without which none are noted.
     pub fn allow_changes(&mut self) {
-        let nowhere = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
+        let nowhere = E::of_parts(E::Address::default(), 0);
         let fill = BalancedChange::Ended(SavedBalanced {
             client: nowhere,
             backend: nowhere,
@@ -35,7 +34,7 @@ impl Balancer {
     #[inline]
     pub(super) fn note_change(&mut self, number: u32) {
         if let (Some(changes), Some(entry)) = (&mut self.changes, self.entries.get(number as usize))
-            && let Some(saved) = saved_of(entry)
+            && let Some(saved) = saved_of::<E>(entry)
         {
             changes.push(BalancedChange::Present(saved));
         }
@@ -43,19 +42,19 @@ impl Balancer {
 
     /// Notes that a connection has ended.
     #[inline]
-    pub(super) fn note_end(&mut self, entry: &Entry) {
+    pub(super) fn note_end(&mut self, entry: &Entry<E::Address>) {
         if let Some(changes) = &mut self.changes
-            && let Some(saved) = saved_of(entry)
+            && let Some(saved) = saved_of::<E>(entry)
         {
             changes.push(BalancedChange::Ended(saved));
         }
     }
 }
 
-impl Replicate for Balancer {
-    type Change = BalancedChange;
+impl<E: BalanceEndpoint> Replicate for Balancer<E> {
+    type Change = BalancedChange<E>;
 
-    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<BalancedChange>) -> bool {
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<BalancedChange<E>>) -> bool {
         let changes = self.changes.as_mut();
         changes.is_some_and(|changes| changes.take_into(limits, list, Some))
     }
@@ -75,7 +74,7 @@ impl Replicate for Balancer {
         &mut self,
         from: u32,
         (count, budget): (usize, usize),
-        list: &mut Vec<BalancedChange>,
+        list: &mut Vec<BalancedChange<E>>,
     ) -> Option<u32> {
         let start = (from as usize).min(self.entries.len());
         let end = start.saturating_add(budget).min(self.entries.len());
@@ -85,7 +84,7 @@ impl Replicate for Balancer {
                 return Some(position);
             }
             if entry.is_live(self.now) {
-                list.extend(saved_of(entry).map(BalancedChange::Present));
+                list.extend(saved_of::<E>(entry).map(BalancedChange::Present));
             }
         }
         if end < self.entries.len() {
@@ -99,14 +98,14 @@ impl Replicate for Balancer {
     ///
     /// # Errors
     /// [`ApplyError::Invalid`] for a backend that this load balancer does not have; [`ApplyError::Full`].
-    fn apply(&mut self, change: &BalancedChange, now: u32) -> Result<Applied, ApplyError> {
+    fn apply(&mut self, change: &BalancedChange<E>, now: u32) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
             BalancedChange::Present(saved) => self.apply_present(saved),
             BalancedChange::Ended(saved) => {
                 let number = self.find(saved.client);
                 let entry = number.and_then(|number| self.entries.get(number as usize));
-                let is_same = entry.is_some_and(|entry| entry.backend() == saved.backend);
+                let is_same = entry.is_some_and(|entry| entry.backend::<E>() == saved.backend);
                 Ok(match number {
                     Some(number) if is_same => {
                         self.remove(number);
@@ -119,8 +118,8 @@ impl Replicate for Balancer {
     }
 }
 
-impl Balancer {
-    fn apply_present(&mut self, saved: &SavedBalanced) -> Result<Applied, ApplyError> {
+impl<E: BalanceEndpoint> Balancer<E> {
+    fn apply_present(&mut self, saved: &SavedBalanced<E>) -> Result<Applied, ApplyError> {
         if self.set.position(saved.backend).is_none() {
             return Err(ApplyError::Invalid);
         }
@@ -142,12 +141,14 @@ impl Balancer {
             (false, NatProtocol::Tcp) => (OPEN, self.settings.tcp_open_s()),
             (false, NatProtocol::Udp | NatProtocol::Icmp) => (OPEN, UDP_S),
         };
+        let (client, client_port) = saved.client.parts();
+        let (backend, backend_port) = saved.backend.parts();
         if let Some(place) = self.entries.get_mut(number as usize) {
             *place = Entry {
-                client: saved.client.ip().to_bits(),
-                client_port: saved.client.port(),
-                backend: saved.backend.ip().to_bits(),
-                backend_port: saved.backend.port(),
+                client,
+                client_port,
+                backend,
+                backend_port,
                 expires_at: self.now.saturating_add(timeout_s).saturating_add(1),
                 generation: self.generation,
                 state,

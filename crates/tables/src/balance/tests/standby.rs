@@ -109,7 +109,7 @@ proptest! {
             octets[13] = 0;
         }
         let octets: [u8; SAVED_BALANCED_OCTETS] = octets.try_into().unwrap();
-        let read = SavedBalanced::from_octets(&octets);
+        let read = SavedBalanced::<SocketAddrV4>::from_octets(&octets);
         prop_assert_eq!(read.is_some(), octets[12] < 2 && octets[13] == 0);
         if let Some(saved) = read {
             prop_assert_eq!(saved.to_octets(), octets);
