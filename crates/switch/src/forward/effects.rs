@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
-    Action, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict, Verdicts,
+    Action, Continued, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict, Verdicts,
     clamp_mss, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
@@ -35,15 +35,10 @@ impl Effects {
     pub(super) fn log(
         &mut self,
         log: &Arc<RuleLog>,
-        verdict: Verdict,
+        action: Action,
         port: usize,
         frame: &Mbuf<'_>,
     ) -> RuleEffect {
-        let action = match verdict {
-            Verdict::Rule(_, action) => action,
-            Verdict::Held(_) => Action::Accept,
-            _ => Action::Drop,
-        };
         let record = LogRecord::new(log, action, port as u16, (frame.octets(), frame.length()));
         match self.log.push(record) {
             Ok(()) => RuleEffect::Logged,
@@ -84,18 +79,18 @@ impl Effects {
     pub(super) fn leave(
         &mut self,
         port: usize,
-        (rules, verdicts): (&PortRules, &Verdicts),
+        (rules, verdicts, continued): (&PortRules, &Verdicts, Option<&Continued>),
         (burst, spare): (&mut Burst, &mut Burst),
         pool: &Mempool,
         telemetry: &mut Telemetry,
     ) -> RuleEffects {
         let mut counts = RuleEffects::default();
-        for (mut frame, verdict) in burst.drain().zip(verdicts) {
-            if let Some(statements) = rules.statements(*verdict) {
+        for (number, (mut frame, verdict)) in burst.drain().zip(verdicts).enumerate() {
+            for (statements, action) in statements_of(rules, (*verdict, number), continued) {
                 if let Some(log) = &statements.log
                     && log.samples()
                 {
-                    counts[self.log(log, *verdict, port, &frame)] += 1;
+                    counts[self.log(log, action, port, &frame)] += 1;
                 }
                 if statements.changes_frames() && verdict.accepts() {
                     frame = changed(frame, statements, pool, telemetry, &mut counts);
@@ -107,6 +102,26 @@ impl Effects {
         std::mem::swap(burst, spare);
         counts
     }
+}
+
+/// Returns the statements for the frame with this number in a burst, in the order of their rules, each with the action of the rule.
+pub(super) fn statements_of<'rules>(
+    rules: &'rules PortRules,
+    (verdict, number): (Verdict, usize),
+    continued: Option<&'rules Continued>,
+) -> impl Iterator<Item = (&'rules Statements, Action)> {
+    let passed = continued.map_or(&[][..], |continued| continued.of(number));
+    let passed = passed.iter().filter_map(move |rule| {
+        let statements = rules.statements_of(*rule)?;
+        Some((statements, Action::Continue))
+    });
+    let action = match verdict {
+        Verdict::Rule(_, action) => action,
+        Verdict::Held(_) => Action::Accept,
+        _ => Action::Drop,
+    };
+    let own = rules.statements(verdict);
+    passed.chain(own.map(|statements| (statements, action)))
 }
 
 /// Returns the time of the time stamp counter.

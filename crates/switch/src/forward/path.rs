@@ -5,7 +5,7 @@ use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{PortRules, Statements, Verdict, Verdicts};
+use quietwire_tables::filter::{Continued, PortRules, Statements, Verdict, Verdicts};
 
 use super::effects::Effects;
 use super::lengths::measure;
@@ -63,7 +63,9 @@ impl Leaving<'_> {
     ) -> u64 {
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let frames = burst.frames().zip(burst.lengths());
-        let dropped = rules.judge_output(frames, self.from, &mut verdicts);
+        let mut continued = rules.continues().then(Continued::default);
+        let out = (&mut verdicts, continued.as_mut());
+        let dropped = rules.judge_output(frames, self.from, out);
         if telemetry.is_watched() {
             telemetry.filtered(burst, &verdicts);
         }
@@ -71,8 +73,11 @@ impl Leaving<'_> {
             let statements = rules.statements(*verdict);
             statements.is_some_and(Statements::has_effects)
         };
-        if rules.has_effects() && verdicts.iter().take(burst.len()).any(has_effect) {
-            let (rules, bursts) = ((rules, &verdicts), (&mut *burst, &mut *self.spare));
+        let continued = continued.as_ref().filter(|continued| continued.has_any());
+        let mut decided = verdicts.iter().take(burst.len());
+        if rules.has_effects() && (continued.is_some() || decided.any(has_effect)) {
+            let bursts = (&mut *burst, &mut *self.spare);
+            let rules = (rules, &verdicts, continued);
             let effects = &mut self.effects;
             let counts = effects.leave(output, rules, bursts, self.pool, telemetry);
             for (effect, count) in counts.iter() {

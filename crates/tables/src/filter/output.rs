@@ -6,7 +6,8 @@ use quietwire_base::BURST_MAX;
 
 use super::action::Action;
 use super::further::place;
-use super::rules::{PortRules, Verdict, Verdicts};
+use super::rules::PortRules;
+use super::verdict::{Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE};
 
 /// Makes the key of a received frame that of one that leaves.
@@ -19,12 +20,16 @@ fn mark_output(key: &mut Key, from: Option<u16>) {
 impl PortRules {
     /// Judges a burst that leaves by the port, and counts. `from` is the port that received it, if any did. Frames without a rule are accepted,
     /// with the verdict [`Verdict::Short`]. Returns the number of dropped frames.
-    pub fn judge_output<'frame>(
+    pub fn judge_output<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         from: Option<u16>,
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> usize {
+        let Judged {
+            verdicts,
+            continued,
+        } = out.into();
         let mut keys = [Key::EMPTY; BURST_MAX];
         let mut count = 0;
         for ((octets, _), key) in frames.zip(keys.iter_mut()) {
@@ -35,6 +40,7 @@ impl PortRules {
         let keys = keys.get_mut(..count).unwrap_or_default();
         let mut found = [NO_RULE; BURST_MAX];
         self.look_up(keys, &mut found);
+        self.pass_output(keys, &found, continued);
         let mut dropped = 0;
         for (verdict, rule) in verdicts.iter_mut().zip(found).take(count) {
             *verdict = match self.count_one(rule) {

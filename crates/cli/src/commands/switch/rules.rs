@@ -41,6 +41,8 @@ enum ActionArg {
     Drop,
     /// Drop frames and answer with a TCP reset or an ICMP error.
     Reject,
+    /// Apply the statements, count, and compare the next rule.
+    Continue,
 }
 
 impl From<ActionArg> for Action {
@@ -49,6 +51,27 @@ impl From<ActionArg> for Action {
             ActionArg::Accept => Self::Accept,
             ActionArg::Drop => Self::Drop,
             ActionArg::Reject => Self::Reject,
+            ActionArg::Continue => Self::Continue,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DefaultArg {
+    /// Accept frames.
+    Accept,
+    /// Drop frames silently.
+    Drop,
+    /// Drop frames and answer with a TCP reset or an ICMP error.
+    Reject,
+}
+
+impl From<DefaultArg> for Action {
+    fn from(action: DefaultArg) -> Self {
+        match action {
+            DefaultArg::Accept => Self::Accept,
+            DefaultArg::Drop => Self::Drop,
+            DefaultArg::Reject => Self::Reject,
         }
     }
 }
@@ -287,7 +310,7 @@ pub(super) struct SetRulesArgs {
     file: Option<PathBuf>,
     /// Action for frames that no rule matches. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
-    default: Option<ActionArg>,
+    default: Option<DefaultArg>,
     /// Action for malformed frames at ports with rules. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     malformed: Option<MalformedArg>,

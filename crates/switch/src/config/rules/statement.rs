@@ -133,9 +133,10 @@ impl StatementSetting {
         if let Some(mss) = self.set_mss.filter(|mss| *mss < MSS_MIN) {
             return Err(format!("set-mss is {mss} (allowed: {MSS_MIN} to 65535)"));
         }
-        if action != Action::Accept && (self.set_dscp.is_some() || self.set_mss.is_some()) {
+        let sends = matches!(action, Action::Accept | Action::Continue);
+        if !sends && (self.set_dscp.is_some() || self.set_mss.is_some()) {
             return Err(format!(
-                "set-dscp and set-mss require action accept (a rule with action {} sends no frame)",
+                "set-dscp and set-mss require action accept or continue (a rule with action {} sends no frame)",
                 action.name()
             ));
         }

@@ -311,10 +311,12 @@ fn service(name: &str) -> Option<u16> {
 /// Conditions and statements of a rule.
 type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
 
-/// Returns conditions, statements and target of a rule, for each verdict if it has a map of them. No packet meets two of a map.
+/// Returns conditions, statements and target of a rule, for each verdict if it has a map of them. No packet meets two of a map. Statements in
+/// front of further conditions are a part of their own.
 fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleParts>, String> {
     let mut conditions: Vec<Alternatives> = Vec::new();
     let mut verdicts: Option<Verdicts> = None;
+    let mut parts: Vec<RuleParts> = Vec::new();
     let mut body = Body::default();
     let mut link = Link {
         is_of_frames: matches!(text(rule, "family"), "bridge" | "netdev"),
@@ -333,10 +335,10 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleP
             conditions.extend(implied);
             continue;
         }
+        if matches!(key.as_str(), "match" | "vmap") && !body.statements.is_empty() {
+            parts.push((conditions.clone(), std::mem::take(&mut body).finish()?));
+        }
         match key.as_str() {
-            "match" | "vmap" if !body.statements.is_empty() => {
-                return Err("a condition behind a statement cannot be expressed".to_owned());
-            }
             "vmap" => {
                 let map = value.get("key").ok_or("'vmap' without a key")?;
                 conditions.extend(link.implied_by(&json!({ "left": map })));
@@ -355,19 +357,18 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleP
         }
     }
     let Some(verdicts) = verdicts else {
-        return Ok(vec![(conditions, body.finish()?)]);
+        parts.push((conditions, body.finish()?));
+        return Ok(parts);
     };
-    let parts = verdicts
-        .into_iter()
-        .map(|(more, target)| -> Result<RuleParts, String> {
-            let body = Body {
-                target: Some(target),
-                ..body.clone()
-            };
-            let conditions = conditions.iter().cloned().chain(more).collect();
-            Ok((conditions, body.finish()?))
-        });
-    parts.collect()
+    for (more, target) in verdicts {
+        let body = Body {
+            target: Some(target),
+            ..body.clone()
+        };
+        let conditions = conditions.iter().cloned().chain(more).collect();
+        parts.push((conditions, body.finish()?));
+    }
+    Ok(parts)
 }
 
 /// Conditions and target of each verdict of a map.

@@ -202,14 +202,13 @@ fn unsupported_rules_of_nftables_are_reported_by_their_handle() {
             json!([{"log": {"group": 2}}, accept]),
             "'log group' cannot be expressed",
         ),
-        (json!([{"log": null}]), "statements without a verdict"),
         (
-            json!([{"log": null}, {"jump": {"target": "guests"}}]),
-            "statements before a jump",
+            json!([{"match": {"op": "in", "left": payload("tcp", "flags"), "right": ["syn", "rst"]}}, {"log": null}]),
+            "one of several flags or marks",
         ),
         (
-            json!([{"log": null}, is(payload("tcp", "dport"), json!(22)), accept]),
-            "a condition behind a statement",
+            json!([{"mangle": {"key": mark(), "value": 1}}]),
+            "'ct mark set' before another verdict",
         ),
         (
             json!([{"dup": {"addr": "10.0.0.1", "dev": "eth0"}}, accept]),
@@ -223,7 +222,6 @@ fn unsupported_rules_of_nftables_are_reported_by_their_handle() {
             json!([{"mangle": {"key": maxseg(), "value": {"rt": {"key": "mtu"}}}}, accept]),
             "to other than a number",
         ),
-        (json!([{"counter": null}]), "no verdict"),
         (
             json!([is(payload("ip", "ttl"), json!(1)), accept]),
             "'ip ttl'",
@@ -741,10 +739,6 @@ fn unsupported_rules_of_iptables_are_reported_by_their_line() {
         ("-A FORWARD -o eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -i eth+ -j ACCEPT", "several interfaces"),
         ("-A FORWARD -p tcp -m tcp ! --syn -j ACCEPT", "'! --syn'"),
-        (
-            "-A FORWARD -j LOG --log-prefix x",
-            "statements without a verdict",
-        ),
         ("-A FORWARD -j LOG --log-level 7", "'--log-level'"),
         ("-A FORWARD -j REJECT", "icmp-port-unreachable"),
         ("-A FORWARD -s", "-s without a value"),
@@ -754,7 +748,6 @@ fn unsupported_rules_of_iptables_are_reported_by_their_line() {
             "-A FORWARD -m comment --comment \"x -j DROP",
             "quotation does not end",
         ),
-        ("-A FORWARD -p tcp", "no target"),
         ("-X", "not a rule"),
         ("-A OTHER -j DROP", "no such chain: 'OTHER'"),
     ] {
@@ -781,6 +774,57 @@ fn unsupported_rules_of_iptables_are_reported_by_their_line() {
     );
 }
 
+#[test]
+fn rules_without_a_verdict_become_rules_that_continue() {
+    let accept = json!({"accept": null});
+    let address = || is(payload("ip", "saddr"), json!("10.0.0.1"));
+    let rules = [
+        json!([is(payload("tcp", "dport"), json!(22)), {"counter": null}]),
+        json!([{"log": {"prefix": "all: "}}, {"jump": {"target": "guests"}}]),
+        json!([address(), {"log": null}, is(payload("tcp", "dport"), json!(80)), {"drop": null}]),
+        json!([{"mangle": {"key": payload("ip", "dscp"), "value": "ef"}}]),
+        json!([is(payload("ip", "dscp"), json!("cs1")), accept]),
+        json!([is(payload("tcp", "flags"), json!("syn")), {"mangle": {"key": maxseg(), "value": 1400}}]),
+    ];
+    let guests = [json!([is(payload("udp", "dport"), json!(53)), accept])];
+    let imported = import(&ruleset("ip", "accept", &rules, &guests));
+    assert_eq!(
+        lines(&imported),
+        [
+            "forward-10 continue ethertype=ipv4 protocol=tcp destination-port=22",
+            "forward-11 continue log=1 log-prefix=all: ethertype=ipv4",
+            "guests-16 accept ethertype=ipv4 protocol=udp destination-port=53",
+            "forward-12 continue log=1 ethertype=ipv4 source=10.0.0.1/32",
+            "forward-12.2 drop ethertype=ipv4 protocol=tcp source=10.0.0.1/32 destination-port=80",
+            "forward-13 continue set-dscp=ef ethertype=ipv4",
+            "forward-15 continue set-mss=1400 ethertype=ipv4 protocol=tcp tcp-flags=syn / fin,syn,rst,psh,ack,urg,ecn,cwr",
+        ]
+    );
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "rule forward-14");
+    assert!(reason.contains("behind 'dscp set'"), "{reason}");
+
+    // More than a packet may match.
+    let many = vec![json!([{"counter": null}]); 18];
+    let imported = import(&ruleset("ip", "accept", &many, &[]));
+    assert_eq!(imported.rules.len(), 16);
+    let places: Vec<&str> = missing(&imported).into_iter().map(|one| one.0).collect();
+    assert_eq!(places, ["rule forward-26", "rule forward-27"]);
+    let text = "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -o b -p tcp\n\
+                -A FORWARD -o b -j DROP\nCOMMIT\n";
+    let imported = import(text);
+    assert_eq!(
+        lines(&imported),
+        [
+            "FORWARD-3 continue port=b ethertype=ipv4 protocol=tcp",
+            "FORWARD-4 drop port=b ethertype=ipv4",
+        ]
+    );
+    assert!(imported.rules.iter().all(RuleSetting::is_out));
+}
+
 /// A rule of statements only becomes a part of the rule behind it, which decides on all of its packets.
 #[test]
 fn logs_in_front_of_a_verdict_become_those_of_its_rule() {
@@ -800,15 +844,12 @@ COMMIT
         lines(&imported),
         [
             "FORWARD-4 drop log=1 log-prefix=ssh: ethertype=ipv4 protocol=tcp destination-port=22",
+            "FORWARD-6 continue log=1 ethertype=ipv4 protocol=udp",
             "REFUSED-8 drop log=1 source=10.0.0.0/8",
             "REFUSED-9 drop ethertype=ipv4",
         ]
     );
-    let [(place, reason)] = missing(&imported)[..] else {
-        panic!("{:?}", imported.missing);
-    };
-    assert_eq!(place, "line 6");
-    assert!(reason.contains("statements without a verdict"), "{reason}");
+    assert_eq!(missing(&imported), []);
 
     let to = |port: u16| is(payload("udp", "dport"), json!(port));
     let rules = [
@@ -827,17 +868,13 @@ COMMIT
         lines(&imported),
         [
             "forward-10 drop log=1 log-prefix=dns dup=eth9 protocol=udp destination-port=53",
+            "forward-13 continue log=1 protocol=udp destination-port=25",
             "forward-14 drop log=1 protocol=udp destination-port=25",
+            "forward-15 continue log=1 ethertype=ipv4",
+            "forward-15.2 continue log=1 ethertype=ipv6",
             "forward-16 accept protocol=udp destination-port=80",
+            "forward-17 continue log=1 protocol=udp destination-port=443",
         ]
     );
-    let places: Vec<&str> = missing(&imported).into_iter().map(|one| one.0).collect();
-    assert_eq!(
-        places,
-        [
-            "chain forward, handle 13",
-            "chain forward, handle 15",
-            "chain forward, handle 17",
-        ]
-    );
+    assert_eq!(missing(&imported), []);
 }
