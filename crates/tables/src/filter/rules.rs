@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules of all ports: the first match decides, except for rules that continue. The rules are compiled once, into one classifier that
-//! all ports use, and further ones for rules that continue. A
-//! port without rules has no filter stage. Fields that no rule compares are not read, and without sets there is no search for elements.
+//! all ports use, and further ones for rules that continue. A port without rules has no filter stage. Fields that no rule compares are not
+//! read, and without sets there is no search for elements.
 
 mod marked;
 

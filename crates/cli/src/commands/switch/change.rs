@@ -170,6 +170,9 @@ enum Add {
         /// Elements, such as 10.0.0.0/8 or 5000-5010.
         #[arg(required = true)]
         elements: Vec<Element>,
+        /// Remove these elements after this time, seconds. [default: the timeout of the set]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        timeout_s: Option<u32>,
     },
     /// A cross-connect of two ports.
     CrossConnect {
@@ -462,7 +465,15 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         Add::Backend(backend) => backend.add(),
         Add::Rule(rule) => rule.change(),
         Add::Set(set) => set.change(),
-        Add::Element { set, elements } => Change::AddElements { set, elements },
+        Add::Element {
+            set,
+            elements,
+            timeout_s,
+        } => Change::AddElements {
+            set,
+            elements,
+            timeout_s,
+        },
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.control)

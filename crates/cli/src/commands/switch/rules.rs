@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `quietwire switch add|set|show` for filter rules of ports.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -408,16 +409,26 @@ pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
     let none = Vec::new();
     ask::<IgnoredAny>(socket, &Request::StageSets { at: 0, sets: none })?;
     for set in &sets {
-        let mut parts: Vec<&[Element]> = set.elements.chunks(ELEMENTS_A_REQUEST).collect();
+        // With its timeout, an element is there twice.
+        let count = match set.element_timeouts_s.is_empty() {
+            true => ELEMENTS_A_REQUEST,
+            false => ELEMENTS_A_REQUEST / 3,
+        };
+        let mut parts: Vec<&[Element]> = set.elements.chunks(count).collect();
         if parts.is_empty() {
             parts.push(&[]);
         }
+        let timeout_of = |element: &Element| {
+            let seconds = set.element_timeouts_s.get(element)?;
+            Some((*element, *seconds))
+        };
         for elements in parts {
             let part = SetSetting {
                 name: set.name.clone(),
                 kind: set.kind,
                 timeout_s: set.timeout_s,
                 elements: elements.to_vec(),
+                element_timeouts_s: elements.iter().filter_map(timeout_of).collect(),
             };
             let request = Request::StageSets {
                 at: staged.sets,
@@ -470,6 +481,7 @@ impl SetDefinitionArgs {
             },
             timeout_s: self.timeout_s,
             elements: self.elements,
+            element_timeouts_s: BTreeMap::new(),
         })
     }
 }

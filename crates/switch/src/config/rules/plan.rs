@@ -535,7 +535,20 @@ mod tests {
         let rules = planned(&format!("{sets}{rule}")).unwrap();
         assert_eq!(rules.sets[0].elements.len(), 2);
         assert_eq!(rules.sets[0].timeout_s, Some(60));
+        let own = planned(&format!(
+            "{rule}{sets}element-timeouts-s = {{ \"10.0.0.0/8\" = 5 }}\n"
+        ));
+        let own = Arc::clone(&own.unwrap().sets[0]);
+        assert_eq!(own.element_timeouts_s.len(), 1);
         for (more, printed) in [
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0.1\"]\nelement-timeouts-s = { \"10.0.0.2\" = 5 }",
+                "the set has no element '10.0.0.2'",
+            ),
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0.1\"]\nelement-timeouts-s = { \"10.0.0.1\" = 0 }",
+                "'10.0.0.1' is 0",
+            ),
             (
                 "[[set]]\nname = \"inside\"\ntype = \"ether_addr\"",
                 "duplicate set 'inside'",

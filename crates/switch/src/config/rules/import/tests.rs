@@ -775,6 +775,40 @@ fn unsupported_rules_of_iptables_are_reported_by_their_line() {
 }
 
 #[test]
+fn elements_of_sets_keep_their_timeouts() {
+    let text = ruleset(
+        "ip",
+        "accept",
+        &[json!([is(payload("ip", "saddr"), json!("@admins")), {"drop": null}])],
+        &[],
+    );
+    let mut parsed: Value = serde_json::from_str(&text).unwrap();
+    let list = parsed["nftables"].as_array_mut().unwrap();
+    let set = list.iter_mut().find_map(|one| one.get_mut("set")).unwrap();
+    set["elem"] = json!([
+        "192.0.2.1",
+        {"elem": {"val": "192.0.2.2", "timeout": 60, "expires": 45}},
+        {"elem": {"val": {"prefix": {"addr": "198.51.100.0", "len": 24}}, "timeout": 3600}},
+        {"elem": {"val": "192.0.2.3", "expires": 0}},
+        {"elem": {"val": "192.0.2.4", "counter": {"packets": 0, "bytes": 0}}},
+    ]);
+    let imported = import(&parsed.to_string());
+    assert_eq!(missing(&imported), []);
+    let [set] = &imported.sets[..] else {
+        panic!("{:?}", imported.sets);
+    };
+    assert_eq!(set.elements.len(), 5);
+    let timeouts = set.element_timeouts_s.iter();
+    let timeouts: Vec<String> = timeouts
+        .map(|(element, seconds)| format!("{element} {seconds}"))
+        .collect();
+    assert_eq!(
+        timeouts,
+        ["192.0.2.2 45", "192.0.2.3 1", "198.51.100.0/24 3600"]
+    );
+}
+
+#[test]
 fn rules_without_a_verdict_become_rules_that_continue() {
     let accept = json!({"accept": null});
     let address = || is(payload("ip", "saddr"), json!("10.0.0.1"));
