@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
-    Action, Continued, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict, Verdicts,
-    clamp_mss, set_dscp,
+    Action, Continued, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict,
+    Verdicts, clamp_mss, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use rtrb::Producer;

@@ -14,7 +14,8 @@ use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::filter::{
-    Continued, NameFlows, PortRules, RuleEffect, RuleEffects, SourceGuard, Statements, Verdict, Verdicts,
+    Continued, NameFlows, PortRules, RuleEffect, RuleEffects, SourceGuard, Statements, Verdict,
+    Verdicts,
 };
 
 /// Resources for filtering the frames of one queue.
