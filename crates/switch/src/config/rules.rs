@@ -3,6 +3,7 @@
 
 mod change;
 mod check;
+mod continuing;
 mod diff;
 #[cfg(test)]
 mod documented;

@@ -44,8 +44,11 @@ pub struct RuleCheck {
     pub number: Option<usize>,
     /// Action for the packet.
     pub action: Action,
-    /// Number of rules that were compared before.
+    /// Number of earlier rules that do not match.
     pub rules_before: usize,
+    /// Names of earlier rules that match and continue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued: Vec<String>,
     /// Earlier rules that differ from the packet in one field only: the first 32.
     pub near: Vec<NearRule>,
 }
@@ -150,20 +153,24 @@ impl Rules {
         let sets = self.sets.iter();
         let sets: HashMap<&SetName, &[Element]> =
             sets.map(|set| (&set.name, &set.elements[..])).collect();
-        let mut near = Vec::new();
+        let (mut near, mut continued) = (Vec::new(), Vec::new());
         let mut number = found.flatten();
         let end = match found {
             Some(found) => found.unwrap_or(self.rules.len()),
             None => self.rules.len(),
         };
-        let mut before = 0;
+        let mut before = 0usize;
         for (place, rule) in self.rules.iter().take(end).enumerate() {
             let differences = differences(rule, received, bridge, &sets);
+            if differences.is_empty() && rule.action == Action::Continue {
+                continued.push(rule.name.clone());
+                continue;
+            }
             if differences.is_empty() && found.is_none() {
                 number = Some(place);
                 break;
             }
-            before = place.saturating_add(1);
+            before = before.saturating_add(1);
             if let [difference] = differences.as_slice()
                 && near.len() < NEAR_MAX
             {
@@ -184,6 +191,7 @@ impl Rules {
                 (None, Some(_)) => Action::Accept,
             },
             rules_before: before,
+            continued,
             near,
         }
     }
@@ -325,6 +333,27 @@ destination-port = "80-443"
             r#"{{"port":"{port}","packet":{{"source":"{source}","destination":"10.0.0.1","protocol":"tcp","source-port":1024,"destination-port":{destination_port}}}}}"#
         ))
         .unwrap()
+    }
+
+    #[test]
+    fn rules_that_continue_are_reported_beside_the_deciding_one() {
+        let rule = |name: &str, action: &str, keys: &str| {
+            format!("[[rule]]\nname = \"{name}\"\naction = \"{action}\"\n{keys}\n")
+        };
+        let file = rule("count", "continue", "")
+            + &rule("vlan", "continue", "vlan = 7")
+            + &rule("log", "continue", "port = \"a\"\nlog = 1")
+            + &rule("drop", "drop", "port = \"a\"")
+            + &rule("behind", "continue", "");
+        let of = |port: &str| {
+            let packet = format!(r#"{{"port":"{port}","packet":{{"ethertype":"arp"}}}}"#);
+            let found = check_with(&file, &packet).unwrap();
+            (found.rule, found.rules_before, found.continued)
+        };
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let dropped = Some("drop".to_owned());
+        assert_eq!(of("a"), (dropped, 1, names(["count", "log"])));
+        assert_eq!(of("b"), (None, 3, names(["count", "behind"])));
     }
 
     #[test]

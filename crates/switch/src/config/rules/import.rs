@@ -21,6 +21,7 @@ mod icmp;
 mod iptables;
 mod marks;
 mod nft;
+mod order;
 mod statements;
 #[cfg(test)]
 mod tests;

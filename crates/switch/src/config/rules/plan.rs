@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{
     Action, LabelBits, MarkBits, MssLimit, NameFail, NamePattern, RuleSetting, Rules, SetName,
-    SetSetting, SetType, sets,
+    SetSetting, SetType, continuing, sets,
 };
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
@@ -28,6 +28,13 @@ pub(in crate::config) fn plan(
     bridges: &BTreeSet<&str>,
     former: Option<(&Settings, &Rules)>,
 ) -> Result<Rules, SwitchError> {
+    let default = settings.rule_default.unwrap_or_default();
+    if default == Action::Continue {
+        return Err(SwitchError::Config {
+            location: "rules".to_owned(),
+            what: "rule-default is continue (use accept, drop or reject)".to_owned(),
+        });
+    }
     let former_sets = former.map(|(former, rules)| (slice(&former.sets), &rules.sets[..]));
     let sets = sets::plan(slice(&settings.sets), former_sets.unwrap_or_default())?;
     let kept = former.filter(|(_, rules)| kinds(&sets).eq(kinds(&rules.sets)));
@@ -42,7 +49,7 @@ pub(in crate::config) fn plan(
     Ok(Rules {
         rules,
         sets,
-        default: settings.rule_default.unwrap_or_default(),
+        default,
         malformed: settings.rule_malformed.unwrap_or_default(),
     })
 }
@@ -89,6 +96,7 @@ fn check_all(
             .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
     }
     check_uses(all, gone, new)?;
+    continuing::check(all, new, (ports, bridges))?;
     Ok(all.iter().map(|rule| Arc::clone(&rule.value)).collect())
 }
 
@@ -530,7 +538,20 @@ mod tests {
         let rules = planned(&format!("{sets}{rule}")).unwrap();
         assert_eq!(rules.sets[0].elements.len(), 2);
         assert_eq!(rules.sets[0].timeout_s, Some(60));
+        let own = planned(&format!(
+            "{rule}{sets}element-timeouts-s = {{ \"10.0.0.0/8\" = 5 }}\n"
+        ));
+        let own = Arc::clone(&own.unwrap().sets[0]);
+        assert_eq!(own.element_timeouts_s.len(), 1);
         for (more, printed) in [
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0.1\"]\nelement-timeouts-s = { \"10.0.0.2\" = 5 }",
+                "the set has no element '10.0.0.2'",
+            ),
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0.1\"]\nelement-timeouts-s = { \"10.0.0.1\" = 0 }",
+                "'10.0.0.1' is 0",
+            ),
             (
                 "[[set]]\nname = \"inside\"\ntype = \"ether_addr\"",
                 "duplicate set 'inside'",

@@ -190,9 +190,6 @@ fn read_rule(line: &str, version: EtherType) -> (String, Result<RuleParts, Strin
         if is_reject {
             check_reject_with(kind)?;
         }
-        if body.target.is_none() && body.statements.is_empty() {
-            return Err("the rule has no target, so it only counts".to_owned());
-        }
         Ok((conditions, body.finish()?))
     });
     (chain, read)
