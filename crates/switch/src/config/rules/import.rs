@@ -19,6 +19,7 @@ mod condition;
 mod hook;
 mod icmp;
 mod iptables;
+mod leaving;
 mod marks;
 mod nft;
 mod order;

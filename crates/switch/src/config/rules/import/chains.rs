@@ -3,15 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use quietwire_tables::filter::{
-    Action, EtherType, MssLimit, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
-};
+use quietwire_tables::filter::{Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName};
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
 use super::hook::Hook;
-use super::order;
-use crate::config::rules::{Direction, RuleSetting, SetSetting, StatementSetting};
+use super::{leaving, order};
+use crate::config::rules::{RuleSetting, SetSetting, StatementSetting};
 
 /// Maximum number of filter rules for one imported rule.
 const ALTERNATIVES_MAX: usize = 1024;
@@ -138,6 +136,8 @@ pub(super) struct Source {
     pub(super) scope: Scope,
     /// Name of the base chain.
     pub(super) base: String,
+    /// Name of a chain that packets pass before the base chain.
+    pub(super) first: Option<String>,
     /// Devices whose frames the base chain sees; empty for all.
     pub(super) devices: Vec<String>,
     pub(super) policy: Action,
@@ -237,7 +237,9 @@ impl Source {
             steps: 0,
             names: HashMap::new(),
         };
-        expansion.chain(&self.base, &self.of_devices("", Action::Accept), 0);
+        for chain in self.first.iter().chain([&self.base]) {
+            expansion.chain(chain, &self.of_devices("", Action::Accept), 0);
+        }
         let default = match (self.scope, self.policy) {
             (_, Action::Drop) if !self.devices.is_empty() => {
                 // Frames of other devices never meet the policy.
@@ -316,11 +318,10 @@ impl Expansion<'_> {
     }
 
     /// Makes all rules those of frames that leave, if the hook has such packets (`is_out`), or if one of them compares the output interface or
-    /// limits segments to the MTU of the path: they are one list, in which the first match decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
+    /// limits segments to the MTU of the path: they are one list, in which the first match decides. Rules in front of all verdicts that only
+    /// limit segments do not concern the others. Returns the default action.
     fn convert_to_output(&mut self, default: Action, is_out: bool) -> Action {
-        let is_of_path = |rule: &RuleSetting| rule.statements.set_mss == Some(MssLimit::RtMtu);
-        let mut rules = self.rules.iter();
-        if !is_out && !rules.any(|rule| rule.is_out() || is_of_path(rule)) {
+        if !is_out && leaving::convert_front(&mut self.rules) {
             return default;
         }
         if default != Action::Accept {
@@ -339,8 +340,7 @@ impl Expansion<'_> {
                 self.note_missing(&format!("rule {}", rule.name), &reason);
                 continue;
             }
-            std::mem::swap(&mut rule.port, &mut rule.from);
-            rule.direction = Some(Direction::Out);
+            leaving::convert(&mut rule);
             self.rules.push(rule);
         }
         Action::Accept

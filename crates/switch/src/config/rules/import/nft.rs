@@ -70,6 +70,7 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
     let mut source = Source {
         scope: scope(&table.family)?,
         base: text(first, "name").to_owned(),
+        first: None,
         devices: devices(first)?,
         policy: match text(first, "policy") {
             "drop" => Action::Drop,

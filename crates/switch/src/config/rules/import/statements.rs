@@ -145,7 +145,7 @@ impl Body {
                 Value::Number(number) => number.to_string().parse::<Dscp>()?,
                 _ => return Err(wrong()),
             };
-            Self::set(&mut self.statements.set_dscp, dscp, "dscp set")?;
+            self.set_dscp(dscp)?;
             return Ok(vec![vec![Condition::Ethertype(implied)]]);
         }
         let option = key.get("tcp option").ok_or_else(wrong)?;
@@ -165,6 +165,11 @@ impl Body {
         };
         self.set_mss(limit)?;
         Ok(vec![vec![Condition::Protocol(Protocol(6))]])
+    }
+
+    /// Sets the DSCP.
+    pub(super) fn set_dscp(&mut self, dscp: Dscp) -> Result<(), String> {
+        Self::set(&mut self.statements.set_dscp, dscp, "dscp set")
     }
 
     /// Limits the maximum segment size.

@@ -95,7 +95,7 @@ fn segments_limited_by_iptables_become_those_of_rules_that_continue() {
             "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS {option}\n-A FORWARD -i a -j DROP\nCOMMIT\n"
         )
     };
-    // The MTU is that of the port that a packet leaves by.
+    // The MTU is that of the port that a packet leaves by. The next rules stay those of received frames.
     for (option, mss, is_out) in [
         ("--set-mss 1300", "1300", false),
         ("--clamp-mss-to-pmtu", "rt-mtu", true),
@@ -106,8 +106,8 @@ fn segments_limited_by_iptables_become_those_of_rules_that_continue() {
             "FORWARD-3 continue set-mss={mss} ethertype=ipv4 protocol=tcp tcp-flags=syn / syn,rst"
         );
         assert_eq!(lines(&imported)[0], expected);
-        assert_eq!(imported.rules[1].action, Action::Drop);
-        assert!(imported.rules.iter().all(|rule| rule.is_out() == is_out));
+        let are_out: Vec<bool> = imported.rules.iter().map(RuleSetting::is_out).collect();
+        assert_eq!(are_out, [is_out, false]);
     }
     let imported = import(&text("--set-mss 70"));
     let [(place, reason)] = missing(&imported)[..] else {
@@ -115,4 +115,94 @@ fn segments_limited_by_iptables_become_those_of_rules_that_continue() {
     };
     assert_eq!(place, "line 3");
     assert!(reason.contains("allowed: 88"), "{reason}");
+}
+
+#[test]
+fn targets_of_iptables_without_a_verdict_become_rules_that_continue() {
+    let text = "*mangle
+:PREROUTING ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:VOICE - [0:0]
+-A PREROUTING -j MARK --set-xmark 0x1/0xffffffff
+-A FORWARD -i a -o b -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
+-A FORWARD -p udp -m udp --dport 5060 -j VOICE
+-A FORWARD -p tcp -m tcp --dport 22 -j DSCP --set-dscp-class CS2
+-A FORWARD -p icmp -j TOS --set-tos 0x28/0xfc
+-A VOICE -j DSCP --set-dscp 0x2e
+-A VOICE -s 192.0.2.0/24 -j DROP
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:VOICE - [0:0]
+-A FORWARD -p udp -j NFLOG --nflog-prefix \"udp: \"
+-A FORWARD -p udp -j VOICE
+-A VOICE -j ACCEPT
+COMMIT
+";
+    let imported = import(text);
+    assert_eq!(missing(&imported), []);
+    assert_eq!(imported.others, ["chain PREROUTING of table mangle"]);
+    assert_eq!(
+        lines(&imported),
+        [
+            "FORWARD-6 continue set-mss=rt-mtu port=b ethertype=ipv4 protocol=tcp tcp-flags=syn / syn,rst",
+            "VOICE-10 continue set-dscp=ef ethertype=ipv4 protocol=udp destination-port=5060",
+            "VOICE-11 drop protocol=udp source=192.0.2.0/24 destination-port=5060",
+            "FORWARD-8 continue set-dscp=cs2 ethertype=ipv4 protocol=tcp destination-port=22",
+            "FORWARD-9 continue set-dscp=af11 ethertype=ipv4 protocol=icmp",
+            "FORWARD-17 continue log=1 log-prefix=udp: ethertype=ipv4 protocol=udp",
+            "VOICE-19 accept ethertype=ipv4 protocol=udp",
+            "policy-ipv4 drop ethertype=ipv4",
+        ]
+    );
+    let first = &imported.rules[0];
+    assert!(first.is_out());
+    assert_eq!(first.from.as_deref(), Some("a"));
+    let others = &imported.rules[1..];
+    assert!(!others.iter().any(RuleSetting::is_out));
+
+    for (rule, reason) in [
+        ("DSCP --set-dscp 0x40", "not a DSCP"),
+        ("DSCP --set-dscp-class AF99", "'af99' is not a DSCP"),
+        ("TOS --set-tos 0x10/0xff", "use the mask 0xfc"),
+        ("TOS --set-tos 0x11/0xfc", "use the mask 0xfc"),
+        ("TOS --set-tos 16", "use the mask 0xfc"),
+        ("TEE --gateway 10.0.0.9", "copies packets to an address"),
+        ("NFLOG --nflog-group 5", "'--nflog-group' cannot be"),
+        ("CHECKSUM --checksum-fill", "'-j CHECKSUM' cannot be"),
+        ("ACCEPT", "'-j ACCEPT' in table mangle"),
+        ("NOWHERE", "no such chain"),
+    ] {
+        let text = format!(
+            "*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -j {rule}\nCOMMIT\n*filter\nCOMMIT\n"
+        );
+        let imported = Imported::parse(&text, Hook::Forward).unwrap();
+        let found = missing(&imported);
+        let is_missing = found.iter().any(|(_, text)| text.contains(reason));
+        assert!(is_missing, "{rule}: {found:?}");
+        assert!(imported.rules.is_empty(), "{rule}");
+    }
+    let text = "*mangle\n:FORWARD DROP [0:0]\nCOMMIT\n*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n";
+    let imported = Imported::parse(text, Hook::Forward).unwrap();
+    let [(place, _)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "chain FORWARD of table mangle");
+}
+
+/// Rules of an accepted frame do not apply behind its verdict, so these rules stay one list.
+#[test]
+fn segments_limited_behind_a_verdict_make_all_rules_those_of_frames_that_leave() {
+    let clamp = "-A FORWARD -p tcp -j TCPMSS --clamp-mss-to-pmtu";
+    let log = "-A FORWARD -o b -p tcp -j LOG";
+    let dscp = "-A FORWARD -m dscp --dscp 0x2e -j TCPMSS --clamp-mss-to-pmtu";
+    let accept = "-A FORWARD -p tcp -m tcp --dport 22 -j ACCEPT";
+    for (first, second) in [(accept, clamp), (log, clamp), (dscp, accept)] {
+        let text = format!("*filter\n:FORWARD ACCEPT [0:0]\n{first}\n{second}\nCOMMIT\n");
+        let imported = import(&text);
+        assert_eq!(missing(&imported), []);
+        assert_eq!(imported.rules.len(), 2);
+        assert!(imported.rules.iter().all(RuleSetting::is_out), "{text}");
+    }
 }
