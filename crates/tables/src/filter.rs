@@ -19,6 +19,7 @@ mod output;
 mod packet;
 mod pattern;
 mod plain;
+mod port_name;
 #[cfg(test)]
 mod reference;
 mod reject;
@@ -53,6 +54,7 @@ pub use names::{
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case, parse_prefix};
 pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern, describe_frame};
+pub use port_name::PortName;
 pub use reject::Rejection;
 pub use rewrite::{clamp_mss, clamp_mss_to_mtu, set_dscp};
 pub use rule_match::{

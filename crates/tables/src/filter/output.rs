@@ -230,6 +230,38 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_of_several_ports_that_received_frames_is_one_rule() {
+        let further = |ports, from_ports| FurtherMatch {
+            ports,
+            from_ports,
+            ..out(None)
+        };
+        let rules = [
+            rule(None, further(0b10, 0b1100), Action::Drop),
+            rule(None, further(0, 0b1), Action::Drop),
+            rule(Some(2), further(0, 0b1000), Action::Continue),
+        ];
+        let counted = Arc::clone(&rules[2].frames);
+        let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+        let frame = frame();
+        let leaves = |port, from| {
+            let rules = PortRules::new(Arc::clone(&table), port, None);
+            let mut verdicts = [Verdict::Short; BURST_MAX];
+            let burst = [(&frame[..], frame.len() as u32)];
+            rules.judge_output(burst.iter().copied(), from, &mut verdicts);
+            match verdicts[0] {
+                Verdict::Rule(rule, _) => Some(rule),
+                _ => None,
+            }
+        };
+        let found = [1, 2].map(|port| [0, 1, 2, 3].map(|from| leaves(port, Some(from))));
+        let of_1 = [Some(1), None, Some(0), Some(0)];
+        assert_eq!(found, [of_1, [Some(1), None, None, None]]);
+        assert_eq!(leaves(1, None), None);
+        assert_eq!(counted.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn sets_are_compared_on_the_way_out_too() {
         let mut one = rule(None, out(Some(3)), Action::Drop);
         one.sets = vec![(SetField::Source, 0)];

@@ -20,7 +20,7 @@ use super::ct_states::{CtStates, set_state};
 use super::ct_values::{CtConditions, CtMatch};
 use super::described::DescribedPacket;
 use super::element::{Element, SetField};
-use super::further::Compared;
+use super::further::{Compared, for_each, received_by};
 use super::inspect::Inspect;
 use super::kept::KeptClassifier;
 use super::malformed::malformation;
@@ -125,11 +125,10 @@ impl PortRule {
 
     /// Returns the rules of the classifier: one, or one for each port of several.
     fn for_each_port(&self, rule: Rule) -> impl Iterator<Item = Rule> {
-        let ports = self.further.ports;
-        let one = (ports == 0).then_some(rule);
-        let each = (0..u32::BITS as u16).filter(move |port| ports >> port & 1 == 1);
-        one.into_iter()
-            .chain(each.map(move |port| self.further.at_port(rule, port)))
+        let further = &self.further;
+        let at_port = move |rule: Rule, port: u16| further.at_port(rule, port);
+        let rules = for_each(further.ports, rule, at_port);
+        rules.flat_map(move |rule| for_each(further.from_ports, rule, received_by))
     }
 
     /// Returns the rule with its names, if it has some.

@@ -162,7 +162,7 @@ enum Add {
     Backend(BackendArgs),
     /// A filter rule.
     Rule(Box<AddRuleArgs>),
-    /// A set of addresses or ports that filter rules refer to.
+    /// A set of addresses, ports or names of ports that filter rules refer to.
     Set(SetDefinitionArgs),
     /// Elements of a set.
     Element {

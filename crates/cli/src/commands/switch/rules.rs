@@ -106,7 +106,7 @@ pub(super) struct RuleArgs {
     /// Received frames, or frames that leave. [default: in]
     #[arg(long, value_enum)]
     direction: Option<DirectionArg>,
-    /// Receiving port, or port that frames leave by. [default: any]
+    /// Receiving port, or port that frames leave by, or a set of ports: @NAME. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
     /// Several ports instead of --port, like a,b. [default: any]
@@ -115,7 +115,7 @@ pub(super) struct RuleArgs {
     /// Bridge of the port. [default: any]
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
-    /// Receiving port of frames that leave. [default: any]
+    /// Receiving port of frames that leave, or a set of ports: @NAME. [default: any]
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
     /// VLAN of the outermost tag of received frames. [default: any, or no tag]
@@ -482,9 +482,11 @@ enum SetTypeArg {
     EtherAddr,
     /// Ports and ranges of ports.
     InetService,
+    /// Names of ports of the switch.
+    Ifname,
 }
 
-/// A set of addresses or ports.
+/// A set of addresses, ports or names of ports.
 #[derive(Debug, Args)]
 pub(super) struct SetDefinitionArgs {
     /// Name. Rules refer to it as @NAME.
@@ -515,6 +517,7 @@ impl SetDefinitionArgs {
                 SetTypeArg::Ipv6Addr => SetType::Ipv6Addr,
                 SetTypeArg::EtherAddr => SetType::EtherAddr,
                 SetTypeArg::InetService => SetType::InetService,
+                SetTypeArg::Ifname => SetType::Ifname,
             },
             timeout_s: self.timeout_s,
             elements: self.elements,

@@ -63,7 +63,11 @@ impl Settings {
 
     pub(in crate::config) fn del_set(&mut self, name: &SetName) -> Result<(), SwitchError> {
         let mut rules = self.rules.iter().flatten();
-        let user = rules.find(|rule| rule.value.packet.sets().any(|(_, set)| set == name));
+        let user = rules.find(|rule| {
+            let mut sets = rule.value.packet.sets();
+            let mut of_ports = rule.value.port_sets();
+            sets.any(|(_, set)| set == name) || of_ports.any(|set| set == name.0)
+        });
         if let Some(rule) = user {
             let what = format!(
                 "rule '{}' uses set '{name}' (delete the rule first)",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::{CONTINUE_MAX, FurtherMatch, OutMatch, PASSES_MAX, PortRule};
 
-use super::{Action, RuleSetting};
+use super::{Action, RuleSetting, port_set};
 use crate::config::location::Located;
 use crate::error::SwitchError;
 
@@ -96,6 +96,8 @@ fn port_rule(
     };
     let port = |name: &String| number(ports, name);
     let bit = |name: &String| 1u32.checked_shl(port(name)?.into());
+    let is_set = |name: &Option<String>| name.as_deref().and_then(port_set).is_some();
+    let listed = rule.ports.iter().filter_map(bit);
     let from = rule.from.as_ref().and_then(port);
     PortRule {
         port: rule.port.as_ref().and_then(port),
@@ -104,7 +106,15 @@ fn port_rule(
         packet: rule.packet.packet(),
         further: FurtherMatch {
             out: rule.is_out().then_some(OutMatch { from }),
-            ports: rule.ports.iter().filter_map(bit).fold(0, |all, bit| all | bit),
+            // A set may have any ports later.
+            ports: match is_set(&rule.port) {
+                true => u32::MAX,
+                false => listed.fold(0, |all, bit| all | bit),
+            },
+            from_ports: match is_set(&rule.from) {
+                true => u32::MAX,
+                false => 0,
+            },
             ..rule.packet.further()
         },
         sets: Vec::new(),
@@ -182,6 +192,13 @@ mod tests {
             let error = planned(&(text + &rules("c", &at(other)[..1]))).unwrap_err();
             assert!(error.contains("rule 'c-0': too many"), "{error}");
         }
+        // A rule of a set of ports counts for each port.
+        let set = "[[set]]\nname = \"s\"\ntype = \"ifname\"\n";
+        let of_set = |n: usize| format!("port = \"@s\"\nvlan = {n}");
+        let of_sets: Vec<String> = (1..=CONTINUE_MAX / 32 + 1).map(of_set).collect();
+        planned(&(set.to_owned() + &rules("a", &of_sets[1..]))).unwrap();
+        let error = planned(&(set.to_owned() + &rules("a", &of_sets))).unwrap_err();
+        assert!(error.contains("rule 'a-32': too many"), "{error}");
         let many: Vec<String> = (1..=CONTINUE_MAX + 1)
             .map(|n| format!("vlan = {n}"))
             .collect();

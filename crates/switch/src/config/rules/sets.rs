@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sets of addresses and ports that rules refer to as `@name`.
+//! Sets of addresses, ports and names that rules refer to as `@name`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +34,12 @@ pub struct SetSetting {
     /// Elements with a timeout of their own, in seconds, instead of that of the set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub element_timeouts_s: BTreeMap<Element, u32>,
+}
+
+/// Returns true if the elements of a set have the name of a port.
+pub(crate) fn contains_port(elements: &[Element], port: &str) -> bool {
+    let mut elements = elements.iter();
+    elements.any(|element| matches!(element, Element::Name(name) if name.is(port)))
 }
 
 impl SetSetting {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use quietwire_tables::filter::{Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName};
+use quietwire_tables::filter::{Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch};
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
@@ -283,11 +283,13 @@ impl Source {
 
     /// Returns the sets that rules refer to.
     fn used_by(&self, rules: &[RuleSetting]) -> Vec<SetSetting> {
-        let names = rules
-            .iter()
-            .flat_map(|rule| rule.packet.sets().map(|(_, name)| name));
-        let used: HashSet<&SetName> = names.collect();
-        let sets = self.sets.iter().filter(|set| used.contains(&set.name));
+        let names = rules.iter().flat_map(|rule| {
+            let names = rule.packet.sets().map(|(_, name)| name.0.as_str());
+            names.chain(rule.port_sets())
+        });
+        let used: HashSet<&str> = names.collect();
+        let sets = self.sets.iter();
+        let sets = sets.filter(|set| used.contains(set.name.0.as_str()));
         sets.cloned().collect()
     }
 }

@@ -424,7 +424,7 @@ impl<'line> Options<'line> {
     /// Reads the name of one interface.
     fn interface(&mut self, option: &str) -> Result<String, String> {
         let name = self.argument(option)?;
-        if name.ends_with('+') {
+        if name.ends_with('+') || name.starts_with('@') {
             return Err(format!(
                 "'{option} {name}' stands for several interfaces (name each)"
             ));

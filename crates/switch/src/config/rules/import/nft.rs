@@ -214,6 +214,7 @@ fn read_set(set: &Map<String, Value>) -> Result<SetSetting, String> {
             "ipv6_addr" => SetType::Ipv6Addr,
             "ether_addr" => SetType::EtherAddr,
             "inet_service" => SetType::InetService,
+            "ifname" => SetType::Ifname,
             other => return Err(format!("type {other} is not supported")),
         },
         _ => return Err("concatenated types are not supported".to_owned()),
@@ -516,8 +517,7 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
         (Left::CtState, None) => conditions.push(ct_states(op, right)?),
         (_, Some(_)) => return Err("'&' of this field cannot be expressed".to_owned()),
         (Left::Wide(field), None) => {
-            let name = right.as_str().and_then(|right| right.strip_prefix('@'));
-            conditions.push(match name {
+            conditions.push(match set_name(right) {
                 Some(_) if is_not => {
                     return Err("'!=' of a named set cannot be expressed".to_owned());
                 }
@@ -526,6 +526,14 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
             });
         }
         (_, None) if is_not => return Err("'!=' of this field cannot be expressed".to_owned()),
+        (Left::Port | Left::OutPort, None) if set_name(right).is_some() => {
+            let name = known_set(set_name(right).unwrap_or_default(), sets)?;
+            let name = format!("@{name}");
+            conditions.push(vec![match left {
+                Left::OutPort => Condition::OutPort(name),
+                _ => Condition::Port(name),
+            }]);
+        }
         (left, None) => {
             let values = values(right)?;
             let all: Result<Alternatives, String> =
@@ -534,6 +542,11 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
         }
     }
     Ok(conditions)
+}
+
+/// Returns the name of a named set on the right side.
+fn set_name(right: &Value) -> Option<&str> {
+    right.as_str()?.strip_prefix('@')
 }
 
 fn known_set(name: &str, sets: &[SetSetting]) -> Result<SetName, String> {
@@ -660,7 +673,7 @@ fn narrow(left: Left, value: &Value) -> Result<Condition, String> {
             .ok_or_else(|| format!("'{text}' cannot be expressed"))
     };
     Ok(match left {
-        Left::Port | Left::OutPort if text.contains('*') => {
+        Left::Port | Left::OutPort if text.contains('*') || text.starts_with('@') => {
             return Err(format!(
                 "'{text}' stands for several interfaces (name each)"
             ));

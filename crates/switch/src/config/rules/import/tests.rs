@@ -2,6 +2,7 @@
 //! Imports of rulesets.
 
 mod continued;
+mod interfaces;
 
 use std::path::Path;
 
