@@ -335,6 +335,7 @@ fn measure_changes(others: u32, directory: &Path, run: &mut Run) {
         times.push(request(Change::AddElements {
             set: name(),
             elements: elements(),
+            timeout_s: None,
         }));
         times.push(request(Change::DelElements {
             set: name(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules compared with the kernel's nftables: generated rulesets decide on the same frames in a chain at the ingress of a veth device,
 //! and, imported from the output of `nft -j list ruleset`, in the filter. The counters of all rules have to agree, and each frame meets the
-//! first rule that also decides on it alone. Requires root and nft.
+//! first rule that also decides on it alone. Some rules only count. Requires root and nft.
 //!
 //! `QUIETWIRE_NFT_RULESETS` and `QUIETWIRE_NFT_FRAMES` set the numbers of rulesets and of frames for each; `QUIETWIRE_SEED` the first seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -17,7 +17,7 @@ use quietwire_base::BURST_MAX;
 use quietwire_base::random::Random;
 use quietwire_switch::config::rules::{Hook, Imported};
 use quietwire_tables::filter::{
-    Element, Fallback, PortRule, PortRules, RuleTable, SetField, SetName, Verdict,
+    Continued, Element, Fallback, PortRule, PortRules, RuleTable, SetField, SetName, Verdict,
 };
 use serde_json::Value;
 
@@ -70,20 +70,24 @@ impl Namespace {
         output(self.command("nft").args(["-j", "list", "ruleset"]), "")
     }
 
-    /// Returns the packets of each rule that counts, by handle.
-    fn counters(&self) -> BTreeMap<u64, u64> {
+    /// Returns the packets of each rule that counts, by handle, and the sum of those of rules with a verdict.
+    fn counters(&self) -> (BTreeMap<u64, u64>, u64) {
         let json: Value = serde_json::from_str(&self.list()).unwrap();
         let rules = json["nftables"].as_array().unwrap().iter();
         let rules = rules.filter_map(|object| object.get("rule"));
-        let counter = |rule: &Value| {
-            let mut parts = rule["expr"].as_array().unwrap().iter();
-            let counter = parts.find_map(|part| part.get("counter"))?;
-            Some((
-                rule["handle"].as_u64().unwrap(),
-                counter["packets"].as_u64().unwrap(),
-            ))
-        };
-        rules.filter_map(counter).collect()
+        let (mut counters, mut decided) = (BTreeMap::new(), 0);
+        for rule in rules {
+            let parts = rule["expr"].as_array().unwrap();
+            let Some(counter) = parts.iter().find_map(|part| part.get("counter")) else {
+                continue;
+            };
+            let packets = counter["packets"].as_u64().unwrap();
+            counters.insert(rule["handle"].as_u64().unwrap(), packets);
+            // A verdict is behind the counter.
+            let has_verdict = parts.last().unwrap().get("counter").is_none();
+            decided += if has_verdict { packets } else { 0 };
+        }
+        (counters, decided)
     }
 
     fn send(&self, frames: &[Vec<u8>]) {
@@ -302,6 +306,10 @@ fn rule(random: &mut Random) -> String {
     if version.is_none() || is_true(random, 60) {
         text += &transport(random, version);
     }
+    // A rule on one of several flags must decide: as a rule that only counts, it cannot be imported.
+    if is_true(random, 15) && !text.is_empty() && !text.contains("tcp flags syn,ack ") {
+        return format!("{text}counter");
+    }
     // Statements behind the counter: a reject answers by the device, and a new DSCP is behind all comparisons.
     let verdicts: &[&str] = match version {
         Some(true) => &[
@@ -469,7 +477,7 @@ fn first_alone(filters: &[PortRules], burst: &[Vec<u8>]) -> Vec<Option<usize>> {
     first
 }
 
-/// Returns the frames that each rule decides on in the filter, by the handle of the rule in nftables.
+/// Returns the frames that each rule counts in the filter, by the handle of the rule in nftables.
 fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
     let imported = Imported::parse(json, Hook::Ingress).unwrap();
     assert!(imported.missing.is_empty(), "{:?}", imported.missing);
@@ -505,18 +513,22 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
     let mut decided = BTreeMap::new();
     for burst in frames.chunks(BURST_MAX) {
         let mut verdicts = [Verdict::Short; BURST_MAX];
-        port.judge(received(burst), &mut verdicts);
+        let mut continued = Continued::default();
+        port.judge(received(burst), (&mut verdicts, Some(&mut continued)));
         let first = first_alone(&alone, burst);
-        for ((verdict, frame), first) in verdicts.iter().zip(burst).zip(first) {
+        let burst = verdicts.iter().zip(burst).zip(first);
+        for (number, ((verdict, frame), first)) in burst.enumerate() {
             let Verdict::Rule(rule, _) = verdict else {
                 panic!("{verdict:?}: {frame:02x?}");
             };
             assert_eq!(Some(*rule as usize), first, "{frame:02x?}\n{json}");
-            let name = &imported.rules[*rule as usize].name;
-            let (_, handle) = name.split_once('-').unwrap();
-            let handle = handle.split('.').next().unwrap().parse().unwrap();
-            let decided: &mut Vec<Vec<u8>> = decided.entry(handle).or_default();
-            decided.push(frame.clone());
+            for rule in continued.of(number).iter().chain([rule]) {
+                let name = &imported.rules[*rule as usize].name;
+                let (_, handle) = name.split_once('-').unwrap();
+                let handle = handle.split('.').next().unwrap().parse().unwrap();
+                let decided: &mut Vec<Vec<u8>> = decided.entry(handle).or_default();
+                decided.push(frame.clone());
+            }
         }
     }
     decided
@@ -539,8 +551,7 @@ fn generated_rulesets_decide_as_those_of_the_kernel_do() {
         namespace.send(&frames);
         let began = Instant::now();
         let counted = loop {
-            let counters = namespace.counters();
-            let sum: u64 = counters.values().sum();
+            let (counters, sum) = namespace.counters();
             if sum >= frames.len() as u64 {
                 break counters;
             }

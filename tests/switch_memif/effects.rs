@@ -278,3 +278,75 @@ fn segments_that_leave_are_limited_to_the_mtu_of_the_path() {
     let reason = refused(&bench, &rule.split(' ').collect::<Vec<_>>());
     assert!(reason.contains("requires direction"), "{reason}");
 }
+
+const CONTINUED: &str = r#"
+[[rule]]
+name = "all"
+action = "continue"
+port = "a"
+
+[[rule]]
+name = "tcp"
+action = "continue"
+port = "a"
+protocol = "tcp"
+dup = "spy"
+set-dscp = "ef"
+log = 1
+
+[[rule]]
+name = "small"
+action = "continue"
+direction = "out"
+port = "b"
+protocol = "tcp"
+set-mss = 1000
+
+[[rule]]
+name = "web"
+action = "accept"
+port = "a"
+protocol = "tcp"
+destination-port = "80"
+
+[[rule]]
+name = "other"
+action = "drop"
+port = "a"
+"#;
+
+#[test]
+fn rules_that_continue_count_log_copy_and_change() {
+    let bench = Bench::new(&["a", "b", "spy"], &["--cross-connect", "a,b"]);
+    let file = bench.path("rules.toml");
+    fs::write(&file, CONTINUED).unwrap();
+    let mut bench = bench.with(&["--rules", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut a, mut b, mut spy) = (bench.peer("a"), bench.peer("b"), bench.peer("spy"));
+
+    // The second segment is dropped behind the rules that continue.
+    let (web, other) = (syn(80), syn(81));
+    a.send(&[web.clone(), other.clone()]);
+    assert_eq!(spy.receive(2), [web, other]);
+    let arrived = b.receive(1).remove(0);
+    assert!(is_right(&arrived), "{arrived:02x?}");
+    assert_eq!(arrived[15], 46 << 2);
+    assert_eq!(arrived[14 + 20 + 22..], [0x03, 0xe8]);
+
+    let ports = until("all effects are counted", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        (ports[1].counts.effects[RuleEffect::MssClamped] == 1).then_some(ports)
+    });
+    let counts = &ports[0].counts;
+    for (effect, count) in [
+        (RuleEffect::Logged, 2),
+        (RuleEffect::Duplicated, 2),
+        (RuleEffect::DscpSet, 1),
+    ] {
+        assert_eq!(counts.effects[effect], count, "{effect:?}");
+    }
+    assert_eq!(counts.drops[PortDrop::Denied], 1);
+    let rules: RulesReport = bench.show("rules");
+    let frames: Vec<u64> = rules.rules.iter().map(|rule| rule.frames).collect();
+    assert_eq!(frames, [2, 2, 1, 1, 1]);
+}

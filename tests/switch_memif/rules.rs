@@ -587,6 +587,40 @@ source = "@guests"
     assert!(error.contains("rule 'inside' uses set 'inside'"), "{error}");
 }
 
+#[test]
+fn rules_of_a_set_of_ports_follow_its_elements() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let with = |text: &str| change(&bench, &text.split(' ').collect::<Vec<_>>());
+    with("add set guests --type ifname a nowhere");
+    with("add rule in --action drop --port @guests");
+    with("add rule out --action drop --direction out --port b --from @guests");
+    let frame = |last: u8| {
+        let mut frame = vec![2; 12];
+        frame.extend([0x88, 0xb5]);
+        frame.resize(60, last);
+        frame
+    };
+    a.send(&[frame(1)]);
+    until("the frame is dropped", || {
+        (counts(&bench)["in"] == 1).then_some(())
+    });
+    b.send(&[frame(2)]);
+    assert_eq!(a.receive(1), [frame(2)]);
+    with("del element guests a");
+    with("add element guests b");
+    a.send(&[frame(3)]);
+    assert_eq!(b.receive(1), [frame(3)]);
+    b.send(&[frame(4)]);
+    // The rule kept its counter.
+    until("the frame of the other port is dropped", || {
+        let counts = counts(&bench);
+        (counts["in"] == 2 && counts["out"] == 0).then_some(())
+    });
+    let error = refused(&bench, &["del", "set", "guests"]);
+    assert!(error.contains("rule 'in' uses set 'guests'"), "{error}");
+}
+
 /// Writes a file of rules that accept UDP to a port each, in this order.
 fn accepting(bench: &Bench, name: &str, ports: &[u16]) -> String {
     let rule = |port: &u16| {

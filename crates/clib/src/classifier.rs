@@ -88,7 +88,8 @@ const fn action(number: u8) -> Option<Action> {
 
 const fn number(action: Action) -> u8 {
     match action {
-        Action::Accept => ACCEPT,
+        // No rule of this interface continues, and no verdict does.
+        Action::Accept | Action::Continue => ACCEPT,
         Action::Drop => DROP,
         Action::Reject => REJECT,
     }

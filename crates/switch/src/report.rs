@@ -688,7 +688,7 @@ pub struct ElementReport {
     pub set: SetName,
     /// The element.
     pub element: Element,
-    /// Seconds until it is removed, if the set has a timeout.
+    /// Seconds until it is removed, if it has a timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_s: Option<u64>,
 }

@@ -3,6 +3,7 @@
 //! the state of connections that the caller tracks.
 
 mod action;
+mod continued;
 mod ct_states;
 mod ct_values;
 mod described;
@@ -18,6 +19,7 @@ mod output;
 mod packet;
 mod pattern;
 mod plain;
+mod port_name;
 #[cfg(test)]
 mod reference;
 mod reject;
@@ -29,8 +31,10 @@ mod statements;
 mod steering;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 pub use action::{Action, MalformedAction};
+pub use continued::{CONTINUE_MAX, Continued, PASSES_MAX};
 pub use ct_states::CtStates;
 pub use described::{DescribedPacket, Difference};
 pub use effects::{RuleEffect, RuleEffects};
@@ -50,16 +54,18 @@ pub use names::{
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case, parse_prefix};
 pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern, describe_frame};
+pub use port_name::PortName;
 pub use reject::Rejection;
 pub use rewrite::{clamp_mss, clamp_mss_to_mtu, set_dscp};
 pub use rule_match::{
     Dscp, FieldValue, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags,
     rule_in_snake_case,
 };
-pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
+pub use rules::{PortRule, PortRules, RuleTable};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
 pub use statements::{MssLimit, RuleLog, Statements};
 pub use steering::{STEERING_MAX, Steering, SteeringRule};
+pub use verdict::{Dropped, Fallback, Judged, Verdict, Verdicts};
 
 /// Maximum number of filter rules of ports.
 pub const RULES_MAX: usize = 100_000;

@@ -235,12 +235,15 @@ pub enum Change {
         /// Its name.
         name: SetName,
     },
-    /// Adds elements to a set. Elements that it has stay.
+    /// Adds elements to a set. Elements that it has stay, with their timeouts.
     AddElements {
         /// Name of the set.
         set: SetName,
         /// The elements.
         elements: Vec<Element>,
+        /// Seconds after which these elements are removed. Default: the timeout of the set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_s: Option<u32>,
     },
     /// Removes elements of a set.
     DelElements {
@@ -381,7 +384,11 @@ impl Settings {
                 Ok(())
             }
             Change::DelSet { name } => self.del_set(&name),
-            Change::AddElements { set, elements } => self.add_elements(&set, elements),
+            Change::AddElements {
+                set,
+                elements,
+                timeout_s,
+            } => self.add_elements(&set, elements, timeout_s),
             Change::DelElements { set, elements } => self.del_elements(&set, &elements),
             Change::SetThreads { forwarding_cpus } => {
                 self.forwarding_cpus = Some(forwarding_cpus);

@@ -3,6 +3,7 @@
 
 mod change;
 mod check;
+mod continuing;
 mod diff;
 #[cfg(test)]
 mod documented;
@@ -57,6 +58,11 @@ impl Direction {
     }
 }
 
+/// Returns the name of a set of ports, which a rule has as `@name` instead of the name of a port.
+pub(crate) fn port_set(name: &str) -> Option<&str> {
+    name.strip_prefix('@')
+}
+
 impl RuleSetting {
     /// Returns true for a rule of frames that leave.
     #[must_use]
@@ -64,17 +70,25 @@ impl RuleSetting {
         self.direction == Some(Direction::Out)
     }
 
-    /// Returns the names of all ports in the rule.
+    /// Returns the names of all ports in the rule, without those of sets.
     pub(crate) fn port_names(&self) -> impl Iterator<Item = &String> {
         let StatementSetting { dup, inspect, .. } = &self.statements;
         let one = [&self.port, &self.from, dup, inspect];
-        one.into_iter().flatten().chain(&self.ports)
+        let names = one.into_iter().flatten().chain(&self.ports);
+        names.filter(|name| port_set(name).is_none())
     }
 
-    /// Returns true unless the rule is for other ports.
+    /// Returns the names of the sets of ports in the rule.
+    pub(crate) fn port_sets(&self) -> impl Iterator<Item = &str> {
+        let names = [&self.port, &self.from].into_iter().flatten();
+        names.filter_map(|name| port_set(name))
+    }
+
+    /// Returns true unless the rule is for other ports. A rule of a set of ports may be for any port.
     #[must_use]
     pub fn is_for_port(&self, port: &str) -> bool {
-        let is_one = self.port.as_deref().is_none_or(|name| name == port);
+        let is_same = |name: &str| name == port || port_set(name).is_some();
+        let is_one = self.port.as_deref().is_none_or(is_same);
         is_one && (self.ports.is_empty() || self.ports.iter().any(|name| name == port))
     }
 }
@@ -90,7 +104,7 @@ pub struct RuleSetting {
     /// Frames to match: received ones, or those that leave. Default: received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
-    /// Port that receives the frame, or that it leaves by.
+    /// Port that receives the frame, or that it leaves by, or a set of ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
     /// Several such ports.
@@ -99,7 +113,7 @@ pub struct RuleSetting {
     /// Bridge of this port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// Ingress port of frames that leave.
+    /// Ingress port of frames that leave, or a set of ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// VLAN of the outermost tag on arrival.

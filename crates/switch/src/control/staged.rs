@@ -93,7 +93,10 @@ fn joined(parts: Vec<SetSetting>) -> Vec<SetSetting> {
     let mut sets: Vec<SetSetting> = Vec::new();
     for part in parts {
         match sets.last_mut().filter(|set| set.name == part.name) {
-            Some(set) => set.elements.extend(part.elements),
+            Some(set) => {
+                set.elements.extend(part.elements);
+                set.element_timeouts_s.extend(part.element_timeouts_s);
+            }
             None => sets.push(part),
         }
     }

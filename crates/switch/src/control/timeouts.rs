@@ -52,7 +52,7 @@ impl Timeouts {
     /// Notes elements that are new since the last call, and forgets those that are gone.
     pub(super) fn follow(&mut self, sets: &[Arc<SetSetting>], now: Instant) {
         let mut former = std::mem::take(&mut self.followed);
-        for set in sets.iter().filter(|set| set.timeout_s.is_some()) {
+        for set in sets.iter().filter(|set| set.has_timeouts()) {
             let followed = match former.remove(&set.name) {
                 Some(former) if Arc::ptr_eq(&former.set, set) => former,
                 Some(former) => former.changed(set, now),
@@ -64,7 +64,7 @@ impl Timeouts {
 
     /// Returns the seconds that an element of a set has left, rounded up; `None` without a timeout.
     pub(super) fn left_s(&self, set: &SetSetting, element: &Element, now: Instant) -> Option<u64> {
-        let timeout = Duration::from_secs(set.timeout_s?.into());
+        let timeout = Duration::from_secs(set.timeout_of(element)?.into());
         let added = self.followed.get(&set.name)?.added.get(element)?;
         let left = timeout.saturating_sub(now.saturating_duration_since(*added));
         Some(
@@ -80,11 +80,12 @@ impl Timeouts {
         now: Instant,
     ) -> Vec<(SetName, Vec<Element>)> {
         let due_of = |set: &Arc<SetSetting>| {
-            let timeout = Duration::from_secs(set.timeout_s?.into());
             let added = &self.followed.get(&set.name)?.added;
             let is_over = |element: &&Element| {
-                let time = added.get(*element);
-                time.is_some_and(|time| now.saturating_duration_since(*time) >= timeout)
+                let timeout = set.timeout_of(element).map(u64::from);
+                let timeout = timeout.map(Duration::from_secs);
+                let end = added.get(*element).zip(timeout);
+                end.is_some_and(|(time, timeout)| now.saturating_duration_since(*time) >= timeout)
             };
             let elements: Vec<Element> = set.elements.iter().filter(is_over).copied().collect();
             (!elements.is_empty()).then(|| (set.name.clone(), elements))
@@ -102,6 +103,34 @@ mod tests {
         Arc::new(read(&serde_json::json!({
             "name": name, "type": "inet_service", "timeout-s": timeout_s, "elements": elements,
         })))
+    }
+
+    #[test]
+    fn single_elements_have_timeouts_of_their_own() {
+        let set = |timeout_s: Option<u32>| -> Arc<SetSetting> {
+            Arc::new(read(&serde_json::json!({
+                "name": "a", "type": "inet_service", "timeout-s": timeout_s,
+                "elements": ["1", "2", "3"], "element-timeouts-s": {"1": 5, "2": 20},
+            })))
+        };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (timeout_s, ends) in [
+            (None, [(4, 0), (5, 1), (20, 2), (1000, 2)]),
+            (Some(10), [(4, 0), (5, 1), (10, 2), (20, 3)]),
+        ] {
+            let sets = [set(timeout_s)];
+            let mut timeouts = Timeouts::default();
+            timeouts.follow(&sets, start);
+            for (seconds, count) in ends {
+                let due = timeouts.due(&sets, at(seconds));
+                let found = due.first().map_or(0, |(_, elements)| elements.len());
+                assert_eq!(found, count, "{timeout_s:?}: {seconds} s");
+            }
+            let left = |port: u16| timeouts.left_s(&sets[0], &Element::Ports(port, port), at(1));
+            let of_set = timeout_s.map(|_| 9);
+            assert_eq!([1, 2, 3].map(left), [Some(4), Some(19), of_set]);
+        }
     }
 
     #[test]

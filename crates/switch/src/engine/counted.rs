@@ -48,6 +48,8 @@ pub(super) struct RulePlace {
     pub(super) ports: u32,
     /// Ingress port of frames that leave.
     pub(super) from: Option<u16>,
+    /// Several such ports, as [`quietwire_tables::filter::FurtherMatch::from_ports`].
+    pub(super) from_ports: u32,
     /// Bridge of the port, among [`CompiledRules::bridges`].
     pub(super) group: Option<u16>,
     /// Port that gets copies.
@@ -66,4 +68,6 @@ pub(super) struct CompiledRules {
     pub(super) bridges: Vec<String>,
     /// Sets, by their numbers.
     pub(super) sets: Vec<Arc<SetSetting>>,
+    /// Ports of each set of names of ports, with a bit for each.
+    pub(super) port_sets: BTreeMap<String, u32>,
 }

@@ -224,6 +224,7 @@ fn dropped_frames(
         && rule.names.names().is_none()
         && rule.statements.is_empty()
         && rule.packet.sets().next().is_none()
+        && rule.port_sets().next().is_none()
         && rule.packet.further() == FurtherMatch::default();
     let frames = matched_frames(rule);
     // Protocols of links are no part of flow rules.

@@ -13,8 +13,8 @@ use super::counted::{CompiledRules, CountedRule, CountedRules, RulePlace};
 use super::threads::Forwarder;
 use crate::config::layer3::Attachment;
 use crate::config::rules::{
-    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, StatementSetting,
-    absent_port,
+    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, SetType,
+    StatementSetting, absent_port, port_set,
 };
 use crate::config::{CommonEnds, Group};
 use crate::error::SwitchError;
@@ -39,7 +39,9 @@ impl Engine {
         let name_of = |slot: &super::Slot| slot.plan.name.clone();
         let ports = self.slots.iter().map(|slot| slot.as_ref().map(name_of));
         self.shared.log.set_ports(ports.collect());
-        if self.rules.compiled.is_some()
+        let port_sets = self.port_sets();
+        let compiled = self.rules.compiled.as_ref();
+        if compiled.is_some_and(|compiled| compiled.port_sets == port_sets)
             && Arc::ptr_eq(&self.rules.asked, &self.plan.rules)
             && self.rules.numbers == self.numbers_of(self.rules.numbers.keys())
         {
@@ -74,16 +76,16 @@ impl Engine {
         // Rules that were there before have the same ports as before, if ports and bridges have the same numbers.
         let kept = former.compiled.as_ref().filter(|compiled| {
             let has_same_ports = former.numbers == self.numbers_of(former.numbers.keys());
-            has_same_ports && compiled.bridges == bridges
+            has_same_ports && compiled.bridges == bridges && compiled.port_sets == port_sets
         });
         let places = match kept {
             Some(compiled) if is_same => Arc::clone(&compiled.places),
             Some(compiled) => {
-                let new = self.places_of(ends.middle(&rules), &bridges);
+                let new = self.places_of(ends.middle(&rules), &bridges, &port_sets);
                 let (front, back) = (ends.front(&compiled.places), ends.back(&compiled.places));
                 Arc::new([front, &new[..], back].concat())
             }
-            None => Arc::new(self.places_of(&rules, &bridges)),
+            None => Arc::new(self.places_of(&rules, &bridges, &port_sets)),
         };
         let sets = &asked.sets;
         let table = former.compiled.as_ref().map(|one| Arc::clone(&one.table));
@@ -99,6 +101,7 @@ impl Engine {
                 places: Arc::clone(&compiled.places),
                 bridges,
                 sets: sets.clone(),
+                port_sets,
             }),
             None => {
                 let few = former.as_ref().and_then(|former| {
@@ -112,6 +115,7 @@ impl Engine {
                     places,
                     bridges,
                     sets: sets.clone(),
+                    port_sets,
                 })
             }
         };
@@ -144,17 +148,34 @@ impl Engine {
     }
 
     /// Returns the numbers of ingress port and bridge of each rule.
-    fn places_of(&self, rules: &[CountedRule], bridges: &[String]) -> Vec<RulePlace> {
+    fn places_of(
+        &self,
+        rules: &[CountedRule],
+        bridges: &[String],
+        port_sets: &BTreeMap<String, u32>,
+    ) -> Vec<RulePlace> {
         let number = |name: &str| self.number(name).unwrap_or(NO_PORT);
+        // A set without ports stands for a port that does not exist.
+        let numbered = |name: &Option<String>| match name.as_deref().map(|one| (one, port_set(one)))
+        {
+            None => (None, 0),
+            Some((name, None)) => (Some(number(name)), 0),
+            Some((_, Some(set))) => match port_sets.get(set).copied().unwrap_or(0) {
+                0 => (Some(NO_PORT), 0),
+                ports => (None, ports),
+            },
+        };
         let place = |(rule, _): &CountedRule| {
             let bridge = rule.bridge.as_ref();
-            let ports = self.mask_of(&rule.ports);
+            let (port, of_set) = numbered(&rule.port);
+            let (from, from_ports) = numbered(&rule.from);
+            let ports = self.mask_of(&rule.ports) | of_set;
             let has_none = !rule.ports.is_empty() && ports == 0;
-            let port = rule.port.as_deref().map(number);
             RulePlace {
                 port: if has_none { Some(NO_PORT) } else { port },
                 ports,
-                from: rule.from.as_deref().map(number),
+                from,
+                from_ports,
                 group: bridge.and_then(|name| bridge_number(bridges, name)),
                 dup: rule.statements.dup.as_deref().map(number),
                 inspect: rule.statements.inspect.as_deref().map(number),
@@ -165,8 +186,27 @@ impl Engine {
 
     /// Returns a bit for each port. There are at most 32 ports.
     fn mask_of(&self, ports: &[String]) -> u32 {
-        let bit = |name: &String| 1u32.checked_shl(self.number(name)?.into());
-        ports.iter().filter_map(bit).fold(0, |all, bit| all | bit)
+        ports.iter().fold(0, |all, name| all | self.bit_of(name))
+    }
+
+    /// Returns the bit of a port; 0 if it does not exist.
+    fn bit_of(&self, port: &str) -> u32 {
+        let number = self.number(port).map(u32::from);
+        number.and_then(|number| 1u32.checked_shl(number)).unwrap_or(0)
+    }
+
+    /// Returns the ports of each set of names of ports.
+    fn port_sets(&self) -> BTreeMap<String, u32> {
+        let sets = self.plan.rules.sets.iter();
+        let sets = sets.filter(|set| set.kind == SetType::Ifname);
+        let ports = |elements: &[Element]| {
+            elements.iter().fold(0, |all, element| match element {
+                Element::Name(name) => all | self.bit_of(&name.to_string()),
+                _ => all,
+            })
+        };
+        sets.map(|set| (set.name.0.clone(), ports(&set.elements)))
+            .collect()
     }
 
     /// Returns the ports that the rules of a port send frames to: copies, queries to inspectors, and answers to rejected frames.
@@ -588,6 +628,7 @@ fn port_rule(
         further: FurtherMatch {
             out: rule.is_out().then_some(OutMatch { from: place.from }),
             ports: place.ports,
+            from_ports: place.from_ports,
             ..rule.packet.further()
         },
         sets: sets_of(rule, numbers),

@@ -11,7 +11,7 @@ use quietwire_tables::connections::{
     Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Endpoint, Packet, Tracked,
     Tracker,
 };
-use quietwire_tables::filter::{Dropped, NameFlows, PortRules, Verdict, Verdicts};
+use quietwire_tables::filter::{Continued, Dropped, NameFlows, PortRules, Verdict, Verdicts};
 
 use super::nat::{NatCopy, NatStage};
 use super::saved::Transfer;
@@ -135,7 +135,7 @@ impl ConnectionStage {
         burst: &Burst,
         rules: &PortRules,
         (inside, zone, now_s, names): (TranslatorsView<'_>, u16, u32, Option<&mut NameFlows>),
-        verdicts: &mut Verdicts,
+        (verdicts, continued): (&mut Verdicts, Option<&mut Continued>),
     ) -> Dropped {
         self.tracker.expire(now_s, EXPIRY_STEPS);
         let mut count = 0;
@@ -152,16 +152,17 @@ impl ConnectionStage {
         let packets = self.packets.get(..count).unwrap_or_default();
         self.tracker.track(packets, now_s, &mut self.tracked);
         let received = burst.frames().zip(burst.lengths());
+        let out = (&mut *verdicts, continued);
         let mut dropped = if rules.has_ct_values() {
             let tracked = self.tracked.get(..count).unwrap_or_default();
             if rules.has_labels() {
                 read_labels(&self.tracker, tracked, &mut self.labels);
             }
-            rules.judge_marked(received, (tracked, &self.labels), names, verdicts)
+            rules.judge_marked(received, (tracked, &self.labels), names, out)
         } else if let Some(names) = names {
-            rules.judge_named(received, &self.tracked, names, verdicts)
+            rules.judge_named(received, &self.tracked, names, out)
         } else {
-            rules.judge_tracked(received, &self.tracked, verdicts)
+            rules.judge_tracked(received, &self.tracked, out)
         };
         let sets_values = rules.sets_ct_values();
         for ((packet, tracked), verdict) in

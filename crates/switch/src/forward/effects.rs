@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
-    Action, MssLimit, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog, Statements, Verdict,
-    Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
+    Action, Continued, MssLimit, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog,
+    Statements, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use rtrb::Producer;
@@ -36,15 +36,10 @@ impl Effects {
     pub(super) fn log(
         &mut self,
         log: &Arc<RuleLog>,
-        verdict: Verdict,
+        action: Action,
         port: usize,
         frame: &Mbuf<'_>,
     ) -> RuleEffect {
-        let action = match verdict {
-            Verdict::Rule(_, action) => action,
-            Verdict::Held(_) => Action::Accept,
-            _ => Action::Drop,
-        };
         let record = LogRecord::new(log, action, port as u16, (frame.octets(), frame.length()));
         match self.log.push(record) {
             Ok(()) => RuleEffect::Logged,
@@ -85,18 +80,18 @@ impl Effects {
     pub(super) fn leave(
         &mut self,
         way: Way<'_>,
-        (rules, verdicts): (&PortRules, &Verdicts),
+        (rules, verdicts, continued): (&PortRules, &Verdicts, Option<&Continued>),
         (burst, spare): (&mut Burst, &mut Burst),
         pool: &Mempool,
         telemetry: &mut Telemetry,
     ) -> RuleEffects {
         let mut counts = RuleEffects::default();
-        for (mut frame, verdict) in burst.drain().zip(verdicts) {
-            if let Some(statements) = rules.statements(*verdict) {
+        for (number, (mut frame, verdict)) in burst.drain().zip(verdicts).enumerate() {
+            for (statements, action) in statements_of(rules, (*verdict, number), continued) {
                 if let Some(log) = &statements.log
                     && log.samples()
                 {
-                    counts[self.log(log, *verdict, way.output, &frame)] += 1;
+                    counts[self.log(log, action, way.output, &frame)] += 1;
                 }
                 if statements.changes_frames() && verdict.accepts() {
                     let way = Some(way);
@@ -130,6 +125,26 @@ fn limit_mss(octets: &mut [u8], limit: MssLimit, way: Option<Way<'_>>) -> bool {
             clamp_mss_to_mtu(octets, |vlan| way.mtus.of_path(way.output, vlan, way.from))
         }),
     }
+}
+
+/// Returns the statements for the frame with this number in a burst, in the order of their rules, each with the action of the rule.
+pub(super) fn statements_of<'rules>(
+    rules: &'rules PortRules,
+    (verdict, number): (Verdict, usize),
+    continued: Option<&'rules Continued>,
+) -> impl Iterator<Item = (&'rules Statements, Action)> {
+    let passed = continued.map_or(&[][..], |continued| continued.of(number));
+    let passed = passed.iter().filter_map(move |rule| {
+        let statements = rules.statements_of(*rule)?;
+        Some((statements, Action::Continue))
+    });
+    let action = match verdict {
+        Verdict::Rule(_, action) => action,
+        Verdict::Held(_) => Action::Accept,
+        _ => Action::Drop,
+    };
+    let own = rules.statements(verdict);
+    passed.chain(own.map(|statements| (statements, action)))
 }
 
 /// Returns the time of the time stamp counter.

@@ -4,7 +4,7 @@
 use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 
 use super::connections::ConnectionStage;
-use super::effects::{changed, put};
+use super::effects::{changed, put, statements_of};
 use super::inspect::{InspectStage, Inspected};
 use super::lengths::measure;
 use super::path::Path;
@@ -14,7 +14,8 @@ use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::filter::{
-    NameFlows, PortRules, RuleEffect, RuleEffects, SourceGuard, Statements, Verdict, Verdicts,
+    Continued, NameFlows, PortRules, RuleEffect, RuleEffects, SourceGuard, Statements, Verdict,
+    Verdicts,
 };
 
 /// Resources for filtering the frames of one queue.
@@ -119,19 +120,21 @@ impl Path<'_> {
         } = context;
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
+        let mut continued = rules.continues().then(Continued::default);
+        let out = (&mut verdicts, continued.as_mut());
         let mut names = names.filter(|_| rules.has_names());
         let reasons = match (connections.as_deref_mut(), names.as_deref_mut()) {
             (Some(stage), names) => {
                 let context = (inside, zone, now_s, names);
-                stage.judge(self.received, rules, context, &mut verdicts)
+                stage.judge(self.received, rules, context, out)
             }
             (None, Some(names)) => {
                 let received = self.received.frames().zip(self.received.lengths());
-                rules.judge_named(received, &[], names, &mut verdicts)
+                rules.judge_named(received, &[], names, out)
             }
             (None, None) => {
                 let received = self.received.frames().zip(self.received.lengths());
-                rules.judge(received, &mut verdicts)
+                rules.judge(received, out)
             }
         };
         if let Some(output) = self.leaving.compared() {
@@ -166,8 +169,10 @@ impl Path<'_> {
             let statements = rules.statements(*verdict);
             verdict.rejects() || statements.is_some_and(Statements::has_effects)
         };
-        if rules.has_effects() && verdicts.iter().take(frames).any(has_effect) {
-            self.apply_effects(input, (rules, &verdicts), pool, kept);
+        let continued = continued.as_ref().filter(|continued| continued.has_any());
+        let mut decided = verdicts.iter().take(frames);
+        if rules.has_effects() && (continued.is_some() || decided.any(has_effect)) {
+            self.apply_effects(input, (rules, &verdicts, continued), pool, kept);
         }
         if dropped > 0 {
             let (octets, _) = measure(self.received);
@@ -206,7 +211,7 @@ impl Path<'_> {
     fn apply_effects(
         &mut self,
         input: usize,
-        (rules, verdicts): (&PortRules, &Verdicts),
+        (rules, verdicts, continued): (&PortRules, &Verdicts, Option<&Continued>),
         pool: &Mempool,
         kept: &mut Burst,
     ) {
@@ -214,12 +219,13 @@ impl Path<'_> {
         let mut counts = RuleEffects::default();
         // A bit for each port that frames wait for. There are fewer than 64 ports.
         let mut touched = 0u64;
-        for (mut frame, verdict) in self.received.drain().zip(verdicts) {
-            if let Some(statements) = rules.statements(*verdict) {
+        let received = self.received.drain().zip(verdicts);
+        for (number, (mut frame, verdict)) in received.enumerate() {
+            for (statements, action) in statements_of(rules, (*verdict, number), continued) {
                 if let Some(log) = &statements.log
                     && log.samples()
                 {
-                    counts[effects.log(log, *verdict, input, &frame)] += 1;
+                    counts[effects.log(log, action, input, &frame)] += 1;
                 }
                 if let Some(port) = statements.dup.map(usize::from)
                     && port != input

@@ -5,7 +5,7 @@ use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{PortRules, Statements, Verdict, Verdicts};
+use quietwire_tables::filter::{Continued, PortRules, Statements, Verdict, Verdicts};
 
 use super::effects::{Effects, Way};
 use super::lengths::measure;
@@ -69,11 +69,13 @@ impl<'worker> Leaving<'worker> {
     ) -> u64 {
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let frames = burst.frames().zip(burst.lengths());
+        let mut continued = rules.continues().then(Continued::default);
+        let out = (&mut verdicts, continued.as_mut());
         let dropped = match all.compared() {
-            None => rules.judge_output(frames, self.from, &mut verdicts),
+            None => rules.judge_output(frames, self.from, out),
             Some(_) => {
                 let frames = frames.zip(burst.classes());
-                rules.judge_classified(frames, self.from, &mut verdicts)
+                rules.judge_classified(frames, self.from, out)
             }
         };
         if telemetry.is_watched() {
@@ -83,8 +85,11 @@ impl<'worker> Leaving<'worker> {
             let statements = rules.statements(*verdict);
             statements.is_some_and(Statements::has_effects)
         };
-        if rules.has_effects() && verdicts.iter().take(burst.len()).any(has_effect) {
-            let (rules, bursts) = ((rules, &verdicts), (&mut *burst, &mut *self.spare));
+        let continued = continued.as_ref().filter(|continued| continued.has_any());
+        let mut decided = verdicts.iter().take(burst.len());
+        if rules.has_effects() && (continued.is_some() || decided.any(has_effect)) {
+            let bursts = (&mut *burst, &mut *self.spare);
+            let rules = (rules, &verdicts, continued);
             let way = Way {
                 output,
                 from: self.from,

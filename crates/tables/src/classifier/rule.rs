@@ -152,7 +152,8 @@ impl Rule {
     }
 
     /// Returns true if some packet may match both rules. False: none does.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
         let meet = |one: (u16, u16), other: (u16, u16)| one.0 <= other.1 && other.0 <= one.1;
         let own = self.value.iter().zip(&self.mask);
         let mut words = own.zip(other.value.iter().zip(&other.mask));

@@ -14,6 +14,8 @@ pub enum Action {
     Drop,
     /// Drop the frame and answer its sender: a TCP reset, or an ICMP error ([`super::Rejection`]).
     Reject,
+    /// Apply the statements of the rule, and compare the next one. The default action is never this one.
+    Continue,
 }
 
 impl Action {
@@ -24,6 +26,7 @@ impl Action {
             Self::Accept => "accept",
             Self::Drop => "drop",
             Self::Reject => "reject",
+            Self::Continue => "continue",
         }
     }
 
@@ -34,6 +37,7 @@ impl Action {
             Self::Accept => "accepted",
             Self::Drop => "dropped",
             Self::Reject => "rejected",
+            Self::Continue => "matched",
         }
     }
 }

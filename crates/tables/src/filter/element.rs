@@ -10,6 +10,7 @@ use quietwire_packet::MacAddress;
 use serde::{Deserialize, Serialize};
 
 use super::packet::{EtherType, as_text};
+use super::port_name::PortName;
 
 /// Type of the elements of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub enum SetType {
     EtherAddr,
     /// Ports and ranges of ports.
     InetService,
+    /// Names of ports of the switch.
+    Ifname,
 }
 
 /// Field of packets that is compared with a set.
@@ -54,6 +57,8 @@ pub enum Element {
     Mac(MacAddress),
     /// Ports.
     Ports(u16, u16),
+    /// Name of a port of the switch.
+    Name(PortName),
 }
 
 impl SetType {
@@ -63,7 +68,7 @@ impl SetType {
         match self {
             Self::Ipv4Addr => Some(EtherType(0x0800)),
             Self::Ipv6Addr => Some(EtherType(0x86dd)),
-            Self::EtherAddr | Self::InetService => None,
+            Self::EtherAddr | Self::InetService | Self::Ifname => None,
         }
     }
 }
@@ -75,6 +80,7 @@ impl fmt::Display for SetType {
             Self::Ipv6Addr => "ipv6_addr",
             Self::EtherAddr => "ether_addr",
             Self::InetService => "inet_service",
+            Self::Ifname => "ifname",
         })
     }
 }
@@ -175,6 +181,7 @@ impl Element {
             Self::Ipv6(..) => SetType::Ipv6Addr,
             Self::Mac(_) => SetType::EtherAddr,
             Self::Ports(..) => SetType::InetService,
+            Self::Name(_) => SetType::Ifname,
         }
     }
 
@@ -183,11 +190,11 @@ impl Element {
         match self {
             Self::Ipv4(first, last) => Some((first.to_bits().into(), last.to_bits().into(), 32)),
             Self::Ipv6(first, last) => Some((first.to_bits(), last.to_bits(), 128)),
-            Self::Mac(_) | Self::Ports(..) => None,
+            Self::Mac(_) | Self::Ports(..) | Self::Name(_) => None,
         }
     }
 
-    /// Returns first and last value as numbers; `None` for MAC addresses.
+    /// Returns first and last value as numbers; `None` for MAC addresses and names.
     #[must_use]
     pub fn range(&self) -> Option<(u128, u128)> {
         match self {
@@ -196,14 +203,14 @@ impl Element {
         }
     }
 
-    /// Returns the highest value of a type; `None` for MAC addresses.
+    /// Returns the highest value of a type; `None` for MAC addresses and names.
     #[must_use]
     pub const fn highest(kind: SetType) -> Option<u128> {
         match kind {
             SetType::Ipv4Addr => Some(0xffff_ffff),
             SetType::Ipv6Addr => Some(u128::MAX),
             SetType::InetService => Some(0xffff),
-            SetType::EtherAddr => None,
+            SetType::EtherAddr | SetType::Ifname => None,
         }
     }
 
@@ -265,7 +272,10 @@ impl Element {
         if let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) {
             return (first <= last).then_some(Self::Ports(first, last));
         }
-        Self::between(first.parse().ok()?, last.parse().ok()?)
+        match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) => Self::between(first, last),
+            _ => PortName::new(text).map(Self::Name),
+        }
     }
 }
 
@@ -275,7 +285,7 @@ impl FromStr for Element {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::read(text).ok_or_else(|| {
             format!(
-                "'{text}' is not an element of a set (examples: 10.0.0.1, 10.0.0.0/8, 10.0.0.1-10.0.0.9, 80, 5000-5010, 02:00:00:00:00:01)"
+                "'{text}' is not an element of a set (examples: 10.0.0.1, 10.0.0.0/8, 10.0.0.1-10.0.0.9, 80, 5000-5010, 02:00:00:00:00:01, eth0)"
             )
         })
     }
@@ -305,6 +315,7 @@ impl fmt::Display for Element {
             Self::Mac(mac) => mac.fmt(f),
             Self::Ports(first, last) if first == last => write!(f, "{first}"),
             Self::Ports(first, last) => write!(f, "{first}-{last}"),
+            Self::Name(name) => name.fmt(f),
         }
     }
 }
@@ -329,6 +340,9 @@ mod tests {
             ("02:00:00:00:00:01", SetType::EtherAddr),
             ("80", SetType::InetService),
             ("0-65535", SetType::InetService),
+            ("eth0", SetType::Ifname),
+            ("tap-guest_1.7", SetType::Ifname),
+            ("a-b", SetType::Ifname),
         ] {
             let element: Element = text.parse().unwrap();
             assert_eq!((element.kind(), element.to_string().as_str()), (kind, text));
@@ -349,6 +363,8 @@ mod tests {
             "443-80",
             "65536",
             "10.0.0.0/33",
+            "eth*",
+            "@guests",
         ] {
             assert!(wrong.parse::<Element>().is_err(), "{wrong}");
         }

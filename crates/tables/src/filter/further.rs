@@ -27,7 +27,7 @@ pub(super) fn number_of(from: Option<u16>) -> u32 {
 fn required(rule: Rule, out: OutMatch) -> Rule {
     let rule = rule.with(Field::IS_OUT, 1);
     match out.from {
-        Some(port) => with_port(rule, Field::FROM_PORT, port),
+        Some(port) => received_by(rule, port),
         None => rule,
     }
 }
@@ -39,6 +39,23 @@ fn with_port(rule: Rule, field: Field, port: u16) -> Rule {
         // No frame passes a port that does not exist.
         false => rule.with_bits(Field::METADATA, bit(usize::MAX), bit(usize::MAX)),
     }
+}
+
+/// Adds the port that received a frame that leaves to a rule.
+pub(super) fn received_by(rule: Rule, port: u16) -> Rule {
+    with_port(rule, Field::FROM_PORT, port)
+}
+
+/// Returns a rule with each of several ports, which have a bit in `ports`: the rule itself if there are none. `with` adds a port.
+pub(super) fn for_each(
+    ports: u32,
+    rule: Rule,
+    with: impl Fn(Rule, u16) -> Rule,
+) -> impl Iterator<Item = Rule> {
+    let one = (ports == 0).then_some(rule);
+    let each = (0..u32::BITS as u16).filter(move |port| ports >> port & 1 == 1);
+    one.into_iter()
+        .chain(each.map(move |port| with(rule, port)))
 }
 
 /// Fields that some rule or set of a table compares.

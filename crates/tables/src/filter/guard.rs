@@ -87,7 +87,7 @@ impl SourceGuard {
                 Element::Mac(mac) => macs.push(mac.to_u64()),
                 Element::Ipv4(first, last) => ipv4.push((first.to_bits(), last.to_bits())),
                 Element::Ipv6(first, last) => ipv6.push((first.to_bits(), last.to_bits())),
-                Element::Ports(..) => {}
+                Element::Ports(..) | Element::Name(_) => {}
             }
         }
         macs.sort_unstable();

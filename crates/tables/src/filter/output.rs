@@ -8,7 +8,8 @@ use quietwire_base::BURST_MAX;
 use super::action::Action;
 use super::ct_states::{STATES, state_bit};
 use super::further::number_of;
-use super::rules::{PortRules, Verdict, Verdicts};
+use super::rules::PortRules;
+use super::verdict::{Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE};
 use crate::connections::CtState;
 
@@ -33,23 +34,27 @@ const fn valid(class: u32, conditions: u32) -> u32 {
 impl PortRules {
     /// Judges a burst that leaves by the port, and counts. `from` is the port that received it, if any did. Frames without a rule are accepted,
     /// with the verdict [`Verdict::Short`]. Returns the number of dropped frames. Rules see frames without connections.
-    pub fn judge_output<'frame>(
+    pub fn judge_output<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         from: Option<u16>,
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> usize {
-        self.judge_classified(frames.zip(std::iter::repeat(0)), from, verdicts)
+        self.judge_classified(frames.zip(std::iter::repeat(0)), from, out)
     }
 
     /// As [`Self::judge_output`], for frames with these classes ([`Self::class_of`]). A frame of class 0 has no connection.
     #[inline]
-    pub fn judge_classified<'frame>(
+    pub fn judge_classified<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = ((&'frame [u8], u32), u32)>,
         from: Option<u16>,
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> usize {
+        let Judged {
+            verdicts,
+            continued,
+        } = out.into();
         let conditions = self.conditions();
         let mut keys = [Key::EMPTY; BURST_MAX];
         let mut count = 0;
@@ -62,6 +67,7 @@ impl PortRules {
         let keys = keys.get_mut(..count).unwrap_or_default();
         let mut found = [NO_RULE; BURST_MAX];
         self.look_up(keys, &mut found);
+        self.pass_output(keys, &found, continued);
         let mut dropped = 0;
         for (verdict, rule) in verdicts.iter_mut().zip(found).take(count) {
             *verdict = match self.count_one(rule) {
@@ -221,6 +227,38 @@ mod tests {
             })
             .collect();
         assert_eq!(found, [Some(2), Some(0), Some(1), Some(0), None, Some(2)]);
+    }
+
+    #[test]
+    fn a_rule_of_several_ports_that_received_frames_is_one_rule() {
+        let further = |ports, from_ports| FurtherMatch {
+            ports,
+            from_ports,
+            ..out(None)
+        };
+        let rules = [
+            rule(None, further(0b10, 0b1100), Action::Drop),
+            rule(None, further(0, 0b1), Action::Drop),
+            rule(Some(2), further(0, 0b1000), Action::Continue),
+        ];
+        let counted = Arc::clone(&rules[2].frames);
+        let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+        let frame = frame();
+        let leaves = |port, from| {
+            let rules = PortRules::new(Arc::clone(&table), port, None);
+            let mut verdicts = [Verdict::Short; BURST_MAX];
+            let burst = [(&frame[..], frame.len() as u32)];
+            rules.judge_output(burst.iter().copied(), from, &mut verdicts);
+            match verdicts[0] {
+                Verdict::Rule(rule, _) => Some(rule),
+                _ => None,
+            }
+        };
+        let found = [1, 2].map(|port| [0, 1, 2, 3].map(|from| leaves(port, Some(from))));
+        let of_1 = [Some(1), None, Some(0), Some(0)];
+        assert_eq!(found, [of_1, [Some(1), None, None, None]]);
+        assert_eq!(leaves(1, None), None);
+        assert_eq!(counted.load(Ordering::Relaxed), 1);
     }
 
     #[test]

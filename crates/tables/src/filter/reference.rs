@@ -153,8 +153,26 @@ pub(super) fn judge(
         return Verdict::Malformed(kind);
     }
     let packet = read(&frame[..held]);
-    match rules.iter().position(|rule| packet.is_as(rule)) {
+    let decides = |rule: &Rule| rule.2 != Action::Continue && packet.is_as(rule);
+    match rules.iter().position(decides) {
         Some(place) => Verdict::Rule(place as u32, rules[place].2),
         None => Verdict::Default(default),
     }
+}
+
+/// Returns the numbers of the rules that continue for a frame: rule by rule, until one decides.
+pub(super) fn continued(
+    rules: &[Rule],
+    policy: (Action, MalformedAction),
+    (frame, held): (&[u8], usize),
+) -> Vec<u32> {
+    let end = match judge(rules, policy, (frame, held)) {
+        Verdict::Rule(place, _) => place as usize,
+        Verdict::Default(_) => rules.len(),
+        _ => 0,
+    };
+    let packet = read(&frame[..held]);
+    let passed = rules[..end].iter().zip(0..);
+    let passed = passed.filter(|(rule, _)| packet.is_as(rule));
+    passed.map(|(_, number)| number).collect()
 }

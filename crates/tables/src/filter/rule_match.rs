@@ -407,6 +407,8 @@ pub struct FurtherMatch {
     pub out: Option<OutMatch>,
     /// Several ports instead of the one of the rule: a bit for each number under 32. 0: no such condition.
     pub ports: u32,
+    /// Several ports that received frames that leave, instead of the one of `out`, as `ports`.
+    pub from_ports: u32,
 }
 
 /// Match of frames that leave. Port and group of the rule are those that the frame leaves by.
@@ -442,6 +444,7 @@ impl RuleMatch {
             tagged: self.tagged,
             out: None,
             ports: 0,
+            from_ports: 0,
         }
     }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filter rules of all ports: the first match decides, stateless. The rules are compiled once, into one classifier that all ports use. A
-//! port without rules has no filter stage. Fields that no rule compares are not read, and without sets there is no search for elements.
+//! Filter rules of all ports: the first match decides, except for rules that continue. The rules are compiled once, into one classifier that
+//! all ports use, and further ones for rules that continue. A port without rules has no filter stage. Fields that no rule compares are not
+//! read, and without sets there is no search for elements.
 
+mod continuing;
 mod marked;
 
 use std::sync::Arc;
@@ -13,14 +15,15 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
+use super::continued::Continuing;
 use super::ct_states::{CtStates, set_state};
 use super::ct_values::{CtConditions, CtMatch};
 use super::described::DescribedPacket;
 use super::element::{Element, SetField};
-use super::further::Compared;
+use super::further::{Compared, for_each, received_by};
 use super::inspect::Inspect;
 use super::kept::KeptClassifier;
-use super::malformed::{Malformation, malformation};
+use super::malformed::malformation;
 use super::names::{NameFlows, NameMatch, NameTable, NamedRule};
 use super::packet::PacketMatch;
 use super::pattern::{Headers, after_tags};
@@ -28,9 +31,9 @@ use super::plain::plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
+use super::verdict::{Dropped, Fallback, Judged, Verdict, Verdicts};
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
-use crate::connections::{CtState, LabelBits, MarkBits, Refusal, Tracked};
-use crate::drops::PortDrop;
+use crate::connections::{CtState, LabelBits, MarkBits, Tracked};
 
 /// A rule of ports.
 #[derive(Clone, Debug)]
@@ -122,11 +125,10 @@ impl PortRule {
 
     /// Returns the rules of the classifier: one, or one for each port of several.
     fn for_each_port(&self, rule: Rule) -> impl Iterator<Item = Rule> {
-        let ports = self.further.ports;
-        let one = (ports == 0).then_some(rule);
-        let each = (0..u32::BITS as u16).filter(move |port| ports >> port & 1 == 1);
-        one.into_iter()
-            .chain(each.map(move |port| self.further.at_port(rule, port)))
+        let further = &self.further;
+        let at_port = move |rule: Rule, port: u16| further.at_port(rule, port);
+        let rules = for_each(further.ports, rule, at_port);
+        rules.flat_map(move |rule| for_each(further.from_ports, rule, received_by))
     }
 
     /// Returns the rule with its names, if it has some.
@@ -146,99 +148,6 @@ impl PortRule {
             macs: further.macs || self.sets.iter().any(|(field, _)| field.is_mac()),
             ..further
         }
-    }
-}
-
-/// Verdict of the rules for a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// A rule with this number decided.
-    Rule(u32, Action),
-    /// The default action: no rule matches.
-    Default(Action),
-    /// Dropped as malformed.
-    Malformed(Malformation),
-    /// The frame is shorter than its header: the next stage drops and counts it.
-    Short,
-    /// Accepted, but there is no space for its connection: dropped. The caller that tracks connections sets it.
-    Refused(Refusal),
-    /// Dropped by the source guard of its port, before the rules. The caller sets it.
-    Guarded(PortDrop),
-    /// Accepted by the rule with this number, and waits for the verdict of an inspector. The caller sets it.
-    Held(u32),
-    /// Accepted by the rule with this number, and dropped by the verdict of an inspector, or without one. The caller sets it.
-    Inspected(u32, PortDrop),
-}
-
-impl Verdict {
-    /// Returns true if the frame is accepted.
-    #[inline(always)]
-    pub const fn accepts(self) -> bool {
-        !self.is_denied()
-            && !self.rejects()
-            && !matches!(
-                self,
-                Self::Malformed(_)
-                    | Self::Refused(_)
-                    | Self::Guarded(_)
-                    | Self::Held(_)
-                    | Self::Inspected(..)
-            )
-    }
-
-    /// Returns true if a rule or the default drops the frame and answers it.
-    #[inline(always)]
-    pub const fn rejects(self) -> bool {
-        matches!(
-            self,
-            Self::Rule(_, Action::Reject) | Self::Default(Action::Reject)
-        )
-    }
-
-    /// Returns true if a rule or the default drops the frame silently.
-    #[inline(always)]
-    const fn is_denied(self) -> bool {
-        matches!(
-            self,
-            Self::Rule(_, Action::Drop) | Self::Default(Action::Drop)
-        )
-    }
-}
-
-/// Verdict for each frame of a burst.
-pub type Verdicts = [Verdict; BURST_MAX];
-
-/// Decisions on frames that no rule decides on, and their counters, which all ports share.
-#[derive(Clone, Debug, Default)]
-pub struct Fallback {
-    /// Action for frames that no rule matches.
-    pub default: Action,
-    /// Frames that no rule matches.
-    pub default_frames: Arc<AtomicU64>,
-    /// Action for malformed frames.
-    pub malformed: MalformedAction,
-    /// Frames dropped as malformed.
-    pub malformed_frames: Arc<AtomicU64>,
-}
-
-/// Dropped frames of a burst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// By a rule or by the default, silently.
-    pub denied: usize,
-    /// By a rule or by the default, with an answer.
-    pub rejected: usize,
-    /// As malformed.
-    pub malformed: usize,
-    /// For lack of space for their connections.
-    pub refused: usize,
-}
-
-impl Dropped {
-    /// Returns the number of dropped frames.
-    #[must_use]
-    pub const fn sum(self) -> usize {
-        self.denied + self.rejected + self.malformed + self.refused
     }
 }
 
@@ -269,6 +178,8 @@ struct Compiled {
     origins: Vec<u32>,
     /// Action and number of frames of each rule.
     rules: Vec<(Action, Arc<AtomicU64>)>,
+    /// Rules that continue, if there are some.
+    continuing: Option<Continuing>,
     /// Pairs of field and set that rules refer to.
     uses: Vec<(SetField, u32)>,
     /// Conditions of rules on marks and labels.
@@ -353,17 +264,20 @@ impl RuleTable {
             if let Some(mark) = marks.get(number as usize) {
                 compiled = compiled.with_bits(Field::METADATA, *mark, *mark);
             }
-            listed.add(number, rule.for_each_port(compiled));
+            listed.add(number, rule, compiled);
         }
+        let former_compiled = former.map(|table| &*table.compiled);
+        let continuing = listed.take_continuing(former_compiled);
         let (list, origins) = listed.end(rules.len());
         let rules = rules.into_iter();
         let rules = rules.map(|rule| (rule.action, rule.frames)).collect();
-        let kept = former.map(|table| &table.compiled.classifier);
+        let kept = former_compiled.map(|compiled| &compiled.classifier);
         let compiled = Compiled {
             classifier: KeptClassifier::after(kept, &list),
             list,
             origins,
             rules,
+            continuing,
             uses,
             values,
             has_out,
@@ -460,8 +374,11 @@ impl RuleTable {
             true => 0,
             false => size_of_val(&list[..]),
         };
+        let continuing = self.compiled.continuing.as_ref();
+        let (comparisons, more) = continuing.map_or((0, 0), Continuing::shape);
         Shape {
-            octets: shape.octets + octets,
+            octets: shape.octets + octets + more,
+            comparisons_max: shape.comparisons_max + comparisons,
             ..shape
         }
     }
@@ -472,18 +389,33 @@ impl RuleTable {
 struct Listed {
     list: Vec<Rule>,
     origins: Vec<u32>,
+    /// Rules that continue, which the list does not have.
+    continuing: Vec<(u32, Rule)>,
 }
 
 impl Listed {
     /// Adds the compiled rules of a rule.
-    fn add(&mut self, number: u32, compiled: impl Iterator<Item = Rule>) {
+    fn add(&mut self, number: u32, rule: &PortRule, compiled: Rule) {
+        let compiled = rule.for_each_port(compiled);
+        if rule.action == Action::Continue {
+            // A rule of a port that does not exist needs no pass.
+            let compiled = compiled.filter(|_| rule.port != Some(NO_PORT));
+            self.continuing.extend(compiled.map(|one| (number, one)));
+            return;
+        }
         let before = self.list.len();
         self.list.extend(compiled);
         let count = self.list.len() - before;
         self.origins.extend(std::iter::repeat_n(number, count));
     }
 
-    /// Returns both; no numbers if those of the classifier are the same.
+    /// Compiles the rules that continue.
+    fn take_continuing(&mut self, former: Option<&Compiled>) -> Option<Continuing> {
+        let former = former.and_then(|former| former.continuing.as_ref());
+        Continuing::after(former, std::mem::take(&mut self.continuing))
+    }
+
+    /// Returns rules and numbers; no numbers if those of the classifier are the same.
     fn end(mut self, rules: usize) -> (Arc<Vec<Rule>>, Vec<u32>) {
         if self.origins.iter().copied().eq(0..rules as u32) {
             self.origins.clear();
@@ -526,22 +458,30 @@ impl Compiled {
             return None;
         }
         let (first, behind) = (self.place(front), self.place(end));
+        let continuing = || self.continuing.iter().flat_map(Continuing::rules);
         let mut listed = Listed {
             list: Vec::with_capacity(self.list.len() + new.len()),
             origins: (0..first).map(|place| self.origin(place)).collect(),
+            continuing: continuing()
+                .take_while(|(number, _)| (*number as usize) < front)
+                .collect(),
         };
         listed.list.extend_from_slice(self.list.get(..first)?);
         let mut compared = self.compared;
         for (number, rule) in (front as u32..).zip(new) {
             compared = compared.with(rule.compared());
             let compiled = rule.compiled(&self.uses, &self.values, self.has_out);
-            listed.add(number, rule.for_each_port(compiled));
+            listed.add(number, rule, compiled);
         }
         listed.list.extend_from_slice(self.list.get(behind..)?);
         let (end_before, end_now) = (end as u32, (front + new.len()) as u32);
-        let moved = |place: usize| self.origin(place) - end_before + end_now;
+        let moved = |number: u32| number - end_before + end_now;
         let places = behind..self.list.len();
-        listed.origins.extend(places.map(moved));
+        let origins = places.map(|place| moved(self.origin(place)));
+        listed.origins.extend(origins);
+        let later = continuing().filter(|(number, _)| *number >= end_before);
+        let later = later.map(|(number, rule)| (moved(number), rule));
+        listed.continuing.extend(later);
         let mut rules = Vec::with_capacity(self.rules.len() + new.len());
         rules.extend_from_slice(self.rules.get(..front)?);
         rules.extend(
@@ -549,12 +489,14 @@ impl Compiled {
                 .map(|rule| (rule.action, Arc::clone(&rule.frames))),
         );
         rules.extend_from_slice(self.rules.get(end..)?);
+        let continuing = listed.take_continuing(Some(self));
         let (list, origins) = listed.end(rules.len());
         Some(Self {
             classifier: KeptClassifier::after(Some(&self.classifier), &list),
             list,
             origins,
             rules,
+            continuing,
             uses: self.uses.clone(),
             values: self.values.clone(),
             has_out: self.has_out,
@@ -645,25 +587,25 @@ impl PortRules {
     }
 
     /// Judges a burst and counts. Each frame is the octets of its first buffer, and its length.
-    pub fn judge<'frame>(
+    pub fn judge<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> Dropped {
-        self.judge_all(frames, |_, _, _| {}, verdicts)
+        self.judge_all(frames, |_, _, _| {}, out.into())
     }
 
     /// As [`Self::judge`], for frames with these states of their connections.
-    pub fn judge_tracked<'frame>(
+    pub fn judge_tracked<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         tracked: &[Tracked],
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> Dropped {
         let set = |key: &mut Key, number: usize, _: &[u8]| {
             set_state(key, state_of(tracked, number));
         };
-        self.judge_all(frames, set, verdicts)
+        self.judge_all(frames, set, out.into())
     }
 
     /// Returns true if some rule compares names. Such rules match no frame but by [`Self::judge_named`].
@@ -675,12 +617,12 @@ impl PortRules {
 
     /// As [`Self::judge_tracked`], with the names of connections. A frame without a state is not tracked. `flows` has the earlier packets of
     /// connections.
-    pub fn judge_named<'frame>(
+    pub fn judge_named<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         tracked: &[Tracked],
         flows: &mut NameFlows,
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> Dropped {
         let names = self.table.compiled.names.as_ref();
         let set = |key: &mut Key, number: usize, frame: &[u8]| {
@@ -694,7 +636,7 @@ impl PortRules {
                 key.set(Field::METADATA, marks);
             }
         };
-        self.judge_all(frames, set, verdicts)
+        self.judge_all(frames, set, out.into())
     }
 
     /// Judges a burst. `complete` adds fields to the key of a frame, by its number.
@@ -703,8 +645,12 @@ impl PortRules {
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         mut complete: impl FnMut(&mut Key, usize, &[u8]),
-        verdicts: &mut Verdicts,
+        out: Judged<'_>,
     ) -> Dropped {
+        let Judged {
+            verdicts,
+            continued,
+        } = out;
         let table = &*self.table;
         let default = table.fallback.default;
         let mut keys = [Key::EMPTY; BURST_MAX];
@@ -731,6 +677,14 @@ impl PortRules {
         compiled.lookup(keys, &mut found);
         if compiled.rules.len() > PREFETCH_MIN {
             compiled.prefetch(found.get(..count).unwrap_or_default());
+        }
+        if let Some(continuing) = &compiled.continuing {
+            // Other frames have no key.
+            let has_key = |frame: usize| {
+                let verdict = verdicts.get(frame);
+                matches!(verdict, Some(Verdict::Default(_)))
+            };
+            compiled.pass(continuing, (keys, &found), has_key, continued);
         }
         let mut dropped = Dropped::default();
         let mut tally = Tally::EMPTY;
@@ -775,10 +729,16 @@ impl PortRules {
     pub fn statements(&self, verdict: Verdict) -> Option<&Statements> {
         match verdict {
             Verdict::Rule(rule, _) | Verdict::Held(rule) | Verdict::Inspected(rule, _) => {
-                self.table.statements.get(rule as usize)?.as_ref()
+                self.statements_of(rule)
             }
             _ => None,
         }
+    }
+
+    /// Returns the statements of the rule with this number.
+    #[must_use]
+    pub fn statements_of(&self, rule: u32) -> Option<&Statements> {
+        self.table.statements.get(rule as usize)?.as_ref()
     }
 
     /// Returns true if some rule inspects flows.
@@ -902,6 +862,8 @@ fn state_of(tracked: &[Tracked], number: usize) -> CtState {
 const PREFETCH_MIN: usize = 1000;
 /// No group has this number.
 const NO_GROUP: u16 = u16::MAX;
+/// No port has this number.
+const NO_PORT: u16 = u16::MAX;
 
 #[inline(always)]
 fn add(sum: &AtomicU64, count: u64) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Port rules compared with the reference implementation, for valid frames and for any octets.
 
+mod continued;
 mod fields;
 mod further;
 mod malformed;

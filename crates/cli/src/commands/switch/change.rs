@@ -162,7 +162,7 @@ enum Add {
     Backend(BackendArgs),
     /// A filter rule.
     Rule(Box<AddRuleArgs>),
-    /// A set of addresses or ports that filter rules refer to.
+    /// A set of addresses, ports or names of ports that filter rules refer to.
     Set(SetDefinitionArgs),
     /// Elements of a set.
     Element {
@@ -171,6 +171,9 @@ enum Add {
         /// Elements, such as 10.0.0.0/8 or 5000-5010.
         #[arg(required = true)]
         elements: Vec<Element>,
+        /// Remove these elements after this time, seconds. [default: the timeout of the set]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        timeout_s: Option<u32>,
         #[command(flatten)]
         confirm: ConfirmArgs,
     },
@@ -480,9 +483,14 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         Add::Element {
             set,
             elements,
+            timeout_s,
             confirm,
         } => {
-            let change = Change::AddElements { set, elements };
+            let change = Change::AddElements {
+                set,
+                elements,
+                timeout_s,
+            };
             return change_rules(change, confirm.seconds()?, &args.control);
         }
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `quietwire switch add|set|show` for filter rules of ports.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -42,6 +43,8 @@ enum ActionArg {
     Drop,
     /// Drop frames and answer with a TCP reset or an ICMP error.
     Reject,
+    /// Apply the statements, count, and compare the next rule.
+    Continue,
 }
 
 impl From<ActionArg> for Action {
@@ -50,6 +53,27 @@ impl From<ActionArg> for Action {
             ActionArg::Accept => Self::Accept,
             ActionArg::Drop => Self::Drop,
             ActionArg::Reject => Self::Reject,
+            ActionArg::Continue => Self::Continue,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DefaultArg {
+    /// Accept frames.
+    Accept,
+    /// Drop frames silently.
+    Drop,
+    /// Drop frames and answer with a TCP reset or an ICMP error.
+    Reject,
+}
+
+impl From<DefaultArg> for Action {
+    fn from(action: DefaultArg) -> Self {
+        match action {
+            DefaultArg::Accept => Self::Accept,
+            DefaultArg::Drop => Self::Drop,
+            DefaultArg::Reject => Self::Reject,
         }
     }
 }
@@ -82,7 +106,7 @@ pub(super) struct RuleArgs {
     /// Received frames, or frames that leave. [default: in]
     #[arg(long, value_enum)]
     direction: Option<DirectionArg>,
-    /// Receiving port, or port that frames leave by. [default: any]
+    /// Receiving port, or port that frames leave by, or a set of ports: @NAME. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
     /// Several ports instead of --port, like a,b. [default: any]
@@ -91,7 +115,7 @@ pub(super) struct RuleArgs {
     /// Bridge of the port. [default: any]
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
-    /// Receiving port of frames that leave. [default: any]
+    /// Receiving port of frames that leave, or a set of ports: @NAME. [default: any]
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
     /// VLAN of the outermost tag of received frames. [default: any, or no tag]
@@ -300,7 +324,7 @@ pub(super) struct SetRulesArgs {
     file: Option<PathBuf>,
     /// Action for frames that no rule matches. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
-    default: Option<ActionArg>,
+    default: Option<DefaultArg>,
     /// Action for malformed frames at ports with rules. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     malformed: Option<MalformedArg>,
@@ -415,16 +439,26 @@ pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
     let none = Vec::new();
     ask::<IgnoredAny>(socket, &Request::StageSets { at: 0, sets: none })?;
     for set in &sets {
-        let mut parts: Vec<&[Element]> = set.elements.chunks(ELEMENTS_A_REQUEST).collect();
+        // With its timeout, an element is there twice.
+        let count = match set.element_timeouts_s.is_empty() {
+            true => ELEMENTS_A_REQUEST,
+            false => ELEMENTS_A_REQUEST / 3,
+        };
+        let mut parts: Vec<&[Element]> = set.elements.chunks(count).collect();
         if parts.is_empty() {
             parts.push(&[]);
         }
+        let timeout_of = |element: &Element| {
+            let seconds = set.element_timeouts_s.get(element)?;
+            Some((*element, *seconds))
+        };
         for elements in parts {
             let part = SetSetting {
                 name: set.name.clone(),
                 kind: set.kind,
                 timeout_s: set.timeout_s,
                 elements: elements.to_vec(),
+                element_timeouts_s: elements.iter().filter_map(timeout_of).collect(),
             };
             let request = Request::StageSets {
                 at: staged.sets,
@@ -448,9 +482,11 @@ enum SetTypeArg {
     EtherAddr,
     /// Ports and ranges of ports.
     InetService,
+    /// Names of ports of the switch.
+    Ifname,
 }
 
-/// A set of addresses or ports.
+/// A set of addresses, ports or names of ports.
 #[derive(Debug, Args)]
 pub(super) struct SetDefinitionArgs {
     /// Name. Rules refer to it as @NAME.
@@ -481,9 +517,11 @@ impl SetDefinitionArgs {
                 SetTypeArg::Ipv6Addr => SetType::Ipv6Addr,
                 SetTypeArg::EtherAddr => SetType::EtherAddr,
                 SetTypeArg::InetService => SetType::InetService,
+                SetTypeArg::Ifname => SetType::Ifname,
             },
             timeout_s: self.timeout_s,
             elements: self.elements,
+            element_timeouts_s: BTreeMap::new(),
         })
     }
 }

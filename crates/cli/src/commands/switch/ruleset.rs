@@ -255,6 +255,10 @@ fn check_text(found: &RuleCheck) -> String {
         }
         (None, all) => format!("{action} by default: no rule matches, of {all}"),
     };
+    if !found.continued.is_empty() {
+        let names = found.continued.join("', '");
+        text += &format!("\n\nEarlier rules that match and continue: '{names}'");
+    }
     if !found.near.is_empty() {
         let header = ["rule", "action", "differs in", "rule has", "packet has"];
         let mut table = table(header, 5);

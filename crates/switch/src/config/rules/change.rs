@@ -63,7 +63,11 @@ impl Settings {
 
     pub(in crate::config) fn del_set(&mut self, name: &SetName) -> Result<(), SwitchError> {
         let mut rules = self.rules.iter().flatten();
-        let user = rules.find(|rule| rule.value.packet.sets().any(|(_, set)| set == name));
+        let user = rules.find(|rule| {
+            let mut sets = rule.value.packet.sets();
+            let mut of_ports = rule.value.port_sets();
+            sets.any(|(_, set)| set == name) || of_ports.any(|set| set == name.0)
+        });
         if let Some(rule) = user {
             let what = format!(
                 "rule '{}' uses set '{name}' (delete the rule first)",
@@ -87,8 +91,10 @@ impl Settings {
         &mut self,
         set: &SetName,
         elements: Vec<Element>,
+        timeout_s: Option<u32>,
     ) -> Result<(), SwitchError> {
-        let of_set = &mut self.set_mut(set)?.elements;
+        let set = self.set_mut(set)?;
+        let of_set = &mut set.elements;
         let asked = sorted(&elements);
         let mut are_new = vec![true; asked.len()];
         for element in of_set.iter() {
@@ -104,7 +110,13 @@ impl Settings {
             let is_new = place.and_then(|place| are_new.get_mut(place));
             is_new.is_some_and(std::mem::take)
         };
+        let before = of_set.len();
         of_set.extend(elements.into_iter().filter(is_new));
+        if let Some(timeout_s) = timeout_s {
+            let new = of_set.iter().skip(before);
+            let new = new.map(|element| (*element, timeout_s));
+            set.element_timeouts_s.extend(new);
+        }
         Ok(())
     }
 
@@ -113,7 +125,11 @@ impl Settings {
         set: &SetName,
         elements: &[Element],
     ) -> Result<(), SwitchError> {
-        let of_set = &mut self.set_mut(set)?.elements;
+        let set = self.set_mut(set)?;
+        for element in elements {
+            set.element_timeouts_s.remove(element);
+        }
+        let of_set = &mut set.elements;
         let asked = sorted(elements);
         let mut are_absent = vec![true; asked.len()];
         of_set.retain(|element| match asked.binary_search(element) {
@@ -338,6 +354,30 @@ mod tests {
             assert!(error.contains(printed), "{error}");
             assert!(error.contains("switch.toml, line"), "{error}");
         }
+    }
+
+    #[test]
+    fn added_elements_may_have_a_timeout_of_their_own() {
+        let text = "[[set]]\nname = \"a\"\ntype = \"inet_service\"\nelements = [\"1\"]\n";
+        let timeouts = |settings: &Settings| -> Vec<String> {
+            let set = &settings.sets.as_ref().unwrap()[0].value;
+            let timeouts = set.element_timeouts_s.iter();
+            timeouts
+                .map(|(element, seconds)| format!("{element} {seconds}"))
+                .collect()
+        };
+        let add = r#"{"add-elements":{"set":"a","elements":["1","2","3"],"timeout_s":60}}"#;
+        let settings = settings(text).after(change(add)).unwrap();
+        assert_eq!(timeouts(&settings), ["2 60", "3 60"]);
+        let again = r#"{"add-elements":{"set":"a","elements":["3","4"],"timeout_s":5}}"#;
+        let settings = settings.after(change(again)).unwrap();
+        assert_eq!(timeouts(&settings), ["2 60", "3 60", "4 5"]);
+        let del = r#"{"del-elements":{"set":"a","elements":["3"]}}"#;
+        let settings = settings.after(change(del)).unwrap();
+        assert_eq!(timeouts(&settings), ["2 60", "4 5"]);
+        let without = r#"{"add-elements":{"set":"a","elements":["3"]}}"#;
+        let settings = settings.after(change(without)).unwrap();
+        assert_eq!(timeouts(&settings), ["2 60", "4 5"]);
     }
 
     #[test]

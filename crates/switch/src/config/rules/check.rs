@@ -7,7 +7,8 @@ use quietwire_tables::connections::{CtBits, CtValue};
 use quietwire_tables::filter::{DescribedPacket, Difference, NameMatch, Protocol};
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Direction, Element, RuleSetting, Rules, SetName};
+use super::sets::contains_port;
+use super::{Action, Direction, Element, RuleSetting, Rules, SetName, port_set};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -44,8 +45,11 @@ pub struct RuleCheck {
     pub number: Option<usize>,
     /// Action for the packet.
     pub action: Action,
-    /// Number of rules that were compared before.
+    /// Number of earlier rules that do not match.
     pub rules_before: usize,
+    /// Names of earlier rules that match and continue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued: Vec<String>,
     /// Earlier rules that differ from the packet in one field only: the first 32.
     pub near: Vec<NearRule>,
 }
@@ -150,20 +154,24 @@ impl Rules {
         let sets = self.sets.iter();
         let sets: HashMap<&SetName, &[Element]> =
             sets.map(|set| (&set.name, &set.elements[..])).collect();
-        let mut near = Vec::new();
+        let (mut near, mut continued) = (Vec::new(), Vec::new());
         let mut number = found.flatten();
         let end = match found {
             Some(found) => found.unwrap_or(self.rules.len()),
             None => self.rules.len(),
         };
-        let mut before = 0;
+        let mut before = 0usize;
         for (place, rule) in self.rules.iter().take(end).enumerate() {
             let differences = differences(rule, received, bridge, &sets);
+            if differences.is_empty() && rule.action == Action::Continue {
+                continued.push(rule.name.clone());
+                continue;
+            }
             if differences.is_empty() && found.is_none() {
                 number = Some(place);
                 break;
             }
-            before = place.saturating_add(1);
+            before = before.saturating_add(1);
             if let [difference] = differences.as_slice()
                 && near.len() < NEAR_MAX
             {
@@ -184,6 +192,7 @@ impl Rules {
                 (None, Some(_)) => Action::Accept,
             },
             rules_before: before,
+            continued,
             near,
         }
     }
@@ -202,11 +211,21 @@ fn differences(
         false => Direction::In.name().to_owned(),
     };
     let (is_out, port) = (received.out.is_some(), received.decisive_port().clone());
+    // A set that has the port stands for it.
+    let named = |name: &String, port: &String| {
+        let of_set = port_set(name).and_then(|set| sets.iter().find(|(name, _)| name.0 == set));
+        match of_set.is_some_and(|(_, elements)| contains_port(elements, port)) {
+            true => port.clone(),
+            false => name.clone(),
+        }
+    };
     let wanted_port = match rule.ports.contains(&port) {
         true => Some(port.clone()),
         false if !rule.ports.is_empty() => Some(rule.ports.join(",")),
-        false => rule.port.clone(),
+        false => rule.port.as_ref().map(|name| named(name, &port)),
     };
+    let wanted_from = rule.from.as_ref();
+    let wanted_from = wanted_from.map(|name| named(name, &received.port));
     let own = [
         (
             "direction",
@@ -214,7 +233,7 @@ fn differences(
             Some(direction(is_out)),
         ),
         ("port", wanted_port, Some(port)),
-        ("from", rule.from.clone(), Some(received.port.clone())),
+        ("from", wanted_from, Some(received.port.clone())),
         ("bridge", rule.bridge.clone(), bridge.map(str::to_owned)),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string()), vlan),
     ];
@@ -325,6 +344,48 @@ destination-port = "80-443"
             r#"{{"port":"{port}","packet":{{"source":"{source}","destination":"10.0.0.1","protocol":"tcp","source-port":1024,"destination-port":{destination_port}}}}}"#
         ))
         .unwrap()
+    }
+
+    #[test]
+    fn rules_that_continue_are_reported_beside_the_deciding_one() {
+        let rule = |name: &str, action: &str, keys: &str| {
+            format!("[[rule]]\nname = \"{name}\"\naction = \"{action}\"\n{keys}\n")
+        };
+        let file = rule("count", "continue", "")
+            + &rule("vlan", "continue", "vlan = 7")
+            + &rule("log", "continue", "port = \"a\"\nlog = 1")
+            + &rule("drop", "drop", "port = \"a\"")
+            + &rule("behind", "continue", "");
+        let of = |port: &str| {
+            let packet = format!(r#"{{"port":"{port}","packet":{{"ethertype":"arp"}}}}"#);
+            let found = check_with(&file, &packet).unwrap();
+            (found.rule, found.rules_before, found.continued)
+        };
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let dropped = Some("drop".to_owned());
+        assert_eq!(of("a"), (dropped, 1, names(["count", "log"])));
+        assert_eq!(of("b"), (None, 3, names(["count", "behind"])));
+    }
+
+    #[test]
+    fn a_set_of_ports_matches_each_of_them() {
+        let file = "[[set]]\nname = \"guests\"\ntype = \"ifname\"\nelements = [\"a\", \"b\"]\n\
+                    [[rule]]\nname = \"in\"\naction = \"drop\"\nport = \"@guests\"\n\
+                    [[rule]]\nname = \"out\"\naction = \"drop\"\ndirection = \"out\"\n\
+                    port = \"c\"\nfrom = \"@guests\"\n";
+        let check = |ports: &str| {
+            let packet = format!(r#"{{{ports},"packet":{{"ethertype":"arp"}}}}"#);
+            let found = check_with(file, &packet).unwrap();
+            let near = found.near.into_iter();
+            let near = near.map(|one| format!("{} {}", one.rule, one.difference.required));
+            (found.rule, near.collect::<Vec<_>>())
+        };
+        let rule = |name: &str| (Some(name.to_owned()), Vec::new());
+        assert_eq!(check(r#""port":"a""#), rule("in"));
+        assert_eq!(check(r#""port":"b","out":"c""#), rule("out"));
+        assert_eq!(check(r#""port":"c""#), (None, vec!["in @guests".to_owned()]));
+        let near = vec!["out @guests".to_owned()];
+        assert_eq!(check(r#""port":"d","out":"c""#), (None, near));
     }
 
     #[test]

@@ -122,6 +122,7 @@ fn places<'rules>(
 fn is_same_set(first: &SetSetting, second: &SetSetting) -> bool {
     let elements = |set: &SetSetting| set.elements.iter().copied().collect::<HashSet<_>>();
     (first.kind, first.timeout_s) == (second.kind, second.timeout_s)
+        && first.element_timeouts_s == second.element_timeouts_s
         && elements(first) == elements(second)
 }
 

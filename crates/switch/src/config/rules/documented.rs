@@ -28,7 +28,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn rules_of_the_guide_decide_as_documented() {
     let examples = examples();
-    let [guest, management, names, inspected] = &examples[..] else {
+    let [guest, management, continued, names, inspected] = &examples[..] else {
         panic!("{examples:?}");
     };
     for (example, port, packet, expected) in [
@@ -85,6 +85,12 @@ fn rules_of_the_guide_decide_as_documented() {
             "x",
             r#""protocol":"udp","source-port":9,"destination-port":22"#,
             (None, Action::Accept),
+        ),
+        (
+            continued,
+            "vm",
+            r#""protocol":"udp","source-port":9,"destination-port":5060"#,
+            (Some("guest"), Action::Accept),
         ),
         (
             names,

@@ -19,13 +19,15 @@ mod condition;
 mod hook;
 mod icmp;
 mod iptables;
+mod leaving;
 mod marks;
 mod nft;
+mod order;
 mod statements;
 #[cfg(test)]
 mod tests;
 
-use quietwire_tables::filter::{Action, RULES_MAX};
+use quietwire_tables::filter::{Action, Element, PortName, RULES_MAX, SetType};
 use serde::Serialize;
 
 use super::{RuleSetting, SetSetting};
@@ -84,6 +86,22 @@ impl Imported {
 
     /// Replaces names of interfaces by names of ports: pairs of both.
     pub fn rename_ports(&mut self, names: &[(String, String)]) {
+        let renamed = |element: Element| match element {
+            Element::Name(name) => {
+                let new = names.iter().find(|(from, _)| name.is(from));
+                let new = new.and_then(|(_, port)| PortName::new(port));
+                Element::Name(new.unwrap_or(name))
+            }
+            other => other,
+        };
+        for set in self.sets.iter_mut().filter(|set| set.kind == SetType::Ifname) {
+            for element in &mut set.elements {
+                *element = renamed(*element);
+            }
+            let timeouts = std::mem::take(&mut set.element_timeouts_s).into_iter();
+            let timeouts = timeouts.map(|(element, seconds)| (renamed(element), seconds));
+            set.element_timeouts_s = timeouts.collect();
+        }
         for rule in &mut self.rules {
             let interface = rule.port.as_ref();
             let renamed = names.iter().find(|(from, _)| Some(from) == interface);

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use super::{
     Action, LabelBits, MarkBits, MssLimit, NameFail, NamePattern, RuleSetting, Rules, SetName,
-    SetSetting, SetType, sets,
+    SetSetting, SetType, continuing, port_set, sets,
 };
 use crate::config::location::{Located, Location};
 use crate::config::settings::Settings;
 use crate::config::shared_list::{CommonEnds, SharedList};
 use crate::error::SwitchError;
 use quietwire_tables::filter::{NameKind, NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX, SetField};
+
+/// Number of ports for which a rule of a set of ports may be compiled.
+const SET_PORTS: usize = u32::BITS as usize;
 
 /// A rule of the settings.
 type LocatedRule = Located<Arc<RuleSetting>>;
@@ -28,6 +31,13 @@ pub(in crate::config) fn plan(
     bridges: &BTreeSet<&str>,
     former: Option<(&Settings, &Rules)>,
 ) -> Result<Rules, SwitchError> {
+    let default = settings.rule_default.unwrap_or_default();
+    if default == Action::Continue {
+        return Err(SwitchError::Config {
+            location: "rules".to_owned(),
+            what: "rule-default is continue (use accept, drop or reject)".to_owned(),
+        });
+    }
     let former_sets = former.map(|(former, rules)| (slice(&former.sets), &rules.sets[..]));
     let sets = sets::plan(slice(&settings.sets), former_sets.unwrap_or_default())?;
     let kept = former.filter(|(_, rules)| kinds(&sets).eq(kinds(&rules.sets)));
@@ -42,7 +52,7 @@ pub(in crate::config) fn plan(
     Ok(Rules {
         rules,
         sets,
-        default: settings.rule_default.unwrap_or_default(),
+        default,
         malformed: settings.rule_malformed.unwrap_or_default(),
     })
 }
@@ -72,7 +82,7 @@ fn check_all(
     let kinds: HashMap<&SetName, SetType> = kinds(sets).collect();
     for Located { value, location } in new {
         let name = &value.name;
-        check_position(value, ports, bridges)
+        check_position(value, (ports, bridges), &kinds)
             .and_then(|()| value.packet.check(|name| kinds.get(name).copied()))
             .and_then(|()| {
                 let RuleMatch {
@@ -89,6 +99,7 @@ fn check_all(
             .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
     }
     check_uses(all, gone, new)?;
+    continuing::check(all, new, (ports, bridges))?;
     Ok(all.iter().map(|rule| Arc::clone(&rule.value)).collect())
 }
 
@@ -141,7 +152,14 @@ fn check_number(
         return Err(rule.location.wrong(what));
     }
     // A rule with several ports is compiled once for each.
-    let count = |rule: &RuleSetting| rule.ports.len().max(1);
+    let of_set = |name: &Option<String>| match name.as_deref().and_then(port_set) {
+        Some(_) => SET_PORTS,
+        None => 1,
+    };
+    let count = |rule: &RuleSetting| {
+        let of_sets = of_set(&rule.port).saturating_mul(of_set(&rule.from));
+        rule.ports.len().max(1).saturating_mul(of_sets)
+    };
     let sum_of_gone: usize = gone.iter().map(|rule| count(rule)).sum();
     let sum_of_new: usize = new.iter().map(|rule| count(&rule.value)).sum();
     if sum_of_new <= sum_of_gone {
@@ -152,7 +170,7 @@ fn check_number(
         compiled = compiled.saturating_add(count(value));
         if compiled > RULES_MAX {
             return Err(location.wrong(format!(
-                "rule '{}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each)",
+                "rule '{}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each, and one with a set of ports {SET_PORTS} times)",
                 value.name
             )));
         }
@@ -272,13 +290,35 @@ pub(in crate::config) fn check_inspectors(
     Ok(())
 }
 
-/// Checks the ingress port and bridge.
+/// Checks that a port exists, or a set of ports: `@name`.
+fn check_port(
+    name: &str,
+    ports: &BTreeSet<&str>,
+    kinds: &HashMap<&SetName, SetType>,
+) -> Result<(), String> {
+    let Some(set) = port_set(name) else {
+        return match ports.contains(name) {
+            true => Ok(()),
+            false => Err(format!("no such port: '{name}'")),
+        };
+    };
+    let kind = kinds.iter().find(|(name, _)| name.0 == set);
+    match kind.map(|(_, kind)| *kind) {
+        Some(SetType::Ifname) => Ok(()),
+        Some(kind) => Err(format!(
+            "set '{set}' has type {kind}, which ports do not have (use a set of type ifname)"
+        )),
+        None => Err(format!("no such set: '{set}'")),
+    }
+}
+
+/// Checks the ingress port and bridge, given the types of sets.
 fn check_position(
     rule: &RuleSetting,
-    ports: &BTreeSet<&str>,
-    bridges: &BTreeSet<&str>,
+    (ports, bridges): (&BTreeSet<&str>, &BTreeSet<&str>),
+    kinds: &HashMap<&SetName, SetType>,
 ) -> Result<(), String> {
-    check_direction(rule, ports)?;
+    check_direction(rule, ports, kinds)?;
     let inspector = rule.statements.inspect.as_ref();
     let mut own = rule.port.iter().chain(&rule.ports);
     if let Some(port) = own.find(|port| inspector == Some(*port)) {
@@ -304,9 +344,7 @@ fn check_position(
             "port and bridge exclude each other (a rule with a bridge applies to all of its ports)"
                 .to_owned(),
         ),
-        (Some(port), None) if !ports.contains(port.as_str()) => {
-            Err(format!("no such port: '{port}'"))
-        }
+        (Some(port), None) => check_port(port, ports, kinds),
         (None, Some(bridge)) if !bridges.contains(bridge.as_str()) => {
             Err(format!("no such bridge: '{bridge}'"))
         }
@@ -315,15 +353,17 @@ fn check_position(
 }
 
 /// Checks what only one direction has.
-fn check_direction(rule: &RuleSetting, ports: &BTreeSet<&str>) -> Result<(), String> {
+fn check_direction(
+    rule: &RuleSetting,
+    ports: &BTreeSet<&str>,
+    kinds: &HashMap<&SetName, SetType>,
+) -> Result<(), String> {
     match &rule.from {
         Some(_) if !rule.is_out() => {
             return Err("from requires direction = \"out\" (use port)".to_owned());
         }
-        Some(port) if !ports.contains(port.as_str()) => {
-            return Err(format!("from: no such port: '{port}'"));
-        }
-        _ => {}
+        Some(port) => check_port(port, ports, kinds).map_err(|what| format!("from: {what}"))?,
+        None => {}
     }
     let statements = &rule.statements;
     if !rule.is_out() {
@@ -530,7 +570,20 @@ mod tests {
         let rules = planned(&format!("{sets}{rule}")).unwrap();
         assert_eq!(rules.sets[0].elements.len(), 2);
         assert_eq!(rules.sets[0].timeout_s, Some(60));
+        let own = planned(&format!(
+            "{rule}{sets}element-timeouts-s = {{ \"10.0.0.0/8\" = 5 }}\n"
+        ));
+        let own = Arc::clone(&own.unwrap().sets[0]);
+        assert_eq!(own.element_timeouts_s.len(), 1);
         for (more, printed) in [
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0.1\"]\nelement-timeouts-s = { \"10.0.0.2\" = 5 }",
+                "the set has no element '10.0.0.2'",
+            ),
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0.1\"]\nelement-timeouts-s = { \"10.0.0.1\" = 0 }",
+                "'10.0.0.1' is 0",
+            ),
             (
                 "[[set]]\nname = \"inside\"\ntype = \"ether_addr\"",
                 "duplicate set 'inside'",
@@ -612,6 +665,46 @@ mod tests {
         let text = many(SET_USES_MAX - 1) + &labels + &labelled("c", "1");
         let error = planned(&text).unwrap_err();
         assert!(error.contains("too many pairs"), "{error}");
+    }
+
+    #[test]
+    fn rules_refer_to_sets_of_ports_that_need_not_exist() {
+        let set = "[[set]]\nname = \"guests\"\ntype = \"ifname\"\nelements = [\"a\", \"vm9\"]\n\
+                   [[set]]\nname = \"web\"\ntype = \"inet_service\"\n";
+        let rule = |keys: &str| {
+            planned(&format!(
+                "{set}[[rule]]\nname = \"x\"\naction = \"drop\"\n{keys}\n"
+            ))
+        };
+        for keys in [
+            "port = \"@guests\"",
+            "direction = \"out\"\nport = \"@guests\"\nfrom = \"@guests\"",
+            "direction = \"out\"\nport = \"a\"\nfrom = \"@guests\"",
+        ] {
+            rule(keys).unwrap();
+        }
+        for (keys, printed) in [
+            ("port = \"@none\"", "no such set: 'none'"),
+            ("port = \"@web\"", "set 'web' has type inet_service"),
+            ("port = \"@guests\"\nbridge = \"lan\"", "port and bridge"),
+            ("from = \"@guests\"", "from requires direction"),
+            (
+                "direction = \"out\"\nfrom = \"@web\"",
+                "from: set 'web' has type",
+            ),
+            ("source = \"@guests\"", "which source does not have"),
+        ] {
+            let error = rule(keys).unwrap_err();
+            assert!(error.contains(printed), "{keys}: {error}");
+        }
+        let many = |count: usize| -> String {
+            let rule = "action = \"drop\"\nport = \"@guests\"\n";
+            let rules = (0..count).map(|n| format!("[[rule]]\nname = \"{n}\"\n{rule}"));
+            set.to_owned() + &rules.collect::<String>()
+        };
+        planned(&many(RULES_MAX / SET_PORTS)).unwrap();
+        let error = planned(&many(RULES_MAX / SET_PORTS + 1)).unwrap_err();
+        assert!(error.contains("a set of ports 32 times"), "{error}");
     }
 
     #[test]

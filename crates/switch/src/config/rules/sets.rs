@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sets of addresses and ports that rules refer to as `@name`.
+//! Sets of addresses, ports and names that rules refer to as `@name`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use quietwire_tables::filter::{Element, SET_ELEMENTS_MAX, SetName, SetType};
@@ -31,9 +31,51 @@ pub struct SetSetting {
     /// Its elements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elements: Vec<Element>,
+    /// Elements with a timeout of their own, in seconds, instead of that of the set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub element_timeouts_s: BTreeMap<Element, u32>,
+}
+
+/// Returns true if the elements of a set have the name of a port.
+pub(crate) fn contains_port(elements: &[Element], port: &str) -> bool {
+    let mut elements = elements.iter();
+    elements.any(|element| matches!(element, Element::Name(name) if name.is(port)))
 }
 
 impl SetSetting {
+    /// Returns the seconds after which an element is removed; `None` for never.
+    pub(crate) fn timeout_of(&self, element: &Element) -> Option<u32> {
+        let own = self.element_timeouts_s.get(element);
+        own.copied().or(self.timeout_s)
+    }
+
+    /// Returns true if some elements have a timeout.
+    pub(crate) fn has_timeouts(&self) -> bool {
+        self.timeout_s.is_some() || !self.element_timeouts_s.is_empty()
+    }
+
+    /// Checks the timeouts of single elements.
+    fn check_timeouts(&self) -> Result<(), String> {
+        let timeouts = &self.element_timeouts_s;
+        if timeouts.is_empty() {
+            return Ok(());
+        }
+        if let Some((element, _)) = timeouts.iter().find(|(_, seconds)| **seconds == 0) {
+            return Err(format!(
+                "element-timeouts-s of '{element}' is 0, which removes the element at once (use 1 or more)"
+            ));
+        }
+        let known = self.elements.iter();
+        let known = known.filter(|element| timeouts.contains_key(*element));
+        let known: HashSet<&Element> = known.collect();
+        match timeouts.keys().find(|element| !known.contains(element)) {
+            Some(element) => Err(format!(
+                "element-timeouts-s: the set has no element '{element}' (add it to elements)"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that the elements have the type of the set.
     fn check(&self) -> Result<(), String> {
         if self.timeout_s == Some(0) {
@@ -41,6 +83,7 @@ impl SetSetting {
                 "timeout-s is 0, which removes every element at once (use 1 or more)".to_owned(),
             );
         }
+        self.check_timeouts()?;
         let other = self.elements.iter().find(|one| one.kind() != self.kind);
         match other {
             Some(element) => Err(format!(

@@ -136,9 +136,10 @@ impl StatementSetting {
                 MssLimit::RtMtu
             ));
         }
-        if action != Action::Accept && (self.set_dscp.is_some() || self.set_mss.is_some()) {
+        let sends = matches!(action, Action::Accept | Action::Continue);
+        if !sends && (self.set_dscp.is_some() || self.set_mss.is_some()) {
             return Err(format!(
-                "set-dscp and set-mss require action accept (a rule with action {} sends no frame)",
+                "set-dscp and set-mss require action accept or continue (a rule with action {} sends no frame)",
                 action.name()
             ));
         }

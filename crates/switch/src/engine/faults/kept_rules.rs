@@ -116,6 +116,75 @@ fn only_changes_of_rules_and_of_their_ports_compile_rules() {
     }
 }
 
+/// The elements of a set of ports are compiled with the rules, which keep their counters.
+#[test]
+fn changes_of_the_ports_of_a_set_compile_rules() {
+    const RULES: &str = r#"
+[[set]]
+name = "guests"
+type = "ifname"
+elements = ["a", "later"]
+[[rule]]
+name = "in"
+action = "drop"
+port = "@guests"
+[[rule]]
+name = "out"
+action = "drop"
+direction = "out"
+from = "@guests"
+"#;
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rig = Rig::with(&format!("{START}{RULES}"));
+    let state = |rig: &mut Rig| {
+        let engine = rig.controller.engine();
+        let is_matched = |port: &str, out: Option<&str>| {
+            let packet = json!({"ethertype": "arp"});
+            let received = read(&json!({"port": port, "out": out, "packet": packet}));
+            let found = engine.check_rules(&received);
+            found.is_ok_and(|found| found.rule.is_some())
+        };
+        let ports = ["a", "b", "c", "later"];
+        let received = ports.map(|port| is_matched(port, None));
+        assert_eq!(ports.map(|port| is_matched(port, Some("c"))), received);
+        let rules = engine.rules.rules.iter();
+        let counters: Vec<_> = rules.map(|(_, counter)| Arc::clone(counter)).collect();
+        (received, counters)
+    };
+    let (received, before) = state(&mut rig);
+    assert_eq!(received, [true, false, false, false]);
+    for (change, expected) in [
+        (
+            json!({"add-elements": {"set": "guests", "elements": ["b"]}}),
+            [true, true, false, false],
+        ),
+        (
+            json!({"add-port": {"name": "later", "uri": "null:"}}),
+            [true, true, false, true],
+        ),
+        (
+            json!({"del-elements": {"set": "guests", "elements": ["a"]}}),
+            [false, true, false, true],
+        ),
+        (
+            json!({"del-port": {"name": "later"}}),
+            [false, true, false, false],
+        ),
+        (
+            json!({"del-elements": {"set": "guests", "elements": ["b", "later"]}}),
+            [false; 4],
+        ),
+    ] {
+        rig.change(&change);
+        rig.check();
+        rig.concerns_the_same_ports_as_all_rules();
+        let (received, counters) = state(&mut rig);
+        assert_eq!(received, expected, "{change}");
+        let mut pairs = before.iter().zip(&counters);
+        assert!(pairs.all(|(one, now)| Arc::ptr_eq(one, now)), "{change}");
+    }
+}
+
 /// Neither the settings nor the counters of other rules are copied.
 #[test]
 fn a_change_of_one_rule_leaves_all_others_as_they_are() {

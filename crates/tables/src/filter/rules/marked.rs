@@ -4,7 +4,7 @@
 use super::super::ct_states::state_bit;
 use super::super::ct_values::CtMatch;
 use super::super::names::NameFlows;
-use super::{Dropped, PortRules, Verdict, Verdicts, set_state, state_of};
+use super::{Dropped, Judged, PortRules, Verdict, set_state, state_of};
 use crate::classifier::{Field, Key};
 use crate::connections::{CtState, Tracked};
 
@@ -24,12 +24,12 @@ impl PortRules {
 
     /// As [`Self::judge_tracked`], or [`Self::judge_named`] with the earlier packets of connections, for frames whose connections have
     /// the marks of these results and these labels.
-    pub fn judge_marked<'frame>(
+    pub fn judge_marked<'frame, 'out>(
         &self,
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         (tracked, labels): (&[Tracked], &[u128]),
         flows: Option<&mut NameFlows>,
-        verdicts: &mut Verdicts,
+        out: impl Into<Judged<'out>>,
     ) -> Dropped {
         let compiled = &*self.table.compiled;
         let mut named = flows.zip(compiled.names.as_ref());
@@ -46,7 +46,7 @@ impl PortRules {
                 key.set(Field::METADATA, marks);
             }
         };
-        self.judge_all(frames, set, verdicts)
+        self.judge_all(frames, set, out.into())
     }
 
     /// Returns true if some rule sets marks or labels.

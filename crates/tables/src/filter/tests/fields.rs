@@ -39,7 +39,23 @@ fn rule_of(json: &str) -> PortRule {
 }
 
 fn is_matched(json: &str, frame: &[u8]) -> bool {
-    let table = RuleTable::new([rule_of(json)], Fallback::default());
+    // A rule that continues has the same conditions.
+    let continues = PortRule {
+        action: Action::Continue,
+        ..rule_of(json)
+    };
+    let frames = Arc::clone(&continues.frames);
+    let is_matched = is_decided([continues, rule_of(json)], json, frame);
+    assert_eq!(
+        frames.load(Ordering::Relaxed),
+        u64::from(is_matched),
+        "{json}"
+    );
+    is_matched
+}
+
+fn is_decided(rules: [PortRule; 2], json: &str, frame: &[u8]) -> bool {
+    let table = RuleTable::new(rules, Fallback::default());
     let port = PortRules::new(Arc::new(table), 0, None);
     let mut verdicts = [Verdict::Short; BURST_MAX];
     port.judge([(frame, frame.len() as u32)].into_iter(), &mut verdicts);

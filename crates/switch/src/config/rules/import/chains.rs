@@ -3,22 +3,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use quietwire_tables::filter::{
-    Action, EtherType, MssLimit, NameMatch, OrSet, RULES_MAX, RuleMatch, SetName,
-};
+use quietwire_tables::filter::{Action, EtherType, NameMatch, OrSet, RULES_MAX, RuleMatch};
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
 use super::hook::Hook;
-use crate::config::rules::{Direction, RuleSetting, SetSetting, StatementSetting};
+use super::{leaving, order};
+use crate::config::rules::{RuleSetting, SetSetting, StatementSetting};
 
 /// Maximum number of filter rules for one imported rule.
 const ALTERNATIVES_MAX: usize = 1024;
 /// Maximum depth of jumps.
 const DEPTH_MAX: usize = 16;
-/// Reason why statements without a verdict cannot be expressed.
-pub(super) const WITHOUT_VERDICT: &str =
-    "statements without a verdict, and no next rule for all of the packets (add accept or drop)";
 /// Maximum number of rules that an import visits. Chains count again for each jump to them.
 const STEPS_MAX: usize = 4 * RULES_MAX;
 
@@ -36,7 +32,7 @@ pub struct Missing {
 pub(super) enum Target {
     Verdict(Action),
     Jump(String),
-    /// The rule has statements only, and the next one decides.
+    /// The rule has statements only, or counts, and the next one decides.
     Next,
 }
 
@@ -48,7 +44,7 @@ pub(super) struct Statement {
     pub(super) name: String,
     /// All have to hold.
     pub(super) conditions: Vec<Alternatives>,
-    /// Statements beside its verdict. Empty before a jump.
+    /// Statements beside its verdict.
     pub(super) statements: StatementSetting,
     pub(super) target: Target,
 }
@@ -61,7 +57,7 @@ pub(super) struct Chain {
 
 impl Statement {
     /// Returns the rule in front of the next one that has the statements of both; `None` if the next rule does not decide on all of its
-    /// packets, or has the same kinds of statements.
+    /// packets, or has the same kinds of statements, or these are other statements than copies and logs.
     fn joined_to(&self, next: &Self) -> Option<Self> {
         let mut wanted = next.conditions.iter();
         let is_decided = wanted.all(|one| self.conditions.contains(one));
@@ -74,7 +70,7 @@ impl Statement {
         } = &self.statements;
         let has_both = log.is_some() && next.statements.log.is_some()
             || dup.is_some() && next.statements.dup.is_some();
-        if !is_decided || !is_verdict || has_both {
+        if !is_decided || !is_verdict || has_both || !order::are_copies(&self.statements) {
             return None;
         }
         let mut joined = self.clone();
@@ -92,7 +88,7 @@ impl Statement {
 }
 
 impl Chain {
-    /// Joins rules that have statements only to the rules directly behind them. Without such a rule, they cannot be expressed.
+    /// Joins rules that only copy or log to the rules directly behind them. Without such a rule, they become rules that continue.
     pub(super) fn join_statements(&mut self) {
         let mut all: Vec<Result<Statement, Missing>> = Vec::new();
         // From the end, so that a rule with statements finds the next one joined already.
@@ -114,10 +110,7 @@ impl Chain {
                     }
                     all.push(Ok(joined));
                 }
-                None => all.push(Err(Missing {
-                    place: statement.place,
-                    reason: WITHOUT_VERDICT.to_owned(),
-                })),
+                None => all.push(Ok(statement)),
             }
         }
         all.reverse();
@@ -143,6 +136,8 @@ pub(super) struct Source {
     pub(super) scope: Scope,
     /// Name of the base chain.
     pub(super) base: String,
+    /// Name of a chain that packets pass before the base chain.
+    pub(super) first: Option<String>,
     /// Devices whose frames the base chain sees; empty for all.
     pub(super) devices: Vec<String>,
     pub(super) policy: Action,
@@ -242,7 +237,9 @@ impl Source {
             steps: 0,
             names: HashMap::new(),
         };
-        expansion.chain(&self.base, &self.of_devices("", Action::Accept), 0);
+        for chain in self.first.iter().chain([&self.base]) {
+            expansion.chain(chain, &self.of_devices("", Action::Accept), 0);
+        }
         let default = match (self.scope, self.policy) {
             (_, Action::Drop) if !self.devices.is_empty() => {
                 // Frames of other devices never meet the policy.
@@ -263,6 +260,7 @@ impl Source {
             (_, policy) => policy,
         };
         let default = expansion.convert_to_output(default, hook.is_out());
+        expansion.limit_continuing();
         Expanded {
             default,
             sets: self.used_by(&expansion.rules),
@@ -285,11 +283,13 @@ impl Source {
 
     /// Returns the sets that rules refer to.
     fn used_by(&self, rules: &[RuleSetting]) -> Vec<SetSetting> {
-        let names = rules
-            .iter()
-            .flat_map(|rule| rule.packet.sets().map(|(_, name)| name));
-        let used: HashSet<&SetName> = names.collect();
-        let sets = self.sets.iter().filter(|set| used.contains(&set.name));
+        let names = rules.iter().flat_map(|rule| {
+            let names = rule.packet.sets().map(|(_, name)| name.0.as_str());
+            names.chain(rule.port_sets())
+        });
+        let used: HashSet<&str> = names.collect();
+        let sets = self.sets.iter();
+        let sets = sets.filter(|set| used.contains(set.name.0.as_str()));
         sets.cloned().collect()
     }
 }
@@ -320,11 +320,10 @@ impl Expansion<'_> {
     }
 
     /// Makes all rules those of frames that leave, if the hook has such packets (`is_out`), or if one of them compares the output interface or
-    /// limits segments to the MTU of the path: they are one list, in which the first match decides. Until here, `from` of such a rule is the output interface, and `port` the input interface. Returns the default action.
+    /// limits segments to the MTU of the path: they are one list, in which the first match decides. Rules in front of all verdicts that only
+    /// limit segments do not concern the others. Returns the default action.
     fn convert_to_output(&mut self, default: Action, is_out: bool) -> Action {
-        let is_of_path = |rule: &RuleSetting| rule.statements.set_mss == Some(MssLimit::RtMtu);
-        let mut rules = self.rules.iter();
-        if !is_out && !rules.any(|rule| rule.is_out() || is_of_path(rule)) {
+        if !is_out && leaving::convert_front(&mut self.rules) {
             return default;
         }
         if default != Action::Accept {
@@ -343,8 +342,7 @@ impl Expansion<'_> {
                 self.note_missing(&format!("rule {}", rule.name), &reason);
                 continue;
             }
-            std::mem::swap(&mut rule.port, &mut rule.from);
-            rule.direction = Some(Direction::Out);
+            leaving::convert(&mut rule);
             self.rules.push(rule);
         }
         Action::Accept
@@ -376,19 +374,49 @@ impl Expansion<'_> {
                 Err(format!("more than {DEPTH_MAX} jumps within one another"))
             }
             Target::Jump(chain) => {
+                if !statement.statements.is_empty() {
+                    self.continuing(statement, rules.clone())?;
+                }
                 // Without rules that can match, nothing jumps.
                 if !rules.is_empty() {
                     self.chain(chain, &rules, depth.saturating_add(1));
                 }
                 Ok(())
             }
-            // Such rules have been joined to others.
-            Target::Next => Err(WITHOUT_VERDICT.to_owned()),
+            Target::Next => self.continuing(statement, rules),
             Target::Verdict(action) => {
                 let rules = self.in_scope(rules)?;
                 self.verdict(&statement.name, (*action, &statement.statements), rules);
                 Ok(())
             }
+        }
+    }
+
+    /// Adds rules that continue.
+    fn continuing(&mut self, statement: &Statement, rules: Vec<RuleSetting>) -> Result<(), String> {
+        let rules = self.in_scope(rules)?;
+        order::check_alternatives(&rules)?;
+        let action = Action::Continue;
+        self.verdict(&statement.name, (action, &statement.statements), rules);
+        Ok(())
+    }
+
+    /// Removes and notes rules that continue beyond their limits, and rules that compare what an earlier one has set.
+    fn limit_continuing(&mut self) {
+        let beyond = order::first_beyond(&self.rules).unwrap_or(usize::MAX);
+        let mut is_dscp_set = false;
+        for (place, rule) in std::mem::take(&mut self.rules).into_iter().enumerate() {
+            let continues = rule.action == Action::Continue;
+            let reason = if continues && place >= beyond {
+                order::TOO_MANY
+            } else if is_dscp_set && rule.packet.dscp.is_some() {
+                "a match on the DSCP behind 'dscp set' cannot be expressed"
+            } else {
+                is_dscp_set |= continues && rule.statements.set_dscp.is_some();
+                self.rules.push(rule);
+                continue;
+            };
+            self.note_missing(&format!("rule {}", rule.name), reason);
         }
     }
 

@@ -8,7 +8,7 @@ use quietwire_tables::filter::{
     CtStates, Dscp, Element, EtherType, OrSet, Ports, Protocol, RuleMatch, SetName, TcpFlags,
 };
 
-use crate::config::rules::{Direction, RuleSetting};
+use crate::config::rules::{Direction, RuleSetting, port_set};
 
 /// A condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,16 @@ fn equal<T: PartialEq>(field: &mut Option<T>, value: T) -> Added {
         }
         Some(former) if *former == value => Added::Possible,
         Some(_) => Added::Never,
+    }
+}
+
+/// Requires a port, or one of a set of ports.
+fn at_port(field: &mut Option<String>, name: String) -> Result<Added, String> {
+    let is_set = |name: &str| port_set(name).is_some();
+    let former = field.as_ref().filter(|former| **former != name);
+    match former.is_some_and(|former| is_set(former) || is_set(&name)) {
+        true => Err("two conditions on one interface, one of them a set".to_owned()),
+        false => Ok(equal(field, name)),
     }
 }
 
@@ -138,11 +148,11 @@ impl Condition {
     pub(super) fn add_to(self, rule: &mut RuleSetting) -> Result<Added, String> {
         let packet: &mut RuleMatch = &mut rule.packet;
         Ok(match self {
-            Self::Port(name) => equal(&mut rule.port, name),
+            Self::Port(name) => at_port(&mut rule.port, name)?,
             Self::OutPort(name) => {
                 // The expansion puts both interfaces in their places.
                 rule.direction = Some(Direction::Out);
-                equal(&mut rule.from, name)
+                at_port(&mut rule.from, name)?
             }
             Self::Vlan(vlan) => equal(&mut rule.vlan, vlan),
             Self::Ethertype(ethertype) => equal(&mut packet.ethertype, ethertype),
@@ -242,14 +252,14 @@ impl Wide {
 /// Returns the elements that are in none of these elements, which have one type.
 ///
 /// # Errors
-/// MAC addresses: their complement is no list of values.
+/// MAC addresses and names: their complement is no list of values.
 pub(super) fn complement(elements: &[Element]) -> Result<Vec<Element>, String> {
     let mut ranges: Vec<(u128, u128)> = Vec::new();
     let mut kind = None;
     for element in elements {
         let (first, last) = element
             .range()
-            .ok_or("'!=' of a MAC address cannot be expressed")?;
+            .ok_or("'!=' of a MAC address or name cannot be expressed")?;
         ranges.push((first, last));
         let former = *kind.get_or_insert(element.kind());
         if former != element.kind() {
@@ -257,7 +267,7 @@ pub(super) fn complement(elements: &[Element]) -> Result<Vec<Element>, String> {
         }
     }
     let kind = kind.ok_or("'!=' of an empty set")?;
-    let end = Element::highest(kind).ok_or("'!=' of a MAC address cannot be expressed")?;
+    let end = Element::highest(kind).ok_or("'!=' of a MAC address or name cannot be expressed")?;
     ranges.sort_unstable();
     let mut free = Vec::new();
     let mut next = Some(0u128);

@@ -16,8 +16,63 @@ use crate::config::rules::StatementSetting;
 
 /// Maximum number of words of a line.
 const WORDS_MAX: usize = 256;
+/// Chains of the kernel.
+const BASES: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Reads a file and selects the base chain of a hook, in table `filter`.
+/// Tables that are imported. Packets pass `mangle` first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Filter,
+    Mangle,
+}
+
+impl Table {
+    const ALL: [Self; 2] = [Self::Filter, Self::Mangle];
+
+    /// Returns the table with this name, if it is imported.
+    fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.name() == name)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Mangle => "mangle",
+        }
+    }
+
+    /// Returns the name of a chain among those of all tables. No name has a space.
+    fn chain(self, name: &str) -> String {
+        match self {
+            Self::Filter => name.to_owned(),
+            Self::Mangle => format!("mangle {name}"),
+        }
+    }
+
+    /// Returns a chain as text.
+    fn text_of(self, chain: &str) -> String {
+        match self {
+            Self::Filter => format!("chain {chain}"),
+            Self::Mangle => format!("chain {chain} of table mangle"),
+        }
+    }
+
+    /// Returns the target of a rule of this table.
+    ///
+    /// # Errors
+    /// The target does not decide on packets: the other table does.
+    fn target(self, target: Target) -> Result<Target, String> {
+        match (self, target) {
+            (Self::Mangle, Target::Verdict(Action::Accept)) => {
+                Err("'-j ACCEPT' in table mangle cannot be expressed".to_owned())
+            }
+            (table, Target::Jump(chain)) => Ok(Target::Jump(table.chain(&chain))),
+            (_, target) => Ok(target),
+        }
+    }
+}
+
+/// Reads a file and selects the base chain of a hook, in table `filter`, and that of table `mangle` in front of it.
 pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
     let base = match hook {
         Hook::Forward => "FORWARD",
@@ -36,6 +91,7 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
             false => &[IPV4],
         }),
         base: base.to_owned(),
+        first: None,
         devices: Vec::new(),
         policy: Action::Accept,
         chains: HashMap::new(),
@@ -43,7 +99,8 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
         missing: Vec::new(),
         others: Vec::new(),
     };
-    let mut table = "";
+    let mut table = None;
+    let mut table_name = "";
     let mut has_table = false;
     let mut others: BTreeSet<String> = BTreeSet::new();
     for (number, line) in (1usize..).zip(text.lines()) {
@@ -52,31 +109,23 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
             continue;
         }
         if let Some(name) = line.strip_prefix('*') {
-            table = name;
-            has_table |= name == "filter";
-        } else if table != "filter" {
+            (table, table_name) = (Table::of(name), name);
+            has_table |= table == Some(Table::Filter);
+            continue;
+        }
+        let Some(table) = table else {
             if !line.starts_with(':') {
-                others.insert(format!("table {table}"));
+                others.insert(format!("table {table_name}"));
             }
-        } else if let Some(chain) = line.strip_prefix(':') {
-            let mut words = chain.split_whitespace();
-            let name = words.next().unwrap_or_default();
-            if name == base && words.next() == Some("DROP") {
-                source.policy = Action::Drop;
-            }
-            source.chains.insert(name.to_owned(), Chain::default());
-        } else {
-            add_rule(&mut source, (number, line), version);
+            continue;
+        };
+        match line.strip_prefix(':') {
+            Some(chain) => add_chain(&mut source, chain, table),
+            None => add_rule(&mut source, (number, line), (table, version)),
         }
     }
-    for chain in ["INPUT", "FORWARD", "OUTPUT"] {
-        let rules = source
-            .chains
-            .get(chain)
-            .map_or(0, |chain| chain.rules.len());
-        if chain != base && rules > 0 {
-            others.insert(format!("chain {chain}"));
-        }
+    for table in Table::ALL {
+        others.extend(add_bases(&mut source, table));
     }
     source.others.extend(others);
     match has_table {
@@ -88,10 +137,48 @@ pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
     }
 }
 
+/// Selects the chain of a table that packets pass before the base chain. Returns the other chains of the kernel in the table that have rules.
+fn add_bases(source: &mut Source, table: Table) -> Vec<String> {
+    let mut others = Vec::new();
+    for chain in BASES {
+        let name = table.chain(chain);
+        let has_rules = |chain: &Chain| !chain.rules.is_empty();
+        match source.chains.get(&name).is_some_and(has_rules) {
+            true if chain != source.base => others.push(table.text_of(chain)),
+            true if table == Table::Mangle => source.first = Some(name),
+            _ => {}
+        }
+    }
+    others
+}
+
+/// Adds a chain, and the policy of a base chain, from a line such as `FORWARD DROP [0:0]`.
+fn add_chain(source: &mut Source, line: &str, table: Table) {
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let is_dropping = name == source.base && words.next() == Some("DROP");
+    match table {
+        Table::Filter if is_dropping => source.policy = Action::Drop,
+        Table::Mangle if is_dropping => source.missing.push(Missing {
+            place: table.text_of(name),
+            reason: "policy DROP cannot be expressed (add a rule with -j DROP)".to_owned(),
+        }),
+        _ => {}
+    }
+    source.chains.insert(table.chain(name), Chain::default());
+}
+
 /// Adds the rule in a line to its chain, or the reason why it is not imported.
-fn add_rule(source: &mut Source, (number, line): (usize, &str), version: EtherType) {
+fn add_rule(
+    source: &mut Source,
+    (number, line): (usize, &str),
+    (table, version): (Table, EtherType),
+) {
     let place = format!("line {number}");
     let (chain, read) = read_rule(line, version);
+    let read = read.and_then(|(conditions, (statements, target))| {
+        Ok((conditions, (statements, table.target(target)?)))
+    });
     let read = match read {
         Ok((conditions, (statements, target))) => Ok(Statement {
             name: format!("{chain}-{number}"),
@@ -102,7 +189,7 @@ fn add_rule(source: &mut Source, (number, line): (usize, &str), version: EtherTy
         }),
         Err(reason) => Err(Missing { place, reason }),
     };
-    match (source.chains.get_mut(&chain), read) {
+    match (source.chains.get_mut(&table.chain(&chain)), read) {
         (Some(chain), read) => chain.rules.push(read),
         (None, Err(missing)) => source.missing.push(missing),
         (None, Ok(statement)) => source.missing.push(Missing {
@@ -190,9 +277,6 @@ fn read_rule(line: &str, version: EtherType) -> (String, Result<RuleParts, Strin
         if is_reject {
             check_reject_with(kind)?;
         }
-        if body.target.is_none() && body.statements.is_empty() {
-            return Err("the rule has no target, so it only counts".to_owned());
-        }
         Ok((conditions, body.finish()?))
     });
     (chain, read)
@@ -253,14 +337,37 @@ impl<'line> Options<'line> {
                 self.body.set_mss(limit)?;
             }
             "--clamp-mss-to-pmtu" => self.body.set_mss(MssLimit::RtMtu)?,
-            "--log-prefix" => {
+            "--set-dscp" => {
+                let value = dscp(self.argument(option)?)?;
+                self.body.set_dscp(value)?;
+            }
+            "--set-dscp-class" => {
+                let class = self.argument(option)?.to_ascii_lowercase();
+                let value = match class.as_str() {
+                    "be" => Dscp(0),
+                    class => class.parse()?,
+                };
+                self.body.set_dscp(value)?;
+            }
+            "--set-tos" => {
+                let value = dscp_of_tos(self.argument(option)?)?;
+                self.body.set_dscp(value)?;
+            }
+            "--log-prefix" | "--nflog-prefix" => {
                 let prefix = self.argument(option)?;
                 self.body.set_prefix(prefix)?;
             }
             "-j" | "--jump" => match self.argument(option)? {
-                "LOG" => self.body.log_each()?,
-                // Its options have the limit.
-                "TCPMSS" => {}
+                // Options of NFLOG that select a program cannot be expressed.
+                "LOG" | "NFLOG" => self.body.log_each()?,
+                // Their options have the values.
+                "TCPMSS" | "DSCP" | "TOS" => {}
+                "TEE" => {
+                    return Err(
+                        "'-j TEE' copies packets to an address, which cannot be expressed (add a rule with action continue and dup)"
+                            .to_owned(),
+                    );
+                }
                 name => self.body.target = Some(target(name)?),
             },
             _ => {
@@ -317,7 +424,7 @@ impl<'line> Options<'line> {
     /// Reads the name of one interface.
     fn interface(&mut self, option: &str) -> Result<String, String> {
         let name = self.argument(option)?;
-        if name.ends_with('+') {
+        if name.ends_with('+') || name.starts_with('@') {
             return Err(format!(
                 "'{option} {name}' stands for several interfaces (name each)"
             ));
@@ -412,10 +519,11 @@ fn target(name: &str) -> Result<Target, String> {
         "DROP" => Target::Verdict(Action::Drop),
         "REJECT" => Target::Verdict(Action::Reject),
         // The names of extensions are in capitals, and so may be those of chains.
-        // DSCP and TEE continue with the next rule, and rules have no such target.
-        "RETURN" | "NFLOG" | "QUEUE" | "NFQUEUE" | "MARK" | "CONNMARK" | "DSCP" | "TOS"
-        | "NOTRACK" | "TEE" | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "CT"
-        | "AUDIT" | "CLASSIFY" => return Err(format!("'-j {name}' cannot be expressed")),
+        "RETURN" | "QUEUE" | "NFQUEUE" | "MARK" | "CONNMARK" | "NOTRACK" | "SNAT" | "DNAT"
+        | "MASQUERADE" | "REDIRECT" | "SET" | "CT" | "AUDIT" | "CLASSIFY" | "CHECKSUM" | "TTL"
+        | "HL" | "ECN" | "TPROXY" | "TRACE" | "TCPOPTSTRIP" | "IDLETIMER" => {
+            return Err(format!("'-j {name}' cannot be expressed"));
+        }
         chain => Target::Jump(chain.to_owned()),
     })
 }
@@ -429,6 +537,21 @@ fn dscp(text: &str) -> Result<Dscp, String> {
         Some(Ok(number @ 0..64)) => Ok(Dscp(number)),
         Some(_) => Err(format!("'{text}' is not a DSCP")),
         None => Ok(text.parse()?),
+    }
+}
+
+/// Returns the DSCP that target TOS sets: value and mask of the octet, of which the DSCP is six bits (RFC 2474, section 3).
+fn dscp_of_tos(text: &str) -> Result<Dscp, String> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let bits = text.split_once('/');
+    match bits.map(|(value, mask)| (number(value), number(mask))) {
+        Some((Some(value), Some(0xfc))) if value & 3 == 0 => Ok(Dscp(value >> 2)),
+        _ => Err(format!(
+            "'--set-tos {text}' cannot be expressed (use the mask 0xfc, which is the DSCP)"
+        )),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reader of nftables' JSON (libnftables-json(5)).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::{
@@ -70,6 +70,7 @@ pub(super) fn read(json: &str, hook: Hook) -> Result<Source, String> {
     let mut source = Source {
         scope: scope(&table.family)?,
         base: text(first, "name").to_owned(),
+        first: None,
         devices: devices(first)?,
         policy: match text(first, "policy") {
             "drop" => Action::Drop,
@@ -213,6 +214,7 @@ fn read_set(set: &Map<String, Value>) -> Result<SetSetting, String> {
             "ipv6_addr" => SetType::Ipv6Addr,
             "ether_addr" => SetType::EtherAddr,
             "inet_service" => SetType::InetService,
+            "ifname" => SetType::Ifname,
             other => return Err(format!("type {other} is not supported")),
         },
         _ => return Err("concatenated types are not supported".to_owned()),
@@ -222,16 +224,18 @@ fn read_set(set: &Map<String, Value>) -> Result<SetSetting, String> {
         .map(|seconds| u32::try_from(seconds).map_err(|_| "timeout is too long".to_owned()))
         .transpose()?;
     let mut elements = Vec::new();
+    let mut element_timeouts_s = BTreeMap::new();
     for value in set
         .get("elem")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
     {
-        let element = element(value)?;
+        let (element, timeout_s) = set_element(value)?;
         if element.kind() != kind {
             return Err(format!("element '{element}' does not have type {kind}"));
         }
+        element_timeouts_s.extend(timeout_s.map(|seconds| (element, seconds)));
         elements.push(element);
     }
     Ok(SetSetting {
@@ -239,6 +243,7 @@ fn read_set(set: &Map<String, Value>) -> Result<SetSetting, String> {
         kind,
         timeout_s: timeout_s.filter(|seconds| *seconds > 0),
         elements,
+        element_timeouts_s,
     })
 }
 
@@ -249,6 +254,22 @@ fn scalar(value: &Value) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
+}
+
+/// Reads an element of a named set, and the seconds that it has left, or its timeout.
+fn set_element(value: &Value) -> Result<(Element, Option<u32>), String> {
+    let inner = value.get("elem").and_then(Value::as_object);
+    let Some((inner, plain)) = inner.and_then(|inner| Some((inner, inner.get("val")?))) else {
+        return Ok((element(value)?, None));
+    };
+    if plain.get("elem").is_some() {
+        return Err(format!("'{value}' cannot be expressed"));
+    }
+    let seconds = inner.get("expires").or_else(|| inner.get("timeout"));
+    let seconds = seconds.and_then(Value::as_u64).map(u32::try_from);
+    let seconds = seconds.transpose().map_err(|_| "timeout is too long")?;
+    // An element without time left expires at once.
+    Ok((element(plain)?, seconds.map(|seconds| seconds.max(1))))
 }
 
 /// Reads an element of a set: a value, a prefix, a range, or one of these with properties.
@@ -311,10 +332,12 @@ fn service(name: &str) -> Option<u16> {
 /// Conditions and statements of a rule.
 type RuleParts = (Vec<Alternatives>, (StatementSetting, Target));
 
-/// Returns conditions, statements and target of a rule, for each verdict if it has a map of them. No packet meets two of a map.
+/// Returns conditions, statements and target of a rule, for each verdict if it has a map of them. No packet meets two of a map. Statements in
+/// front of further conditions are a part of their own.
 fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleParts>, String> {
     let mut conditions: Vec<Alternatives> = Vec::new();
     let mut verdicts: Option<Verdicts> = None;
+    let mut parts: Vec<RuleParts> = Vec::new();
     let mut body = Body::default();
     let mut link = Link {
         is_of_frames: matches!(text(rule, "family"), "bridge" | "netdev"),
@@ -333,10 +356,10 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleP
             conditions.extend(implied);
             continue;
         }
+        if matches!(key.as_str(), "match" | "vmap") && !body.statements.is_empty() {
+            parts.push((conditions.clone(), std::mem::take(&mut body).finish()?));
+        }
         match key.as_str() {
-            "match" | "vmap" if !body.statements.is_empty() => {
-                return Err("a condition behind a statement cannot be expressed".to_owned());
-            }
             "vmap" => {
                 let map = value.get("key").ok_or("'vmap' without a key")?;
                 conditions.extend(link.implied_by(&json!({ "left": map })));
@@ -355,19 +378,18 @@ fn read_rule(rule: &Map<String, Value>, sets: &[SetSetting]) -> Result<Vec<RuleP
         }
     }
     let Some(verdicts) = verdicts else {
-        return Ok(vec![(conditions, body.finish()?)]);
+        parts.push((conditions, body.finish()?));
+        return Ok(parts);
     };
-    let parts = verdicts
-        .into_iter()
-        .map(|(more, target)| -> Result<RuleParts, String> {
-            let body = Body {
-                target: Some(target),
-                ..body.clone()
-            };
-            let conditions = conditions.iter().cloned().chain(more).collect();
-            Ok((conditions, body.finish()?))
-        });
-    parts.collect()
+    for (more, target) in verdicts {
+        let body = Body {
+            target: Some(target),
+            ..body.clone()
+        };
+        let conditions = conditions.iter().cloned().chain(more).collect();
+        parts.push((conditions, body.finish()?));
+    }
+    Ok(parts)
 }
 
 /// Conditions and target of each verdict of a map.
@@ -495,8 +517,7 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
         (Left::CtState, None) => conditions.push(ct_states(op, right)?),
         (_, Some(_)) => return Err("'&' of this field cannot be expressed".to_owned()),
         (Left::Wide(field), None) => {
-            let name = right.as_str().and_then(|right| right.strip_prefix('@'));
-            conditions.push(match name {
+            conditions.push(match set_name(right) {
                 Some(_) if is_not => {
                     return Err("'!=' of a named set cannot be expressed".to_owned());
                 }
@@ -505,6 +526,14 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
             });
         }
         (_, None) if is_not => return Err("'!=' of this field cannot be expressed".to_owned()),
+        (Left::Port | Left::OutPort, None) if set_name(right).is_some() => {
+            let name = known_set(set_name(right).unwrap_or_default(), sets)?;
+            let name = format!("@{name}");
+            conditions.push(vec![match left {
+                Left::OutPort => Condition::OutPort(name),
+                _ => Condition::Port(name),
+            }]);
+        }
         (left, None) => {
             let values = values(right)?;
             let all: Result<Alternatives, String> =
@@ -513,6 +542,11 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
         }
     }
     Ok(conditions)
+}
+
+/// Returns the name of a named set on the right side.
+fn set_name(right: &Value) -> Option<&str> {
+    right.as_str()?.strip_prefix('@')
 }
 
 fn known_set(name: &str, sets: &[SetSetting]) -> Result<SetName, String> {
@@ -639,7 +673,7 @@ fn narrow(left: Left, value: &Value) -> Result<Condition, String> {
             .ok_or_else(|| format!("'{text}' cannot be expressed"))
     };
     Ok(match left {
-        Left::Port | Left::OutPort if text.contains('*') => {
+        Left::Port | Left::OutPort if text.contains('*') || text.starts_with('@') => {
             return Err(format!(
                 "'{text}' stands for several interfaces (name each)"
             ));

@@ -4,7 +4,7 @@
 use quietwire_tables::filter::{Action, Dscp, MssLimit, Protocol};
 use serde_json::{Map, Value};
 
-use super::chains::{IPV4, IPV6, Target, WITHOUT_VERDICT};
+use super::chains::{IPV4, IPV6, Target};
 use super::condition::{Alternatives, Condition};
 use super::marks;
 use crate::config::rules::{MSS_MIN, StatementSetting};
@@ -24,36 +24,24 @@ impl Body {
     /// Returns statements and target of a rule.
     ///
     /// # Errors
-    /// The rule has neither a verdict nor statements that the next rule can have, or it has statements before a jump.
+    /// The rule sets a mark, and does not accept.
     pub(super) fn finish(self) -> Result<(StatementSetting, Target), String> {
         let Self {
             mut statements,
             target,
         } = self;
-        match target {
-            None if statements.is_empty() => {
-                Err("the rule has no verdict, so it only counts".to_owned())
-            }
-            None if is_copy(&statements) => Ok((statements, Target::Next)),
-            None => Err(WITHOUT_VERDICT.to_owned()),
-            Some(Target::Jump(_)) if !statements.is_empty() => {
-                Err("statements before a jump cannot be expressed".to_owned())
-            }
-            Some(target) => {
-                if target != Target::Verdict(Action::Accept) {
-                    if statements.set_ct_mark.is_some() {
-                        return Err(
-                            "'ct mark set' before another verdict than accept cannot be expressed"
-                                .to_owned(),
-                        );
-                    }
-                    // A frame that is not accepted is not sent.
-                    statements.set_dscp = None;
-                    statements.set_mss = None;
-                }
-                Ok((statements, target))
-            }
+        let target = target.unwrap_or(Target::Next);
+        if target != Target::Verdict(Action::Accept) && statements.set_ct_mark.is_some() {
+            return Err(
+                "'ct mark set' before another verdict than accept cannot be expressed".to_owned(),
+            );
         }
+        if matches!(target, Target::Verdict(Action::Drop | Action::Reject)) {
+            // A frame that is not accepted is not sent.
+            statements.set_dscp = None;
+            statements.set_mss = None;
+        }
+        Ok((statements, target))
     }
 
     /// Sets a field that no statement has set.
@@ -157,7 +145,7 @@ impl Body {
                 Value::Number(number) => number.to_string().parse::<Dscp>()?,
                 _ => return Err(wrong()),
             };
-            Self::set(&mut self.statements.set_dscp, dscp, "dscp set")?;
+            self.set_dscp(dscp)?;
             return Ok(vec![vec![Condition::Ethertype(implied)]]);
         }
         let option = key.get("tcp option").ok_or_else(wrong)?;
@@ -179,6 +167,11 @@ impl Body {
         Ok(vec![vec![Condition::Protocol(Protocol(6))]])
     }
 
+    /// Sets the DSCP.
+    pub(super) fn set_dscp(&mut self, dscp: Dscp) -> Result<(), String> {
+        Self::set(&mut self.statements.set_dscp, dscp, "dscp set")
+    }
+
     /// Limits the maximum segment size.
     pub(super) fn set_mss(&mut self, limit: MssLimit) -> Result<(), String> {
         match limit {
@@ -188,17 +181,6 @@ impl Body {
             limit => Self::set(&mut self.statements.set_mss, limit, "maxseg size set"),
         }
     }
-}
-
-/// Returns true for statements that change neither packets nor connections, so that the next rule decides on the same.
-fn is_copy(statements: &StatementSetting) -> bool {
-    let copies = StatementSetting {
-        log: statements.log,
-        log_prefix: statements.log_prefix.clone(),
-        dup: statements.dup.clone(),
-        ..StatementSetting::default()
-    };
-    copies == *statements
 }
 
 /// Checks that the answer of a reject is the one of filter rules.
