@@ -42,13 +42,37 @@ pub fn may_be_fragment(octets: &[u8]) -> bool {
         return false;
     };
     match [front[12], front[13]] {
-        // More fragments, or an offset.
-        IPV4 => [front[20] & 0x3f, front[21]] != [0, 0],
-        // Neither TCP, UDP nor ICMPv6: an extension header.
-        IPV6 => !matches!(front[20], 6 | 17 | 58),
-        [0x81, 0x00] | [0x88, 0xa8] => true,
+        IPV4 => is_part(front[20], front[21]),
+        IPV6 => is_extension(front[20]),
+        [0x81, 0x00] | [0x88, 0xa8] => may_be_behind_tags(octets),
         _ => false,
     }
+}
+
+/// The same for a tagged frame.
+fn may_be_behind_tags(octets: &[u8]) -> bool {
+    let behind = after_tags(octets).and_then(|(_, rest)| rest.split_first_chunk::<2>());
+    let front = behind.and_then(|(ethertype, packet)| Some((*ethertype, packet.first_chunk()?)));
+    let Some((ethertype, front)): Option<(_, &[u8; 8])> = front else {
+        return false;
+    };
+    match ethertype {
+        IPV4 => is_part(front[6], front[7]),
+        IPV6 => is_extension(front[6]),
+        _ => false,
+    }
+}
+
+/// Returns true if the flags and the fragment offset of IPv4 are those of a fragment: more fragments, or an offset.
+#[inline(always)]
+const fn is_part(high: u8, low: u8) -> bool {
+    high & 0x3f != 0 || low != 0
+}
+
+/// Returns true for an IPv6 extension header that a fragment has, or that may be in front of it.
+#[inline(always)]
+const fn is_extension(next: u8) -> bool {
+    matches!(next, 0 | 43 | 44 | 51 | 60)
 }
 
 /// A fragment in a frame.

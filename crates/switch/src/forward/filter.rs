@@ -51,7 +51,12 @@ impl Path<'_> {
 
     /// Drops the frames whose sources the guard does not allow. Returns false if no frame is left. `kept` is empty before and after.
     #[inline(never)]
-    pub(super) fn pass_guard(&mut self, input: usize, guard: &SourceGuard, kept: &mut Burst) -> bool {
+    pub(super) fn pass_guard(
+        &mut self,
+        input: usize,
+        guard: &SourceGuard,
+        kept: &mut Burst,
+    ) -> bool {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let mut drops = PortDrops::default();

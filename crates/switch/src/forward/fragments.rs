@@ -267,3 +267,138 @@ impl Path<'_> {
         !self.received.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::ThreadCounters;
+    use crate::testing::eal;
+
+    const BUFFERS: u32 = 511;
+
+    /// Returns the frame of a fragment with this number in its datagram, 8 octets each.
+    fn frame(identification: u8, number: u8) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        frame.extend([0x45, 0, 0, 28, 0, identification, 0x20, number, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.resize(60, 0);
+        frame
+    }
+
+    struct World {
+        stage: FragmentStage,
+        budget: Arc<HeldBudget>,
+        of_port: Mempool,
+        copies: Mempool,
+        counters: Arc<ThreadCounters>,
+        telemetry: Telemetry,
+        burst: Burst,
+    }
+
+    /// Creates a stage in which this number of fragments may wait.
+    fn world(eal: &Eal, name: &str, space: usize) -> World {
+        let budget = Arc::new(HeldBudget::default());
+        budget.give(space);
+        let counters = Arc::new(ThreadCounters::new());
+        let pool = |of: &str| Mempool::new(eal, &format!("{name}-{of}"), BUFFERS, 256).unwrap();
+        World {
+            stage: FragmentStage::new(eal, Arc::clone(&budget)),
+            budget,
+            of_port: pool("port"),
+            copies: pool("copies"),
+            telemetry: Telemetry::new(Arc::clone(&counters)),
+            counters,
+            burst: Burst::new(eal),
+        }
+    }
+
+    impl World {
+        /// Returns true if a fragment waits.
+        fn arrive(&mut self, eal: &Eal, octets: &[u8], port: u16, now_s: u32) -> bool {
+            let frame = Mbuf::new(eal, &self.of_port, octets).unwrap();
+            let fragment = FrameFragment::of_frame(octets, 0).unwrap();
+            match self.stage.order.arrive(&fragment, port, now_s) {
+                Arrival::Hold(place) => {
+                    let telemetry = &mut self.telemetry;
+                    self.stage.hold(place, &frame, &self.copies, telemetry)
+                }
+                Arrival::Pass | Arrival::Overflow => false,
+            }
+        }
+
+        /// Returns port and octets of the fragments of a datagram that wait no longer.
+        fn release(&mut self, now_s: u32) -> Option<(u16, Vec<Vec<u8>>)> {
+            let released = self.stage.take_released(&mut self.burst, now_s)?;
+            let octets = self.burst.frames().map(<[u8]>::to_vec).collect();
+            self.burst.free();
+            Some((released.port, octets))
+        }
+
+        /// Checks that this number of fragments waits, each with one buffer of the pool of copies.
+        fn assert_held(&self, count: u32) {
+            assert_eq!(self.stage.order.held() as u32, count);
+            assert_eq!(self.copies.available(), BUFFERS - count);
+            assert_eq!(self.of_port.available(), BUFFERS, "a port misses a buffer");
+        }
+    }
+
+    #[test]
+    fn fragments_wait_as_copies_and_leave_in_order() {
+        let eal = eal();
+        let mut world = world(&eal, "fragments", 100);
+        for (port, number) in [(4, 3), (5, 1), (4, 2)] {
+            assert!(world.arrive(&eal, &frame(7, number), port, 0));
+        }
+        world.assert_held(3);
+        assert!(world.stage.holds() && world.release(1).is_none());
+        assert!(!world.arrive(&eal, &frame(7, 0), 4, 1));
+        let mut released = [world.release(1), world.release(1)].map(Option::unwrap);
+        released.sort();
+        let of_ports = [(4, vec![frame(7, 3), frame(7, 2)]), (5, vec![frame(7, 1)])];
+        assert_eq!(released, of_ports);
+        assert!(world.release(1).is_none() && !world.stage.holds());
+        world.assert_held(0);
+    }
+
+    #[test]
+    fn fragments_without_a_buffer_have_no_space() {
+        let eal = eal();
+        let mut world = world(&eal, "fragments-few", 2);
+        let waits: Vec<bool> = (1..5)
+            .map(|number| world.arrive(&eal, &frame(7, number), 4, 0))
+            .collect();
+        assert_eq!(waits, [true, true, false, false]);
+        world.assert_held(2);
+        assert_eq!(world.release(2), Some((4, vec![frame(7, 1), frame(7, 2)])));
+        // Their space is free again.
+        assert!(world.arrive(&eal, &frame(8, 1), 4, 2));
+        world.assert_held(1);
+    }
+
+    #[test]
+    fn fragments_of_a_port_that_leaves_are_counted_and_freed() {
+        let eal = eal();
+        let mut world = world(&eal, "fragments-port", 3);
+        for (port, number) in [(4, 3), (5, 1), (4, 2)] {
+            assert!(world.arrive(&eal, &frame(port, number), port.into(), 0));
+        }
+        let counters = Arc::clone(&world.counters);
+        world.stage.forget(4, counters.ports.get(4));
+        world.assert_held(1);
+        let of_port = &counters.ports[4];
+        let dropped = of_port.dropped(PortDrop::FragmentTimeout).get();
+        let received = (of_port.rx_frames.get(), of_port.rx_octets.get());
+        assert_eq!((dropped, received), (2, (2, 120)));
+        // The thread ends.
+        let World {
+            stage,
+            budget,
+            copies,
+            ..
+        } = world;
+        drop(stage);
+        assert_eq!(copies.available(), BUFFERS, "a buffer is lost");
+        let left = (0..5).filter(|_| budget.take()).count();
+        assert_eq!(left, 3, "space is lost");
+    }
+}
