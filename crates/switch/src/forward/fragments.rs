@@ -129,7 +129,7 @@ impl Routing {
         let (Some(nat), Some(domain)) = (&self.nat, &self.domain) else {
             return false;
         };
-        let Some(destination) = frame.first_chunk() else {
+        let Some(destination) = frame.first_chunk::<6>() else {
             return false;
         };
         let mut interfaces = domain.router.interfaces.iter();

@@ -9,6 +9,9 @@ use super::*;
 
 const PORT: u16 = 3;
 
+/// Source, identification, port, number and end of a fragment that waits.
+type Waiting = (u32, u16, u16, u32, u32);
+
 /// Returns the frame of a fragment with this number in its datagram, 24 octets each.
 fn frame(source: u32, identification: u16, number: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
@@ -254,8 +257,7 @@ proptest! {
         steps in prop::collection::vec((0..3u32, 0..2u16, 0..3u16, 0..2u16, 0..3u32), 1..100),
     ) {
         let mut world = World::new();
-        // Source, identification, port, number and end of each fragment that waits.
-        let mut waiting: Vec<(u32, u16, u16, u32, u32)> = Vec::new();
+        let mut waiting: Vec<Waiting> = Vec::new();
         let mut firsts = Vec::new();
         let mut now = 0;
         for (count, (source, identification, number, port, seconds)) in (0u32..).zip(steps) {
@@ -280,7 +282,7 @@ proptest! {
             let is_known = firsts
                 .iter()
                 .any(|(of, number, _)| (*of, *number) == (source, identification));
-            let is_same = |one: &(u32, u16, u16, u32, u32)| (one.0, one.1) == (source, identification);
+            let is_same = |one: &Waiting| (one.0, one.1) == (source, identification);
             let mut expected = BTreeSet::new();
             if number == 0 {
                 prop_assert_eq!(arrival, Arrival::Pass);
