@@ -270,8 +270,11 @@ impl Path<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::effects::Effects;
+    use super::super::path::Leaving;
     use super::*;
     use crate::counters::ThreadCounters;
+    use crate::filter_log::FilterLog;
     use crate::testing::eal;
 
     const BUFFERS: u32 = 511;
@@ -357,6 +360,64 @@ mod tests {
         let of_ports = [(4, vec![frame(7, 3), frame(7, 2)]), (5, vec![frame(7, 1)])];
         assert_eq!(released, of_ports);
         assert!(world.release(1).is_none() && !world.stage.holds());
+        world.assert_held(0);
+    }
+
+    #[test]
+    fn a_burst_leaves_without_the_fragments_before_the_first_one() {
+        let eal = eal();
+        let mut world = world(&eal, "fragments-burst", 1);
+        let mut whole = frame(9, 0);
+        whole[20] = 0;
+        let sent = [
+            frame(7, 2),
+            whole,
+            frame(7, 1),
+            frame(7, 0),
+            frame(7, 3),
+        ];
+        let counters = Arc::clone(&world.counters);
+        let mut effects = Effects::new(FilterLog::default().writer());
+        let (mut kept, mut spare) = (Burst::new(&eal), Burst::new(&eal));
+        for (needs_first, passing) in [(false, vec![0, 1, 2, 3, 4]), (true, vec![1, 3, 4])] {
+            for octets in &sent {
+                let frame = Mbuf::new(&eal, &world.of_port, octets).unwrap();
+                assert!(world.burst.push(frame).is_ok());
+            }
+            let mut path = Path {
+                received: &mut world.burst,
+                outputs: &mut [],
+                counters: &counters.ports,
+                telemetry: &mut world.telemetry,
+                leaving: Leaving {
+                    rules: None,
+                    from: Some(4),
+                    spare: &mut spare,
+                    effects: &mut effects,
+                    pool: &world.copies,
+                },
+            };
+            let context = FragmentContext {
+                stage: &mut world.stage,
+                share: None,
+                zone: 0,
+                now_s: 0,
+                kept: &mut kept,
+                pool: &world.copies,
+            };
+            assert!(path.may_have_fragments());
+            assert!(path.order_fragments(4, context, |_| needs_first));
+            let left: Vec<Vec<u8>> = world.burst.frames().map(<[u8]>::to_vec).collect();
+            let expected: Vec<Vec<u8>> =
+                passing.iter().map(|number| sent[*number].clone()).collect();
+            assert_eq!(left, expected);
+            world.burst.free();
+        }
+        // There is a buffer for one.
+        let of_port = &counters.ports[4];
+        assert_eq!(of_port.dropped(PortDrop::FragmentOverflow).get(), 1);
+        assert_eq!((of_port.rx_frames.get(), of_port.rx_octets.get()), (1, 60));
+        assert_eq!(world.release(0), Some((4, vec![frame(7, 2)])));
         world.assert_held(0);
     }
 
