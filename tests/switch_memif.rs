@@ -17,6 +17,8 @@ mod ct_state;
 mod effects;
 #[path = "switch_memif/faults.rs"]
 mod faults;
+#[path = "switch_memif/fragments.rs"]
+mod fragments;
 #[path = "switch_memif/gateways.rs"]
 mod gateways;
 #[path = "switch_memif/inspect.rs"]

@@ -15,13 +15,14 @@ use quietwire_switch::report::{
 
 use crate::bench::{Bench, Peer, change, command, output, refused, until};
 use crate::changes::TWO_THREADS;
+use crate::fragments::fragments;
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
 
 /// Inside hosts, the external address, and a remote host.
-const HOST: &str = "10.0.0.5";
+pub(super) const HOST: &str = "10.0.0.5";
 const SERVER: &str = "10.0.0.6";
-const OWN: &str = "198.51.100.1";
-const REMOTE: &str = "198.51.100.9";
+pub(super) const OWN: &str = "198.51.100.1";
+pub(super) const REMOTE: &str = "198.51.100.9";
 
 const CONFIG: &str = r#"
 nat-log = "NATLOG"
@@ -52,12 +53,12 @@ const NEIGHBOURS: [(&str, &str, &str); 3] = [
 ];
 
 /// Starts a router with NAT. `keys` are further ones of the instance.
-fn start(keys: &str) -> (Bench, Peer, Peer) {
+pub(super) fn start(keys: &str) -> (Bench, Peer, Peer) {
     start_with(&[], keys)
 }
 
 /// The same with these arguments.
-fn start_with(arguments: &[&str], keys: &str) -> (Bench, Peer, Peer) {
+pub(super) fn start_with(arguments: &[&str], keys: &str) -> (Bench, Peer, Peer) {
     start_with_log(arguments, "", keys)
 }
 
@@ -80,17 +81,17 @@ fn start_with_log(arguments: &[&str], of_log: &str, keys: &str) -> (Bench, Peer,
     (bench, peers.0, peers.1)
 }
 
-type Macs = ([u8; 6], [u8; 6]);
-const TO_A: Macs = (HOST_A, ROUTER_A);
-const FROM_A: Macs = (ROUTER_A, HOST_A);
-const TO_B: Macs = (HOST_B, ROUTER_B);
-const FROM_B: Macs = (ROUTER_B, HOST_B);
+pub(super) type Macs = ([u8; 6], [u8; 6]);
+pub(super) const TO_A: Macs = (HOST_A, ROUTER_A);
+pub(super) const FROM_A: Macs = (ROUTER_A, HOST_A);
+pub(super) const TO_B: Macs = (HOST_B, ROUTER_B);
+pub(super) const FROM_B: Macs = (ROUTER_B, HOST_B);
 
 fn bytes(address: &str) -> [u8; 4] {
     address.parse::<std::net::Ipv4Addr>().unwrap().octets()
 }
 
-fn udp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Vec<u8> {
+pub(super) fn udp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(macs.0, macs.1)
         .ipv4(bytes(from.0), bytes(to.0), ttl)
         .udp(from.1, to.1);
@@ -111,7 +112,7 @@ fn tcp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8, is_answer: bool)
     frame
 }
 
-fn echo(macs: Macs, from: &str, to: &str, ttl: u8, identifier: u16, is_reply: bool) -> Vec<u8> {
+pub(super) fn echo(macs: Macs, from: &str, to: &str, ttl: u8, identifier: u16, is_reply: bool) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(macs.0, macs.1).ipv4(bytes(from), bytes(to), ttl);
     let builder = match is_reply {
         true => builder.icmpv4_echo_reply(identifier, 1),
@@ -133,12 +134,12 @@ fn error(macs: Macs, from: &str, to: &str, ttl: u8, about: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn source_port(frame: &[u8]) -> u16 {
+pub(super) fn source_port(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[34], frame[35]])
 }
 
 /// Sends a frame into one port and returns the frame that leaves by the other.
-fn pass(from: &mut Peer, to: &mut Peer, frame: Vec<u8>) -> Vec<u8> {
+pub(super) fn pass(from: &mut Peer, to: &mut Peer, frame: Vec<u8>) -> Vec<u8> {
     from.send(&[frame]);
     let mut received = to.receive(1);
     assert_eq!(received.len(), 1);
@@ -146,7 +147,7 @@ fn pass(from: &mut Peer, to: &mut Peer, frame: Vec<u8>) -> Vec<u8> {
 }
 
 /// Removes the padding to the shortest frame.
-fn trimmed(frame: &[u8]) -> &[u8] {
+pub(super) fn trimmed(frame: &[u8]) -> &[u8] {
     let length = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
     &frame[..14 + length]
 }
@@ -377,8 +378,14 @@ outside = \"203.0.113.7\"
     assert_eq!(pair, udp(FROM_B, ("203.0.113.7", 9), (REMOTE, 53), 63));
     let public = pass(&mut a, &mut b, udp(TO_A, ("10.0.0.8", 9), (REMOTE, 53), 64));
     assert_eq!(public, udp(FROM_B, ("10.0.0.8", 9), (REMOTE, 53), 63));
-    // A later fragment has no ports, and its first one has not arrived.
+    // A later fragment whose first one has been refused.
+    let beyond = udp(TO_A, (HOST, 4016), (REMOTE, 53), 64);
+    a.send(&fragments(&beyond, 8)[..1]);
+    until("the first fragment is refused", || {
+        (dropped(&bench).dropped["nat-host-limit"] == 2).then_some(())
+    });
     let mut fragment = udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
+    fragment[18..20].copy_from_slice(&[0, 8]);
     fragment[20..22].copy_from_slice(&[0x20, 8]);
     let (mut header, _) = Ipv4Header::from_slice(&fragment[14..34]).unwrap();
     header.header_checksum = header.calc_header_checksum();
@@ -603,7 +610,7 @@ fn an_added_address_has_ports_and_established_mappings_stay() {
 }
 
 /// A published server and a backend, and rules that accept nothing from outside but answers and segments to these.
-const SHARED: &str = r#"
+pub(super) const SHARED: &str = r#"
 sources = ["10.0.0.0/24"]
 
 [[nat.publish]]
@@ -666,11 +673,18 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
         let back = pass(&mut b, &mut a, udp(TO_B, (REMOTE, 53), (OWN, external), 64));
         assert_eq!(back, udp(FROM_A, (REMOTE, 53), (host, 4000), 63));
         let answer = udp(TO_B, (REMOTE, 53), (OWN, external), 64);
-        b.send(&fragments(&answer, external));
         let expected = udp(FROM_A, (REMOTE, 53), (host, 4000), 63);
-        let received = a.receive(2);
-        let received: Vec<&[u8]> = received.iter().map(|one| trimmed(one)).collect();
-        assert_eq!(received, fragments(&expected, external));
+        // Fragments in order, and those of another datagram, the last one first.
+        for (number, is_reversed) in [(external, false), (!external, true)] {
+            let mut parts = fragments(&answer, number);
+            if is_reversed {
+                parts.reverse();
+            }
+            b.send(&parts);
+            let received = a.receive(2);
+            let received: Vec<&[u8]> = received.iter().map(|one| trimmed(one)).collect();
+            assert_eq!(received, fragments(&expected, number));
+        }
         // Errors of a router outside, and of this one.
         let arrived = pass(&mut b, &mut a, error(TO_B, REMOTE, OWN, 64, &sent));
         let mine = udp(FROM_A, (host, 4000), (REMOTE, 53), 63);
@@ -721,54 +735,4 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
     let flush = ["connections", "flush", "--protocol", "udp"];
     let flushed = output(&mut command(&bench, &flush));
     assert_eq!(flushed.trim(), "12");
-}
-
-/// Returns a datagram in fragments of 24 octets of payload.
-fn fragments(frame: &[u8], identification: u16) -> Vec<Vec<u8>> {
-    let (headers, payload) = frame.split_at(34);
-    let count = payload.chunks(24).count();
-    let fragment = |(number, part): (usize, &[u8])| {
-        let mut fragment = [headers, part].concat();
-        let more = u16::from(number + 1 < count);
-        fragment[16..18].copy_from_slice(&(part.len() as u16 + 20).to_be_bytes());
-        fragment[18..20].copy_from_slice(&identification.to_be_bytes());
-        fragment[20..22].copy_from_slice(&((number as u16 * 3) | (more << 13)).to_be_bytes());
-        let (mut header, _) = Ipv4Header::from_slice(&fragment[14..34]).unwrap();
-        header.header_checksum = header.calc_header_checksum();
-        fragment[14..34].copy_from_slice(&header.to_bytes());
-        fragment
-    };
-    payload.chunks(24).enumerate().map(fragment).collect()
-}
-
-#[test]
-fn fragments_pass_in_both_directions_behind_the_first_one() {
-    let rules = SHARED.replace("sources = [\"10.0.0.0/24\"]\n", "");
-    let (bench, mut a, mut b) = start(&rules);
-    let whole = udp(TO_A, (HOST, 4000), (REMOTE, 53), 64);
-    let sent = fragments(&whole, 7);
-    assert_eq!(sent.len(), 2);
-    // A later fragment that arrives first is of no connection, and NAT drops it.
-    a.send(&[sent[1].clone()]);
-    until("it is judged", || {
-        let connections: ConnectionsReport = bench.show("connections");
-        (connections.counters.invalid["fragment"] == 1).then_some(())
-    });
-    a.send(&sent);
-    let received = b.receive(2);
-    let external = source_port(&received[0]);
-    let expected = udp(FROM_B, (OWN, external), (REMOTE, 53), 63);
-    let identification = u16::from_be_bytes([received[0][18], received[0][19]]);
-    let expected = fragments(&expected, identification);
-    for (received, expected) in received.iter().zip(&expected) {
-        assert_eq!(trimmed(received), expected);
-    }
-    let answer = fragments(&udp(TO_B, (REMOTE, 53), (OWN, external), 64), 9);
-    b.send(&answer);
-    let expected = fragments(&udp(FROM_A, (REMOTE, 53), (HOST, 4000), 63), 9);
-    for (received, expected) in a.receive(2).iter().zip(&expected) {
-        assert_eq!(trimmed(received), expected);
-    }
-    let connections: ConnectionsReport = bench.show("connections");
-    assert_eq!(connections.connections[0].packets, [2, 2]);
 }

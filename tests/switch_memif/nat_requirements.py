@@ -182,15 +182,18 @@ def payloads():
 
 
 def fragments():
-    def parts(packet):
-        packet.id = 77
+    def parts(packet, number):
+        packet.id = number
         return [IP(bytes(one)) for one in fragment(packet, fragsize=24)]
 
-    sent = parts(udp((REMOTE, 53), (OWN, EVEN), size=60))
-    leave = parts(udp((REMOTE, 53), (HOST, 5000), ttl=63, size=60))
-    assert len(sent) > 2
-    in_order = step("b", [received("b", one) for one in sent], a=[left("a", one) for one in leave])
-    case("fragments of a datagram have one translation", ["4787 REQ-14"], in_order)
+    for number, name, order in ((77, "in order", list), (78, "in reverse order", lambda parts: parts[::-1])):
+        sent = parts(udp((REMOTE, 53), (OWN, EVEN), size=60), number)
+        leave = parts(udp((REMOTE, 53), (HOST, 5000), ttl=63, size=60), number)
+        assert len(sent) > 2
+        # Behind the first one, the others leave in the order of their arrival.
+        expected = [leave[0], *order(leave[1:])]
+        played = step("b", [received("b", one) for one in order(sent)], a=[left("a", one) for one in expected])
+        case(f"fragments of a datagram have one translation, {name}", ["4787 REQ-14"], played)
 
 
 def filtered(packet):
@@ -259,6 +262,7 @@ ELSEWHERE = {
     "4787 REQ-5": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
     "4787 REQ-6": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
     "4787 REQ-11": "answers_return_to_the_sender_and_no_external_endpoint_is_shared",
+    "4787 REQ-14a": "other_sources_have_space_beside_one_that_floods",
     "5382 REQ-5": "an_answered_connection_stays_for_two_hours_and_a_closed_one_for_minutes",
     "5508 REQ-2": "mappings_of_echoes_end_after_a_minute",
     "5508 REQ-3": "damaged_and_unrelated_errors_are_dropped",

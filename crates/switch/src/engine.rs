@@ -119,6 +119,8 @@ pub(crate) struct Engine {
     copies: Option<Mempool>,
     /// Copies that wait for inspectors.
     held: Arc<HeldBudget>,
+    /// Number of fragments that may wait for the first one of their datagram, at all threads together.
+    held_fragments: Arc<HeldBudget>,
     /// Resources for segmenting TCP data. Created with the first port that can yield such frames.
     segmenter: Option<Segmenter>,
     /// Sleep state of the service thread until it starts, and its bell, if threads wait instead of polling without frames.
@@ -175,6 +177,7 @@ impl Engine {
             pools: 0,
             copies: None,
             held: Arc::new(HeldBudget::default()),
+            held_fragments: Arc::new(HeldBudget::default()),
             segmenter: None,
             service_bell: service_doze.as_ref().map(|doze| Arc::clone(doze.bell())),
             service_doze,

@@ -12,6 +12,7 @@ mod connections;
 mod doze;
 mod effects;
 mod filter;
+mod fragments;
 mod input;
 mod inspect;
 mod lengths;
@@ -42,7 +43,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::bridge::{Decisions, Storm};
-use quietwire_tables::filter::NameFlows;
+use quietwire_tables::drops::PortDrop;
+use quietwire_tables::filter::{NameFlows, Verdict};
+use quietwire_tables::fragment_order::ReleaseCause;
 
 use crate::config::Idle;
 use crate::counters::Step;
@@ -56,6 +59,8 @@ pub(crate) use connections::{ConnectionQuery, ConnectionStage, ConnectionTotals}
 pub(crate) use doze::Doze;
 pub(crate) use effects::Effects;
 use filter::FilterContext;
+pub(crate) use fragments::FragmentStage;
+use fragments::{DATAGRAMS_A_TURN, FragmentContext, drop_late};
 pub(crate) use input::{Input, PortStages};
 use inspect::RELEASES_MAX;
 pub(crate) use inspect::{Boards, HELD_MAX, HeldBudget, InspectStage};
@@ -162,7 +167,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         let has_own = match worker.share.as_deref_mut() {
             None => true,
             Some(share) => share.hand_over(
-                (input.port, shared.now_s.load(Ordering::Relaxed)),
+                input.port,
                 (&mut worker.received, &mut worker.kept),
                 &worker.counters.ports,
                 &mut worker.telemetry,
@@ -192,6 +197,8 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             connections: worker.connections.as_deref_mut(),
             names: worker.name_flows.as_deref_mut(),
             inspection: worker.inspection.as_deref_mut(),
+            fragments: &mut worker.fragments,
+            share: worker.share.as_deref_mut(),
             kept: &mut worker.kept,
             decisions: &mut worker.decisions,
         };
@@ -211,7 +218,8 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     }
     let handed = worker.share.is_some() && process_handed(worker, shared);
     let released = worker.holds_frames() && release_held(worker, shared);
-    let relayed = relay(worker, shared) || handed || released;
+    let ordered = worker.fragments.holds() && release_fragments(worker, shared);
+    let relayed = relay(worker, shared) || handed || released || ordered;
     if relayed {
         worker.telemetry.lap(Step::Relay);
     } else if empty == worker.inputs.len() as u64 {
@@ -228,6 +236,10 @@ struct Resources<'worker> {
     names: Option<&'worker mut NameFlows>,
     /// Inspected flows, if rules inspect some.
     inspection: Option<&'worker mut InspectStage>,
+    /// Fragments that wait for the first one of their datagram.
+    fragments: &'worker mut FragmentStage,
+    /// Part in the state of connections that several threads share, if they do.
+    share: Option<&'worker mut ShareStage>,
     /// Empty before and after.
     kept: &'worker mut Burst,
     decisions: &'worker mut Decisions,
@@ -245,15 +257,74 @@ fn process(
         connections,
         names,
         inspection,
+        fragments,
+        share,
         kept,
         decisions,
     } = resources;
     let stage = match stage {
-        Stage::Steered(steered) => path.steer(port, steered, kept).then_some(&steered.then),
-        stage => Some(stage),
+        Stage::Steered(steered) if !path.steer(port, steered, kept) => return,
+        stage => stage.behind_steering(),
     };
+    if let Stage::Filtered(filtered) = stage
+        && let Some(guard) = &filtered.guard
+        && !path.pass_guard(port, guard, kept)
+    {
+        return;
+    }
+    let is_tracked = connections.is_some() && stage.has_rules();
+    if (is_tracked || context.routing.nat.is_some()) && path.may_have_fragments() {
+        let order = FragmentContext {
+            stage: fragments,
+            share,
+            zone: stage.zone(),
+            now_s: context.now_s,
+            kept: &mut *kept,
+            pool: context.pool,
+        };
+        let routing = &*context.routing;
+        let needs_first = |octets: &[u8]| is_tracked || routing.may_translate(octets);
+        if !path.order_fragments(port, order, needs_first) {
+            return;
+        }
+    }
+    let resources = RuleResources {
+        connections,
+        names,
+        inspection,
+        kept,
+        decisions,
+    };
+    process_ordered(path, context, resources, (port, stage, storm));
+}
+
+/// Resources of the rules of a port, and of the stages behind them.
+struct RuleResources<'worker> {
+    connections: Option<&'worker mut ConnectionStage>,
+    names: Option<&'worker mut NameFlows>,
+    inspection: Option<&'worker mut InspectStage>,
+    /// Empty before and after.
+    kept: &'worker mut Burst,
+    decisions: &'worker mut Decisions,
+}
+
+/// Processes the frames of a port behind its steering rules and its source guard, with fragments in order.
+#[inline(always)]
+fn process_ordered(
+    path: &mut Path<'_>,
+    context: &mut RouteContext<'_>,
+    resources: RuleResources<'_>,
+    (port, stage, storm): (usize, &Stage, &mut Storm),
+) {
+    let RuleResources {
+        connections,
+        names,
+        inspection,
+        kept,
+        decisions,
+    } = resources;
     let stage = match stage {
-        Some(Stage::Filtered(filtered)) => {
+        Stage::Filtered(filtered) => {
             let filter = FilterContext {
                 connections,
                 names,
@@ -263,14 +334,14 @@ fn process(
                 kept,
                 pool: context.pool,
             };
-            let has_more = path.pass_filter(port, filtered, filter);
-            has_more.then_some(&filtered.then)
+            if !path.pass_rules(port, filtered, filter) {
+                return;
+            }
+            &filtered.then
         }
         stage => stage,
     };
-    if let Some(stage) = stage {
-        process_accepted(path, context, decisions, (port, stage, storm));
-    }
+    process_accepted(path, context, decisions, (port, stage, storm));
 }
 
 /// Processes the frames of a port that have passed its rules.
@@ -358,6 +429,89 @@ fn release_held(worker: &mut Worker, shared: &Shared) -> bool {
     true
 }
 
+/// Processes the fragments whose first one has arrived, and drops those that have waited too long. Returns false if all wait.
+#[inline(never)]
+fn release_fragments(worker: &mut Worker, shared: &Shared) -> bool {
+    let now_s = shared.now_s.load(Ordering::Relaxed);
+    let mut has_released = false;
+    for _ in 0..DATAGRAMS_A_TURN {
+        let released = worker.fragments.take_released(&mut worker.received, now_s);
+        let Some(released) = released else {
+            break;
+        };
+        has_released = true;
+        if worker.telemetry.is_watched() {
+            worker.telemetry.adopt(&worker.received);
+        }
+        match released.cause {
+            ReleaseCause::FirstArrived => process_released(worker, released.port, now_s),
+            ReleaseCause::Timeout => {
+                if worker.telemetry.is_watched() {
+                    let verdicts = [Verdict::Guarded(PortDrop::FragmentTimeout); BURST_MAX];
+                    worker.telemetry.filtered(&worker.received, &verdicts);
+                }
+                let counters = worker.counters.ports.get(usize::from(released.port));
+                drop_late(&mut worker.received, counters);
+            }
+        }
+        // Frames left by a stage would be sent twice.
+        worker.received.free();
+        if worker.telemetry.is_watched() {
+            worker.telemetry.finish();
+        }
+        worker.telemetry.lap(Step::Send);
+    }
+    has_released
+}
+
+/// Processes the received fragments of a port behind the first one of their datagram.
+fn process_released(worker: &mut Worker, port: u16, now_s: u32) {
+    let mut path = Path {
+        received: &mut worker.received,
+        outputs: &mut worker.outputs,
+        counters: &worker.counters.ports,
+        telemetry: &mut worker.telemetry,
+        leaving: Leaving {
+            rules: worker.output_rules.as_deref(),
+            from: Some(port),
+            spare: &mut worker.spare,
+            effects: &mut worker.effects,
+            pool: &worker.copies,
+        },
+    };
+    if let Some(share) = worker.share.as_deref_mut()
+        && !path.pass_fragments_on(port, share, &mut worker.kept, now_s)
+    {
+        return;
+    }
+    let mut context = RouteContext {
+        routing: &mut worker.routing,
+        counters: &worker.counters.router,
+        pool: &worker.copies,
+        now_s,
+    };
+    let resources = RuleResources {
+        connections: worker.connections.as_deref_mut(),
+        names: worker.name_flows.as_deref_mut(),
+        inspection: worker.inspection.as_deref_mut(),
+        kept: &mut worker.kept,
+        decisions: &mut worker.decisions,
+    };
+    let mut inputs = worker.inputs.iter_mut();
+    let input = inputs.find(|input| input.port == port);
+    let stage = match input {
+        Some(input) => Some((&*input.stage, &mut input.storm)),
+        None => worker.stages.of(port),
+    };
+    match stage {
+        Some((stage, storm)) => {
+            let of_port = (usize::from(port), stage.behind_steering(), storm);
+            process_ordered(&mut path, &mut context, resources, of_port);
+        }
+        None => path.drop_all(usize::from(port)),
+    }
+}
+
 /// Processes the frames that other threads have handed over until now, before an order. So no frame overtakes one that another thread
 /// received before it released a queue, and none is lost with a ring.
 #[cold]
@@ -437,6 +591,8 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
                 connections: worker.connections.as_deref_mut(),
                 names: worker.name_flows.as_deref_mut(),
                 inspection: worker.inspection.as_deref_mut(),
+                fragments: &mut worker.fragments,
+                share: worker.share.as_deref_mut(),
                 kept: &mut worker.kept,
                 decisions: &mut worker.decisions,
             };

@@ -44,6 +44,10 @@ named! {
         Malformed = "malformed", "malformed headers";
         /// The first packet of a connection, for which the connection table or its zone has no space ([`crate::connections::Refusal`]).
         ConnectionRefused = "connection_refused", "no space for the connection";
+        /// A later fragment that has waited for the first one of its datagram until the timeout ([`crate::fragment_order`]).
+        FragmentTimeout = "fragment_timeout", "first fragment missing";
+        /// A later fragment without the first one of its datagram, for which there is no space to wait.
+        FragmentOverflow = "fragment_overflow", "no space for a fragment before the first";
         /// By the verdict of an inspector ([`crate::filter::Inspect`]).
         Inspector = "inspector", "verdict of an inspector";
         /// Without a verdict of an inspector, by a rule that fails closed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Virtual reassembly: what the first fragment of a datagram says about the later ones, which have no ports (RFC 791, section 3.2; RFC
-//! 8200, section 4.5). Fragments themselves are not held: a later fragment that arrives before the first is not known.
+//! 8200, section 4.5). This table has no fragments: [`crate::fragment_order`] lets later ones wait that arrive before the first.
 //!
 //! The table has a fixed size, and every operation takes a bounded number of steps. The datagrams of a source are all in one set of
 //! [`WAYS`], so a source that sends many first fragments replaces its own datagrams and those of few other sources.

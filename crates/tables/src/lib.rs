@@ -15,6 +15,7 @@ pub mod drops;
 pub mod fdb;
 pub mod fib;
 pub mod filter;
+pub mod fragment_order;
 mod fragments;
 #[cfg(test)]
 mod fuzz;

@@ -33,7 +33,7 @@
 //! | RFC 5382, REQ-2: all sequences of TCP, simultaneous open included | yes |
 //! | RFC 5382, REQ-4: no answer to unsolicited SYNs | none is sent |
 //! | RFC 5382, REQ-9; RFC 5508, REQ-3, REQ-4, REQ-5: errors are translated | yes, with the packets in them |
-//! | RFC 4787, REQ-14: fragments | those behind the first one of their datagram; others are dropped ([`NatDrop::Fragment`]) |
+//! | RFC 4787, REQ-14, REQ-14a: fragments | those behind the first one; others [wait](crate::fragment_order) or are dropped ([`NatDrop::Fragment`]) |
 //! | RFC 4787, REQ-7: conflicts with an external address that the network assigns | external addresses are configured |
 //! | RFC 4787, REQ-10; RFC 5382, REQ-6: gateways of applications are disabled | there are none: the data of packets stays |
 //! | RFC 4787, REQ-11: the same behaviour at any time | yes |

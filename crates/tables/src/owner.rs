@@ -14,9 +14,9 @@
 //! | ICMP error | that of an answer to the packet that it is about |
 //!
 //! [`Nat::with_share`](crate::nat::Nat::with_share) gives a host port blocks of its own CPU, so answers have the owner of the packets
-//! that they answer. Later fragments have no ports: [`Owners::of_received`] gives those to external ports the owner of the first one, and
-//! other fragments belong to their addresses. Frames to group addresses have no owner, nor have those without an IP packet: the CPU that
-//! receives them processes them.
+//! that they answer. Later fragments have no ports, so fragments belong to their addresses: that CPU orders them. Then
+//! [`Owners::of_ordered`] gives those to external ports the owner of the first one. Frames to group addresses have no owner, nor have
+//! those without an IP packet: the CPU that receives them processes them.
 
 // Packets from outside: no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(

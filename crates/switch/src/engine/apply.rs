@@ -9,6 +9,7 @@ use quietwire_dpdk::ring::{self, FrameReceiver};
 use quietwire_dpdk::{Mempool, Port, PortOptions, PortUri, RxQueue};
 use quietwire_packet::FCS_LENGTH;
 use quietwire_tables::fdb::Fdb;
+use quietwire_tables::fragment_order::HELD_FRAGMENTS;
 
 use super::Engine;
 use super::connections::connection_stage;
@@ -28,12 +29,16 @@ use crate::report::PortCounts;
 /// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
 const BUFFERS_A_THREAD: u32 = buffers(1024);
 const BUFFERS_SPARE: u32 = buffers(1024);
-/// Maximum number of copies of flooded frames in flight, and of others but those that wait for inspectors.
+/// Maximum number of copies of flooded frames in flight, and of others but those that wait.
 const BUFFERS_COPIES: u32 = buffers(2047);
 /// Minimum number of copies that may wait for inspectors. Each thread has space for [`HELD_MAX`].
 const BUFFERS_HELD: u32 = buffers(2048);
 /// Maximum of that number: the space of 16 threads, in some 20 MiB of frames of the usual size.
 const BUFFERS_HELD_MAX: u32 = buffers(16 * 512);
+/// Minimum and maximum number of fragments that may wait for the first one of their datagram. Each thread has space for
+/// [`HELD_FRAGMENTS`].
+const BUFFERS_FRAGMENTS: u32 = buffers(512);
+const BUFFERS_FRAGMENTS_MAX: u32 = buffers(16 * 256);
 /// Maximum number of segments in flight, most of them in transmit queues. Guests may use a small segment size.
 const BUFFERS_SEGMENTS: u32 = 4095;
 const BUFFERS_SEGMENTS_OF_GUESTS: u32 = 8191;
@@ -50,6 +55,13 @@ fn buffers_held(threads: usize) -> u32 {
     let wanted = threads.saturating_mul(HELD_MAX);
     let wanted = u32::try_from(wanted).map_or(u32::MAX, buffers);
     wanted.clamp(BUFFERS_HELD, BUFFERS_HELD_MAX)
+}
+
+/// Returns the same for fragments that wait for the first one of their datagram.
+fn buffers_of_fragments(threads: usize) -> u32 {
+    let wanted = threads.saturating_mul(HELD_FRAGMENTS);
+    let wanted = u32::try_from(wanted).map_or(u32::MAX, buffers);
+    wanted.clamp(BUFFERS_FRAGMENTS, BUFFERS_FRAGMENTS_MAX)
 }
 
 /// Resources allocated for a plan and not in use yet.
@@ -197,6 +209,7 @@ impl Engine {
                     service: sender,
                     counters: Arc::clone(&counters),
                     connections,
+                    held_fragments: &self.held_fragments,
                     shared: &self.shared,
                 };
                 let started = step(&*maker, "thread", || maker.start_thread(start))?;
@@ -220,8 +233,11 @@ impl Engine {
         let data_room = PortOptions::new("copies", plan.frame_size_max).data_room();
         let name = format!("{}-copies", self.maker.pools());
         let held = buffers_held(plan.forwarding_cpus.len());
-        let pool = Mempool::new(&self.eal, &name, BUFFERS_COPIES + held, data_room)?;
+        let fragments = buffers_of_fragments(plan.forwarding_cpus.len());
+        let count = BUFFERS_COPIES + held + fragments;
+        let pool = Mempool::new(&self.eal, &name, count, data_room)?;
         self.held.give(held as usize);
+        self.held_fragments.give(fragments as usize);
         self.layer3.lock().exchange().set_pool(pool.clone());
         self.copies = Some(pool.clone());
         Ok(pool)
@@ -474,5 +490,11 @@ mod tests {
             assert_eq!(buffers_held(threads), space(threads));
         }
         assert_eq!(buffers_held(64), space(16));
+        assert_eq!(buffers_of_fragments(1), BUFFERS_FRAGMENTS);
+        assert_eq!(
+            buffers_of_fragments(4),
+            buffers(4 * u32::try_from(HELD_FRAGMENTS).unwrap())
+        );
+        assert_eq!(buffers_of_fragments(64), BUFFERS_FRAGMENTS_MAX);
     }
 }

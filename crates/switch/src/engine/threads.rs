@@ -18,8 +18,8 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatBinding, Reply,
-    Routing, Shared, Unanswered, Worker, WorkerCommand,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, FragmentStage,
+    HeldBudget, NatBinding, Reply, Routing, Shared, Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
 
@@ -64,6 +64,8 @@ pub(crate) struct ThreadStart<'a> {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Connection tracking, if the plan has it.
     pub(crate) connections: Option<Box<ConnectionStage>>,
+    /// Number of fragments that may wait, at all threads together.
+    pub(crate) held_fragments: &'a Arc<HeldBudget>,
     pub(crate) shared: &'a Arc<Shared>,
 }
 
@@ -78,6 +80,10 @@ impl ThreadStart<'_> {
                 self.connections,
                 Effects::new(self.shared.log.writer()),
             ),
+            Box::new(FragmentStage::new(
+                self.eal,
+                Arc::clone(self.held_fragments),
+            )),
             (self.plan.idle, doze),
             self.counters,
             commands,

@@ -36,19 +36,14 @@ pub(super) struct FilterContext<'worker> {
 }
 
 impl Path<'_> {
-    /// Applies source guard and rules to a burst. Returns false if no frame is left.
+    /// Applies rules to a burst. Returns false if no frame is left.
     #[inline(always)]
-    pub(super) fn pass_filter(
+    pub(super) fn pass_rules(
         &mut self,
         input: usize,
         stage: &FilteredStage,
         context: FilterContext<'_>,
     ) -> bool {
-        if let Some(guard) = &stage.guard
-            && !self.pass_guard(input, guard, context.kept)
-        {
-            return false;
-        }
         match &stage.rules {
             Some(rules) => self.filter(input, (rules, stage.zone), context),
             None => true,
@@ -57,7 +52,12 @@ impl Path<'_> {
 
     /// Drops the frames whose sources the guard does not allow. Returns false if no frame is left. `kept` is empty before and after.
     #[inline(never)]
-    fn pass_guard(&mut self, input: usize, guard: &SourceGuard, kept: &mut Burst) -> bool {
+    pub(super) fn pass_guard(
+        &mut self,
+        input: usize,
+        guard: &SourceGuard,
+        kept: &mut Burst,
+    ) -> bool {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let mut drops = PortDrops::default();

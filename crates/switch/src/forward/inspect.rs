@@ -42,7 +42,7 @@ impl HeldBudget {
     }
 
     /// Returns true if one more packet may wait.
-    fn take(&self) -> bool {
+    pub(super) fn take(&self) -> bool {
         let may_wait = self.0.fetch_sub(1, Ordering::Relaxed) > 0;
         if !may_wait {
             self.0.fetch_add(1, Ordering::Relaxed);

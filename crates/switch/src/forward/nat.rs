@@ -491,6 +491,22 @@ impl NatStage {
         instances.any(|one| one.place.vrf == vrf && one.is_external(destination))
     }
 
+    /// Returns true if an instance may translate the packet in a frame, by its addresses alone.
+    pub(super) fn may_translate(&self, frame: &[u8]) -> bool {
+        let Some(packet) = ipv4_offset(frame).and_then(|at| frame.get(at..)) else {
+            return self.may_translate_ipv6(frame);
+        };
+        let address = |at| ipv4_address_at(packet, at);
+        let (Some(source), Some(destination)) =
+            (address(IPV4_SOURCE_AT), address(IPV4_DESTINATION_AT))
+        else {
+            return false;
+        };
+        let of_ipv4 = self.instances.iter();
+        let mut of_ipv4 = of_ipv4.filter(|one| one.place.nat66.is_none());
+        of_ipv4.any(|one| one.is_external(destination) || one.place.concerns_source(source))
+    }
+
     /// Returns true if an interface is the outside of an instance.
     #[inline(always)]
     pub(super) fn is_outside(&self, interface: u16) -> bool {

@@ -74,7 +74,38 @@ impl NatInstance {
     }
 }
 
+impl NatInstance {
+    /// Returns true if NAT64 or NAT66 may translate a packet between these addresses.
+    fn may_translate_ipv6(&self, source: u128, destination: u128) -> bool {
+        let place = self.place.nat66.as_ref();
+        if place.is_some_and(|place| place.concerns_source(source)) {
+            return true;
+        }
+        self.tables.as_ref().is_some_and(|tables| {
+            let nat64 = tables.nat64.as_ref();
+            let nat66 = tables.nat66.as_ref();
+            nat64.is_some_and(|nat64| nat64.concerns(destination))
+                || nat66.is_some_and(|nat66| nat66.is_external(destination))
+        })
+    }
+}
+
 impl NatStage {
+    /// Returns true if an instance may translate the IPv6 packet in a frame, by its addresses alone.
+    pub(super) fn may_translate_ipv6(&self, frame: &[u8]) -> bool {
+        let packet = ipv6_offset(frame).and_then(|at| frame.get(at..));
+        let address = |at: usize| {
+            let octets = packet?.get(at..)?.first_chunk()?;
+            Some(u128::from_be_bytes(*octets))
+        };
+        let (Some(source), Some(destination)) = (address(SOURCE_AT), address(DESTINATION_AT))
+        else {
+            return false;
+        };
+        let mut instances = self.instances.iter();
+        instances.any(|one| one.may_translate_ipv6(source, destination))
+    }
+
     /// Returns true if an untagged frame of a VRF is to an external address of IPv6.
     pub(super) fn concerns_ipv6(&self, frame: &[u8], vrf: u16) -> bool {
         let destination = address_at(frame, DESTINATION_AT);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames between forwarding threads that share the state of connections. The thread that receives a frame hands it over to the thread that
-//! owns the connection, which processes it as if it had received it.
+//! owns the connection, which processes it as if it had received it. The thread of its addresses orders the fragments to external addresses of
+//! NAT, and hands them over to the thread of the first one.
 //!
 //! Each pair of threads has a bounded ring in each direction. A full ring drops frames: waiting for one thread would delay all others.
 //! Frames of one connection that arrive in one receive queue pass one ring, so they stay in order.
@@ -31,7 +32,7 @@ struct OwnerOutput {
 #[derive(Debug)]
 pub(crate) struct ShareStage {
     owners: Arc<Owners>,
-    /// Owners of received fragments.
+    /// Owners of the fragments that this thread orders.
     fragments: Box<FragmentOwners>,
     /// Number of this thread among the owners; `None` for a thread that owns nothing, because it is about to end.
     number: Option<u16>,
@@ -100,12 +101,16 @@ impl ShareStage {
         (self.number != Some(owner) && has_ring()).then_some(owner)
     }
 
-    /// Returns the number of the owner of a frame received from a port, if it is another thread.
-    #[inline(always)]
-    fn owner_of_received(&mut self, octets: &[u8], now_s: u32) -> Option<u16> {
+    /// Returns the number of the owner of a fragment, if it is another thread than this one, which orders the fragments between its addresses.
+    /// Later fragments follow the first one.
+    pub(super) fn owner_of_fragment(&mut self, octets: &[u8], now_s: u32) -> Option<u16> {
+        // No other thread passes fragments on, so none returns.
+        if self.owners.of_frame(octets) != self.number {
+            return None;
+        }
         let owner = self
             .owners
-            .of_received(octets, &mut self.fragments, now_s)?;
+            .of_ordered(octets, &mut self.fragments, now_s)?;
         let has_ring = || matches!(self.to_owners.get(usize::from(owner)), Some(Some(_)));
         (self.number != Some(owner) && has_ring()).then_some(owner)
     }
@@ -123,7 +128,7 @@ impl ShareStage {
     #[inline(never)]
     pub(super) fn hand_over(
         &mut self,
-        (port, now_s): (u16, u32),
+        port: u16,
         (burst, kept): (&mut Burst, &mut Burst),
         counters: &[PortCounters],
         telemetry: &mut Telemetry,
@@ -132,7 +137,7 @@ impl ShareStage {
         let mut owners = [None; BURST_MAX];
         let mut others = 0;
         for (octets, owner) in burst.frames().zip(&mut owners) {
-            *owner = self.owner_of_received(octets, now_s);
+            *owner = self.other_owner(octets);
             others += usize::from(owner.is_some());
         }
         if others == 0 {
@@ -149,15 +154,20 @@ impl ShareStage {
             }
         }
         std::mem::swap(burst, kept);
+        self.flush_of(counters.get(usize::from(port)), telemetry);
+        telemetry.lap_of(Step::Relay, others);
+        others < frames
+    }
+
+    /// Sends the waiting frames of a port with these counters to their owners.
+    pub(super) fn flush_of(&mut self, counters: Option<&PortCounters>, telemetry: &mut Telemetry) {
         let (dropped, octets) = self.flush(telemetry);
-        if let Some(counters) = counters.get(usize::from(port)) {
+        if let Some(counters) = counters {
             // The owner counts the others.
             counters.rx_frames.add(dropped);
             counters.rx_octets.add(octets);
             counters.dropped(PortDrop::OwnerBusy).add(dropped);
         }
-        telemetry.lap_of(Step::Relay, others);
-        others < frames
     }
 
     /// Sends the waiting frames to their owners. Returns frames and octets of those that were dropped because a ring was full.
@@ -273,7 +283,7 @@ mod tests {
         fill(&mut burst, &eal, &pool, &sent);
         let counters = Arc::clone(&pair.counters);
         let bursts = (&mut burst, &mut kept);
-        assert!(pair.shares[0].hand_over((3, 0), bursts, &counters.ports, &mut pair.telemetry));
+        assert!(pair.shares[0].hand_over(3, bursts, &counters.ports, &mut pair.telemetry));
         let owners = Owners::new(2);
         let of = |owner| -> Vec<Vec<u8>> {
             let frames = sent
@@ -293,7 +303,7 @@ mod tests {
         assert_eq!(octets(&burst), of(1));
         // Its own frames stay.
         let bursts = (&mut burst, &mut kept);
-        assert!(pair.shares[1].hand_over((3, 0), bursts, &counters.ports, &mut pair.telemetry));
+        assert!(pair.shares[1].hand_over(3, bursts, &counters.ports, &mut pair.telemetry));
         assert_eq!(octets(&burst), of(1));
         burst.free();
         assert_eq!(counters.ports[3].dropped(PortDrop::OwnerBusy).get(), 0);
@@ -313,8 +323,7 @@ mod tests {
         fill(&mut burst, &eal, &pool, &sent);
         let counters = Arc::clone(&pair.counters);
         let bursts = (&mut burst, &mut kept);
-        let has_own =
-            pair.shares[0].hand_over((3, 0), bursts, &counters.ports, &mut pair.telemetry);
+        let has_own = pair.shares[0].hand_over(3, bursts, &counters.ports, &mut pair.telemetry);
         assert!(!has_own && burst.is_empty());
         let of_port = &counters.ports[3];
         assert_eq!(of_port.dropped(PortDrop::OwnerBusy).get(), 6);
@@ -336,7 +345,7 @@ mod tests {
         fill(&mut burst, &eal, &pool, &sent);
         let counters = Arc::clone(&former.counters);
         let bursts = (&mut burst, &mut kept);
-        former.shares[0].hand_over((3, 0), bursts, &counters.ports, &mut former.telemetry);
+        former.shares[0].hand_over(3, bursts, &counters.ports, &mut former.telemetry);
         next.shares[1].inherit(&mut former.shares[1]);
         drop(former);
         let second = &mut next.shares[1];

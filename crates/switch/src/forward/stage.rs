@@ -49,13 +49,32 @@ pub(crate) struct SteeredStage {
 }
 
 impl Stage {
-    /// Returns the stage of frames that steering rules, source guard and filter rules accept.
-    pub(super) fn behind_rules(&self) -> &Self {
-        let filtered = match self {
+    /// Returns the stage of frames that steering rules leave to the switch.
+    pub(super) fn behind_steering(&self) -> &Self {
+        match self {
             Self::Steered(stage) => &stage.then,
             stage => stage,
-        };
-        match filtered {
+        }
+    }
+
+    /// Returns the zone of the port's connections.
+    #[inline(always)]
+    pub(super) fn zone(&self) -> u16 {
+        match self {
+            Self::Filtered(stage) => stage.zone,
+            _ => 0,
+        }
+    }
+
+    /// Returns true if there are rules of received frames.
+    #[inline(always)]
+    pub(super) fn has_rules(&self) -> bool {
+        matches!(self, Self::Filtered(stage) if stage.rules.is_some())
+    }
+
+    /// Returns the stage of frames that steering rules, source guard and filter rules accept.
+    pub(super) fn behind_rules(&self) -> &Self {
+        match self.behind_steering() {
             Self::Filtered(stage) => &stage.then,
             stage => stage,
         }

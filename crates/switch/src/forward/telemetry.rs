@@ -161,6 +161,15 @@ impl Telemetry {
         }
     }
 
+    /// Records that the copy of a frame waits in another buffer. [`Self::adopt`] continues with it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn held(&mut self, from: usize, to: usize) {
+        if let Some(trace) = &mut self.trace {
+            trace.held(from, to);
+        }
+    }
+
     /// Records a burst before it is handed over to the thread that owns its connections.
     #[cold]
     #[inline(never)]

@@ -13,6 +13,7 @@ use super::command::{CommandReceiver, Reply, WorkerCommand};
 use super::connections::{ConnectionQuery, ConnectionStage};
 use super::doze::Doze;
 use super::effects::Effects;
+use super::fragments::FragmentStage;
 use super::input::{Input, PortStages};
 use super::inspect::InspectStage;
 use super::nat::{NatQuery, NatStage};
@@ -59,6 +60,8 @@ pub(crate) struct Worker {
     /// Inspected flows, if rules inspect some.
     pub(super) inspection: Option<Box<InspectStage>>,
     pub(super) decisions: Decisions,
+    /// Later fragments that wait for the first one of their datagram.
+    pub(super) fragments: Box<FragmentStage>,
     /// Pool for copies of frames.
     pub(super) copies: Mempool,
     pub(super) routing: Routing,
@@ -85,6 +88,7 @@ impl Worker {
         eal: &Eal,
         copies: Mempool,
         (routing, connections, effects): (Routing, Option<Box<ConnectionStage>>, Effects),
+        fragments: Box<FragmentStage>,
         (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
         commands: CommandReceiver,
@@ -100,6 +104,7 @@ impl Worker {
             name_flows: None,
             inspection: None,
             decisions: Decisions::default(),
+            fragments,
             copies,
             routing,
             connections,
@@ -405,8 +410,10 @@ impl Worker {
         former
     }
 
-    /// Drops the frames of a port that wait for the verdict of an inspector.
+    /// Drops the frames of a port that wait for the verdict of an inspector, or for the first fragment of their datagram.
     fn forget_held(&mut self, port: u16) {
+        let counters = self.counters.ports.get(usize::from(port));
+        self.fragments.forget(port, counters);
         if let Some(inspection) = &mut self.inspection {
             inspection.forget(port);
         }

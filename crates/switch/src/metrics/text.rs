@@ -642,6 +642,8 @@ mod tests {
             | PortDrop::GuardNd
             | PortDrop::Malformed
             | PortDrop::ConnectionRefused
+            | PortDrop::FragmentTimeout
+            | PortDrop::FragmentOverflow
             | PortDrop::Inspector
             | PortDrop::NoVerdict
             | PortDrop::InvalidVerdict

@@ -354,6 +354,14 @@ impl Tracer {
         self.offered.clear();
     }
 
+    /// Continues the trace of a frame in another buffer, where it waits for other frames.
+    pub(crate) fn held(&mut self, from: usize, to: usize) {
+        if let Some(packet) = self.packet_in(from) {
+            self.in_flight.put(to, packet);
+            self.settle(packet);
+        }
+    }
+
     /// Records a burst before it is handed over to the thread that owns its connections.
     pub(crate) fn hand_over(&mut self, burst: &Burst) {
         for ((octets, length), buffer) in burst.frames().zip(burst.lengths()).zip(burst.buffers()) {

@@ -10,7 +10,7 @@
 use super::{Flow, IPV4, IPV6, Owners, flow_of, packet_of, ports_at};
 use crate::fragments::{Datagrams, FragmentPart};
 
-/// Owners of the datagrams whose first fragment a forwarding thread has received. Half a MiB.
+/// Owners of the datagrams whose first fragment a forwarding thread has processed. Half a MiB.
 #[derive(Debug)]
 pub struct FragmentOwners {
     datagrams: Datagrams<u16>,
@@ -33,11 +33,11 @@ impl Default for FragmentOwners {
 }
 
 impl Owners {
-    /// As [`Owners::of_frame`], for a frame that a thread receives from a port in the second `now`. Later fragments to an external address of
-    /// NAT have the owner of the first one, if the thread has received it before.
+    /// As [`Owners::of_frame`], for a frame on the thread that its addresses determine, in the second `now`. Fragments to an external address
+    /// of NAT have the owner of the first one, if this thread has processed it before.
     #[inline]
     #[must_use]
-    pub fn of_received(
+    pub fn of_ordered(
         &self,
         octets: &[u8],
         fragments: &mut FragmentOwners,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fragments (RFC 4787, REQ-14): those behind the first one are translated like it, and no others.
+//! Fragments (RFC 4787, REQ-14), in order: those behind the first one are translated like it, and no others.
 
 use std::collections::BTreeSet;
 

@@ -382,7 +382,7 @@ fn all_fragments_to_an_external_port_have_the_owner_of_the_whole_packet() {
         let answer = packet(remote(1, 80), external, Content::Udp(60));
         let [first, later] = fragments(&answer, number);
         let owners = cpus.owners.clone();
-        let mut of = |packet: &[u8], now| owners.of_received(&in_frame(packet), &mut table, now);
+        let mut of = |packet: &[u8], now| owners.of_ordered(&in_frame(packet), &mut table, now);
         // Before the first fragment, only the addresses are known.
         let by_addresses = owners.of_frame(&in_frame(&later));
         assert_eq!(of(&later, 0), by_addresses);
