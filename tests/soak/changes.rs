@@ -92,10 +92,12 @@ impl<'a> Changer<'a> {
 
     /// Changes the switch until the run ends. At rest and at the end, everything is undone.
     pub(crate) fn run(&mut self, shared: &Shared) {
+        self.add_peers_ports();
         while !shared.ends() {
             if shared.stops() {
                 self.undo_all();
                 shared.pause();
+                self.add_peers_ports();
                 continue;
             }
             let is_made = self.step();
@@ -133,7 +135,10 @@ impl<'a> Changer<'a> {
         };
         let number = self.rng.between(0, OBJECTS - 1);
         let (name, add, remove) = match class {
-            Class::Port => self.port(),
+            Class::Port => {
+                let number = self.rng.between(0, PORTS - 1);
+                self.port(number)
+            }
             Class::Bridge => {
                 let name = format!("br{}", self.rng.between(0, BRIDGES - 1));
                 let add = format!("bridge {name} --ageing-s 60");
@@ -172,15 +177,28 @@ impl<'a> Changer<'a> {
                 (name.clone(), add, format!("rule {name}"))
             }
         };
-        let is_made = self.change("add", &add);
+        self.make((class, name), &add, &remove)
+    }
+
+    /// Adds an object. Returns false if the switch refused it.
+    fn make(&mut self, object: (Class, String), add: &str, remove: &str) -> bool {
+        let is_made = self.change("add", add);
         if is_made {
-            self.objects.insert((class, name), words("del", &remove));
+            self.objects.insert(object, words("del", remove));
         }
         is_made
     }
 
-    fn port(&mut self) -> (String, String, String) {
-        let number = self.rng.between(0, PORTS - 1);
+    /// Adds two ports with sockets. Without them, a short period between two rests may have no peer to kill.
+    fn add_peers_ports(&mut self) {
+        let numbers = (0..PORTS).filter(|port| kind_of(*port) == Kind::Memif);
+        for number in numbers.take(2) {
+            let (name, add, remove) = self.port(number);
+            self.make((Class::Port, name), &add, &remove);
+        }
+    }
+
+    fn port(&mut self, number: u64) -> (String, String, String) {
         let name = format!("p{number}");
         let path = socket(&self.directory, number);
         let uri = match kind_of(number) {

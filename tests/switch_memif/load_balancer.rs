@@ -349,7 +349,12 @@ fn ipv6_connections_go_to_backends_and_errors_follow_them() {
     for port in 1000..1040 {
         let client = (CLIENT_IPV6, port);
         for kind in [Kind::Syn, Kind::Ack] {
-            b.send(&[tcp_ipv6((HOST_B, ROUTER_B), client, VIRTUAL_IPV6, (64, kind))]);
+            b.send(&[tcp_ipv6(
+                (HOST_B, ROUTER_B),
+                client,
+                VIRTUAL_IPV6,
+                (64, kind),
+            )]);
             let received = a.receive(1).remove(0);
             let mut servers_of = SERVERS_IPV6.into_iter();
             let server = servers_of.find(|one| received[38..54] == octets(one));
@@ -359,7 +364,12 @@ fn ipv6_connections_go_to_backends_and_errors_follow_them() {
             assert_eq!(*servers.entry(port).or_insert(server), server);
             if kind == Kind::Syn {
                 let answer = (server, 8080);
-                a.send(&[tcp_ipv6((HOST_A, ROUTER_A), answer, client, (64, Kind::SynAck))]);
+                a.send(&[tcp_ipv6(
+                    (HOST_A, ROUTER_A),
+                    answer,
+                    client,
+                    (64, Kind::SynAck),
+                )]);
                 let received = b.receive(1).remove(0);
                 let expected = tcp_ipv6(to_b, VIRTUAL_IPV6, client, (63, Kind::SynAck));
                 assert_eq!(received, expected);
@@ -383,11 +393,23 @@ fn ipv6_connections_go_to_backends_and_errors_follow_them() {
         assert_eq!(a.receive(1).remove(0), too_big(to_a, server, 63, &about));
     }
     // A backend that is down gets nothing.
-    let down = ["set", "backend", "web", "[2001:db8:1::5]:8080", "--state", "down"];
+    let down = [
+        "set",
+        "backend",
+        "web",
+        "[2001:db8:1::5]:8080",
+        "--state",
+        "down",
+    ];
     change(&bench, &down);
     for port in servers.keys() {
         let (client, to) = ((CLIENT_IPV6, *port), (SERVERS_IPV6[1], 8080));
-        b.send(&[tcp_ipv6((HOST_B, ROUTER_B), client, VIRTUAL_IPV6, (64, Kind::Ack))]);
+        b.send(&[tcp_ipv6(
+            (HOST_B, ROUTER_B),
+            client,
+            VIRTUAL_IPV6,
+            (64, Kind::Ack),
+        )]);
         let expected = tcp_ipv6(to_a, client, to, (63, Kind::Ack));
         assert_eq!(a.receive(1).remove(0), expected);
     }

@@ -112,7 +112,14 @@ fn tcp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8, is_answer: bool)
     frame
 }
 
-pub(super) fn echo(macs: Macs, from: &str, to: &str, ttl: u8, identifier: u16, is_reply: bool) -> Vec<u8> {
+pub(super) fn echo(
+    macs: Macs,
+    from: &str,
+    to: &str,
+    ttl: u8,
+    identifier: u16,
+    is_reply: bool,
+) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(macs.0, macs.1).ipv4(bytes(from), bytes(to), ttl);
     let builder = match is_reply {
         true => builder.icmpv4_echo_reply(identifier, 1),

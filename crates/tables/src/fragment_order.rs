@@ -286,8 +286,7 @@ impl FragmentOrder {
 
     /// Frees a place with fragments of a port, whatever they wait for. Returns its number; `None` if no fragment of the port waits.
     pub fn forget(&mut self, port: u16) -> Option<usize> {
-        let is_of_port =
-            |place: &Option<HeldDatagram>| place.is_some_and(|one| one.port == port);
+        let is_of_port = |place: &Option<HeldDatagram>| place.is_some_and(|one| one.port == port);
         let place = self.places.iter().position(is_of_port)?;
         self.take(place)?;
         Some(place)

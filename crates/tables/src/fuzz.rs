@@ -97,7 +97,10 @@ fn balancers<E: BalanceEndpoint>(endpoint: &str, backends: [&str; 2]) -> Balance
 }
 
 fn balancers_of_ipv6() -> Balancers<SocketAddrV6> {
-    balancers(VIRTUAL_IPV6, ["[2001:db8:1::1]:8080", "[2001:db8:1::2]:8080"])
+    balancers(
+        VIRTUAL_IPV6,
+        ["[2001:db8:1::1]:8080", "[2001:db8:1::2]:8080"],
+    )
 }
 
 fn owners() -> Owners {

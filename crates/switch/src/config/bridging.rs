@@ -321,9 +321,8 @@ impl BridgingSetting {
                 "source-guard has too many elements (maximum: {GUARD_MAX}; use prefixes)"
             ));
         }
-        let is_other = |element: &&Element| {
-            matches!(element.kind(), SetType::InetService | SetType::Ifname)
-        };
+        let is_other =
+            |element: &&Element| matches!(element.kind(), SetType::InetService | SetType::Ifname);
         match elements.iter().find(is_other) {
             Some(element) => Err(format!(
                 "source-guard: '{element}' is neither a MAC address nor an IP address or prefix"

@@ -248,10 +248,7 @@ impl Engine {
                 IpAddr::V6(address) => of_ipv6.insert(address.to_bits()),
             };
         }
-        (
-            of_ipv4.into_iter().collect(),
-            of_ipv6.into_iter().collect(),
-        )
+        (of_ipv4.into_iter().collect(), of_ipv6.into_iter().collect())
     }
 
     /// Gives all threads the instances of the plan. An unchanged instance keeps its mappings, and so does one whose published ports change

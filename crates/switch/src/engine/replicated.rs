@@ -15,9 +15,7 @@ use super::Engine;
 use super::connections::ENTRIES_AN_ORDER;
 use super::saved_connections::query_of;
 use crate::error::SwitchError;
-use crate::forward::{
-    ApplyCounts, NatQuery, Outgoing, Replicated, Take, Transfer,
-};
+use crate::forward::{ApplyCounts, NatQuery, Outgoing, Replicated, Take, Transfer};
 use crate::replication::{
     CHANGES_MAX, Digests, Limits, Message, NO_LIMIT, Position, Tables, digest, limit, messages_of,
     text_of,

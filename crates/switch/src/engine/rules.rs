@@ -192,7 +192,9 @@ impl Engine {
     /// Returns the bit of a port; 0 if it does not exist.
     fn bit_of(&self, port: &str) -> u32 {
         let number = self.number(port).map(u32::from);
-        number.and_then(|number| 1u32.checked_shl(number)).unwrap_or(0)
+        number
+            .and_then(|number| 1u32.checked_shl(number))
+            .unwrap_or(0)
     }
 
     /// Returns the ports of each set of names of ports.

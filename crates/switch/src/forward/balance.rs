@@ -94,7 +94,8 @@ impl BalancerTotals {
         self.counters = *balancer.counters();
         let space = self.backends.capacity();
         let backends = balancer.backends().iter().take(space);
-        self.backends.extend(backends.map(BackendUse::of_any_version));
+        self.backends
+            .extend(backends.map(BackendUse::of_any_version));
     }
 
     /// Adds the numbers of the same load balancer on another thread.

@@ -282,7 +282,20 @@ mod tests {
     /// Returns the frame of a fragment with this number in its datagram, 8 octets each.
     fn frame(identification: u8, number: u8) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-        frame.extend([0x45, 0, 0, 28, 0, identification, 0x20, number, 64, 17, 0, 0]);
+        frame.extend([
+            0x45,
+            0,
+            0,
+            28,
+            0,
+            identification,
+            0x20,
+            number,
+            64,
+            17,
+            0,
+            0,
+        ]);
         frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
         frame.resize(60, 0);
         frame
@@ -369,13 +382,7 @@ mod tests {
         let mut world = world(&eal, "fragments-burst", 1);
         let mut whole = frame(9, 0);
         whole[20] = 0;
-        let sent = [
-            frame(7, 2),
-            whole,
-            frame(7, 1),
-            frame(7, 0),
-            frame(7, 3),
-        ];
+        let sent = [frame(7, 2), whole, frame(7, 1), frame(7, 0), frame(7, 3)];
         let counters = Arc::clone(&world.counters);
         let mut effects = Effects::new(FilterLog::default().writer());
         let (mut kept, mut spare) = (Burst::new(&eal), Burst::new(&eal));

@@ -108,9 +108,7 @@ impl ShareStage {
         if self.owners.of_frame(octets) != self.number {
             return None;
         }
-        let owner = self
-            .owners
-            .of_ordered(octets, &mut self.fragments, now_s)?;
+        let owner = self.owners.of_ordered(octets, &mut self.fragments, now_s)?;
         let has_ring = || matches!(self.to_owners.get(usize::from(owner)), Some(Some(_)));
         (self.number != Some(owner) && has_ring()).then_some(owner)
     }

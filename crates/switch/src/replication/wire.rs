@@ -824,7 +824,10 @@ pub(crate) mod tests {
         let messages = [Message::Hello, Message::Connections(changes)];
         assert_eq!(error(&written(&messages)), Some(WireError::Contents));
         assert_eq!(Message::read(11, &[]), Err(WireError::Contents));
-        assert_eq!(Message::read(BALANCED_IPV6, &[0; 18]), Err(WireError::Contents));
+        assert_eq!(
+            Message::read(BALANCED_IPV6, &[0; 18]),
+            Err(WireError::Contents)
+        );
         assert_eq!(Message::read(HEARTBEAT, &[0]), Err(WireError::Contents));
         assert_eq!(Message::read(MAPPINGS, &[3, 1]), Err(WireError::Contents));
         // A name of any length is read as it was sent.

@@ -200,10 +200,7 @@ impl<E: BalanceEndpoint> Balancer<E> {
     ///
     /// # Errors
     /// [`BalanceError`].
-    pub fn new(
-        settings: &BalanceSettings<E>,
-        set: BackendSet<E>,
-    ) -> Result<Self, BalanceError> {
+    pub fn new(settings: &BalanceSettings<E>, set: BackendSet<E>) -> Result<Self, BalanceError> {
         let count = settings.connections_max;
         if !(1..=BALANCED_MAX).contains(&count) {
             return Err(BalanceError::Connections(count));
@@ -324,12 +321,7 @@ impl<E: BalanceEndpoint> Balancer<E> {
     ///
     /// # Errors
     /// The reason to drop the packet.
-    pub fn to_backend(
-        &mut self,
-        client: E,
-        flags: u8,
-        now: u32,
-    ) -> Result<E, BalanceDrop> {
+    pub fn to_backend(&mut self, client: E, flags: u8, now: u32) -> Result<E, BalanceDrop> {
         self.now = self.now.max(now);
         let found = self.try_to_backend(client, flags);
         if let Err(reason) = found {
@@ -338,11 +330,7 @@ impl<E: BalanceEndpoint> Balancer<E> {
         found
     }
 
-    fn try_to_backend(
-        &mut self,
-        client: E,
-        flags: u8,
-    ) -> Result<E, BalanceDrop> {
+    fn try_to_backend(&mut self, client: E, flags: u8) -> Result<E, BalanceDrop> {
         let is_opening = flags & (SYN | ACK) == SYN;
         if let Some(number) = self.find(client) {
             let entry = self.entries.get(number as usize).copied();
@@ -406,12 +394,7 @@ impl<E: BalanceEndpoint> Balancer<E> {
         Ok(backend)
     }
 
-    fn create(
-        &mut self,
-        client: E,
-        backend: E,
-        flags: u8,
-    ) -> Result<(), BalanceDrop> {
+    fn create(&mut self, client: E, backend: E, flags: u8) -> Result<(), BalanceDrop> {
         if self.free.is_empty() {
             self.make_space();
         }
@@ -465,13 +448,7 @@ impl<E: BalanceEndpoint> Balancer<E> {
 
     /// Returns true if a packet from a backend to a client, with these TCP control bits, is of a connection to the virtual endpoint. Counts
     /// the packet.
-    pub fn to_client(
-        &mut self,
-        backend: E,
-        client: E,
-        flags: u8,
-        now: u32,
-    ) -> bool {
+    pub fn to_client(&mut self, backend: E, client: E, flags: u8, now: u32) -> bool {
         self.now = self.now.max(now);
         let now = self.now;
         let Some(number) = self.find(client) else {

@@ -95,7 +95,10 @@ impl SavedBalanced<SocketAddrV4> {
 }
 
 fn octets_of(end: SocketAddrV6) -> impl Iterator<Item = u8> {
-    end.ip().octets().into_iter().chain(end.port().to_be_bytes())
+    end.ip()
+        .octets()
+        .into_iter()
+        .chain(end.port().to_be_bytes())
 }
 
 fn end_of(octets: &[u8; IPV6_END_OCTETS]) -> Option<SocketAddrV6> {

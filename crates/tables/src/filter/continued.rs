@@ -38,7 +38,10 @@ impl Continued {
     /// Returns the numbers of the rules that continued for the frame with this number in the burst, in their order.
     #[must_use]
     pub fn of(&self, frame: usize) -> &[u32] {
-        let count = self.counts.get(frame).map_or(0, |count| usize::from(*count));
+        let count = self
+            .counts
+            .get(frame)
+            .map_or(0, |count| usize::from(*count));
         let rules = self.rules.get(frame).and_then(|rules| rules.get(..count));
         rules.unwrap_or_default()
     }

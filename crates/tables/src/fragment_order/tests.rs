@@ -174,7 +174,10 @@ fn other_sources_have_space_beside_one_that_floods() {
         world.arrive(&fragment(1, number / 60, 1 + number % 60), PORT, 0, 0);
     }
     let has_space = |world: &mut World, source| {
-        matches!(world.arrive(&fragment(source, 7, 1), PORT, 0, 0), Arrival::Hold(_))
+        matches!(
+            world.arrive(&fragment(source, 7, 1), PORT, 0, 0),
+            Arrival::Hold(_)
+        )
     };
     let others = (2..34).filter(|source| has_space(&mut world, *source));
     // Those of the same set have none.

@@ -114,16 +114,34 @@ fn both_ip_versions_have_load_balancers_and_none_has_both() {
         plan.load_balancers
     );
     for (former, new, printed) in [
-        ("2001:db8::80", "198.51.100.1", "packets keep their IP version (use the version of 198.51.100.1)"),
-        ("[2001:db8:1::5]:8080", "10.0.0.5:8080", "packets keep their IP version"),
-        ("2001:db8::80", "ff02::1", "[ff02::1]:80 is not a unicast address"),
+        (
+            "2001:db8::80",
+            "198.51.100.1",
+            "packets keep their IP version (use the version of 198.51.100.1)",
+        ),
+        (
+            "[2001:db8:1::5]:8080",
+            "10.0.0.5:8080",
+            "packets keep their IP version",
+        ),
+        (
+            "2001:db8::80",
+            "ff02::1",
+            "[ff02::1]:80 is not a unicast address",
+        ),
         ("2001:db8::80", "fe80::1", "unicast"),
         ("2001:db8::80", "::", "unicast"),
         ("[2001:db8:1::5]", "[fe80::5]", "endpoint of a server"),
-        ("[2001:db8:1::5]", "[2001:db8:1::5%3]", "endpoint of a server"),
+        (
+            "[2001:db8:1::5]",
+            "[2001:db8:1::5%3]",
+            "endpoint of a server",
+        ),
         ("[2001:db8:1::5]", "[2001:db8:1::6]", "listed twice"),
     ] {
-        let error = settings(&of_ipv6.replace(former, new)).and_then(planned).unwrap_err();
+        let error = settings(&of_ipv6.replace(former, new))
+            .and_then(planned)
+            .unwrap_err();
         assert!(error.contains(printed), "{error}");
     }
 }

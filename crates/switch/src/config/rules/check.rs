@@ -383,7 +383,10 @@ destination-port = "80-443"
         let rule = |name: &str| (Some(name.to_owned()), Vec::new());
         assert_eq!(check(r#""port":"a""#), rule("in"));
         assert_eq!(check(r#""port":"b","out":"c""#), rule("out"));
-        assert_eq!(check(r#""port":"c""#), (None, vec!["in @guests".to_owned()]));
+        assert_eq!(
+            check(r#""port":"c""#),
+            (None, vec!["in @guests".to_owned()])
+        );
         let near = vec!["out @guests".to_owned()];
         assert_eq!(check(r#""port":"d","out":"c""#), (None, near));
     }

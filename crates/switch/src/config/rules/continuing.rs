@@ -86,10 +86,7 @@ fn check_inspection(all: &[LocatedRule]) -> Result<(), SwitchError> {
 }
 
 /// Returns the conditions of a rule, with the places of ports and bridges as their numbers, and without those that exclude no other rule.
-fn port_rule(
-    rule: &RuleSetting,
-    (ports, bridges): (&BTreeSet<&str>, &BTreeSet<&str>),
-) -> PortRule {
+fn port_rule(rule: &RuleSetting, (ports, bridges): (&BTreeSet<&str>, &BTreeSet<&str>)) -> PortRule {
     let number = |names: &BTreeSet<&str>, name: &String| {
         let place = names.iter().position(|one| one == name);
         place.and_then(|place| u16::try_from(place).ok())

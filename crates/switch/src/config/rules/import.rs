@@ -94,7 +94,11 @@ impl Imported {
             }
             other => other,
         };
-        for set in self.sets.iter_mut().filter(|set| set.kind == SetType::Ifname) {
+        for set in self
+            .sets
+            .iter_mut()
+            .filter(|set| set.kind == SetType::Ifname)
+        {
             for element in &mut set.elements {
                 *element = renamed(*element);
             }

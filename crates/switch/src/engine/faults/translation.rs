@@ -110,7 +110,11 @@ pub(super) fn check(engine: &Engine, worker: &Worker, cpu: u32) {
         .flat_map(|stage| [tables(&stage.balancers), tables(&stage.balancers_ipv6)])
         .flatten()
         .collect();
-    assert_eq!(has, wanted.collect::<Vec<_>>(), "load balancers of CPU {cpu}");
+    assert_eq!(
+        has,
+        wanted.collect::<Vec<_>>(),
+        "load balancers of CPU {cpu}"
+    );
 }
 
 /// Settings of a load balancer, and its backends in ascending order.

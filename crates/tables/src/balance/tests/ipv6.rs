@@ -164,15 +164,24 @@ fn extension_headers_stay_and_packets_that_cannot_be_translated_do_too() {
         ("segments left", behind(43, [6, 0, 4, 1, 0, 0, 0, 0], to)),
         ("authentication", behind(51, [6, 0, 0, 0, 0, 0, 0, 0], to)),
         ("no upper layer", v6_around(header(client, to), 59, &[])),
-        ("solicitation", v6_around(header(client, to), 58, &[135, 0, 0, 0, 0, 0, 0, 0])),
+        (
+            "solicitation",
+            v6_around(header(client, to), 58, &[135, 0, 0, 0, 0, 0, 0, 0]),
+        ),
         ("echo", v6(header(client, to), &echo)),
         ("other port", tcp(client, other, SYN)),
         ("other protocol", udp(client, to, true)),
         ("version", version),
         ("length", long),
         ("damaged error", damaged),
-        ("error about no connection", error_v6(Header::plain(router(), *to.ip()), (2, 0, 1280), &stranger)),
-        ("other client of the backend", tcp(server, from(8), SYN | ACK)),
+        (
+            "error about no connection",
+            error_v6(Header::plain(router(), *to.ip()), (2, 0, 1280), &stranger),
+        ),
+        (
+            "other client of the backend",
+            tcp(server, from(8), SYN | ACK),
+        ),
     ] {
         assert_eq!(passed(&mut stage, &packet), None, "{name}");
     }

@@ -24,9 +24,16 @@ fn with_set(rules: &[Value], elements: &Value) -> String {
 fn sets_of_interfaces_become_sets_of_ports() {
     let (accept, drop) = (json!({"accept": null}), json!({"drop": null}));
     let rules = [
-        json!([interface("iifname", "@guests"), is(payload("tcp", "dport"), json!(25)), drop]),
         json!([
-            is(json!({"meta": {"key": "iifname"}}), json!({"set": ["a", "b"]})),
+            interface("iifname", "@guests"),
+            is(payload("tcp", "dport"), json!(25)),
+            drop
+        ]),
+        json!([
+            is(
+                json!({"meta": {"key": "iifname"}}),
+                json!({"set": ["a", "b"]})
+            ),
             accept
         ]),
     ];
@@ -40,7 +47,11 @@ fn sets_of_interfaces_become_sets_of_ports() {
     };
     let elements: Vec<String> = set.elements.iter().map(ToString::to_string).collect();
     assert_eq!(elements, ["tap0", "vm"]);
-    let timeouts: Vec<String> = set.element_timeouts_s.keys().map(ToString::to_string).collect();
+    let timeouts: Vec<String> = set
+        .element_timeouts_s
+        .keys()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(timeouts, ["vm"]);
     assert_eq!(
         lines(&imported),
@@ -69,7 +80,8 @@ fn sets_of_interfaces_become_sets_of_ports() {
 #[test]
 fn other_conditions_on_sets_of_interfaces_are_reported() {
     let accept = json!({"accept": null});
-    let not = json!({"match": {"op": "!=", "left": {"meta": {"key": "iifname"}}, "right": "@guests"}});
+    let not =
+        json!({"match": {"op": "!=", "left": {"meta": {"key": "iifname"}}, "right": "@guests"}});
     let both = json!([
         interface("iifname", "@guests"),
         interface("iifname", "tap0"),
@@ -78,8 +90,14 @@ fn other_conditions_on_sets_of_interfaces_are_reported() {
     for (rule, reason) in [
         (both, "one of them a set"),
         (json!([not, accept]), "'!=' of this field"),
-        (json!([interface("iifname", "@none"), accept]), "set 'none' is missing"),
-        (json!([interface("iifname", "tap*"), accept]), "several interfaces"),
+        (
+            json!([interface("iifname", "@none"), accept]),
+            "set 'none' is missing",
+        ),
+        (
+            json!([interface("iifname", "tap*"), accept]),
+            "several interfaces",
+        ),
     ] {
         let imported = import(&with_set(&[rule], &json!(["tap0"])));
         assert!(imported.rules.is_empty(), "{:?}", imported.rules);
