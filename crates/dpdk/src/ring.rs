@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn copies_have_the_class_of_their_frame_and_new_frames_have_none() {
         let eal = crate::testing::eal();
-        let pool = Mempool::new(&eal, "classes", 63, 256).unwrap();
+        let pool = Mempool::new(&eal, "classes", 1023, 256).unwrap();
         let (mut burst, mut made) = (Burst::new(&eal), Burst::new(&eal));
         let new = || crate::Mbuf::new(&eal, &pool, &[0; 60]).unwrap();
         let mut first = new();
@@ -221,6 +221,6 @@ mod tests {
                 .eq([0x8765_4321, 0x8765_4321, 0x8765_4321, 0])
         );
         made.free();
-        assert_eq!(pool.available(), 63);
+        assert_eq!(pool.available(), 1023);
     }
 }
