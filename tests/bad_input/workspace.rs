@@ -181,6 +181,10 @@ impl Workspace {
         if !arguments.contains(&"--memory-mib") {
             command.args(["--memory-mib", "64"]);
         }
+        if !arguments.contains(&"--idle") {
+            // The CPU is left to other tests.
+            command.args(["--idle", "sleep"]);
+        }
         command.args(["--huge-pages", "never"]).args(arguments);
         command
     }

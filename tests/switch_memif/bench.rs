@@ -227,6 +227,8 @@ impl Bench {
             ("--forwarding-cpus", &cpu),
             ("--huge-pages", "never"),
             ("--memory-mib", "128"),
+            // A thread that sleeps between frames leaves its CPU to the commands of the tests.
+            ("--idle", "sleep"),
         ] {
             if !printed(option) {
                 all.extend([option.to_owned(), value.to_owned()]);
