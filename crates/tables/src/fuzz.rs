@@ -73,7 +73,7 @@ fn fuzz_nat66((nat66, nat): &mut (Nat66, Nat), direction: u8, packet: &mut [u8],
         _ => nat66.hairpin(nat, packet, size, now),
     };
     while let Some(event) = nat.take_event() {
-        assert!(nat66.note(&event).is_some());
+        assert!(nat66.note(nat, &event).is_some());
     }
     outcome == NatOutcome::Untouched
 }
