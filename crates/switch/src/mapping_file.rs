@@ -38,6 +38,7 @@ enum MappingFileError {
 fn entries(message: &Message) -> u64 {
     match message {
         Message::Mappings { changes, .. } => changes.len() as u64,
+        Message::MappingsIpv6 { changes, .. } => changes.len() as u64,
         Message::Balanced { changes, .. } => changes.len() as u64,
         Message::BalancedIpv6 { changes, .. } => changes.len() as u64,
         _ => 0,
