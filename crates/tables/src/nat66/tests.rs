@@ -2,6 +2,8 @@
 
 mod model;
 mod requirements;
+mod several;
+mod standby;
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 
