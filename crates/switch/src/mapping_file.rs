@@ -38,6 +38,7 @@ enum MappingFileError {
 fn entries(message: &Message) -> u64 {
     match message {
         Message::Mappings { changes, .. } => changes.len() as u64,
+        Message::MappingsIpv6 { changes, .. } => changes.len() as u64,
         Message::Balanced { changes, .. } => changes.len() as u64,
         Message::BalancedIpv6 { changes, .. } => changes.len() as u64,
         _ => 0,
@@ -162,7 +163,8 @@ pub fn restore(socket: &Path, path: &Path) -> Result<RestoredMappingsReport, Swi
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tables::nat::MappingChange;
+    use quietwire_tables::nat::{MappingChange, NatProtocol};
+    use quietwire_tables::nat66::SavedMappingIpv6;
 
     use super::*;
     use crate::replication::wire_tests::{saved_mapping, written};
@@ -171,6 +173,21 @@ mod tests {
         let changes = ports.map(|port| MappingChange::Present(saved_mapping(port)));
         Message::Mappings {
             nat: "x".to_owned(),
+            changes: changes.collect(),
+        }
+    }
+
+    fn mappings_ipv6(ports: std::ops::Range<u16>) -> Message {
+        let changes = ports.map(|port| {
+            MappingChange::Present(SavedMappingIpv6 {
+                protocol: NatProtocol::Tcp,
+                is_answered: port % 2 == 0,
+                internal: format!("[fd00:1::5]:{port}").parse().unwrap(),
+                external: format!("[2001:db8::1]:{port}").parse().unwrap(),
+            })
+        });
+        Message::MappingsIpv6 {
+            nat: "y".to_owned(),
             changes: changes.collect(),
         }
     }
@@ -190,7 +207,10 @@ mod tests {
     fn files_are_read_as_they_are_written() {
         for count in [0, 1, 100] {
             let all: Vec<Message> = (0..count)
-                .map(|at| mappings(at * 10 + 1..at * 10 + 9))
+                .flat_map(|at| {
+                    let ports = at * 10 + 1..at * 10 + 9;
+                    [mappings(ports.clone()), mappings_ipv6(ports)]
+                })
                 .collect();
             let mut file = vec![Message::Hello];
             file.extend(all.iter().cloned());
@@ -198,6 +218,7 @@ mod tests {
             assert_eq!(read(&written(&file)), Ok(all));
         }
         assert_eq!(entries(&mappings(1..9)), 8);
+        assert_eq!(entries(&mappings_ipv6(1..9)), 8);
     }
 
     #[test]

@@ -86,13 +86,16 @@ impl<T: Copy> ChangeRing<T> {
         }
     }
 
-    /// Begins to note changes. Earlier ones count as one that was lost, so the first reader reads the whole table.
-    fn begin(&mut self) {
-        if !self.is_on {
+    /// Begins to note changes. Earlier ones count as one that was lost, so the first reader reads the whole table. Returns false if it has
+    /// begun before.
+    pub(crate) fn begin(&mut self) -> bool {
+        let begins = !self.is_on;
+        if begins {
             self.changes.clear();
             self.is_on = true;
             self.lost = 1;
         }
+        begins
     }
 
     /// Notes no further changes.
@@ -135,7 +138,8 @@ impl<T: Copy> ChangeRing<T> {
     }
 
     /// Takes the oldest change.
-    fn pop(&mut self) -> Option<T> {
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
         self.changes.pop_front()
     }
 

@@ -57,11 +57,15 @@ fn nat_settings() -> NatSettings {
 fn nat66_tables() -> (Nat66, Nat) {
     let mut settings = nat_settings();
     settings.pool.addresses = vec![external_number(0)];
-    let nat66 = Nat66::new(&Nat66Settings {
-        externals: vec!["2001:db8::1".parse().unwrap()],
-        hosts_max: settings.hosts_max,
-    });
+    let nat66 = Nat66::new(&nat66_settings());
     (nat66.unwrap(), Nat::new(&settings).unwrap())
+}
+
+fn nat66_settings() -> Nat66Settings {
+    Nat66Settings {
+        externals: vec!["2001:db8::1".parse().unwrap()],
+        hosts_max: nat_settings().hosts_max,
+    }
 }
 
 /// Translates a packet by NAT66 in the direction of a number. Returns true if it is not translated.
@@ -73,7 +77,7 @@ fn fuzz_nat66((nat66, nat): &mut (Nat66, Nat), direction: u8, packet: &mut [u8],
         _ => nat66.hairpin(nat, packet, size, now),
     };
     while let Some(event) = nat.take_event() {
-        assert!(nat66.note(&event).is_some());
+        assert!(nat66.note(nat, &event).is_some());
     }
     outcome == NatOutcome::Untouched
 }
@@ -106,6 +110,7 @@ fn balancers_of_ipv6() -> Balancers<SocketAddrV6> {
 fn owners() -> Owners {
     let mut owners = Owners::new(CPUS);
     owners.add_nat(&nat_settings(), &[], &[(0x0a00_0000, 0xffff_ff00)]);
+    owners.add_nat66(&nat_settings(), &nat66_settings(), &[], &[(0, 1 << 127)]);
     owners.add_balancer(NatProtocol::Tcp, [VIRTUAL, VIRTUAL_IPV6].map(socket));
     owners
 }

@@ -74,9 +74,8 @@ mod translator;
 pub use behaviour::MappingBehaviour;
 pub use filtering::FilteringBehaviour;
 pub use mapping::MappingInfo;
-pub(crate) use names::CLIENT_NUMBERS;
-pub use names::is_client_number;
-pub use names::{NatDrop, NatProtocol};
+pub(crate) use names::{CLIENT_NUMBERS, HOST_ELSEWHERE};
+pub use names::{NatDrop, NatProtocol, is_client_number};
 pub use pool::{BlockEvent, PoolGrowth};
 pub use saved::{MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping};
 pub use settings::{

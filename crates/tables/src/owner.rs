@@ -10,6 +10,7 @@
 //! | between an inside host of NAT and another address | that of the inside host |
 //! | of an IPv6 client to an external port, by NAT64 | as to that port |
 //! | of an IPv6 client to another IPv4 host, by NAT64 | that of the client |
+//! | of IPv6, to an external port of NAT66, or of one of its inside hosts | as for NAT of IPv4 |
 //! | between two other addresses | that of the pair, whatever the ports |
 //! | ICMP error | that of an answer to the packet that it is about |
 //!
@@ -30,15 +31,19 @@ mod tests;
 
 pub use fragments::FragmentOwners;
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::ops::BitAnd;
 
-use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
+use quietwire_packet::{
+    Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv6Extensions, walk_ipv6_extensions,
+};
 
 use crate::connections::SavedConnection;
 use crate::filter::after_tags;
 use crate::nat::packet::{ICMP_LENGTH, header};
 use crate::nat::{Forward, NatProtocol, NatSettings, SavedMapping};
 use crate::nat64::Prefix64;
+use crate::nat66::{Nat66Settings, SavedMappingIpv6};
 use crate::share::{owner_of_block, owner_of_client, owner_of_host, owner_of_pair};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -46,6 +51,9 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Offsets in an IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
 const ADDRESSES_AT: usize = 8;
+/// Types of ICMPv6 echoes (RFC 4443, section 4).
+const ECHO_REQUEST: u8 = 128;
+const ECHO_REPLY: u8 = 129;
 
 /// Address, port, and number of the protocol.
 type ProtocolEndpoint<A = u32> = (A, u16, u8);
@@ -59,28 +67,84 @@ struct Flow<A = u32> {
     ports: Option<(NatProtocol, u16, u16)>,
 }
 
+/// Address of an IP version. An IPv4 host has the same owner as an IPv6 host of the same number.
+trait Address: Copy + Ord + Into<u128> + BitAnd<Output = Self> {}
+
+impl Address for u32 {}
+impl Address for u128 {}
+
 /// External addresses of an instance of NAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Externals {
+struct Externals<A> {
     /// Addresses and their positions in the settings, in ascending order.
-    addresses: Vec<(u32, usize)>,
+    addresses: Vec<(A, usize)>,
     first_port: u16,
     block_size: u16,
     /// Blocks of an address.
     blocks: usize,
     /// External endpoints and inside hosts of static forwards, in ascending order.
-    forwards: Vec<(ProtocolEndpoint, u32)>,
+    forwards: Vec<(ProtocolEndpoint<A>, A)>,
     /// External and inside addresses of one-to-one translations, in ascending order.
-    pairs: Vec<(u32, u32)>,
+    pairs: Vec<(A, A)>,
 }
 
-impl Externals {
+impl<A: Address> Externals<A> {
+    /// Creates those of an instance with these addresses, in the order of the settings.
+    fn new(
+        settings: &NatSettings,
+        addresses: impl Iterator<Item = A>,
+        forwards: impl Iterator<Item = (ProtocolEndpoint<A>, A)>,
+        pairs: impl Iterator<Item = (A, A)>,
+    ) -> Self {
+        let mut addresses: Vec<(A, usize)> = addresses.zip(0..).collect();
+        addresses.sort_unstable();
+        let mut forwards: Vec<_> = forwards.collect();
+        forwards.sort_unstable();
+        let mut pairs: Vec<(A, A)> = pairs.collect();
+        pairs.sort_unstable();
+        let pool = &settings.pool;
+        Self {
+            addresses,
+            first_port: pool.first_port,
+            block_size: pool.block_size,
+            blocks: pool.blocks(),
+            forwards,
+            pairs,
+        }
+    }
+
     /// Returns the position of an external address in the settings.
     #[inline]
-    fn number_of(&self, address: u32) -> Option<usize> {
+    fn number_of(&self, address: A) -> Option<usize> {
         let addresses = &self.addresses;
         let at = addresses.binary_search_by_key(&address, |one| one.0).ok()?;
         addresses.get(at).map(|one| one.1)
+    }
+}
+
+/// NAT and load balancers of an IP version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct VersionOwners<A> {
+    nats: Vec<Externals<A>>,
+    /// Prefixes of inside hosts, as address and mask.
+    sources: Vec<(A, A)>,
+    /// Inside hosts of static forwards, in ascending order.
+    servers: Vec<A>,
+    /// Inside hosts of one-to-one translations, in ascending order.
+    paired: Vec<A>,
+    /// Virtual endpoints, and endpoints of backends, in ascending order.
+    balanced: Vec<ProtocolEndpoint<A>>,
+}
+
+impl<A> VersionOwners<A> {
+    const fn new() -> Self {
+        Self {
+            nats: Vec::new(),
+            sources: Vec::new(),
+            servers: Vec::new(),
+            paired: Vec::new(),
+            balanced: Vec::new(),
+        }
     }
 }
 
@@ -89,19 +153,10 @@ impl Externals {
 pub struct Owners {
     /// Number of forwarding CPUs.
     count: u16,
-    nats: Vec<Externals>,
-    /// Prefixes of inside hosts, as address and mask.
-    sources: Vec<(u32, u32)>,
-    /// Inside hosts of static forwards, in ascending order.
-    servers: Vec<u32>,
-    /// Inside hosts of one-to-one translations, in ascending order.
-    paired: Vec<u32>,
+    ipv4: VersionOwners<u32>,
+    ipv6: VersionOwners<u128>,
     /// Prefixes of NAT64.
     prefixes: Vec<Prefix64>,
-    /// Virtual endpoints, and endpoints of backends, in ascending order.
-    balanced: Vec<ProtocolEndpoint>,
-    /// Those of IPv6.
-    balanced_ipv6: Vec<ProtocolEndpoint<u128>>,
 }
 
 impl Owners {
@@ -110,13 +165,9 @@ impl Owners {
     pub const fn new(count: u16) -> Self {
         Self {
             count,
-            nats: Vec::new(),
-            sources: Vec::new(),
-            servers: Vec::new(),
-            paired: Vec::new(),
+            ipv4: VersionOwners::new(),
+            ipv6: VersionOwners::new(),
             prefixes: Vec::new(),
-            balanced: Vec::new(),
-            balanced_ipv6: Vec::new(),
         }
     }
 
@@ -127,34 +178,38 @@ impl Owners {
         forwards: &[Forward],
         sources: &[(u32, u32)],
     ) {
-        let pool = &settings.pool;
-        let addresses = pool.addresses.iter().map(|one| one.to_bits());
-        let mut addresses: Vec<(u32, usize)> = addresses.zip(0..).collect();
-        addresses.sort_unstable();
+        let addresses = settings.pool.addresses.iter().map(|one| one.to_bits());
         let forward = |one: &Forward| {
             let place = place_of(one.external, one.protocol);
             (place, one.internal.ip().to_bits())
         };
-        let mut forwards: Vec<(ProtocolEndpoint, u32)> = forwards.iter().map(forward).collect();
-        forwards.sort_unstable();
         let pairs = settings.pairs.iter();
-        let mut pairs: Vec<(u32, u32)> = pairs
-            .map(|one| (one.external.to_bits(), one.internal.to_bits()))
-            .collect();
-        pairs.sort_unstable();
-        self.servers.extend(forwards.iter().map(|(_, host)| *host));
-        self.servers.sort_unstable();
-        self.paired.extend(pairs.iter().map(|(_, host)| *host));
-        self.paired.sort_unstable();
-        self.sources.extend(sources);
-        self.nats.push(Externals {
-            addresses,
-            first_port: pool.first_port,
-            block_size: pool.block_size,
-            blocks: pool.blocks(),
-            forwards,
-            pairs,
-        });
+        let pairs = pairs.map(|one| (one.external.to_bits(), one.internal.to_bits()));
+        let externals = Externals::new(settings, addresses, forwards.iter().map(forward), pairs);
+        self.ipv4.add(externals, sources);
+    }
+
+    /// Adds an instance of NAT66, whose NAT has these settings, with its forwards; `sources` as in [`Owners::add_nat`].
+    pub fn add_nat66(
+        &mut self,
+        settings: &NatSettings,
+        nat66: &Nat66Settings,
+        forwards: &[Forward<SocketAddrV6>],
+        sources: &[(u128, u128)],
+    ) {
+        let addresses = nat66.externals.iter().map(|one| one.to_bits());
+        let forward = |one: &Forward<SocketAddrV6>| {
+            let (external, internal) = (one.external, one.internal);
+            let place = (
+                external.ip().to_bits(),
+                external.port(),
+                one.protocol as u8,
+            );
+            (place, internal.ip().to_bits())
+        };
+        let forwards = forwards.iter().map(forward);
+        let externals = Externals::new(settings, addresses, forwards, std::iter::empty());
+        self.ipv6.add(externals, sources);
     }
 
     /// Adds the prefix of NAT64 of an instance of NAT.
@@ -170,17 +225,15 @@ impl Owners {
     ) {
         for endpoint in endpoints {
             match endpoint.into() {
-                SocketAddr::V4(one) => self.balanced.push(place_of(one, protocol)),
+                SocketAddr::V4(one) => self.ipv4.balanced.push(place_of(one, protocol)),
                 SocketAddr::V6(one) => {
                     let place = (one.ip().to_bits(), one.port(), protocol as u8);
-                    self.balanced_ipv6.push(place);
+                    self.ipv6.balanced.push(place);
                 }
             }
         }
-        self.balanced.sort_unstable();
-        self.balanced.dedup();
-        self.balanced_ipv6.sort_unstable();
-        self.balanced_ipv6.dedup();
+        self.ipv4.sort_balanced();
+        self.ipv6.sort_balanced();
     }
 
     /// Returns the number of forwarding CPUs.
@@ -207,14 +260,7 @@ impl Owners {
     #[must_use]
     pub fn of_ipv4(&self, packet: &[u8]) -> Option<u16> {
         let flow = flow_of(packet)?;
-        Some(self.of_flow(&flow))
-    }
-
-    #[inline]
-    fn of_flow(&self, flow: &Flow) -> u16 {
-        let owner = owner_of_balanced(&self.balanced, flow, self.count);
-        let owner = owner.or_else(|| self.nats.iter().find_map(|nat| self.of_external(nat, flow)));
-        owner.unwrap_or_else(|| self.of_addresses(flow))
+        Some(self.ipv4.of_flow(&flow, self.count))
     }
 
     /// Returns the owner of a client's connections to virtual endpoints.
@@ -229,11 +275,23 @@ impl Owners {
     /// Returns the owner of a mapping of NAT: that of packets from outside to its external endpoint.
     #[must_use]
     pub fn of_mapping(&self, saved: &SavedMapping) -> u16 {
-        self.of_flow(&Flow {
+        let flow = Flow {
             source: 0,
             destination: saved.external.ip().to_bits(),
             ports: Some((saved.protocol, 0, saved.external.port())),
-        })
+        };
+        self.ipv4.of_flow(&flow, self.count)
+    }
+
+    /// Returns the owner of a mapping of NAT66, as [`Owners::of_mapping`] does.
+    #[must_use]
+    pub fn of_mapping_ipv6(&self, saved: &SavedMappingIpv6) -> u16 {
+        let flow = Flow {
+            source: 0,
+            destination: saved.external.ip().to_bits(),
+            ports: Some((saved.protocol, 0, saved.external.port())),
+        };
+        self.ipv6.of_flow(&flow, self.count)
     }
 
     /// Returns the owner of a saved connection. `None` if the record is not a valid connection.
@@ -243,16 +301,22 @@ impl Owners {
         let protocol = NatProtocol::of_number(protocol);
         let ports = protocol.map(|one| (one, source.port, destination.port));
         match (source.address, destination.address) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => Some(self.of_flow(&Flow {
-                source: from.to_bits(),
-                destination: to.to_bits(),
-                ports,
-            })),
-            (IpAddr::V6(from), IpAddr::V6(to)) => Some(self.of_ipv6_flow(&Flow {
-                source: from.to_bits(),
-                destination: to.to_bits(),
-                ports,
-            })),
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let flow = Flow {
+                    source: from.to_bits(),
+                    destination: to.to_bits(),
+                    ports,
+                };
+                Some(self.ipv4.of_flow(&flow, self.count))
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let flow = Flow {
+                    source: from.to_bits(),
+                    destination: to.to_bits(),
+                    ports,
+                };
+                Some(self.ipv6.of_flow(&flow, self.count))
+            }
             _ => None,
         }
     }
@@ -265,17 +329,11 @@ impl Owners {
         if let Some(owner) = self.of_nat64(packet, source, destination) {
             return Some(owner);
         }
-        if !self.balanced_ipv6.is_empty() {
-            return Some(self.of_ipv6_flow(&ipv6_flow_of(packet)?));
+        if !self.ipv6.is_empty() {
+            return Some(self.ipv6.of_flow(&ipv6_flow_of(packet)?, self.count));
         }
         let (source, destination) = inner_ipv6(packet).unwrap_or((source, destination));
         Some(owner_of_pair(source, destination, self.count))
-    }
-
-    #[inline]
-    fn of_ipv6_flow(&self, flow: &Flow<u128>) -> u16 {
-        let owner = owner_of_balanced(&self.balanced_ipv6, flow, self.count);
-        owner.unwrap_or_else(|| owner_of_pair(flow.source, flow.destination, self.count))
     }
 
     /// Returns the owner of an IPv6 packet to an IPv4 host. An ICMP error belongs to the client that the packet in it is for. A client has
@@ -293,15 +351,53 @@ impl Owners {
                 destination,
                 ports: ports_of_ipv6(packet),
             };
-            let mut nats = self.nats.iter();
-            nats.find_map(|nat| self.of_external(nat, &flow))
+            self.ipv4.of_any_external(&flow, self.count)
         });
         Some(external.unwrap_or_else(|| owner_of_client(source, self.count)))
+    }
+}
+
+impl<A: Address> VersionOwners<A> {
+    /// Adds an instance of NAT with these prefixes of inside hosts.
+    fn add(&mut self, externals: Externals<A>, sources: &[(A, A)]) {
+        let forwards = externals.forwards.iter();
+        self.servers.extend(forwards.map(|(_, host)| *host));
+        self.servers.sort_unstable();
+        let pairs = externals.pairs.iter();
+        self.paired.extend(pairs.map(|(_, host)| *host));
+        self.paired.sort_unstable();
+        self.sources.extend(sources);
+        self.nats.push(externals);
+    }
+
+    fn sort_balanced(&mut self) {
+        self.balanced.sort_unstable();
+        self.balanced.dedup();
+    }
+
+    /// Returns true if only the addresses determine owners.
+    #[inline]
+    const fn is_empty(&self) -> bool {
+        self.nats.is_empty() && self.balanced.is_empty()
+    }
+
+    #[inline]
+    fn of_flow(&self, flow: &Flow<A>, count: u16) -> u16 {
+        let owner = owner_of_balanced(&self.balanced, flow, count);
+        let owner = owner.or_else(|| self.of_any_external(flow, count));
+        owner.unwrap_or_else(|| self.of_addresses(flow, count))
+    }
+
+    /// Returns the owner of a packet to an external address of any instance of NAT.
+    #[inline]
+    fn of_any_external(&self, flow: &Flow<A>, count: u16) -> Option<u16> {
+        let mut nats = self.nats.iter();
+        nats.find_map(|nat| self.of_external(nat, flow, count))
     }
 
     /// Returns the owner of a packet to an external address of an instance of NAT.
     #[inline]
-    fn of_external(&self, nat: &Externals, flow: &Flow) -> Option<u16> {
+    fn of_external(&self, nat: &Externals<A>, flow: &Flow<A>, count: u16) -> Option<u16> {
         if let Ok(at) = nat
             .pairs
             .binary_search_by_key(&flow.destination, |pair| pair.0)
@@ -309,11 +405,11 @@ impl Owners {
             let (_, internal) = *nat.pairs.get(at)?;
             // The translation has no state, but the sender's has.
             return Some(if self.paired.binary_search(&flow.source).is_ok() {
-                owner_of_pair(flow.source.into(), internal.into(), self.count)
+                owner_of_pair(flow.source.into(), internal.into(), count)
             } else if self.is_inside(flow.source) {
-                owner_of_host(flow.source, self.count)
+                owner_of_client(flow.source.into(), count)
             } else {
-                owner_of_host(internal, self.count)
+                owner_of_client(internal.into(), count)
             });
         }
         let external = nat.number_of(flow.destination)?;
@@ -321,35 +417,35 @@ impl Owners {
         let place = (flow.destination, port, protocol as u8);
         if let Ok(at) = nat.forwards.binary_search_by_key(&place, |one| one.0) {
             let (_, host) = nat.forwards.get(at)?;
-            return Some(owner_of_host(*host, self.count));
+            return Some(owner_of_client((*host).into(), count));
         }
         let offset = port.checked_sub(nat.first_port)?;
         let block = usize::from(offset.checked_div(nat.block_size.max(1))?);
         let is_block = block < nat.blocks;
         let number = external.saturating_mul(nat.blocks).saturating_add(block);
-        is_block.then(|| owner_of_block(number, self.count))
+        is_block.then(|| owner_of_block(number, count))
     }
 
     #[inline]
-    fn is_inside(&self, address: u32) -> bool {
+    fn is_inside(&self, address: A) -> bool {
         let mut sources = self.sources.iter();
-        sources.any(|(prefix, mask)| address & mask == *prefix)
+        sources.any(|(prefix, mask)| address & *mask == *prefix)
             || self.servers.binary_search(&address).is_ok()
             || self.paired.binary_search(&address).is_ok()
     }
 
     /// Returns the owner of a packet by its addresses.
     #[inline]
-    fn of_addresses(&self, flow: &Flow) -> u16 {
+    fn of_addresses(&self, flow: &Flow<A>, count: u16) -> u16 {
         let Flow {
             source,
             destination,
             ..
         } = *flow;
         match (self.is_inside(source), self.is_inside(destination)) {
-            (true, false) => owner_of_host(source, self.count),
-            (false, true) => owner_of_host(destination, self.count),
-            _ => owner_of_pair(source.into(), destination.into(), self.count),
+            (true, false) => owner_of_client(source.into(), count),
+            (false, true) => owner_of_client(destination.into(), count),
+            _ => owner_of_pair(source.into(), destination.into(), count),
         }
     }
 }
@@ -360,7 +456,7 @@ fn place_of(endpoint: SocketAddrV4, protocol: NatProtocol) -> ProtocolEndpoint {
 
 /// Returns the owner of a packet to or from the endpoint of a load balancer: that of the client.
 #[inline]
-fn owner_of_balanced<A: Copy + Ord + Into<u128>>(
+fn owner_of_balanced<A: Address>(
     balanced: &[ProtocolEndpoint<A>],
     flow: &Flow<A>,
     count: u16,
@@ -373,7 +469,6 @@ fn owner_of_balanced<A: Copy + Ord + Into<u128>>(
     let is_to = is_balanced((flow.destination, to, protocol as u8));
     let is_from = is_balanced((flow.source, from, protocol as u8));
     match (is_from, is_to) {
-        // An IPv4 host has the same owner as a client.
         (false, true) => Some(owner_of_client(flow.source.into(), count)),
         (true, false) => Some(owner_of_client(flow.destination.into(), count)),
         _ => None,
@@ -480,20 +575,41 @@ fn addresses_of(packet: &[u8]) -> Option<(u128, u128)> {
 fn ports_of_ipv6(packet: &[u8]) -> Option<(NatProtocol, u16, u16)> {
     let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
     let walked = walk_ipv6_extensions(IpProtocol(header[NEXT_HEADER_AT]), rest).ok()?;
-    if walked.fragment != Fragment::Whole {
-        return None;
+    match walked.fragment {
+        Fragment::Whole => ports_behind(packet, &walked),
+        _ => None,
     }
+}
+
+/// Returns protocol and ports of an IPv6 packet behind its extension headers.
+#[inline]
+fn ports_behind(packet: &[u8], walked: &Ipv6Extensions) -> Option<(NatProtocol, u16, u16)> {
     let transport = walked.length.saturating_add(IPV6_HEADER_LENGTH);
     let (protocol, (from, to)) = match walked.protocol {
         IpProtocol::TCP => (NatProtocol::Tcp, both_ports(packet, transport)?),
         IpProtocol::UDP => (NatProtocol::Udp, both_ports(packet, transport)?),
         IpProtocol::ICMPV6 => {
+            let kind = packet.get(transport).copied()?;
+            if !matches!(kind, ECHO_REQUEST | ECHO_REPLY) {
+                return None;
+            }
             let identifier = be16(packet, transport.saturating_add(4))?;
             (NatProtocol::Icmp, (identifier, identifier))
         }
         _ => return None,
     };
     Some((protocol, from, to))
+}
+
+/// Returns protocol and ports of the first fragment of an IPv6 datagram. `None` for other packets.
+#[cold]
+fn ports_of_first_ipv6(packet: &[u8]) -> Option<(NatProtocol, u16, u16)> {
+    let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
+    let walked = walk_ipv6_extensions(IpProtocol(header[NEXT_HEADER_AT]), rest).ok()?;
+    match walked.fragment {
+        Fragment::First => ports_behind(packet, &walked),
+        _ => None,
+    }
 }
 
 /// Returns the endpoints of an IPv6 packet. An ICMPv6 error has those of an answer to the packet that it is about.

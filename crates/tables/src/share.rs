@@ -52,6 +52,19 @@ impl Share {
         owner_of_host(address, self.of) == self.number
     }
 
+    /// Returns true if the state of an IPv6 host is on this CPU.
+    #[must_use]
+    pub const fn has_client(self, address: u128) -> bool {
+        owner_of_client(address, self.of) == self.number
+    }
+
+    /// Returns an even number of bits that is sufficient for the numbers of all shares, and the number of this one.
+    #[must_use]
+    pub(crate) const fn tag(self) -> (u32, u32) {
+        let bits = (self.of as u32).next_power_of_two().trailing_zeros();
+        (bits.next_multiple_of(2), self.number as u32)
+    }
+
     /// Returns true if a block of external ports belongs to this CPU. Blocks of all external addresses are numbered from 0 on.
     #[must_use]
     pub const fn has_block(self, block: usize) -> bool {
@@ -65,8 +78,9 @@ const fn reduced(hash: u64, of: u16) -> u16 {
     (((hash >> 32) * of as u64) >> 32) as u16
 }
 
+/// Returns a hash of an address that all CPUs compute.
 #[inline(always)]
-const fn folded(address: u128) -> u64 {
+pub(crate) const fn folded(address: u128) -> u64 {
     mix((address >> 64) as u64 ^ mix(address as u64))
 }
 
@@ -76,7 +90,7 @@ pub(crate) const fn owner_of_host(address: u32, of: u16) -> u16 {
     reduced(folded(address as u128), of)
 }
 
-/// Returns the CPU out of `of` that has the state of an IPv6 client of NAT64.
+/// Returns the CPU out of `of` that has the state of an IPv6 client of NAT64, or of an inside host of NAT66.
 #[inline(always)]
 pub(crate) const fn owner_of_client(address: u128, of: u16) -> u16 {
     reduced(folded(address), of)
@@ -112,6 +126,8 @@ mod tests {
         assert_eq!(Share::WHOLE.distinct(u16::MAX), u16::MAX);
         let numbers = |share: Share| (0..=u16::MAX).map(move |counter| share.distinct(counter));
         assert!(numbers(second).all(|number| number % 3 == 1));
+        assert_eq!((second.tag(), Share::WHOLE.tag()), ((2, 1), (0, 0)));
+        assert_eq!(Share::new(16, 17).unwrap().tag(), (6, 16));
     }
 
     #[test]
@@ -127,6 +143,8 @@ mod tests {
             assert_eq!(owners.len(), 1);
             hosts[usize::from(owner_of_host(address, 5))] += 1;
             let (one, other) = (u128::from(address), u128::from(host) << 70);
+            let clients = shares.iter().filter(|share| share.has_client(other));
+            assert_eq!(clients.count(), 1);
             let owner = owner_of_pair(one, other, 5);
             assert_eq!(owner, owner_of_pair(other, one, 5));
             pairs[usize::from(owner)] += 1;

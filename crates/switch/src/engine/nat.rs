@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings, PoolGrowth};
 use quietwire_tables::nat64::Nat64;
-use quietwire_tables::nat66::Nat66;
+use quietwire_tables::nat66::{Nat66, Nat66Settings};
 use quietwire_tables::share::Share;
 use rtrb::RingBuffer;
 
@@ -129,7 +129,9 @@ impl Engine {
             let nat64 = setting.nat64.as_ref();
             let interface = self.interface_number(&setting.interface)?;
             let vrf = self.layer3.lock().vrf(name)?;
+            let hosts_max = settings.hosts_max;
             let nat66 = setting.nat66();
+            let nat66 = nat66.map(|one| Nat66Settings { hosts_max, ..one });
             // One of the two has the instance.
             let (of_ipv4, of_ipv6) = match &nat66 {
                 None => ((interface, vrf), None),
@@ -331,11 +333,17 @@ impl Engine {
             .map_err(|error| wrong(name, error.to_string()))?;
         let nat64 = nat64.as_ref().map(Nat64::new).transpose();
         let nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
-        let nat66 = nat66.as_ref().map(Nat66::new).transpose();
-        let nat66 = nat66.map_err(|error| wrong(name, error.to_string()))?;
+        let share = share.unwrap_or(Share::WHOLE);
+        let nat66 = nat66.as_ref().map(|one| Nat66::with_share(one, share));
+        let mut nat66 = nat66
+            .transpose()
+            .map_err(|error| wrong(name, error.to_string()))?;
         let tracking = self.plan.connections.as_ref();
         if tracking.is_some_and(|one| one.replication.is_some()) {
             nat.allow_changes();
+            if let Some(nat66) = &mut nat66 {
+                nat66.allow_changes();
+            }
         }
         let events = self.plan.nat_log.as_ref().map(|_| {
             let (sender, receiver) = RingBuffer::new(EVENTS);
@@ -421,15 +429,11 @@ impl Engine {
         while let Some((table, start)) = left.next() {
             let list = Vec::with_capacity(limit - mappings.len());
             let query = NatQuery {
-                instance,
                 from: Some(start),
                 budget: ENTRIES_AN_ORDER,
                 ipv6: Vec::with_capacity(list.capacity()),
                 list,
-                replicated: None,
-                flush: None,
-                removed: 0,
-                totals: None,
+                ..NatQuery::of(instance)
             };
             let query = self.list_mappings(table.cpu, Box::new(query))?;
             let ends = query.ipv6.iter().copied();
@@ -486,15 +490,10 @@ impl Engine {
         let mut removed = 0;
         for cpu in self.cpus() {
             let mut query = Box::new(NatQuery {
-                instance,
                 from: Some(0),
                 budget: ENTRIES_AN_ORDER,
-                list: Vec::new(),
-                ipv6: Vec::new(),
-                replicated: None,
                 flush: Some(filter.clone()),
-                removed: 0,
-                totals: None,
+                ..NatQuery::of(instance)
             });
             // At most as many rounds as the largest table requires.
             while query.from.is_some() {
@@ -546,17 +545,7 @@ impl Engine {
     fn nat_totals(&mut self, instance: usize) -> Result<Vec<(u32, NatTotals)>, SwitchError> {
         let mut all = Vec::new();
         for cpu in self.cpus() {
-            let query = Box::new(NatQuery {
-                instance,
-                from: None,
-                budget: 0,
-                list: Vec::new(),
-                ipv6: Vec::new(),
-                replicated: None,
-                flush: None,
-                removed: 0,
-                totals: None,
-            });
+            let query = Box::new(NatQuery::of(instance));
             let totals = self.query_nat(cpu, query)?.totals;
             all.extend(totals.map(|totals| (cpu, totals)));
         }

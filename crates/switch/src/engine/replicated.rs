@@ -2,6 +2,7 @@
 //! Connections, mappings and balanced connections of an active switch and its standby, in the tables of all forwarding threads.
 
 mod balanced;
+mod mappings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,13 +10,14 @@ use std::net::SocketAddr;
 
 use quietwire_tables::balance::BalanceSettings;
 use quietwire_tables::connections::ConnectionChange;
-use quietwire_tables::nat::MappingChange;
+use quietwire_tables::nat::SavedMapping;
+use quietwire_tables::nat66::SavedMappingIpv6;
 
 use super::Engine;
-use super::connections::ENTRIES_AN_ORDER;
 use super::saved_connections::query_of;
+use crate::config::nat::NatSetting;
 use crate::error::SwitchError;
-use crate::forward::{ApplyCounts, NatQuery, Outgoing, Replicated, Take, Transfer};
+use crate::forward::{ApplyCounts, Outgoing, Replicated, Take, Transfer};
 use crate::replication::{
     CHANGES_MAX, Digests, Limits, Message, NO_LIMIT, Position, Tables, digest, limit, messages_of,
     text_of,
@@ -96,7 +98,13 @@ impl Engine {
     fn take_part(&mut self, table: Table, take: Take, from: u32) -> Result<Part, SwitchError> {
         match table.kind {
             Kind::Connections => self.take_connections(table.cpu, take, from),
-            Kind::Nat(nat) => self.take_mappings(table.cpu, nat, take, from),
+            Kind::Nat(nat) => {
+                let is_ipv6 = self.plan.nats.get(nat).is_some_and(NatSetting::is_ipv6);
+                match is_ipv6 {
+                    true => self.take_mappings::<SavedMappingIpv6>(table.cpu, nat, take, from),
+                    false => self.take_mappings::<SavedMapping>(table.cpu, nat, take, from),
+                }
+            }
             Kind::Balancer(one) => match one.endpoint {
                 SocketAddr::V4(endpoint) => {
                     self.take_balanced(table.cpu, (one.protocol, endpoint), take, from)
@@ -120,59 +128,6 @@ impl Engine {
             },
             _ => Part::default(),
         })
-    }
-
-    fn take_mappings(
-        &mut self,
-        cpu: u32,
-        nat: usize,
-        take: Take,
-        from: u32,
-    ) -> Result<Part, SwitchError> {
-        let outgoing = Replicated::Outgoing(Outgoing::new(take, CHANGES_MAX));
-        let query = self.query_replicated_nat(cpu, nat, (outgoing, from))?;
-        let name = self.plan.nats.get(nat).map(|nat| nat.name.clone());
-        let next = query.from;
-        Ok(match (query.replicated, name) {
-            (Some(Replicated::Outgoing(out)), Some(nat)) => Part {
-                message: (!out.list.is_empty()).then_some(Message::Mappings {
-                    nat,
-                    changes: out.list,
-                }),
-                next,
-                lost: out.lost,
-            },
-            _ => Part::default(),
-        })
-    }
-
-    /// Sends parts of a request to a thread, until it is answered, its list is full, or the maximum of orders is reached.
-    fn query_replicated_nat(
-        &mut self,
-        cpu: u32,
-        instance: usize,
-        (replicated, from): (Replicated<MappingChange>, u32),
-    ) -> Result<Box<NatQuery>, SwitchError> {
-        let mut query = Box::new(NatQuery {
-            instance,
-            from: Some(from),
-            budget: ENTRIES_AN_ORDER,
-            list: Vec::new(),
-            ipv6: Vec::new(),
-            replicated: Some(replicated),
-            flush: None,
-            removed: 0,
-            totals: None,
-        });
-        // The first order, and as many as a full message or a large part of the table takes.
-        for _ in 0..MESSAGES_A_TURN {
-            query = self.query_nat(cpu, query)?;
-            let is_full = query.replicated.as_ref().is_some_and(Replicated::is_full);
-            if query.from.is_none() || is_full {
-                break;
-            }
-        }
-        Ok(query)
     }
 
     fn apply_connections(
@@ -202,48 +157,17 @@ impl Engine {
         }
         Ok(sum)
     }
-
-    fn apply_mappings(
-        &mut self,
-        name: &str,
-        changes: Vec<MappingChange>,
-    ) -> Result<ApplyCounts, SwitchError> {
-        let mut sum = ApplyCounts::default();
-        let Some(nat) = self.plan.nats.iter().position(|one| one.name == name) else {
-            sum.invalid = changes.len() as u64;
-            return Ok(sum);
-        };
-        let cpus = self.owner_cpus();
-        let first = self.cpus().first().copied();
-        let owners = self.owners();
-        let mut lists: BTreeMap<u32, Vec<MappingChange>> = BTreeMap::new();
-        for change in changes {
-            let (MappingChange::Present(saved) | MappingChange::Ended(saved)) = &change;
-            let owner = usize::from(owners.of_mapping(saved));
-            if let Some(cpu) = cpus.get(owner).copied().or(first) {
-                lists.entry(cpu).or_default().push(change);
-            }
-        }
-        for (cpu, list) in lists {
-            let incoming = Replicated::Incoming(list, ApplyCounts::default());
-            let query = self.query_replicated_nat(cpu, nat, (incoming, 0))?;
-            if let Some(Replicated::Incoming(_, counts)) = &query.replicated {
-                sum.add(counts);
-            }
-        }
-        Ok(sum)
-    }
 }
 
 impl Engine {
-    /// Returns the tables that mappings are saved from: those of NAT without IPv6, whose numbers of hosts end with the switch, and those of
-    /// load balancers.
+    /// Returns the tables that mappings are saved from: those of NAT without NAT64, whose numbers of clients end with the switch, and those
+    /// of load balancers.
     fn saved_tables(&self) -> Vec<Table> {
         let is_saved = |table: &Table| match table.kind {
             Kind::Connections => false,
             Kind::Nat(nat) => {
                 let setting = self.plan.nats.get(nat);
-                setting.is_some_and(|one| one.nat64.is_none() && !one.is_ipv6())
+                setting.is_some_and(|one| one.nat64.is_none())
             }
             Kind::Balancer(_) => true,
         };
@@ -427,6 +351,7 @@ impl Tables for Engine {
         match message {
             Message::Connections(changes) => self.apply_connections(changes),
             Message::Mappings { nat, changes } => self.apply_mappings(&nat, changes),
+            Message::MappingsIpv6 { nat, changes } => self.apply_mappings(&nat, changes),
             Message::Balanced {
                 protocol,
                 endpoint,

@@ -48,6 +48,10 @@ impl Engine {
         let mut owners = Owners::new(count.max(1));
         for place in self.nat_places(None) {
             let settings = &place.identity.settings;
+            if let (Some(nat66), Some(ipv6)) = (&place.identity.nat66, &place.nat66) {
+                owners.add_nat66(settings, nat66, &ipv6.forwards, &ipv6.sources);
+                continue;
+            }
             owners.add_nat(settings, &place.forwards, &place.sources);
             if let Some(nat64) = &place.identity.nat64 {
                 owners.add_nat64(nat64.prefix);

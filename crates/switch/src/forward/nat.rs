@@ -12,12 +12,13 @@ use quietwire_dpdk::{Burst, Eal, cycles};
 use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, IPV4_DESTINATION_AT, IPV4_SOURCE_AT, VLAN_TAG_LENGTH, ipv4_address_at,
 };
+use quietwire_tables::changes::{Applied, ApplyError, Replicate};
 use quietwire_tables::nat::{
     BlockEvent, Forward, MappingChange, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome,
     NatProtocol, NatSettings, PoolGrowth, is_client_number,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings};
-use quietwire_tables::nat66::{Nat66, Nat66Settings};
+use quietwire_tables::nat66::{Nat66, Nat66Settings, SavedMappingIpv6};
 use quietwire_tables::share::Share;
 use rtrb::Producer;
 
@@ -207,12 +208,32 @@ pub(crate) struct NatQuery {
     pub(crate) ipv6: Vec<Ipv6Ends>,
     /// Mappings of an active switch and its standby, instead of the list.
     pub(crate) replicated: Option<Replicated<MappingChange>>,
+    /// Those of NAT66, instead.
+    pub(crate) replicated_ipv6: Option<Replicated<MappingChange<SavedMappingIpv6>>>,
     /// Mappings to remove, instead.
     pub(crate) flush: Option<MappingFilter>,
     /// Removed mappings.
     pub(crate) removed: u64,
     /// Numbers of the instance; `None` if the thread does not have it.
     pub(crate) totals: Option<NatTotals>,
+}
+
+impl NatQuery {
+    /// Returns a request for the numbers of an instance.
+    pub(crate) const fn of(instance: usize) -> Self {
+        Self {
+            instance,
+            from: None,
+            budget: 0,
+            list: Vec::new(),
+            ipv6: Vec::new(),
+            replicated: None,
+            replicated_ipv6: None,
+            flush: None,
+            removed: 0,
+            totals: None,
+        }
+    }
 }
 
 /// Mappings that match all given fields.
@@ -379,7 +400,7 @@ impl NatTables {
     fn note(&mut self, event: &BlockEvent) -> Ipv6Ends {
         if let Some(nat66) = &mut self.nat66 {
             return Ipv6Ends {
-                host: nat66.note(event),
+                host: nat66.note(&mut self.nat, event),
                 external: nat66.external(event.external),
             };
         }
@@ -406,6 +427,12 @@ impl NatTables {
         }
     }
 
+    /// Returns the tables of NAT66.
+    fn nat66(&mut self) -> Option<(&mut Nat66, &mut Nat)> {
+        let nat66 = self.nat66.as_deref_mut()?;
+        Some((nat66, &mut self.nat))
+    }
+
     #[cold]
     fn pass_some_events(&mut self) {
         let now = cycles::now();
@@ -418,6 +445,46 @@ impl NatTables {
                 self.events_lost += 1;
             }
         }
+    }
+}
+
+/// Mappings of NAT66 for a standby.
+struct Nat66Mappings<'tables>(&'tables mut NatTables);
+
+impl Replicate for Nat66Mappings<'_> {
+    type Change = MappingChange<SavedMappingIpv6>;
+
+    fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<Self::Change>) -> bool {
+        let tables = self.0.nat66();
+        tables.is_some_and(|(nat66, nat)| nat66.take_changes(nat, limits, list))
+    }
+
+    fn take_lost_changes(&mut self) -> u64 {
+        let tables = self.0.nat66();
+        tables.map_or(0, |(nat66, nat)| nat66.take_lost_changes(nat))
+    }
+
+    fn end_changes(&mut self) {
+        if let Some((nat66, nat)) = self.0.nat66() {
+            nat66.end_changes(nat);
+        }
+    }
+
+    fn share_into(
+        &mut self,
+        from: u32,
+        limits: (usize, usize),
+        list: &mut Vec<Self::Change>,
+    ) -> Option<u32> {
+        let (nat66, nat) = self.0.nat66()?;
+        nat66.share_into(nat, from, limits, list)
+    }
+
+    fn apply(&mut self, change: &Self::Change, now_s: u32) -> Result<Applied, ApplyError> {
+        let (nat66, nat) = self.0.nat66().ok_or(ApplyError::Invalid)?;
+        let applied = nat66.apply(nat, change, now_s);
+        self.0.pass_events();
+        applied
     }
 }
 
@@ -693,6 +760,9 @@ impl NatStage {
         if let (Some(from), Some(replicated)) = (query.from, &mut query.replicated) {
             query.from = replicated.run(&mut tables.nat, (from, query.budget), now_s);
             tables.pass_events();
+        } else if let (Some(from), Some(replicated)) = (query.from, &mut query.replicated_ipv6) {
+            let mut mappings = Nat66Mappings(tables);
+            query.from = replicated.run(&mut mappings, (from, query.budget), now_s);
         } else if let (Some(from), Some(filter)) = (query.from, &query.flush) {
             let NatTables {
                 nat, nat64, nat66, ..

@@ -158,6 +158,7 @@ fn changes_in(message: &Message) -> u64 {
     match message {
         Message::Connections(changes) => changes.len() as u64,
         Message::Mappings { changes, .. } => changes.len() as u64,
+        Message::MappingsIpv6 { changes, .. } => changes.len() as u64,
         Message::Balanced { changes, .. } => changes.len() as u64,
         Message::BalancedIpv6 { changes, .. } => changes.len() as u64,
         _ => 0,

@@ -137,6 +137,7 @@ impl<S: Read + Write> Standby<S> {
                 Message::Complete => self.is_complete = true,
                 Message::Connections(_)
                 | Message::Mappings { .. }
+                | Message::MappingsIpv6 { .. }
                 | Message::Balanced { .. }
                 | Message::BalancedIpv6 { .. } => {
                     counts.add(&tables.apply(message)?);

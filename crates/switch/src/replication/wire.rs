@@ -21,6 +21,7 @@
 //! | 8 configuration | up to [`SETTINGS_MAX`] settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
 //! | 9 limits | limits of tables, up to [`LIMITS_A_MESSAGE`]: octets of the name (8 bits), the name, value (32 bits) | active, after each configuration |
 //! | 10 balanced connections of IPv6 | as 7, with an address of 128 bits | active |
+//! | 11 mappings of IPv6 | as 3 | active |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
@@ -35,10 +36,12 @@
     )
 )]
 
+mod reader;
+
+pub(crate) use reader::{Reader, messages_of, text_of};
+
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use quietwire_base::crc32c;
 use quietwire_tables::balance::{
     BalancedChange, SAVED_BALANCED_IPV6_OCTETS, SAVED_BALANCED_OCTETS, SAVED_BALANCED_VERSION,
@@ -50,6 +53,7 @@ use quietwire_tables::connections::{
 use quietwire_tables::nat::{
     MappingChange, NatProtocol, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
 };
+use quietwire_tables::nat66::{SAVED_MAPPING_IPV6_OCTETS, SavedMappingIpv6};
 
 use crate::config::nat::{NAME_MAX, NATS_MAX};
 
@@ -64,7 +68,7 @@ pub(crate) const SETTINGS_MAX: usize = 5 * NATS_MAX + 2;
 /// Value of a limit that is not set.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
 /// Version of the messages.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
@@ -79,6 +83,7 @@ const BALANCED: u32 = 7;
 const CONFIGURATION: u32 = 8;
 const LIMITS: u32 = 9;
 const BALANCED_IPV6: u32 = 10;
+const MAPPINGS_IPV6: u32 = 11;
 
 const PRESENT: u8 = 1;
 const ENDED: u8 = 2;
@@ -87,7 +92,9 @@ const ENDED: u8 = 2;
 const _: () = assert!(NAME_MAX <= u8::MAX as usize);
 // A message of the maximum number of changes fits.
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
-const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(SAVED_MAPPING_OCTETS <= SAVED_MAPPING_IPV6_OCTETS);
+const _: () =
+    assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_IPV6_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(7 + CHANGES_MAX * (1 + SAVED_BALANCED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(19 + CHANGES_MAX * (1 + SAVED_BALANCED_IPV6_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(SETTINGS_MAX * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);
@@ -112,6 +119,13 @@ pub(crate) enum Message {
         nat: String,
         /// The changes.
         changes: Vec<MappingChange>,
+    },
+    /// Changes of mappings of a NAT of IPv6.
+    MappingsIpv6 {
+        /// Its name.
+        nat: String,
+        /// The changes.
+        changes: Vec<MappingChange<SavedMappingIpv6>>,
     },
     /// Changes of connections of a load balancer.
     Balanced {
@@ -218,11 +232,30 @@ fn connection(kind: u8, record: [u8; SAVED_OCTETS]) -> Option<ConnectionChange> 
 }
 
 fn mapping(kind: u8, record: [u8; SAVED_MAPPING_OCTETS]) -> Option<MappingChange> {
-    let saved = SavedMapping::from_octets(&record)?;
+    mapping_change(kind, SavedMapping::from_octets(&record)?)
+}
+
+fn mapping_ipv6(
+    kind: u8,
+    record: [u8; SAVED_MAPPING_IPV6_OCTETS],
+) -> Option<MappingChange<SavedMappingIpv6>> {
+    mapping_change(kind, SavedMappingIpv6::from_octets(&record)?)
+}
+
+/// Returns a change of a kind.
+fn mapping_change<S>(kind: u8, saved: S) -> Option<MappingChange<S>> {
     match kind {
         PRESENT => Some(MappingChange::Present(saved)),
         ENDED => Some(MappingChange::Ended(saved)),
         _ => None,
+    }
+}
+
+/// Returns the number of the kind of a change.
+const fn mapping_kind<S>(change: &MappingChange<S>) -> u8 {
+    match change {
+        MappingChange::Present(_) => PRESENT,
+        MappingChange::Ended(_) => ENDED,
     }
 }
 
@@ -323,6 +356,7 @@ impl Message {
             Self::Hello => HELLO,
             Self::Connections(_) => CONNECTIONS,
             Self::Mappings { .. } => MAPPINGS,
+            Self::MappingsIpv6 { .. } => MAPPINGS_IPV6,
             Self::Heartbeat => HEARTBEAT,
             Self::Complete => COMPLETE,
             Self::Acknowledgement(_) => ACKNOWLEDGEMENT,
@@ -358,12 +392,15 @@ impl Message {
             Self::Mappings { nat, changes } => {
                 put_name(nat, octets);
                 for change in changes.iter().take(CHANGES_MAX) {
-                    let (kind, saved) = match change {
-                        MappingChange::Present(saved) => (PRESENT, saved),
-                        MappingChange::Ended(saved) => (ENDED, saved),
-                    };
-                    octets.push(kind);
-                    octets.extend(saved.to_octets());
+                    octets.push(mapping_kind(change));
+                    octets.extend(change.saved().to_octets());
+                }
+            }
+            Self::MappingsIpv6 { nat, changes } => {
+                put_name(nat, octets);
+                for change in changes.iter().take(CHANGES_MAX) {
+                    octets.push(mapping_kind(change));
+                    octets.extend(change.saved().to_octets());
                 }
             }
             Self::Balanced {
@@ -403,7 +440,10 @@ impl Message {
     pub(crate) const fn is_of_mappings(&self) -> bool {
         matches!(
             self,
-            Self::Mappings { .. } | Self::Balanced { .. } | Self::BalancedIpv6 { .. }
+            Self::Mappings { .. }
+                | Self::MappingsIpv6 { .. }
+                | Self::Balanced { .. }
+                | Self::BalancedIpv6 { .. }
         )
     }
 
@@ -427,6 +467,7 @@ impl Message {
             }
             CONNECTIONS => changes_of(contents, connection).map(Self::Connections),
             MAPPINGS => Self::read_mappings(contents),
+            MAPPINGS_IPV6 => Self::read_mappings_ipv6(contents),
             BALANCED => Self::read_balanced(contents),
             BALANCED_IPV6 => Self::read_balanced_ipv6(contents),
             CONFIGURATION => named_numbers(contents).map(Self::Configuration),
@@ -471,103 +512,13 @@ impl Message {
             changes: changes_of(contents, mapping)?,
         })
     }
-}
 
-/// Messages of one direction of a stream.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
-    octets: Vec<u8>,
-    /// Sequence of the next message.
-    next: u64,
-}
-
-impl Reader {
-    /// Adds octets of the stream.
-    pub(crate) fn push(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
+    fn read_mappings_ipv6(mut contents: &[u8]) -> Option<Self> {
+        Some(Self::MappingsIpv6 {
+            nat: take_name(&mut contents)?,
+            changes: changes_of(contents, mapping_ipv6)?,
+        })
     }
-
-    /// Returns true if there are octets of a message that is not complete.
-    pub(crate) const fn has_rest(&self) -> bool {
-        !self.octets.is_empty()
-    }
-
-    /// Returns the number of messages read.
-    pub(crate) const fn count(&self) -> u64 {
-        self.next
-    }
-
-    /// Returns the next message; `None` if it is not complete.
-    ///
-    /// # Errors
-    /// [`WireError`]: nothing can be read any more.
-    pub(crate) fn next(&mut self) -> Result<Option<Message>, WireError> {
-        let Some(header) = self.octets.first_chunk::<HEADER>() else {
-            return Ok(None);
-        };
-        let [a, b, c, d, e, f, g, h, sequence @ ..] = *header;
-        let length = u32::from_be_bytes([a, b, c, d]);
-        let (kind, sequence) = (
-            u32::from_be_bytes([e, f, g, h]),
-            u64::from_be_bytes(sequence),
-        );
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > CONTENTS_MAX {
-            return Err(WireError::Length);
-        }
-        let end = HEADER.saturating_add(length);
-        let Some((message, rest)) = self.octets.split_at_checked(end) else {
-            return Ok(None);
-        };
-        let Some(crc) = rest.first_chunk::<CRC>() else {
-            return Ok(None);
-        };
-        if crc32c(message).to_be_bytes() != *crc {
-            return Err(WireError::Checksum);
-        }
-        if sequence != self.next {
-            return Err(WireError::Sequence {
-                expected: self.next,
-                received: sequence,
-            });
-        }
-        let contents = message.get(HEADER..).unwrap_or_default();
-        let read = Message::read(kind, contents)?;
-        // The first message of a side, and only that, is a hello.
-        if (read == Message::Hello) != (sequence == 0) {
-            return Err(WireError::Version);
-        }
-        self.next = self.next.saturating_add(1);
-        self.octets.drain(..end.saturating_add(CRC));
-        Ok(Some(read))
-    }
-}
-
-/// Returns messages as text: a stream of a hello and the messages, as base64.
-pub(crate) fn text_of(messages: &[Message]) -> String {
-    let mut octets = Vec::new();
-    Message::Hello.put(0, &mut octets);
-    for (sequence, message) in (1..).zip(messages) {
-        message.put(sequence, &mut octets);
-    }
-    BASE64.encode(octets)
-}
-
-/// Reads messages from text.
-///
-/// # Errors
-/// [`WireError`]: of another version, or no messages.
-pub(crate) fn messages_of(text: &str) -> Result<Vec<Message>, WireError> {
-    let octets = BASE64.decode(text).map_err(|_| WireError::Contents)?;
-    let (mut reader, mut messages) = (Reader::default(), Vec::new());
-    reader.push(&octets);
-    while let Some(message) = reader.next()? {
-        messages.extend((message != Message::Hello).then_some(message));
-    }
-    if reader.count() == 0 || reader.has_rest() {
-        return Err(WireError::Contents);
-    }
-    Ok(messages)
 }
 
 #[cfg(test)]
@@ -676,6 +627,24 @@ pub(crate) mod tests {
         prop::collection::vec(one, 0..20)
     }
 
+    fn mappings_ipv6() -> impl Strategy<Value = Vec<MappingChange<SavedMappingIpv6>>> {
+        let end = |address: u128, port: u16| SocketAddrV6::new(address.into(), port, 0, 0);
+        let one = (any::<bool>(), any::<bool>(), any::<(u128, u16)>());
+        let one = one.prop_map(move |(is_ended, is_answered, (address, port))| {
+            let saved = SavedMappingIpv6 {
+                protocol: NatProtocol::Tcp,
+                is_answered,
+                internal: end(address, port),
+                external: end(!address, !port),
+            };
+            match is_ended {
+                true => MappingChange::Ended(saved),
+                false => MappingChange::Present(saved),
+            }
+        });
+        prop::collection::vec(one, 0..20)
+    }
+
     fn balanced_connections() -> impl Strategy<Value = Vec<BalancedChange>> {
         let one = (any::<bool>(), any::<bool>(), any::<u16>()).prop_map(
             |(is_ended, is_closing, port)| {
@@ -720,6 +689,8 @@ pub(crate) mod tests {
             connections().prop_map(Message::Connections),
             ("[a-z]{0,40}", mappings())
                 .prop_map(|(nat, changes)| Message::Mappings { nat, changes }),
+            ("[a-z]{0,40}", mappings_ipv6())
+                .prop_map(|(nat, changes)| Message::MappingsIpv6 { nat, changes }),
             (any::<u16>(), balanced_connections()).prop_map(|(port, changes)| Message::Balanced {
                 protocol: NatProtocol::Tcp,
                 endpoint: SocketAddrV4::new([198, 51, 100, 1].into(), port),
@@ -760,7 +731,7 @@ pub(crate) mod tests {
                 }
             }
             prop_assert_eq!(&read, &messages);
-            prop_assert!(reader.octets.is_empty());
+            prop_assert!(!reader.has_rest());
             prop_assert_eq!(reader.count(), messages.len() as u64);
         }
 
@@ -823,7 +794,11 @@ pub(crate) mod tests {
         let changes = vec![ConnectionChange::Present(impossible)];
         let messages = [Message::Hello, Message::Connections(changes)];
         assert_eq!(error(&written(&messages)), Some(WireError::Contents));
-        assert_eq!(Message::read(11, &[]), Err(WireError::Contents));
+        assert_eq!(Message::read(12, &[]), Err(WireError::Contents));
+        assert_eq!(
+            Message::read(MAPPINGS_IPV6, &[0, 1]),
+            Err(WireError::Contents)
+        );
         assert_eq!(
             Message::read(BALANCED_IPV6, &[0; 18]),
             Err(WireError::Contents)
@@ -856,6 +831,13 @@ pub(crate) mod tests {
         let changes = vec![ConnectionChange::Present(saved_connection(7)); CHANGES_MAX];
         let name = "n".repeat(NAME_MAX);
         let of_nat = vec![MappingChange::Ended(saved_mapping(7)); CHANGES_MAX];
+        let end = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 7, 0, 0);
+        let ipv6 = SavedMappingIpv6 {
+            protocol: NatProtocol::Udp,
+            is_answered: false,
+            internal: end,
+            external: end,
+        };
         let settings = vec![digest(&name, "7"); SETTINGS_MAX];
         let limits = vec![limit(&name, 7); LIMITS_A_MESSAGE];
         let messages = [
@@ -863,8 +845,12 @@ pub(crate) mod tests {
             Message::Configuration(settings),
             Message::Connections(changes),
             Message::Mappings {
-                nat: name,
+                nat: name.clone(),
                 changes: of_nat,
+            },
+            Message::MappingsIpv6 {
+                nat: name,
+                changes: vec![MappingChange::Present(ipv6); CHANGES_MAX],
             },
             Message::Limits(limits),
         ];

@@ -7,6 +7,9 @@ use crate::named;
 /// First of the inside addresses that stand for IPv6 clients: reserved ones, 240.0.0.0/8 (RFC 1112, section 4), which no host has.
 pub(crate) const CLIENT_NUMBERS: u32 = 240 << 24;
 
+/// Inside address of a static forward to a host of another forwarding CPU, which has no number here. No host has it.
+pub(crate) const HOST_ELSEWHERE: u32 = 0;
+
 /// Returns true for an inside address that stands for an IPv6 client.
 #[inline(always)]
 #[must_use]

@@ -130,6 +130,8 @@ pub(super) struct Pool {
     hosts: Box<[Host]>,
     host_index: Index,
     free_hosts: Vec<u32>,
+    /// Hash of the next new host, if its address is a number, which differs between CPUs.
+    spread: Option<u64>,
     /// Draws ports and blocks that no remote host can predict (RFC 6056).
     random: RandomState,
     drawn: u64,
@@ -159,6 +161,7 @@ impl Pool {
             hosts,
             host_index: Index::new(hosts_max)?,
             free_hosts: (0..hosts_max).rev().collect(),
+            spread: None,
             random: RandomState::new(),
             drawn: 0,
         };
@@ -257,6 +260,12 @@ impl Pool {
             + self.host_index.octets()
     }
 
+    /// Sets the hash of the next new host, whose address is a number.
+    #[inline]
+    pub(super) const fn spread_by(&mut self, hash: u64) {
+        self.spread = Some(hash);
+    }
+
     /// Returns the number of hosts with blocks.
     pub(super) fn hosts(&self) -> usize {
         self.hosts.len() - self.free_hosts.len()
@@ -344,7 +353,7 @@ impl Pool {
         // A host that has state on several CPUs has one external address nevertheless.
         let start = match self.share.is_whole() {
             true => self.draw(count),
-            false => mix(u64::from(address)) as usize % count.max(1),
+            false => mix(self.spread.unwrap_or(u64::from(address))) as usize % count.max(1),
         };
         let external = (0..count)
             .map(|step| (start + step) % count)

@@ -31,7 +31,7 @@ use super::names::NatProtocol;
 
 /// Octets of a record.
 pub const SAVED_MAPPING_OCTETS: usize = 20;
-/// Version of the records. It changes with their contents, and with the numbers of protocols.
+/// Version of the records, and of those of [`crate::nat66`]. It changes with their contents, and with the numbers of protocols.
 pub const SAVED_MAPPING_VERSION: u16 = 2;
 
 const IS_ANSWERED: u8 = 1;
@@ -53,11 +53,30 @@ pub struct SavedMapping {
 
 /// A change of a mapping, for a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MappingChange {
+pub enum MappingChange<S = SavedMapping> {
     /// The mapping is there.
-    Present(SavedMapping),
+    Present(S),
     /// The mapping has ended.
-    Ended(SavedMapping),
+    Ended(S),
+}
+
+impl<S> MappingChange<S> {
+    /// Returns the mapping.
+    #[must_use]
+    pub const fn saved(&self) -> &S {
+        match self {
+            Self::Present(saved) | Self::Ended(saved) => saved,
+        }
+    }
+
+    /// Returns the same change of another mapping.
+    #[must_use]
+    pub fn of<T>(&self, saved: T) -> MappingChange<T> {
+        match self {
+            Self::Present(_) => MappingChange::Present(saved),
+            Self::Ended(_) => MappingChange::Ended(saved),
+        }
+    }
 }
 
 impl SavedMapping {

@@ -15,7 +15,7 @@ use super::behaviour::{MappingBehaviour, NO_REMOTE};
 use super::filtering::{FilteringBehaviour, Permissions};
 use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
-use super::names::{NatDrop, NatProtocol, is_client_number};
+use super::names::{HOST_ELSEWHERE, NatDrop, NatProtocol, is_client_number};
 use super::packet::{End, Kind, View, read, read_first};
 use super::pairs::{Pairs, translate_pair};
 use super::pool::{BlockEvent, ELSEWHERE, Pool, PoolGrowth, Port};
@@ -241,7 +241,12 @@ impl Nat {
 
     /// Returns true if the mapping of a forward is here.
     fn is_own(&self, forward: &Forward) -> bool {
-        self.share.has_host(forward.internal.ip().to_bits())
+        match forward.internal.ip().to_bits() {
+            HOST_ELSEWHERE => false,
+            // Only hosts of this CPU have numbers.
+            number if is_client_number(number) => true,
+            address => self.share.has_host(address),
+        }
     }
 
     /// Adds the mapping of a forward. `None` if there is no space, or its external address is not of the pool.

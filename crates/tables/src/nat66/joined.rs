@@ -9,6 +9,7 @@ use crate::fragments::{Datagrams, FragmentPart};
 use crate::nat::first_fragment::FirstFragment;
 use crate::nat::rewrite::Which;
 use crate::nat::{NatDrop, NatProtocol};
+use crate::share::Share;
 
 /// Rounds of the Feistel network.
 const ROUNDS: u8 = 4;
@@ -21,18 +22,28 @@ pub(super) struct Joined {
 }
 
 /// Identifications for datagrams of external addresses. No two of 2^32 in a row are equal, whatever the inside hosts (RFC 8200, section
-/// 4.5), and no host can predict the next one (RFC 7739, section 5.2).
+/// 4.5), and no host can predict the next one (RFC 7739, section 5.2). With several forwarding CPUs, the lowest bits are those of the CPU,
+/// and the others take all values in a row.
 #[derive(Debug)]
 struct Identifications {
     count: u32,
+    /// Bits of half of the network, and of the number of the CPU.
+    half_bits: u32,
+    tag_bits: u32,
+    tag: u32,
     /// Secret of the hash.
     random: RandomState,
 }
 
 impl Identifications {
-    fn new() -> Self {
+    fn new(share: Share) -> Self {
+        let (tag_bits, tag) = share.tag();
         Self {
             count: 0,
+            // At most 16 bits are those of the CPU.
+            half_bits: (u32::BITS - tag_bits) / 2,
+            tag_bits,
+            tag,
             random: RandomState::new(),
         }
     }
@@ -40,12 +51,13 @@ impl Identifications {
     /// Returns another one: a Feistel network (Luby, Rackoff: How to construct pseudorandom permutations, 1988) over a counter.
     fn draw(&mut self) -> u32 {
         self.count = self.count.wrapping_add(1);
-        let [mut left, mut right] = [self.count >> 16, self.count & 0xffff];
+        let mask = (1 << self.half_bits) - 1;
+        let [mut left, mut right] = [self.count >> self.half_bits & mask, self.count & mask];
         for round in 0..ROUNDS {
-            let word = self.random.hash_one((round, right)) as u32 & 0xffff;
+            let word = self.random.hash_one((round, right)) as u32 & mask;
             (left, right) = (right, left ^ word);
         }
-        left << 16 | right
+        (left << self.half_bits | right) << self.tag_bits | self.tag
     }
 }
 
@@ -56,10 +68,10 @@ pub(super) fn ends(packet: &[u8]) -> Result<(u128, u128), NatDrop> {
 }
 
 impl Joined {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(share: Share) -> Self {
         Self {
             datagrams: Datagrams::new(),
-            identifications: Identifications::new(),
+            identifications: Identifications::new(share),
         }
     }
 
@@ -117,7 +129,7 @@ mod tests {
 
     #[test]
     fn identifications_differ_and_do_not_follow_one_another() {
-        let mut identifications = Identifications::new();
+        let mut identifications = Identifications::new(Share::WHOLE);
         let list: Vec<u32> = (0..20_000).map(|_| identifications.draw()).collect();
         let distinct: HashSet<&u32> = list.iter().collect();
         assert_eq!(distinct.len(), list.len());
@@ -125,7 +137,19 @@ mod tests {
         let steps: HashSet<u32> = pairs.map(|pair| pair[1].wrapping_sub(pair[0])).collect();
         assert!(steps.len() > 19_000, "{}", steps.len());
         // Another secret, another sequence.
-        let mut others = Identifications::new();
+        let mut others = Identifications::new(Share::WHOLE);
         assert!((0..8).map(|_| others.draw()).ne(list[..8].iter().copied()));
+    }
+
+    #[test]
+    fn cpus_have_different_identifications() {
+        let mut all = HashSet::new();
+        for number in 0..5 {
+            let share = Share::new(number, 5).unwrap();
+            let mut identifications = Identifications::new(share);
+            for _ in 0..10_000 {
+                assert!(all.insert(identifications.draw()));
+            }
+        }
     }
 }

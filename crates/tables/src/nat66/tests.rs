@@ -2,6 +2,8 @@
 
 mod model;
 mod requirements;
+mod several;
+mod standby;
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 
@@ -84,7 +86,8 @@ impl Switch {
     /// Passes events on, as a forwarding thread does behind each packet.
     fn pass_events(&mut self) {
         while let Some(event) = self.nat.take_event() {
-            self.nat66.note(&event).expect("an event of a host");
+            let host = self.nat66.note(&mut self.nat, &event);
+            host.expect("an event of a host");
         }
     }
 

@@ -7,20 +7,26 @@
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
+mod standby;
+
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 use super::joined::{Joined, ends};
 use super::packet::{DESTINATION_AT, End, Kind, View, address_at, read};
 use super::rewrite::{translate, translate_error, translate_inner};
+use super::saved::SavedMappingIpv6;
 use super::settings::{Nat66Settings, is_host};
 use crate::arena::NoMemory;
+use crate::changes::ChangeRing;
 use crate::fragments::FragmentPart;
 use crate::nat::packet::End as NumberEnd;
 use crate::nat::rewrite::Which;
 use crate::nat::{
-    BlockEvent, FORWARDS_MAX, Forward, MAPPINGS_MAX, Nat, NatDrop, NatOutcome, NatProtocol,
+    BlockEvent, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, MappingChange, Nat, NatDrop,
+    NatOutcome, NatProtocol,
 };
 use crate::nat64::clients::Clients;
+use crate::share::{Share, folded};
 
 /// NAT66 of one forwarding thread, beside its NAT, which has numbers in place of addresses. [`Nat66::new`] makes all allocations.
 #[derive(Debug)]
@@ -31,7 +37,11 @@ pub struct Nat66 {
     by_address: Box<[(u128, u32)]>,
     hosts: Clients,
     joined: Joined,
-    /// Static forwards whose hosts have numbers.
+    /// Hosts of this forwarding CPU.
+    share: Share,
+    /// Changes for a standby, if they are wanted.
+    changes: Option<Box<ChangeRing<MappingChange<SavedMappingIpv6>>>>,
+    /// Static forwards. Their hosts have numbers, unless these belong to another CPU.
     forwards: Vec<Forward<SocketAddrV6>>,
     /// Space for those before.
     former: Vec<Forward<SocketAddrV6>>,
@@ -47,6 +57,14 @@ impl Nat66 {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(settings: &Nat66Settings) -> Result<Self, NoMemory> {
+        Self::with_share(settings, Share::WHOLE)
+    }
+
+    /// Creates the tables of one of several forwarding CPUs, as [`Nat::with_share`] does.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn with_share(settings: &Nat66Settings, share: Share) -> Result<Self, NoMemory> {
         let externals: Box<[u128]> = settings.externals.iter().map(|one| one.to_bits()).collect();
         let mut by_address: Box<[(u128, u32)]> = externals.iter().copied().zip(0..).collect();
         by_address.sort_unstable();
@@ -57,7 +75,9 @@ impl Nat66 {
             externals,
             by_address,
             hosts: Clients::new(hosts_max.min(MAPPINGS_MAX))?,
-            joined: Joined::new(),
+            joined: Joined::new(share),
+            share,
+            changes: None,
             forwards: Vec::with_capacity(FORWARDS_MAX),
             former: Vec::with_capacity(FORWARDS_MAX),
             numbered: Vec::with_capacity(FORWARDS_MAX),
@@ -104,13 +124,15 @@ impl Nat66 {
     }
 
     /// Notes an event of the NAT, which must be passed here before the next packet. Returns the host that it is about.
-    pub fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
+    pub fn note(&mut self, nat: &mut Nat, event: &BlockEvent) -> Option<Ipv6Addr> {
+        self.keep_changes(nat);
         self.hosts.note(event)
     }
 
     /// Replaces the static forwards by these, which [`Nat66Settings::check`] accepts. Forwards that stay keep their connections. Returns
     /// the number of forwards without space. Allocates nothing. Events of the NAT must be passed to [`Self::note`] before and behind it.
     pub fn set_forwards(&mut self, nat: &mut Nat, wanted: &[Forward<SocketAddrV6>]) -> usize {
+        self.keep_changes(nat);
         std::mem::swap(&mut self.forwards, &mut self.former);
         self.forwards.clear();
         self.numbered.clear();
@@ -128,13 +150,17 @@ impl Nat66 {
         }
         self.numbered.sort_unstable();
         without_space = without_space.saturating_add(nat.set_forwards(&self.numbered));
+        self.keep_changes(nat);
         for forward in self.former.drain(..) {
-            self.hosts.release(forward.internal.ip().to_bits());
+            let host = forward.internal.ip().to_bits();
+            if self.share.has_client(host) {
+                self.hosts.release(host);
+            }
         }
         without_space
     }
 
-    /// Gives the host of a forward a number, and returns the forward between numbers. `None` without space.
+    /// Gives the host of a forward a number if it belongs to this CPU, and returns the forward between numbers. `None` without space.
     fn numbered_forward(&mut self, forward: &Forward<SocketAddrV6>) -> Option<Forward> {
         let Forward {
             protocol,
@@ -145,7 +171,11 @@ impl Nat66 {
             return None;
         }
         let place = self.number_of(external.ip().to_bits())?;
-        let host = self.hosts.hold(internal.ip().to_bits())?;
+        let host = internal.ip().to_bits();
+        let host = match self.share.has_client(host) {
+            true => self.hosts.hold(host)?,
+            false => HOST_ELSEWHERE,
+        };
         let socket = |number: u32, port| SocketAddrV4::new(Ipv4Addr::from_bits(number), port);
         Some(Forward {
             protocol: *protocol,
@@ -278,6 +308,7 @@ impl Nat66 {
         step: Step,
     ) -> NatOutcome {
         nat.advance(now);
+        self.keep_changes(nat);
         let outcome = match FragmentPart::of_ipv6(packet, 0) {
             None => step(self, nat, packet, length),
             Some(part) => self.translate_part(nat, (packet, length), &part, step),
@@ -343,6 +374,7 @@ impl Nat66 {
                     address: number,
                     port,
                 };
+                let internal = (internal, folded(address));
                 let external = nat.send_from(internal, view.protocol, view.flags, may_begin)?;
                 translate(octets, &view, Which::Source, self.external_end(external)?);
             }

@@ -7,7 +7,9 @@
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
-use super::{Flow, IPV4, IPV6, Owners, flow_of, packet_of, ports_at};
+use super::{
+    Flow, IPV4, IPV6, Owners, addresses_of, flow_of, packet_of, ports_at, ports_of_first_ipv6,
+};
 use crate::fragments::{Datagrams, FragmentPart};
 
 /// Owners of the datagrams whose first fragment a forwarding thread has processed. Half a MiB.
@@ -51,9 +53,15 @@ impl Owners {
                     Some(_) => None,
                     None => self.of_fragment(packet, &flow, fragments, now),
                 };
-                Some(joined.unwrap_or_else(|| self.of_flow(&flow)))
+                Some(joined.unwrap_or_else(|| self.ipv4.of_flow(&flow, self.count)))
             }
-            IPV6 => self.of_ipv6(packet),
+            IPV6 => {
+                let joined = match self.ipv6.nats.is_empty() {
+                    true => None,
+                    false => self.of_ipv6_fragment(packet, fragments, now),
+                };
+                joined.or_else(|| self.of_ipv6(packet))
+            }
             _ => None,
         }
     }
@@ -67,14 +75,39 @@ impl Owners {
         fragments: &mut FragmentOwners,
         now: u32,
     ) -> Option<u16> {
-        let mut nats = self.nats.iter();
+        let mut nats = self.ipv4.nats.iter();
         let nat = nats.find(|nat| nat.number_of(flow.destination).is_some())?;
         let part = FragmentPart::of_ipv4(packet, 0)?;
         if part.offset > 0 {
             return fragments.datagrams.find(&part.id, now);
         }
         let ports = ports_at(packet, part.id.protocol, part.at);
-        let owner = self.of_external(nat, &Flow { ports, ..*flow })?;
+        let flow = Flow { ports, ..*flow };
+        let owner = self.ipv4.of_external(nat, &flow, self.count)?;
+        fragments.datagrams.note(part.id, owner, now);
+        Some(owner)
+    }
+
+    /// As [`Self::of_fragment`], for a fragment to an external address of NAT66.
+    fn of_ipv6_fragment(
+        &self,
+        packet: &[u8],
+        fragments: &mut FragmentOwners,
+        now: u32,
+    ) -> Option<u16> {
+        let part = FragmentPart::of_ipv6(packet, 0)?;
+        let (source, destination) = addresses_of(packet)?;
+        let mut nats = self.ipv6.nats.iter();
+        let nat = nats.find(|nat| nat.number_of(destination).is_some())?;
+        if part.offset > 0 {
+            return fragments.datagrams.find(&part.id, now);
+        }
+        let flow = Flow {
+            source,
+            destination,
+            ports: ports_of_first_ipv6(packet),
+        };
+        let owner = self.ipv6.of_external(nat, &flow, self.count)?;
         fragments.datagrams.note(part.id, owner, now);
         Some(owner)
     }

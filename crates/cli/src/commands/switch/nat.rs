@@ -155,6 +155,8 @@ pub(super) fn render(nats: &[NatReport]) -> String {
         "nat",
         "interface",
         "addresses",
+        "mapping",
+        "filtering",
         "mappings",
         "published",
         "hosts",
@@ -163,13 +165,15 @@ pub(super) fn render(nats: &[NatReport]) -> String {
         "hairpinned",
         "refused",
     ];
-    let mut table = table(header, 3);
+    let mut table = table(header, 5);
     for nat in nats {
         let addresses: Vec<String> = nat.addresses.iter().map(IpAddr::to_string).collect();
         table.add_row([
             nat.name.clone(),
             nat.interface.clone(),
             addresses.join(" "),
+            nat.mapping.clone(),
+            nat.filtering.clone(),
             format!("{}/{}", nat.mappings, nat.max_mappings),
             nat.published.to_string(),
             nat.hosts.to_string(),

@@ -137,7 +137,7 @@ fn check_insides(setting: &NatSetting) -> Result<(), String> {
 }
 
 /// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction. A standby does not
-/// get mappings of IPv6. Two VRFs have no common external address: the tracker classifies packets before their VRF is known.
+/// get the permissions of filtering. Two VRFs have no common external address: the tracker classifies packets before their VRF is known.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
@@ -153,8 +153,6 @@ pub(in crate::config) fn check_tracking(
     for nat in nats {
         let what = if tracking.is_some() && nat.nat64.is_some() {
             "connection tracking does not follow nat64 (remove it, or the section [connections])"
-        } else if is_replicated && nat.is_ipv6() {
-            "a standby does not get mappings of IPv6 (remove the NAT, or the section [connections.replication])"
         } else if is_replicated && nat.filtering != FilteringSetting::default() {
             "a standby does not get the remote addresses that filtering requires (remove filtering, or the section [connections.replication])"
         } else {
@@ -208,16 +206,12 @@ fn check_threads(
     if threads <= 1 {
         return Ok(());
     }
-    if setting.is_ipv6() {
-        return Err(format!(
-            "{threads} forwarding CPUs cannot share NAT of IPv6 (use one CPU in forwarding-cpus)"
-        ));
-    }
     let sources = &setting.sources;
     if sources.is_empty() || sources.iter().any(|net| net.prefix_len() == 0) {
+        let all = if setting.is_ipv6() { "::/0" } else { "0.0.0.0/0" };
         return Err(format!(
             "{threads} forwarding CPUs require `sources`, the prefixes of the inside hosts, because each host belongs to one CPU \
-             (list them, without 0.0.0.0/0, or use one CPU in forwarding-cpus)"
+             (list them, without {all}, or use one CPU in forwarding-cpus)"
         ));
     }
     let tables = setting.tables(interface);

@@ -187,6 +187,14 @@ address = "2001:db8:e::1"
     }
 
     #[test]
+    fn several_cpus_and_a_standby_share_an_instance() {
+        let role = "[connections.replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n";
+        let several = FILE.replace("forwarding-cpus = \"1\"", "forwarding-cpus = \"1-2\"");
+        let planned = plan(&format!("{several}{NAT}{role}")).unwrap();
+        assert!(planned.nats[0].is_ipv6());
+    }
+
+    #[test]
     fn two_vrfs_have_one_external_address_without_connection_tracking() {
         let second = r#"
 [[vrf]]
@@ -282,14 +290,8 @@ addresses = ["ADDRESS"]
                 "nat 'ipv6': published host fd00:2::6 is not in sources",
             ),
             (
-                with("forwarding-cpus = \"1\"", "forwarding-cpus = \"1-2\""),
-                "2 forwarding CPUs cannot share NAT of IPv6",
-            ),
-            (
-                format!(
-                    "{FILE}{NAT}[connections.replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n"
-                ),
-                "a standby does not get mappings of IPv6",
+                with("\"fd00:1::/48\"", "\"::/0\"").replace("cpus = \"1\"", "cpus = \"1-2\""),
+                "(list them, without ::/0, or use one CPU in forwarding-cpus)",
             ),
             (
                 with(

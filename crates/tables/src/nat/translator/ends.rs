@@ -24,17 +24,19 @@ impl Nat {
     }
 
     /// Returns the external endpoint that a packet of an inside endpoint gets, and begins the timeout of the mapping again. `flags` are the
-    /// TCP control bits. Without mapping, creates one if `may_begin` is true.
+    /// TCP control bits. Without mapping, creates one if `may_begin` is true. `spread` is the hash of the host that determines the external
+    /// address of a new host, if it can have blocks of several forwarding CPUs.
     ///
     /// # Errors
     /// The reason to drop the packet.
     pub(crate) fn send_from(
         &mut self,
-        internal: End,
+        (internal, spread): (End, u64),
         protocol: NatProtocol,
         flags: u8,
         may_begin: bool,
     ) -> Result<End, NatDrop> {
+        self.pool.spread_by(spread);
         let number = self.mapping_of((internal, NO_REMOTE), protocol, may_begin)?;
         self.refresh(number, flags);
         let mapping = self.mappings.get(number).ok_or(NatDrop::NoMapping)?;

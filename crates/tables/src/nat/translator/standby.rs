@@ -52,11 +52,47 @@ impl Nat {
         }
     }
 
+    /// Begins to note changes, for a translator that takes each of them and counts its own losses.
+    pub(crate) fn begin_changes(&mut self) {
+        if let Some(changes) = &mut self.changes
+            && changes.begin()
+        {
+            let _ = changes.take_loss();
+        }
+    }
+
+    /// Takes the oldest change.
+    #[inline]
+    pub(crate) fn take_change(&mut self) -> Option<MappingChange> {
+        self.changes.as_mut()?.pop()
+    }
+
     /// Returns the mapping of a number for a standby, if it is live and not static.
-    fn shared(&self, number: u32) -> Option<MappingChange> {
+    fn shared(&self, number: u32) -> Option<SavedMapping> {
         let mapping = self.mappings.get(number)?;
         let is_shared = mapping.is_live(self.now) && !mapping.is_static();
-        is_shared.then(|| MappingChange::Present(saved_of(mapping)))
+        is_shared.then(|| saved_of(mapping))
+    }
+
+    /// As [`Replicate::share_into`], with mappings in another form: those for which `form` returns one.
+    pub(crate) fn share_as<S>(
+        &self,
+        from: u32,
+        (count, budget): (usize, usize),
+        list: &mut Vec<MappingChange<S>>,
+        form: impl Fn(&SavedMapping) -> Option<S>,
+    ) -> Option<u32> {
+        let capacity = self.mappings.capacity();
+        let end = (from as usize).saturating_add(budget).min(capacity);
+        let end = u32::try_from(end).unwrap_or(u32::MAX);
+        for number in from..end {
+            if list.len() >= count {
+                return Some(number);
+            }
+            let saved = self.shared(number).and_then(|saved| form(&saved));
+            list.extend(saved.map(MappingChange::Present));
+        }
+        ((end as usize) < capacity).then_some(end)
     }
 }
 
@@ -82,19 +118,10 @@ impl Replicate for Nat {
     fn share_into(
         &mut self,
         from: u32,
-        (count, budget): (usize, usize),
+        limits: (usize, usize),
         list: &mut Vec<MappingChange>,
     ) -> Option<u32> {
-        let capacity = self.mappings.capacity();
-        let end = (from as usize).saturating_add(budget).min(capacity);
-        let end = u32::try_from(end).unwrap_or(u32::MAX);
-        for number in from..end {
-            if list.len() >= count {
-                return Some(number);
-            }
-            list.extend(self.shared(number));
-        }
-        ((end as usize) < capacity).then_some(end)
+        self.share_as(from, limits, list, |saved| Some(*saved))
     }
 
     /// The mapping takes the place of those of other hosts in its port block, and of those of the host at another external address. Static
