@@ -169,7 +169,9 @@ fn ipv6_hosts_share_an_address_and_publish_ports() {
 
 /// Inside hosts, so many that both threads have some.
 fn hosts() -> Vec<String> {
-    (0x10..0x1c).map(|host| format!("fd00:1::{host:x}")).collect()
+    (0x10..0x1c)
+        .map(|host| format!("fd00:1::{host:x}"))
+        .collect()
 }
 
 /// Returns the configuration of two threads, without a log of port blocks. `of_tracking` are further lines behind its section.

@@ -200,11 +200,7 @@ impl Owners {
         let addresses = nat66.externals.iter().map(|one| one.to_bits());
         let forward = |one: &Forward<SocketAddrV6>| {
             let (external, internal) = (one.external, one.internal);
-            let place = (
-                external.ip().to_bits(),
-                external.port(),
-                one.protocol as u8,
-            );
+            let place = (external.ip().to_bits(), external.port(), one.protocol as u8);
             (place, internal.ip().to_bits())
         };
         let forwards = forwards.iter().map(forward);

@@ -93,8 +93,7 @@ const _: () = assert!(NAME_MAX <= u8::MAX as usize);
 // A message of the maximum number of changes fits.
 const _: () = assert!(CHANGES_MAX * (1 + SAVED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(SAVED_MAPPING_OCTETS <= SAVED_MAPPING_IPV6_OCTETS);
-const _: () =
-    assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_IPV6_OCTETS) <= CONTENTS_MAX);
+const _: () = assert!(1 + NAME_MAX + CHANGES_MAX * (1 + SAVED_MAPPING_IPV6_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(7 + CHANGES_MAX * (1 + SAVED_BALANCED_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(19 + CHANGES_MAX * (1 + SAVED_BALANCED_IPV6_OCTETS) <= CONTENTS_MAX);
 const _: () = assert!(SETTINGS_MAX * (1 + NAME_MAX + size_of::<u32>()) <= CONTENTS_MAX);

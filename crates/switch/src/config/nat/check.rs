@@ -208,7 +208,11 @@ fn check_threads(
     }
     let sources = &setting.sources;
     if sources.is_empty() || sources.iter().any(|net| net.prefix_len() == 0) {
-        let all = if setting.is_ipv6() { "::/0" } else { "0.0.0.0/0" };
+        let all = if setting.is_ipv6() {
+            "::/0"
+        } else {
+            "0.0.0.0/0"
+        };
         return Err(format!(
             "{threads} forwarding CPUs require `sources`, the prefixes of the inside hosts, because each host belongs to one CPU \
              (list them, without {all}, or use one CPU in forwarding-cpus)"
