@@ -37,6 +37,16 @@ impl Counter {
     }
 }
 
+/// Counters of dropped frames, by reason.
+#[derive(Debug)]
+struct DropCounters([Counter; PortDrop::ALL.len()]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
 /// Counters of one thread for one port, most frequently used first. [`PortDrop`] defines at which port a drop is counted.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
@@ -46,7 +56,7 @@ pub(crate) struct PortCounters {
     pub(crate) tx_frames: Counter,
     pub(crate) tx_octets: Counter,
     /// Drops by [`PortDrop`]. Reasons that drivers count stay 0.
-    drops: [Counter; PortDrop::ALL.len()],
+    drops: DropCounters,
     pub(crate) flooded: Counter,
     pub(crate) learned: Counter,
     pub(crate) moved: Counter,
@@ -69,7 +79,7 @@ impl PortCounters {
     /// Returns the counter of frames dropped for a reason.
     #[inline(always)]
     pub(crate) const fn dropped(&self, reason: PortDrop) -> &Counter {
-        &self.drops[reason as usize]
+        &self.drops.0[reason as usize]
     }
 
     /// Returns the counter of an effect of the filter rules.

@@ -159,8 +159,14 @@ impl RouterDrop {
 }
 
 /// Frames dropped at a port, by reason. In JSON an object keyed by the reasons' names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortDrops([u64; PortDrop::ALL.len()]);
+
+impl Default for PortDrops {
+    fn default() -> Self {
+        Self([0; PortDrop::ALL.len()])
+    }
+}
 
 impl PortDrops {
     /// Builds the counts from `count`, which returns the count of each reason.

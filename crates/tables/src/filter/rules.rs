@@ -31,7 +31,7 @@ use super::plain::plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
-use super::verdict::{Dropped, Fallback, Judged, Verdict, Verdicts};
+use super::verdict::{Dropped, Fallback, Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, LabelBits, MarkBits, Tracked};
 

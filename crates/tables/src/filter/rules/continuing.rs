@@ -62,7 +62,7 @@ impl PortRules {
     }
 
     /// Counts the matches of rules that continue, for frames that leave.
-    pub(in crate::filter) fn pass_output(
+    pub(in super::super) fn pass_output(
         &self,
         keys: &[Key],
         found: &[u32],

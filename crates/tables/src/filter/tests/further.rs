@@ -268,6 +268,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                     tagged,
                     out: None,
                     ports: 0,
+                    from_ports: 0,
                 },
                 sets,
             },
