@@ -32,7 +32,7 @@ const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of copies of flooded frames in flight, and of others but those that wait.
 const BUFFERS_COPIES: u32 = buffers(2047);
 /// Minimum number of copies that may wait for inspectors. Each thread has space for [`HELD_MAX`].
-const BUFFERS_HELD: u32 = buffers(2048);
+const BUFFERS_HELD: u32 = buffers(1536);
 /// Maximum of that number: the space of 16 threads, in some 20 MiB of frames of the usual size.
 const BUFFERS_HELD_MAX: u32 = buffers(16 * 512);
 /// Minimum and maximum number of fragments that may wait for the first one of their datagram. Each thread has space for
