@@ -157,7 +157,8 @@ fn cache(tree: &Tree, name: &str, schemata: &str) -> Option<CacheAllocation> {
         level: if name.starts_with("L2") { 2 } else { 3 },
         code_and_data: name.ends_with("CODE"),
         classes_max: tree.value(&at("num_closids"))?,
-        mask: mask("cbm_mask")?,
+        // Without a way there is nothing to allocate.
+        mask: mask("cbm_mask").filter(|mask| *mask != 0)?,
         ways_min: tree.value(&at("min_cbm_bits")).unwrap_or(1),
         shared_with_devices: mask("shareable_bits").unwrap_or(0),
         sparse_masks: tree.value::<u32>(&at("sparse_masks")) == Some(1),
@@ -195,4 +196,26 @@ fn monitoring(tree: &Tree) -> Option<Monitoring> {
             .map(str::to_owned)
             .collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::tree::Entry;
+
+    #[test]
+    fn a_cache_without_ways_is_not_allocated() {
+        let read = |mask: &str| {
+            let file = |name: &str, text: &str| {
+                let at = format!("{RESCTRL}/info/L3/{name}");
+                (at, Entry::File(text.into()))
+            };
+            let files = [file("num_closids", "16"), file("cbm_mask", mask)];
+            cache(&Tree::of_memory(BTreeMap::from(files)), "L3", "L3:0=f")
+        };
+        assert_eq!(read("f").map(|cache| cache.ways()), Some(4));
+        assert_eq!(read("0"), None);
+    }
 }
