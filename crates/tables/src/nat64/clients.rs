@@ -42,9 +42,11 @@ pub(crate) struct Clients {
     index: Index,
     /// Free entries. The one that was freed last is used last.
     free: VecDeque<u32>,
-    /// A client that may have no port block: the newest one, or the last one that has returned all. One packet may return the last block
-    /// of a client, with an expired mapping, and assign it another.
+    /// A client that may have no port block: the last one that has returned all. One packet may return the last block of a client, with an
+    /// expired mapping, and assign it another.
     idle: Option<u32>,
+    /// Another one: the newest. It gets its first block after the former client has returned that block, with a mapping of an active switch.
+    newest: Option<u32>,
     /// Secret of the hash, so that no host can choose addresses of one bucket.
     random: RandomState,
 }
@@ -59,6 +61,7 @@ impl Clients {
             index: Index::new(clients_max)?,
             free: (0..clients_max).collect(),
             idle: None,
+            newest: None,
             random: RandomState::new(),
         })
     }
@@ -70,8 +73,10 @@ impl Clients {
 
     /// Returns the number of clients with port blocks or static forwards.
     pub(crate) fn len(&self) -> usize {
-        let idle = self.idle.and_then(|entry| self.get(entry));
-        let idle = usize::from(idle.is_some_and(Client::is_idle));
+        let is_idle = |entry: u32| self.get(entry).is_some_and(Client::is_idle);
+        let newest = self.newest.filter(|newest| self.idle != Some(*newest));
+        let idle = self.idle.into_iter().chain(newest);
+        let idle = idle.filter(|entry| is_idle(*entry)).count();
         self.clients.len() - self.free.len() - idle
     }
 
@@ -106,10 +111,10 @@ impl Clients {
     /// Returns the number of a client, and adds it if necessary. `None` if the table is full. A client that then gets no port block is
     /// removed by the next call.
     pub(crate) fn begin(&mut self, address: u128) -> Option<u32> {
-        if let Some(idle) = self.idle.take()
-            && self.get(idle).is_some_and(Client::is_idle)
-        {
-            self.remove(idle);
+        for entry in [self.idle.take(), self.newest.take()].into_iter().flatten() {
+            if self.get(entry).is_some_and(Client::is_idle) {
+                self.remove(entry);
+            }
         }
         let address = halves(address);
         if let Some(entry) = self.find(address) {
@@ -125,7 +130,7 @@ impl Clients {
             ..Client::default()
         };
         self.free.pop_front();
-        self.idle = Some(entry);
+        self.newest = Some(entry);
         Some(CLIENT_NUMBERS | entry)
     }
 
@@ -152,10 +157,11 @@ impl Clients {
         }
     }
 
-    /// Keeps a client without port blocks for the next event, and removes the former one.
+    /// Keeps a client without port blocks for the next event, and removes the former one. The newest one stays: its event may follow.
     fn keep_idle(&mut self, entry: u32) {
         let former = self.idle.replace(entry);
-        if let Some(former) = former.filter(|former| *former != entry)
+        let is_kept = |former: u32| former == entry || self.newest == Some(former);
+        if let Some(former) = former.filter(|former| !is_kept(*former))
             && self.get(former).is_some_and(Client::is_idle)
         {
             self.remove(former);
