@@ -149,7 +149,7 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
         );
         // Not a terminal: plain lines.
         assert!(!printed.contains('\u{1b}'), "{method}: {printed}");
-        // Both sides have the search by the first trials beside them.
+        // The search by the first trials has a result on both sides too.
         let goals = case["goals"].as_array().into_iter().flatten();
         let singles = goals.filter(|goal| goal["single_pps"]["median"].is_number());
         let expected = if method == "best-and-worst-of-n" {

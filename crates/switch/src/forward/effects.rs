@@ -79,7 +79,7 @@ impl Effects {
     #[inline(never)]
     pub(super) fn leave(
         &mut self,
-        way: Way<'_>,
+        egress: Egress<'_>,
         (rules, verdicts, continued): (&PortRules, &Verdicts, Option<&Continued>),
         (burst, spare): (&mut Burst, &mut Burst),
         pool: &Mempool,
@@ -91,11 +91,11 @@ impl Effects {
                 if let Some(log) = &statements.log
                     && log.samples()
                 {
-                    counts[self.log(log, action, way.output, &frame)] += 1;
+                    counts[self.log(log, action, egress.output, &frame)] += 1;
                 }
                 if statements.changes_frames() && verdict.accepts() {
-                    let way = Some(way);
-                    frame = changed(frame, (statements, way), pool, telemetry, &mut counts);
+                    let egress = Some(egress);
+                    frame = changed(frame, (statements, egress), pool, telemetry, &mut counts);
                 }
             }
             // `spare` has space for a burst.
@@ -106,9 +106,9 @@ impl Effects {
     }
 }
 
-/// Way of frames that leave.
+/// Ports of frames that leave, and the MTUs of their links.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'rules> {
+pub(super) struct Egress<'rules> {
     /// Number of the port that they leave by.
     pub(super) output: usize,
     /// Number of the port that received them, if any did.
@@ -117,12 +117,14 @@ pub(super) struct Way<'rules> {
     pub(super) mtus: &'rules LinkMtus,
 }
 
-/// Lowers the maximum segment size of a frame. The limit of the MTU requires the way of the frame.
-fn limit_mss(octets: &mut [u8], limit: MssLimit, way: Option<Way<'_>>) -> bool {
+/// Lowers the maximum segment size of a frame. The limit of the MTU requires the egress of the frame.
+fn limit_mss(octets: &mut [u8], limit: MssLimit, egress: Option<Egress<'_>>) -> bool {
     match limit {
         MssLimit::Octets(mss) => clamp_mss(octets, mss),
-        MssLimit::RtMtu => way.is_some_and(|way| {
-            clamp_mss_to_mtu(octets, |vlan| way.mtus.of_path(way.output, vlan, way.from))
+        MssLimit::RtMtu => egress.is_some_and(|egress| {
+            clamp_mss_to_mtu(octets, |vlan| {
+                egress.mtus.of_path(egress.output, vlan, egress.from)
+            })
         }),
     }
 }
@@ -166,10 +168,10 @@ pub(super) fn put(
     }
 }
 
-/// Changes a frame as a rule says, given its way if it leaves. A shared frame is copied first.
+/// Changes a frame as a rule says, given its egress if it leaves. A shared frame is copied first.
 pub(super) fn changed<'eal>(
     mut frame: Mbuf<'eal>,
-    (statements, way): (&Statements, Option<Way<'_>>),
+    (statements, egress): (&Statements, Option<Egress<'_>>),
     pool: &Mempool,
     telemetry: &mut Telemetry,
     counts: &mut RuleEffects,
@@ -190,7 +192,7 @@ pub(super) fn changed<'eal>(
         counts[RuleEffect::DscpSet] += u64::from(set_dscp(octets, dscp.0));
     }
     if let Some(limit) = statements.mss.filter(|_| is_whole) {
-        counts[RuleEffect::MssClamped] += u64::from(limit_mss(octets, limit, way));
+        counts[RuleEffect::MssClamped] += u64::from(limit_mss(octets, limit, egress));
     }
     frame
 }

@@ -7,7 +7,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{Continued, PortRules, Statements, Verdict, Verdicts};
 
-use super::effects::{Effects, Way};
+use super::effects::{Effects, Egress};
 use super::lengths::measure;
 use super::output::{Output, OutputRules, TxPath};
 use super::telemetry::Telemetry;
@@ -90,13 +90,13 @@ impl<'worker> Leaving<'worker> {
         if rules.has_effects() && (continued.is_some() || decided.any(has_effect)) {
             let bursts = (&mut *burst, &mut *self.spare);
             let rules = (rules, &verdicts, continued);
-            let way = Way {
+            let egress = Egress {
                 output,
                 from: self.from,
                 mtus: all.mtus(),
             };
             let effects = &mut self.effects;
-            let counts = effects.leave(way, rules, bursts, self.pool, telemetry);
+            let counts = effects.leave(egress, rules, bursts, self.pool, telemetry);
             for (effect, count) in counts.iter() {
                 counters.effect(effect).add(count);
             }

@@ -354,7 +354,7 @@ impl Tracer {
         self.offered.clear();
     }
 
-    /// Continues the trace of a frame in another buffer, where it waits for other frames.
+    /// Continues the trace of a frame in another buffer, in which it waits for other frames.
     pub(crate) fn held(&mut self, from: usize, to: usize) {
         if let Some(packet) = self.packet_in(from) {
             self.in_flight.put(to, packet);

@@ -18,7 +18,7 @@ use quietwire_switch::report::MoveReport;
 use serde_json::Value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
-use super::confirm::{ConfirmArgs, change_rules};
+use super::confirm::{ConfirmArgs, note_time};
 use super::load_balancer::{BackendArgs, LoadBalancerArgs};
 use super::nat::{NatArgs, PublishArgs, PublishedArgs};
 use super::router::{
@@ -608,6 +608,17 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
 
 fn move_queue(port: String, queue: u16, cpu: u32, control: &ControlArgs) -> Result<()> {
     request(&Request::MoveQueue { port, queue, cpu }, control)
+}
+
+/// Requests a change of rules or sets, with a time for its confirmation if there is one.
+fn change_rules(change: Change, confirm_s: Option<u32>, control: &ControlArgs) -> Result<()> {
+    let Some(confirm_s) = confirm_s else {
+        return carry_out(change, control);
+    };
+    let change = Box::new(change);
+    request(&Request::ChangeRules { change, confirm_s }, control)?;
+    note_time(confirm_s);
+    Ok(())
 }
 
 /// Requests a change. Without `--json`, a successful change prints nothing.

@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use quietwire_switch::config::Change;
-use quietwire_switch::control::Request;
 
-use super::change::{ControlArgs, carry_out, request};
 use crate::exit::Usage;
 use crate::units::parse_duration;
 
@@ -29,21 +26,6 @@ impl ConfirmArgs {
     pub(super) fn seconds(self) -> Result<Option<u32>> {
         self.confirm.map(whole_seconds).transpose()
     }
-}
-
-/// Requests a change of rules or sets, with a time for its confirmation if there is one.
-pub(super) fn change_rules(
-    change: Change,
-    confirm_s: Option<u32>,
-    control: &ControlArgs,
-) -> Result<()> {
-    let Some(confirm_s) = confirm_s else {
-        return carry_out(change, control);
-    };
-    let change = Box::new(change);
-    request(&Request::ChangeRules { change, confirm_s }, control)?;
-    note_time(confirm_s);
-    Ok(())
 }
 
 /// Reports how long a change is in force without a confirmation.
