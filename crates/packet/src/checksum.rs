@@ -102,16 +102,13 @@ pub fn native_sum(bytes: &[u8]) -> u64 {
 /// Folds a sum of words into one 16-bit word, without a branch: four steps are enough for any sum.
 #[inline(always)]
 #[must_use]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the last step leaves 16 bits"
-)]
 pub const fn fold_sum(sum: u64) -> u16 {
     // No sum of two parts of a word wraps.
     let sum = (sum >> 32).wrapping_add(sum & 0xffff_ffff);
     let sum = (sum >> 16).wrapping_add(sum & 0xffff);
     let sum = (sum >> 16).wrapping_add(sum & 0xffff);
     let sum = (sum >> 16).wrapping_add(sum & 0xffff);
+    // The last step leaves 16 bits.
     sum as u16
 }
 

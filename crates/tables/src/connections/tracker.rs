@@ -587,7 +587,7 @@ impl Tracker {
                 return;
             };
             self.remove(victim);
-            self.counters.dropped_half_open += 1;
+            self.counters.dropped_half_open = self.counters.dropped_half_open.wrapping_add(1);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::classifier::Key;
 /// Octets of a frame up to the ports.
 const READ: usize = ETHERNET_HEADER_LENGTH + IPV4_HEADER + 4;
 /// EtherType of IPv4, version 4, and a header of five words.
-const IPV4: u32 = 0x0800_45;
+const IPV4: u32 = 0x0008_0045;
 /// Flag of more fragments, and fragment offset (RFC 791, section 3.1).
 const FRAGMENT: u16 = 0x3fff;
 const TCP: u8 = 6;
