@@ -16,7 +16,7 @@ use super::table::table;
 pub(super) struct LoadBalancerArgs {
     /// Name.
     name: String,
-    /// Virtual endpoint, like 198.51.100.1:80 or [2001:db8::80]:80.
+    /// Virtual endpoint, like `198.51.100.1:80` or `[2001:db8::80]:80`.
     endpoint: SocketAddr,
     /// Protocol: tcp or udp. [default: tcp]
     #[arg(long, value_name = "PROTOCOL")]
@@ -27,7 +27,7 @@ pub(super) struct LoadBalancerArgs {
     /// Backends answer clients directly, with the virtual address.
     #[arg(long)]
     direct_return: bool,
-    /// Endpoint of a backend, like 10.0.0.5:8080 or [2001:db8:1::5]:8080; repeatable.
+    /// Endpoint of a backend, like `10.0.0.5:8080` or `[2001:db8:1::5]:8080`; repeatable.
     #[arg(long = "backend", value_name = "ADDRESS:PORT")]
     backends: Vec<SocketAddr>,
 }
@@ -56,7 +56,7 @@ impl LoadBalancerArgs {
 pub(super) struct BackendArgs {
     /// Name of the load balancer.
     load_balancer: String,
-    /// Endpoint, like 10.0.0.5:8080 or [2001:db8:1::5]:8080.
+    /// Endpoint, like `10.0.0.5:8080` or `[2001:db8:1::5]:8080`.
     to: SocketAddr,
     /// Share of new connections, relative to the others, 1 to 1000. [default: 1, or unchanged]
     #[arg(long, value_name = "N")]
