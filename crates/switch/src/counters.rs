@@ -82,6 +82,13 @@ impl PortCounters {
         &self.drops.0[reason as usize]
     }
 
+    /// Counts received frames that are dropped for a reason before the stage that counts received frames.
+    pub(crate) fn drop_received(&self, reason: PortDrop, frames: u64, octets: u64) {
+        self.dropped(reason).add(frames);
+        self.rx_frames.add(frames);
+        self.rx_octets.add(octets);
+    }
+
     /// Returns the counter of an effect of the filter rules.
     pub(crate) const fn effect(&self, effect: RuleEffect) -> &Counter {
         &self.effects[effect as usize]

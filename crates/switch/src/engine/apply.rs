@@ -52,16 +52,17 @@ const fn buffers(number: u32) -> u32 {
 
 /// Returns the number of buffers for copies that wait for inspectors, if so many threads forward at the start. Further threads share them.
 fn buffers_held(threads: usize) -> u32 {
-    let wanted = threads.saturating_mul(HELD_MAX);
-    let wanted = u32::try_from(wanted).map_or(u32::MAX, buffers);
-    wanted.clamp(BUFFERS_HELD, BUFFERS_HELD_MAX)
+    buffers_of_threads(threads, HELD_MAX).clamp(BUFFERS_HELD, BUFFERS_HELD_MAX)
 }
 
 /// Returns the same for fragments that wait for the first one of their datagram.
 fn buffers_of_fragments(threads: usize) -> u32 {
-    let wanted = threads.saturating_mul(HELD_FRAGMENTS);
-    let wanted = u32::try_from(wanted).map_or(u32::MAX, buffers);
-    wanted.clamp(BUFFERS_FRAGMENTS, BUFFERS_FRAGMENTS_MAX)
+    buffers_of_threads(threads, HELD_FRAGMENTS).clamp(BUFFERS_FRAGMENTS, BUFFERS_FRAGMENTS_MAX)
+}
+
+/// Returns the number of buffers of threads that have space for `each`.
+fn buffers_of_threads(threads: usize, each: usize) -> u32 {
+    u32::try_from(threads.saturating_mul(each)).map_or(u32::MAX, buffers)
 }
 
 /// Resources allocated for a plan and not in use yet.

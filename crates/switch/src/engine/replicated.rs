@@ -4,7 +4,7 @@
 mod balanced;
 mod mappings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 
@@ -134,18 +134,10 @@ impl Engine {
         &mut self,
         changes: Vec<ConnectionChange>,
     ) -> Result<ApplyCounts, SwitchError> {
-        let cpus = self.owner_cpus();
-        let first = self.cpus().first().copied();
-        let owners = self.owners();
-        let mut lists: BTreeMap<u32, Vec<ConnectionChange>> = BTreeMap::new();
-        for change in changes {
-            let (ConnectionChange::Present(saved) | ConnectionChange::Ended(saved)) = &change;
-            let owner = owners.of_saved(saved).unwrap_or(0);
-            let cpu = cpus.get(usize::from(owner)).copied().or(first);
-            if let Some(cpu) = cpu {
-                lists.entry(cpu).or_default().push(change);
-            }
-        }
+        let lists = self.by_owner_cpu(changes, |owners, change| {
+            let (ConnectionChange::Present(saved) | ConnectionChange::Ended(saved)) = change;
+            owners.of_saved(saved).unwrap_or(0)
+        });
         let mut sum = ApplyCounts::default();
         for (cpu, list) in lists {
             let incoming = Replicated::Incoming(list, ApplyCounts::default());

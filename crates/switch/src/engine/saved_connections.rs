@@ -125,17 +125,8 @@ impl Engine {
         list: Vec<SavedConnection>,
     ) -> Result<BTreeMap<u32, Vec<SavedConnection>>, SwitchError> {
         // Without connection tracking, this is an error.
-        let totals = self.connection_totals()?;
-        let first = totals.first().map_or(0, |(cpu, _)| *cpu);
-        let cpus = self.owner_cpus();
-        let owners = self.owners();
-        let mut lists: BTreeMap<u32, Vec<SavedConnection>> = BTreeMap::new();
-        for saved in list {
-            let owner = owners.of_saved(&saved).unwrap_or(0);
-            let cpu = cpus.get(usize::from(owner)).copied().unwrap_or(first);
-            lists.entry(cpu).or_default().push(saved);
-        }
-        Ok(lists)
+        self.connection_totals()?;
+        Ok(self.by_owner_cpu(list, |owners, saved| owners.of_saved(saved).unwrap_or(0)))
     }
 }
 

@@ -42,6 +42,26 @@ impl Engine {
         sharing.map(|one| one.cpu).collect()
     }
 
+    /// Divides records among the forwarding CPUs that own them. `owner_of` returns the number of the owner. The first CPU has all if no state
+    /// is shared.
+    pub(super) fn by_owner_cpu<T>(
+        &self,
+        records: Vec<T>,
+        owner_of: impl Fn(&Owners, &T) -> u16,
+    ) -> BTreeMap<u32, Vec<T>> {
+        let cpus = self.owner_cpus();
+        let first = self.cpus().first().copied();
+        let owners = self.owners();
+        let mut lists: BTreeMap<u32, Vec<T>> = BTreeMap::new();
+        for record in records {
+            let owner = usize::from(owner_of(&owners, &record));
+            if let Some(cpu) = cpus.get(owner).copied().or(first) {
+                lists.entry(cpu).or_default().push(record);
+            }
+        }
+        lists
+    }
+
     /// Returns what determines the owner of each packet.
     pub(super) fn owners(&self) -> Owners {
         let count = u16::try_from(self.owner_cpus().len()).unwrap_or(u16::MAX);

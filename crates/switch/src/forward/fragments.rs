@@ -115,10 +115,8 @@ impl Drop for FragmentStage {
 /// Drops fragments whose first one has not arrived in time.
 pub(super) fn drop_late(burst: &mut Burst, counters: Option<&PortCounters>) {
     if let Some(counters) = counters {
-        let frames = burst.len() as u64;
-        counters.dropped(PortDrop::FragmentTimeout).add(frames);
-        counters.rx_frames.add(frames);
-        counters.rx_octets.add(measure(burst).0);
+        let (frames, (octets, _)) = (burst.len() as u64, measure(burst));
+        counters.drop_received(PortDrop::FragmentTimeout, frames, octets);
     }
     burst.free();
 }
@@ -230,9 +228,7 @@ impl Path<'_> {
         if overflow > 0
             && let Some(counters) = counters
         {
-            counters.dropped(PortDrop::FragmentOverflow).add(overflow);
-            counters.rx_frames.add(overflow);
-            counters.rx_octets.add(octets);
+            counters.drop_received(PortDrop::FragmentOverflow, overflow, octets);
         }
         if others > 0
             && let Some(share) = share

@@ -162,9 +162,7 @@ impl ShareStage {
         let (dropped, octets) = self.flush(telemetry);
         if let Some(counters) = counters {
             // The owner counts the others.
-            counters.rx_frames.add(dropped);
-            counters.rx_octets.add(octets);
-            counters.dropped(PortDrop::OwnerBusy).add(dropped);
+            counters.drop_received(PortDrop::OwnerBusy, dropped, octets);
         }
     }
 

@@ -94,6 +94,9 @@ const PACKET_MAX: usize = 65_535;
 const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
+/// Protocols of most packets.
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 
 #[inline(always)]
 const fn is_tag(ethertype: u16) -> bool {
@@ -103,12 +106,12 @@ const fn is_tag(ethertype: u16) -> bool {
 /// Returns the length of the transport header that a packet or first fragment must contain, without TCP options; 0 for protocols without
 /// ports other than ICMP.
 #[inline(always)]
-const fn transport_header(ethertype: u16, protocol: u8) -> usize {
+pub(super) const fn transport_header(ethertype: u16, protocol: u8) -> usize {
     match (protocol, ethertype) {
         // RFC 9293, section 3.1.
-        (6, _) => 20,
+        (TCP, _) => 20,
         // UDP and UDP-Lite: RFC 768; RFC 3828, section 3.1. ICMP: RFC 792.
-        (17 | 136, _) | (1, IPV4) => 8,
+        (UDP | 136, _) | (1, IPV4) => 8,
         // DCCP and SCTP: RFC 4340, section 5.1; RFC 9260, section 3.1.
         (33 | 132, _) => 12,
         // ICMPv6: RFC 4443, section 2.1.
@@ -166,11 +169,10 @@ fn is_plain(rest: &[u8], more: usize) -> bool {
         _ => return ethertype >= ETHERTYPE_MIN && !is_tag(ethertype),
     };
     // Other protocols have either no transport header, or are extension headers.
-    let headers = match protocol {
-        6 => header.saturating_add(20),
-        17 => header.saturating_add(8),
-        _ => return false,
-    };
+    if !matches!(protocol, TCP | UDP) {
+        return false;
+    }
+    let headers = header.saturating_add(transport_header(ethertype, protocol));
     let length = packet.len().saturating_add(more);
     end >= headers && packet.len() >= headers && end <= length
 }

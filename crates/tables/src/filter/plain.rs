@@ -7,20 +7,16 @@
 
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-use super::pattern::IPV4_HEADER;
+use super::malformed::{TCP, UDP, transport_header};
+use super::pattern::{IPV4, IPV4_HEADER};
 use crate::classifier::Key;
 
 /// Octets of a frame up to the ports.
 const READ: usize = ETHERNET_HEADER_LENGTH + IPV4_HEADER + 4;
 /// EtherType of IPv4, version 4, and a header of five words.
-const IPV4: u32 = 0x0008_0045;
+const IPV4_WITHOUT_OPTIONS: u32 = (IPV4 as u32) << 8 | 0x45;
 /// Flag of more fragments, and fragment offset (RFC 791, section 3.1).
 const FRAGMENT: u16 = 0x3fff;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-/// Ethernet, IPv4 and transport header (RFC 9293, section 3.1; RFC 768).
-const TCP_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV4_HEADER + 20;
-const UDP_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV4_HEADER + 8;
 
 /// Returns the key of a frame with ingress port and group of another key. `frame` is its first buffer, and `length` the length of all
 /// buffers, octets. `None` for less frequent and malformed frames, and if the transport header is not in the first buffer.
@@ -29,15 +25,14 @@ pub(super) fn plain_key(frame: &[u8], length: usize, ingress: &Key) -> Option<Ke
     let octets = frame.first_chunk::<READ>()?;
     let half = |at: usize| u16::from_be_bytes(word(octets, at));
     let whole = |at: usize| u32::from_be_bytes(word(octets, at));
-    if whole(12) >> 8 != IPV4 || half(20) & FRAGMENT != 0 {
+    if whole(12) >> 8 != IPV4_WITHOUT_OPTIONS || half(20) & FRAGMENT != 0 {
         return None;
     }
     let [protocol] = word(octets, 23);
-    let headers = match protocol {
-        UDP => UDP_HEADERS,
-        TCP => TCP_HEADERS,
-        _ => return None,
-    };
+    if !matches!(protocol, TCP | UDP) {
+        return None;
+    }
+    let headers = ETHERNET_HEADER_LENGTH + IPV4_HEADER + transport_header(IPV4, protocol);
     let end = ETHERNET_HEADER_LENGTH + usize::from(half(16));
     if frame.len() < headers || end < headers || end > length {
         return None;

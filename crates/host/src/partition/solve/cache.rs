@@ -493,7 +493,7 @@ fn side_by_side(ways: &[u32], cache: &CacheAllocation) -> Vec<u64> {
     let total = cache.ways();
     let lowest = cache.mask.trailing_zeros();
     let half = total / 2;
-    let low_half = ((1u64 << half) - 1).checked_shl(lowest).unwrap_or(0);
+    let low_half = ((1u64 << half) - 1) << lowest;
     let devices_are_low = (cache.shared_with_devices & low_half).count_ones() * 2
         > cache.shared_with_devices.count_ones();
     let mut at = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections of load balancers of an active switch and its standby.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use quietwire_tables::balance::{BalanceEndpoint, BalancedChange};
@@ -137,18 +136,11 @@ impl Engine {
             sum.invalid = changes.len() as u64;
             return Ok(sum);
         }
-        let cpus = self.owner_cpus();
-        let first = self.cpus().first().copied();
-        let owners = self.owners();
-        let mut lists: BTreeMap<u32, Vec<BalancedChange<E>>> = BTreeMap::new();
-        for change in changes {
-            let (BalancedChange::Present(saved) | BalancedChange::Ended(saved)) = &change;
+        let lists = self.by_owner_cpu(changes, |owners, change| {
+            let (BalancedChange::Present(saved) | BalancedChange::Ended(saved)) = change;
             let client: SocketAddr = saved.client.into();
-            let owner = usize::from(owners.of_client(client.ip()));
-            if let Some(cpu) = cpus.get(owner).copied().or(first) {
-                lists.entry(cpu).or_default().push(change);
-            }
-        }
+            owners.of_client(client.ip())
+        });
         for (cpu, list) in lists {
             let incoming = Replicated::Incoming(list, ApplyCounts::default());
             let part = self.query_replicated_balancer(cpu, virtual_endpoint, (incoming, 0))?;

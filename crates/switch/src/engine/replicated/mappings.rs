@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of NAT of an active switch and its standby.
 
-use std::collections::BTreeMap;
-
 use quietwire_tables::nat::{MappingChange, SavedMapping};
 use quietwire_tables::nat66::SavedMappingIpv6;
 use quietwire_tables::owner::Owners;
@@ -147,16 +145,7 @@ impl Engine {
             sum.invalid = changes.len() as u64;
             return Ok(sum);
         };
-        let cpus = self.owner_cpus();
-        let first = self.cpus().first().copied();
-        let owners = self.owners();
-        let mut lists: BTreeMap<u32, Vec<MappingChange<S>>> = BTreeMap::new();
-        for change in changes {
-            let owner = usize::from(change.saved().owner(&owners));
-            if let Some(cpu) = cpus.get(owner).copied().or(first) {
-                lists.entry(cpu).or_default().push(change);
-            }
-        }
+        let lists = self.by_owner_cpu(changes, |owners, change| change.saved().owner(owners));
         for (cpu, list) in lists {
             let incoming = Replicated::Incoming(list, ApplyCounts::default());
             let query = self.query_replicated_nat::<S>(cpu, nat, (incoming, 0))?;
