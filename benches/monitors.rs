@@ -1,80 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cost of the monitors of a study: cycles a frame of the switch with all monitors and with none, in paired trials at the same rate.
+//! Cost of the monitors of a study: cycles a frame of the switch with all monitors and with none, in paired trials.
 //!
-//! `cargo bench -p quietwire --bench monitors` runs a study of two cases in each round, in random order, as root. The goal is that the
-//! medians of the paired rounds differ by less than 1 %. `-- --help` lists the options.
+//! `cargo bench -p quietwire --bench monitors` starts the device of a study several times, as root. Each start has the same number of rounds.
+//! In each round, both sides take turns in random order, without a start of the switch between them: starts of the switch differ by more
+//! than the monitors cost. The goal is that the cycles of the paired trials differ by less than 1 % without a schedule, where bursts are
+//! full. At a fixed rate, bursts of one or two frames vary from trial to trial, and the cycles a frame with them: these rows have no goal.
+//! Cycles are those that the switch counts: they are valid even if the tester is the limit. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use common::goals::{MONITORED, WITH_MONITORS, WITHOUT_MONITORS};
 use common::record::{Figure, Point};
 use common::{DEVICE_CPU, Options, QUIETWIRE, TESTER_CPU};
-use serde_json::Value;
+use quietwire_lab::{LabOptions, Stop};
+use quietwire_study::{Bench, CaseMonitors, CaseSpec, LabBench, StudyFile};
+use quietwire_tester::{Directions, FrameSizes, IpVersion, LatencyStart, Trial};
 
-const ROUNDS: u32 = 15;
-const SECONDS: f64 = 2.0;
+const ROUNDS: u32 = 100;
+const SECONDS: f64 = 0.3;
+/// Starts of the switch.
+const STARTS: u32 = 5;
 const GROUP: &str = "monitors";
-/// Sides, with the key of their case.
-const SIDES: [(&str, &str); 2] = [(WITH_MONITORS, "all"), (WITHOUT_MONITORS, "none")];
-/// Rate, frames per second: far below the limits of switch and tester on any machine, so that bursts are alike.
-const RATE_PPS: u32 = 500_000;
+/// Sides, with their monitors.
+const SIDES: [(&str, CaseMonitors); 2] = [
+    (WITH_MONITORS, CaseMonitors::All),
+    (WITHOUT_MONITORS, CaseMonitors::None),
+];
+/// Cases and their rates, frames per second.
+const CASES: [(&str, f64); 2] = [
+    (MONITORED, Trial::UNPACED),
+    (
+        "cross-connect between memif ports, 1,000,000 frames per second",
+        1e6,
+    ),
+];
 
-/// Returns a study with both cases in this order.
-fn study(order: &[usize], seconds: f64) -> String {
-    let case = |index: &usize| {
-        let (_, key) = SIDES[*index];
-        format!(
-            "[[case]]\nname = \"{key}\"\nneighbours = \"none\"\nisolation = \"pinned\"\nmonitors = \"{key}\"\n"
-        )
-    };
-    let cases: String = order.iter().map(case).collect();
-    format!(
+/// Returns the study, whose device is measured.
+fn study(seconds: f64) -> StudyFile {
+    let text = format!(
         "name = \"monitors\"\ntitle = \"Cost of monitors\"\n\
          [device]\nswitch = \"quietwire\"\ntopology = \"vNet1\"\nlink = \"memif\"\n\
          forwarding-cpus = \"{DEVICE_CPU}\"\nservice-cpus = \"{TESTER_CPU}\"\ncontrol-cpus = \"{TESTER_CPU}\"\n\
          [tester]\ncpu = \"{TESTER_CPU}\"\n\
-         [trials]\nduration-s = {seconds}\nmax-rate-pps = {RATE_PPS}\n[sweep]\nloads-percent = [100]\n{cases}"
-    )
+         [trials]\nduration-s = {seconds}\nmax-rate-pps = 1_000_000\n[sweep]\nloads-percent = [100]\n\
+         [[case]]\nname = \"quiet\"\nneighbours = \"none\"\nisolation = \"pinned\"\n"
+    );
+    StudyFile::parse(&text, Path::new("monitors.toml")).expect("a study")
 }
 
-/// Runs a study; returns its results.
-fn results(directory: &Path, text: &str) -> Value {
-    let file = directory.join("monitors.toml");
-    std::fs::write(&file, text).expect("the study can be written");
-    let mut command = Command::new(QUIETWIRE);
-    command
-        .args(["study", "run", "--fresh", "--json"])
-        .arg(&file);
-    command
-        .arg("--store")
-        .arg(directory.join("monitors.sqlite"));
-    command.env("XDG_STATE_HOME", directory);
-    command.stdin(Stdio::null());
-    let output = command.output().expect("the program starts");
-    let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{printed}");
-    serde_json::from_slice(&output.stdout).expect("a document")
-}
-
-/// Returns the cycles a frame of a case; none if its trials are invalid.
-fn cycles(results: &Value, case: &str) -> Option<f64> {
-    let cases = results.pointer("/summary/sizes/0/cases")?.as_array()?;
-    let case = cases.iter().find(|one| one["name"] == case)?;
-    let cycles = &case["cycles"];
-    if cycles["cycle_source"] != "counted" {
-        return None;
+/// Returns a trial of 64-byte frames in one direction.
+fn trial(offered_rate_pps: f64, duration_s: f64) -> Trial {
+    Trial {
+        offered_rate_pps,
+        duration_s,
+        warm_up_s: 0.1,
+        drain_s: 0.05,
+        frame_sizes: FrameSizes::Fixed(64),
+        directions: Directions::OneWay,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 0.0,
+        reflected: false,
+        latency_start: LatencyStart::Sent,
+        rate_tolerance_pps: None,
+        traffic: None,
     }
-    cycles.pointer("/cycles/median")?.as_f64()
 }
 
-fn point(side: &str) -> Point {
+/// Returns the cycles a frame of the switch in a trial.
+fn cycles(bench: &mut LabBench, trial: &Trial) -> Option<f64> {
+    let measured = bench.run(trial).expect("the trial runs");
+    let counted = measured.activity.elements.first()?.counted.as_ref()?;
+    (counted.frames > 0).then(|| counted.cycles as f64 / counted.frames as f64)
+}
+
+fn point(case: &str, side: &str) -> Point {
     Point {
         group: GROUP.to_owned(),
-        case: MONITORED.to_owned(),
+        case: case.to_owned(),
         size: None,
         side: side.to_owned(),
     }
@@ -89,14 +99,37 @@ fn main() {
         .iter()
         .map(|(side, _)| common::switch::side(side))
         .collect();
+    let file = study(seconds);
     let directory = tempfile::tempdir().expect("a directory");
+    let lab = LabOptions {
+        state_directory: directory.path().to_owned(),
+        program: PathBuf::from(QUIETWIRE),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut bench = LabBench::open(&file, lab, Stop::from(&stop)).expect("the lab");
     let mut turns = options.turns();
-    for _ in 0..rounds {
-        let text = study(&turns.order(SIDES.len()), seconds);
-        let found = results(directory.path(), &text);
-        for (side, key) in SIDES {
-            measured.add(&point(side), Figure::CyclesAFrame, cycles(&found, key));
+    for start in 0..STARTS.min(rounds) {
+        let case = CaseSpec {
+            case: file.cases[0].clone(),
+            position: 0,
+            round: start,
+        };
+        bench.enter_case(&case).expect("the device starts");
+        // The first trials after a start fill caches.
+        cycles(&mut bench, &trial(Trial::UNPACED, seconds));
+        for _ in (start..rounds).step_by(STARTS as usize) {
+            for case in turns.order(CASES.len()) {
+                let (case, rate_pps) = CASES[case];
+                for side in turns.order(SIDES.len()) {
+                    let (side, monitors) = SIDES[side];
+                    bench.set_monitors(monitors);
+                    let found = cycles(&mut bench, &trial(rate_pps, seconds));
+                    measured.add(&point(case, side), Figure::CyclesAFrame, found);
+                }
+            }
         }
+        bench.leave_case().expect("the device is undone");
     }
+    bench.close().expect("the lab is undone");
     common::finish(&options, measured);
 }

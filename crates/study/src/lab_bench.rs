@@ -44,7 +44,7 @@ use crate::case_settings::{
     Versions,
 };
 use crate::executor::act;
-use crate::file::{FrameSize, NeighboursIn, StudyFile};
+use crate::file::{CaseMonitors, FrameSize, NeighboursIn, StudyFile};
 use crate::generator_bench::GeneratorBench;
 use crate::highest_rate::{CALIBRATION_MARGIN, Pace, calibration_s, kept_rate, rate_of_both};
 use crate::methods::ApplicationPlan;
@@ -148,6 +148,14 @@ impl LabBench {
     /// Adds the transmit and receive times of the low-rate frames of all trials to a file.
     pub fn record_time_stamps(&mut self, file: TimeStampFile) {
         self.time_stamps = Some(file);
+    }
+
+    /// Replaces the monitors of the current case, until it is left. A benchmark measures their cost by turns, without a start of the device
+    /// between two trials.
+    pub fn set_monitors(&mut self, monitors: CaseMonitors) {
+        if let Some(entered) = &mut self.entered {
+            entered.case.monitors = monitors;
+        }
     }
 
     /// Closes the ports of the tester.
