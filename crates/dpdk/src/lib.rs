@@ -52,7 +52,7 @@ pub use registered::Registered;
 pub use runtime_directory::{file_prefix, remove_left_runtime_directories};
 pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
 pub use steer::{CardTarget, STEER_RULES_MAX, SteerHits, SteerMatch, SteerRule, SteerTarget};
-pub use uri::{FlowControl, FunctionSettings, PortUri, Role, UriError};
+pub use uri::{FlowControl, FunctionSettings, PortKind, PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).
 #[must_use]

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seccomp filters of threads (seccomp(2)): the system calls that a thread may make, by its task.
 //!
-//! The lists are here because the calls are those of DPDK's drivers and of this crate's ports. They do not depend on the kinds of ports that
-//! are configured: a switch adds ports of any kind at run time, and the filters of its threads cannot be widened for them. A thread installs its filter after its
-//! setup and can never remove it. Threads that it starts inherit the filter, and can only add a narrower one.
+//! The lists are here because the calls are those of DPDK's drivers and of this crate's ports. They do not depend on the kinds of ports,
+//! except for the families of sockets: a switch adds ports of other kinds at run time, and the filters of its threads cannot be widened for
+//! them. A thread installs its filter after its setup and can never remove it. Threads that it starts inherit the filter, and can only add
+//! a narrower one.
 //!
 //! A denied call returns EPERM. The filter lets the kernel send SIGSYS instead of returning the error itself, because the handler of the
 //! signal also counts the call, by thread and by task. Only starts of threads and processes fail without a signal: the C library blocks all
@@ -24,6 +25,7 @@ use quietwire_base::Seccomp;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use crate::error::Error;
+use crate::uri::PortKind;
 
 pub use denied::{Denied, of_task, of_thread};
 pub use task::Task;
@@ -43,11 +45,20 @@ pub struct Installed {
 }
 
 impl Filter {
-    /// Creates the filter of a task in this process. In [`Seccomp::Off`] it is empty.
+    /// Creates the filter of a task in this process, for ports of every kind. In [`Seccomp::Off`] it is empty.
     ///
     /// # Errors
     /// [`Error::Seccomp`] if the architecture of the machine has no filters.
     pub fn new(task: Task, mode: Seccomp) -> Result<Self, Error> {
+        Self::for_ports(task, mode, &PortKind::ALL)
+    }
+
+    /// Creates the filter of a task in this process, without the families of sockets that only ports of other kinds require
+    /// (`AF_PACKET`, `AF_XDP`). In [`Seccomp::Off`] it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Seccomp`] if the architecture of the machine has no filters.
+    pub fn for_ports(task: Task, mode: Seccomp, kinds: &[PortKind]) -> Result<Self, Error> {
         let action = match mode {
             Seccomp::Enforce => SeccompAction::Trap,
             Seccomp::Log => SeccompAction::Log,
@@ -65,7 +76,7 @@ impl Filter {
         }
         // The last one, because it may not allow to install another.
         programs.push(compile(
-            calls::allowed(task)?,
+            calls::allowed(task, kinds)?,
             action,
             SeccompAction::Allow,
         )?);

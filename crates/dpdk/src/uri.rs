@@ -5,6 +5,7 @@
 
 mod arguments;
 mod function;
+mod kind;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use quietwire_packet::MacAddress;
 
 pub use function::FunctionSettings;
+pub use kind::PortKind;
 
 /// Role of a port at its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -212,6 +214,32 @@ pub struct UriError {
 }
 
 impl PortUri {
+    /// Returns the kind of the port.
+    #[must_use]
+    pub const fn kind(&self) -> PortKind {
+        match self {
+            Self::Memif { .. } => PortKind::Memif,
+            Self::VirtioUser { .. } => PortKind::VirtioUser,
+            Self::Vhost { .. } => PortKind::Vhost,
+            Self::AfXdp { .. } => PortKind::AfXdp,
+            Self::AfPacket { .. } => PortKind::AfPacket,
+            Self::Veth { .. } => PortKind::Veth,
+            Self::Tap { .. } => PortKind::Tap,
+            Self::Pcap { .. } => PortKind::Pcap,
+            Self::Null => PortKind::Null,
+            Self::Pci { .. } => PortKind::Pci,
+        }
+    }
+
+    /// Returns the network namespace of the interface that the port creates, or of its far end, if the URI names one.
+    #[must_use]
+    pub fn network_namespace(&self) -> Option<&str> {
+        match self {
+            Self::Tap { netns, .. } | Self::Veth { netns, .. } => netns.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Returns the socket that this side creates, if any.
     #[must_use]
     pub fn own_socket(&self) -> Option<&Path> {
@@ -405,19 +433,18 @@ impl fmt::Display for Role {
 
 impl fmt::Display for PortUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, place) = match self {
-            Self::Memif { path, .. } => ("memif", path.display().to_string()),
-            Self::VirtioUser { path, .. } => ("virtio-user", path.display().to_string()),
-            Self::Vhost { path, .. } => ("vhost", path.display().to_string()),
-            Self::AfXdp { interface, .. } => ("af-xdp", interface.clone()),
-            Self::AfPacket { interface, .. } => ("af-packet", interface.clone()),
-            Self::Veth { interface, .. } => ("veth", interface.clone()),
-            Self::Tap { interface, .. } => ("tap", interface.clone()),
-            Self::Pcap { .. } => ("pcap", String::new()),
-            Self::Null => ("null", String::new()),
-            Self::Pci { address, .. } => ("pci", address.clone()),
+        let place = match self {
+            Self::Memif { path, .. } | Self::VirtioUser { path, .. } | Self::Vhost { path, .. } => {
+                path.display().to_string()
+            }
+            Self::AfXdp { interface, .. }
+            | Self::AfPacket { interface, .. }
+            | Self::Veth { interface, .. }
+            | Self::Tap { interface, .. } => interface.clone(),
+            Self::Pcap { .. } | Self::Null => String::new(),
+            Self::Pci { address, .. } => address.clone(),
         };
-        write!(f, "{scheme}:{place}")?;
+        write!(f, "{}:{place}", self.kind().name())?;
         for (index, option) in self.options().iter().enumerate() {
             write!(f, "{}{option}", if index == 0 { '?' } else { '&' })?;
         }

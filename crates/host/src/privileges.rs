@@ -71,19 +71,25 @@ impl User {
 pub struct Capabilities(CapabilitySet);
 
 impl Capabilities {
-    /// Capabilities that ports of the data plane require, also if they are opened later:
-    ///
-    /// - `NET_ADMIN`: taps, veth pairs, promiscuous mode, AF_XDP, routes of the kernel
-    /// - `NET_RAW`: AF_PACKET, AF_XDP
-    /// - `IPC_LOCK`: memory of AF_XDP and of network cards, beyond `RLIMIT_MEMLOCK`
-    /// - `SYS_ADMIN`: libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`);
-    ///   taps and ends of veth pairs in other network namespaces, also those of the pairs of AF_XDP (setns(2))
-    pub const PORTS: Self = Self(
-        CapabilitySet::NET_ADMIN
-            .union(CapabilitySet::NET_RAW)
-            .union(CapabilitySet::IPC_LOCK)
-            .union(CapabilitySet::SYS_ADMIN),
-    );
+    /// Configuration of network interfaces: taps, veth pairs, interfaces that AF_PACKET and AF_XDP use, virtual functions.
+    pub const NET_ADMIN: Self = Self(CapabilitySet::NET_ADMIN);
+
+    /// AF_PACKET, AF_XDP, and cards that the kernel's driver shares with a process.
+    pub const NET_RAW: Self = Self(CapabilitySet::NET_RAW);
+
+    /// Memory of AF_XDP and of network cards, beyond `RLIMIT_MEMLOCK`.
+    pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK);
+
+    /// libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`); taps and ends of veth pairs
+    /// in other network namespaces, also those of the pairs of AF_XDP (setns(2)); physical addresses of memory for cards without IOMMU
+    /// (`/proc/self/pagemap`).
+    pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
+
+    /// Capabilities that ports of all kinds require, also if they are opened later.
+    pub const PORTS: Self = Self::NET_ADMIN
+        .union(Self::NET_RAW)
+        .union(Self::IPC_LOCK)
+        .union(Self::SYS_ADMIN);
 
     /// Those of [`Self::PORTS`], and `SYS_NICE` for the real-time priority of a tester's threads, which each trial starts.
     pub const TESTER: Self = Self(Self::PORTS.0.union(CapabilitySet::SYS_NICE));
@@ -94,6 +100,18 @@ impl Capabilities {
     /// Capability of a tester's thread that gives up its real-time priority. The kernel requires `SYS_NICE` for that, because child threads
     /// must not inherit the priority (sched(7), `SCHED_RESET_ON_FORK`).
     pub const REALTIME: Self = Self(CapabilitySet::SYS_NICE);
+
+    /// Returns the capabilities of both sets.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0.union(other.0))
+    }
+
+    /// Returns true if this set has all capabilities of another one.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0.contains(other.0)
+    }
 
     /// Returns the capabilities of a mask, such as `CapEff` of `/proc/PID/status`.
     #[must_use]
@@ -177,6 +195,10 @@ mod tests {
         assert_eq!(Capabilities::of_mask(0).to_string(), "none");
         assert_eq!(Capabilities::NONE.to_string(), "none");
         assert_eq!(Capabilities::REALTIME.to_string(), "SYS_NICE");
+        let both = Capabilities::NET_RAW.union(Capabilities::SYS_ADMIN);
+        assert_eq!(both.to_string(), "NET_RAW,SYS_ADMIN");
+        assert!(both.contains(Capabilities::NET_RAW) && both.contains(Capabilities::NONE));
+        assert!(!both.contains(Capabilities::PORTS));
     }
 
     #[test]

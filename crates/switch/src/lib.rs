@@ -26,6 +26,7 @@ mod nat_log;
 pub mod observe;
 mod replication;
 pub mod report;
+mod rights;
 mod service;
 mod service_manager;
 mod show;

@@ -12,7 +12,7 @@ use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::seccomp::{Filter, Installed};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PeerNamespaces, PortUri, file_prefix, thread};
-use quietwire_host::privileges::{self, Capabilities, User};
+use quietwire_host::privileges::{self, User};
 
 use crate::config::{self, Pinning, Plan, PortPlan, Settings};
 use crate::control::{ControlSocket, Controller, Server};
@@ -23,6 +23,7 @@ use crate::metrics::MetricsServer;
 use crate::nat_log;
 use crate::replication::Replication;
 use crate::report::Role;
+use crate::rights::Rights;
 use crate::service::{self, Housekeeping};
 use crate::service_manager::{ServiceManager, Watchdog};
 use crate::threads;
@@ -185,10 +186,12 @@ impl Switch {
         }
         // Those of processes with all capabilities, which the switch may not open later.
         let namespaces = PeerNamespaces::open(plan.ports.iter().filter_map(xdp_interface));
-        // Before DPDK starts, so that every thread inherits it, and that ports which are added later need no more than those now.
-        privileges::reduce(user.as_ref(), Capabilities::PORTS)?;
+        // Before DPDK starts, so that every thread inherits it: no thread can reduce the rights of another one.
+        let rights = Rights::of(plan);
+        privileges::reduce(user.as_ref(), rights.capabilities())?;
         // For the same reason. Forwarding threads and the service thread add narrower filters.
-        let filter = Filter::new(threads::task_of(Role::Control), plan.seccomp)?.install()?;
+        let control = threads::task_of(Role::Control);
+        let filter = Filter::for_ports(control, plan.seccomp, rights.kinds())?.install()?;
         take_control_cpus(plan)?;
         let starting = StartWatch::begin(stop)?;
         let eal = Eal::start(&eal_options(plan)?)?;

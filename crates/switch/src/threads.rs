@@ -40,7 +40,8 @@ pub(crate) const fn task_of(role: Role) -> Task {
     }
 }
 
-/// Returns the capabilities that a thread of a role keeps. Control threads open ports; the others use open descriptors only.
+/// Returns the capabilities that a thread of a role keeps, of those that it inherits. Control threads open ports; the others use open
+/// descriptors only.
 const fn capabilities_of(role: Role) -> Capabilities {
     match role {
         Role::Forwarding | Role::Service => Capabilities::NONE,

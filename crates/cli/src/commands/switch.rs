@@ -38,8 +38,8 @@ use quietwire_host::threads::online_cpus;
 use quietwire_switch::config::bridging::BridgingSetting;
 use quietwire_switch::config::rules::{RuleFile, SetName};
 use quietwire_switch::config::{
-    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Location, Pinning,
-    PortSetting, Seccomp, Settings,
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, LaterPorts,
+    Location, Pinning, PortSetting, Seccomp, Settings,
 };
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::{MoveReport, RoutesReport, RulesReport};
@@ -132,6 +132,9 @@ struct RunArgs {
     /// Seccomp filters, which restrict the system calls of each thread. [default: enforce]
     #[arg(long, value_name = "MODE", value_parser = seccomp_values())]
     seccomp: Option<Seccomp>,
+    /// Kinds of ports that may be added later, like memif,tap,netns, any or none. The switch drops the rights of others. [default: any]
+    #[arg(long, value_name = "KINDS")]
+    later_ports: Option<LaterPorts>,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics, like 127.0.0.1:9475. Default: disabled.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<std::net::SocketAddr>,
@@ -364,6 +367,7 @@ fn settings(args: &RunArgs) -> Settings {
         control_socket: args.control_socket.clone(),
         user: args.user.clone(),
         seccomp: args.seccomp,
+        later_ports: args.later_ports.clone(),
         metrics: args.metrics,
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,

@@ -3,13 +3,14 @@
 //!
 //! Calls of drivers are those of DPDK 22.11 (`drivers/net`, `lib/eal/linux`). A call with conditions is allowed only with these arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use super::task::Task;
 use crate::error::Error;
+use crate::uri::PortKind;
 
 /// Conditions by number of the call; a call without conditions is allowed with any arguments.
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -89,15 +90,29 @@ const DEVICE_REQUESTS: [u64; 5] = [
     0xc018_1b01,
 ];
 
-/// Domains of the sockets that control threads open.
-const DOMAINS: [i32; 6] = [
+/// Domains of the sockets that control threads open, whatever the kinds of the ports.
+const DOMAINS: [i32; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,
     libc::AF_INET6,
     libc::AF_NETLINK,
-    libc::AF_PACKET,
-    libc::AF_XDP,
 ];
+
+/// Returns the domains of the sockets that control threads open for ports of a kind, besides [`DOMAINS`].
+const fn domains_of(kind: PortKind) -> &'static [i32] {
+    match kind {
+        PortKind::Veth | PortKind::AfPacket => &[libc::AF_PACKET],
+        // The promiscuous mode of the interface is held by a packet socket.
+        PortKind::AfXdp => &[libc::AF_PACKET, libc::AF_XDP],
+        PortKind::Memif
+        | PortKind::Vhost
+        | PortKind::VirtioUser
+        | PortKind::Tap
+        | PortKind::Pci
+        | PortKind::Pcap
+        | PortKind::Null => &[],
+    }
+}
 
 /// Signals whose handlers restore the default action, so that a fault ends the process.
 const FATAL: [i32; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT];
@@ -134,11 +149,11 @@ fn all(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Error> {
     SeccompRule::new(conditions).map_err(Error::seccomp)
 }
 
-/// Returns the calls that a task may make in this process.
+/// Returns the calls that a task may make in this process. Sockets that only ports require are those of ports of these kinds.
 ///
 /// # Errors
 /// [`Error::Seccomp`]. No case is known.
-pub(super) fn allowed(task: Task) -> Result<Rules, Error> {
+pub(super) fn allowed(task: Task, kinds: &[PortKind]) -> Result<Rules, Error> {
     const PROTECTION: u8 = 2;
     const FLAGS: u8 = 3;
     let not_executable = || masked(PROTECTION, libc::PROT_EXEC, 0);
@@ -163,7 +178,10 @@ pub(super) fn allowed(task: Task) -> Result<Rules, Error> {
     if task == Task::Control {
         rules.insert(libc::SYS_sched_setscheduler, Vec::new());
         rules.insert(libc::SYS_rt_sigaction, Vec::new());
-        rules.insert(libc::SYS_socket, one_of(0, &DOMAINS.map(bits))?);
+        let of_ports = kinds.iter().flat_map(|kind| domains_of(*kind));
+        let domains: BTreeSet<i32> = DOMAINS.iter().chain(of_ports).copied().collect();
+        let domains: Vec<u64> = domains.into_iter().map(bits).collect();
+        rules.insert(libc::SYS_socket, one_of(0, &domains)?);
         // A tap and the far end of a pair, also of one that `af-xdp` uses, may be in another network namespace.
         let network = bits(libc::CLONE_NEWNET);
         rules.insert(libc::SYS_setns, one_of(1, &[network])?);

@@ -26,7 +26,14 @@ fn within<T: Send + 'static>(
     mode: Seccomp,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let filter = Filter::new(task, mode).unwrap();
+    within_filter(Filter::new(task, mode).unwrap(), body)
+}
+
+/// Runs a function in a thread with a filter.
+fn within_filter<T: Send + 'static>(
+    filter: Filter,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> T {
     let thread = std::thread::spawn(move || {
         let _installed = filter.install().unwrap();
         body()
@@ -118,6 +125,28 @@ fn a_control_thread_starts_threads_but_no_processes_and_maps_no_writable_code() 
     });
     assert_eq!(results, [true; 6]);
     assert_eq!(last.as_deref(), Some("mount"));
+}
+
+#[test]
+fn a_control_thread_opens_only_sockets_that_its_kinds_of_ports_require() {
+    let (packet, xdp, local) = (libc::AF_PACKET, libc::AF_XDP, libc::AF_UNIX);
+    for (kind, denied) in [
+        (PortKind::Memif, [true, true, false]),
+        (PortKind::Tap, [true, true, false]),
+        (PortKind::Veth, [false, true, false]),
+        (PortKind::AfXdp, [false, false, false]),
+    ] {
+        let filter = Filter::for_ports(Task::Control, Seccomp::Enforce, &[kind]).unwrap();
+        let found = within_filter(filter, move || {
+            // The kernel has no socket of this type, in any family.
+            const NO_TYPE: usize = 15;
+            [packet, xdp, local].map(|domain| {
+                let domain = usize::try_from(domain).unwrap();
+                is_denied(libc::SYS_socket, [domain, NO_TYPE, 0, 0])
+            })
+        });
+        assert_eq!(found, denied, "{kind:?}");
+    }
 }
 
 #[test]

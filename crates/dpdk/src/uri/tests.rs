@@ -58,6 +58,30 @@ fn every_form_survives_printing_and_reading() {
 }
 
 #[test]
+fn the_kind_is_the_scheme_and_only_created_interfaces_have_a_namespace() {
+    for (kind, text, namespace) in [
+        (PortKind::Memif, "memif:/run/a.sock?role=server", None),
+        (PortKind::Vhost, "vhost:/run/v.sock", None),
+        (PortKind::VirtioUser, "virtio-user:/run/v.sock", None),
+        (PortKind::Tap, "tap:host0?netns=blue", Some("blue")),
+        (PortKind::Veth, "veth:host0?netns=/run/n", Some("/run/n")),
+        (PortKind::AfPacket, "af-packet:eth0", None),
+        (PortKind::AfXdp, "af-xdp:eth0", None),
+        (PortKind::Pci, "pci:0000:17:00.0", None),
+        (PortKind::Pcap, "pcap:?rx=/tmp/a.pcap", None),
+        (PortKind::Null, "null:", None),
+    ] {
+        let uri: PortUri = text.parse().unwrap();
+        assert_eq!(uri.kind(), kind);
+        assert!(text.starts_with(&format!("{}:", kind.name())), "{text}");
+        assert_eq!(uri.network_namespace(), namespace);
+    }
+    let names: std::collections::BTreeSet<&str> =
+        PortKind::ALL.into_iter().map(PortKind::name).collect();
+    assert_eq!(names.len(), PortKind::ALL.len());
+}
+
+#[test]
 fn wrong_uris_are_reported_with_the_reason() {
     for (text, part) in [
         ("memif", "no scheme"),

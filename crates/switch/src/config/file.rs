@@ -24,6 +24,7 @@ use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
+use super::later_ports::LaterPorts;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location, read_text, wrong};
 use super::nat::NatSetting;
@@ -55,6 +56,7 @@ struct File {
     control_socket: Option<PathBuf>,
     user: Option<String>,
     seccomp: Option<Seccomp>,
+    later_ports: Option<LaterPorts>,
     metrics: Option<std::net::SocketAddr>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
@@ -207,6 +209,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         control_socket: file.control_socket,
         user: file.user,
         seccomp: file.seccomp,
+        later_ports: file.later_ports,
         metrics: file.metrics,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use quietwire_base::{Idle, Seccomp};
 use quietwire_dpdk::{PortUri, SteerRule};
-use quietwire_host::{CpuId, CpuList, CpuSequence};
+use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
 use super::balance::{self, LoadBalancerSetting};
@@ -22,6 +22,8 @@ use super::bridging::{
     BridgingSetting, FloodingSetting, StaticBridge, StaticSetting, plan_statics,
 };
 use super::connections::{self, ConnectionsSetting};
+use super::cpus::Cpus;
+use super::later_ports::LaterPorts;
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
 use super::nat::{self, NatSetting};
@@ -233,6 +235,8 @@ pub struct Plan {
     pub user: Option<String>,
     /// Use of seccomp filters.
     pub seccomp: Seccomp,
+    /// Kinds of ports that may be added at run time.
+    pub later_ports: LaterPorts,
     /// Address of the metrics server.
     pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
@@ -343,6 +347,7 @@ impl Settings {
             memory_mib: self.memory_mib.unwrap_or(MEMORY_MIB),
             user: self.user.clone(),
             seccomp: self.seccomp.unwrap_or_default(),
+            later_ports: self.later_ports.unwrap_or_default(),
             metrics: self.metrics,
             control_socket: self
                 .control_socket
@@ -458,6 +463,7 @@ impl Plan {
             ("memory-mib", self.memory_mib == next.memory_mib),
             ("user", self.user == next.user),
             ("seccomp", self.seccomp == next.seccomp),
+            ("later-ports", self.later_ports == next.later_ports),
             ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
             ("connections", self.connections == next.connections),
@@ -512,100 +518,6 @@ impl Plan {
             .enumerate()
             .filter(move |(index, _)| is_idle(*index))
             .map(|(_, port)| port.name.as_str())
-    }
-}
-
-struct Cpus {
-    forwarding: CpuList,
-    service: CpuList,
-    control: CpuList,
-}
-
-impl Cpus {
-    fn choose(
-        settings: &Settings,
-        online: &CpuList,
-        pinning: Pinning,
-    ) -> Result<Self, SwitchError> {
-        // CPUs assigned explicitly to one role are no default for another role.
-        let spoken_for = [&settings.service_cpus, &settings.control_cpus]
-            .into_iter()
-            .flatten()
-            .fold(CpuList::new(), |all, cpus| all.union(cpus));
-        let highest = || {
-            let free = online.difference(&spoken_for);
-            let highest: Option<CpuId> = free.iter().next_back().or(online.iter().next_back());
-            highest.into_iter().collect::<CpuList>()
-        };
-        let forwarding = settings.forwarding_cpus.clone().unwrap_or_else(highest);
-        let rest = online.difference(&forwarding);
-        let rest = if rest.is_empty() && pinning == Pinning::None {
-            online.clone()
-        } else {
-            rest
-        };
-        let cpus = Self {
-            service: settings.service_cpus.clone().unwrap_or(rest.clone()),
-            control: settings.control_cpus.clone().unwrap_or(rest),
-            forwarding,
-        };
-        cpus.check(settings, online, pinning)?;
-        Ok(cpus)
-    }
-
-    fn check(
-        &self,
-        settings: &Settings,
-        online: &CpuList,
-        pinning: Pinning,
-    ) -> Result<(), SwitchError> {
-        let wrong = |role: &str, what: String| {
-            Err(SwitchError::Config {
-                location: format!("{role}-cpus"),
-                what,
-            })
-        };
-        let roles = [
-            ("forwarding", &self.forwarding, &settings.forwarding_cpus),
-            ("service", &self.service, &settings.service_cpus),
-            ("control", &self.control, &settings.control_cpus),
-        ];
-        for (role, cpus, given) in roles {
-            let absent = cpus.difference(online);
-            if !absent.is_empty() {
-                return wrong(
-                    role,
-                    format!("CPU {absent} is not online (online CPUs: {online})"),
-                );
-            }
-            if cpus.is_empty() && given.is_some() {
-                return wrong(
-                    role,
-                    format!("the CPU list is empty (online CPUs: {online})"),
-                );
-            }
-            if cpus.is_empty() {
-                return Err(SwitchError::MissingPrerequisite(format!(
-                    "no CPU is left for {role} threads: the forwarding CPUs are {}, the online CPUs {online} (use fewer --forwarding-cpus, or --pinning none)",
-                    self.forwarding
-                )));
-            }
-        }
-        if pinning == Pinning::Roles {
-            for (role, cpus, _) in roles.iter().skip(1) {
-                let both = cpus.intersection(&self.forwarding);
-                if !both.is_empty() {
-                    return wrong(
-                        role,
-                        format!(
-                            "CPU {both} is a forwarding CPU, which is reserved for forwarding (choose from {})",
-                            online.difference(&self.forwarding)
-                        ),
-                    );
-                }
-            }
-        }
-        Ok(())
     }
 }
 

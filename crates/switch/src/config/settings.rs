@@ -12,6 +12,7 @@ use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
+use super::later_ports::LaterPorts;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
 use super::nat::NatSetting;
@@ -127,6 +128,8 @@ pub struct Settings {
     pub user: Option<String>,
     /// Use of seccomp filters. Default: enforce.
     pub seccomp: Option<Seccomp>,
+    /// Kinds of ports that may be added at run time. Default: any.
+    pub later_ports: Option<LaterPorts>,
     /// Address of the HTTP server for metrics. Default: disabled.
     pub metrics: Option<std::net::SocketAddr>,
     /// Maximum number of addresses of each bridge. Default: 65536.
@@ -190,6 +193,7 @@ impl Settings {
             control_socket: self.control_socket.or(other.control_socket),
             user: self.user.or(other.user),
             seccomp: self.seccomp.or(other.seccomp),
+            later_ports: self.later_ports.or(other.later_ports),
             metrics: self.metrics.or(other.metrics),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),

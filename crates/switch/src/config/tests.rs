@@ -93,6 +93,18 @@ fn filters_are_enforced_unless_the_file_says_otherwise() {
 }
 
 #[test]
+fn ports_of_any_kind_may_be_added_unless_the_file_says_otherwise() {
+    let plan = |text: &str| parse(text).unwrap().plan(&online()).unwrap();
+    assert_eq!(plan(FILE).later_ports, LaterPorts::Any);
+    let limited = plan(&format!("later-ports = \"memif,tap,netns\"\n{FILE}"));
+    let text = limited.to_toml().unwrap();
+    assert!(text.contains("later-ports = \"memif,tap,netns\""), "{text}");
+    assert_eq!(plan(&text).later_ports, limited.later_ports);
+    let error = message(parse("later-ports = \"eth\"\n"), Fault::BadInput);
+    assert!(error.contains("unknown kind of ports 'eth'"), "{error}");
+}
+
+#[test]
 fn every_idle_is_read_and_a_port_without_interrupts_is_named() {
     for idle in Idle::ALL {
         let text = format!("idle = \"{}\"\n", idle.name());
@@ -634,7 +646,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
     let plan = parse(FILE).unwrap().plan(&online()).unwrap();
     plan.check_changeable(&plan).unwrap();
     type Change = (&'static str, fn(&mut Plan));
-    let changes: [Change; 16] = [
+    let changes: [Change; 17] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
@@ -647,6 +659,9 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         ("user", |plan| plan.user = Some("other".to_owned())),
         ("seccomp", |plan| {
             plan.seccomp = quietwire_base::Seccomp::Off;
+        }),
+        ("later-ports", |plan| {
+            plan.later_ports = "none".parse().unwrap();
         }),
         ("metrics", |plan| {
             plan.metrics = Some(([127, 0, 0, 1], 9475).into());

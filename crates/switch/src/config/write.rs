@@ -9,6 +9,7 @@ use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
+use super::later_ports::LaterPorts;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
 use super::nat::NatSetting;
 use super::plan::{Group, Plan};
@@ -34,6 +35,7 @@ struct File<'plan> {
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'plan str>,
     seccomp: Seccomp,
+    later_ports: &'plan LaterPorts,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<std::net::SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +170,7 @@ impl Plan {
             control_socket: &self.control_socket,
             user: self.user.as_deref(),
             seccomp: self.seccomp,
+            later_ports: &self.later_ports,
             metrics: self.metrics,
             rebalance: self.rebalance,
             nat_log: self.nat_log.as_deref(),

@@ -24,6 +24,7 @@ use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
 use crate::replication::Replication;
 use crate::report::{ReplicationReport, RulesReport};
+use crate::rights::Rights;
 use crate::service::Housekeeping;
 use crate::threads;
 
@@ -61,6 +62,8 @@ impl Default for Machine {
 pub(crate) struct Controller {
     machine: Machine,
     settings: Settings,
+    /// Rights since the start of the switch.
+    rights: Rights,
     engine: Engine,
     /// Replication of connections, if it is configured.
     replication: Option<Replication>,
@@ -80,6 +83,7 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) fn new(settings: Settings, engine: Engine, housekeeping: Housekeeping) -> Self {
         let plan = &engine.plan;
+        let rights = Rights::of(plan);
         // Settings that the switch chose at start-up are fixed from here on.
         let settings = Settings {
             forwarding_cpus: Some(plan.forwarding_cpus.clone()),
@@ -90,6 +94,7 @@ impl Controller {
         let mut controller = Self {
             machine: Machine::default(),
             settings,
+            rights,
             engine,
             replication: None,
             housekeeping,
@@ -513,6 +518,7 @@ impl Controller {
         let former = (&self.settings, &self.engine.plan);
         let online = (self.machine.online)()?;
         let plan = settings.clone().plan_after(&online, Some(former))?;
+        self.rights.check(&self.engine.plan, &plan)?;
         let rules = Arc::clone(&self.engine.plan.rules);
         self.engine.apply(plan)?;
         self.settings = settings;
