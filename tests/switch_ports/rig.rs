@@ -216,9 +216,8 @@ impl Switch {
             command.args(["--memory-mib", "224"]);
         }
         if !arguments.contains(&"--idle") {
-            // A thread that the kernel wakes leaves the CPU to the hosts, and to other tests. Handmade peers wake none.
-            let sleeps = !ports.is_empty() && ports.iter().all(|(_, uri)| is_kernels(uri));
-            command.args(["--idle", if sleeps { "sleep" } else { "yield" }]);
+            // A thread that sleeps leaves the CPU to hosts and peers, and to other tests.
+            command.args(["--idle", "sleep"]);
         }
         for (name, uri) in ports {
             command.args(["--port", &format!("{name}={uri}")]);
