@@ -312,7 +312,7 @@ fn a_switch_takes_over_from_one_that_was_killed() {
 /// memory is removed.
 #[test]
 fn the_switch_outlives_its_peers() {
-    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let bench = Bench::alone(&["a", "b"], &["--cross-connect", "a,b"]);
     let _neighbours = [(); 4].map(|()| Neighbour::on(forwarding_cpu()));
     for _ in 0..2 * faults::fault_rounds() {
         let before = bench.show::<StatsReport>("stats").ports[0].rx_frames;

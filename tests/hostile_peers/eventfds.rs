@@ -137,7 +137,7 @@ fn keep_off_the_last_cpu() -> CpuSet {
 
 #[test]
 fn a_memif_peer_with_a_full_blocking_eventfd_blocks_no_other_port() {
-    let scene = Scene::of("full-memif", "memif", "");
+    let scene = Scene::polling("full-memif", "memif");
     let mut rng = Rng::new();
     let mut number = 0;
     scene.withstands(|| {
@@ -181,7 +181,7 @@ fn a_memif_peer_with_a_full_blocking_eventfd_blocks_no_other_port() {
 
 #[test]
 fn a_guest_with_a_full_blocking_eventfd_blocks_no_other_port() {
-    let scene = Scene::of("full-vhost", "vhost", "");
+    let scene = Scene::polling("full-vhost", "vhost");
     let mut rng = Rng::new();
     let mut number = 0;
     scene.withstands(|| {

@@ -53,7 +53,7 @@ fn truncate_soon<'scope>(scope: &'scope Scope<'scope, '_>, file: &'scope File, r
 
 #[test]
 fn memory_that_a_memif_client_truncates_before_it_is_sealed_costs_its_port_only() {
-    let scene = Scene::of("truncate-memif", "memif", "");
+    let scene = Scene::polling("truncate-memif", "memif");
     let mut rng = Rng::new();
     scene.withstands(|| {
         let file = memory(memif::REGION);
@@ -80,7 +80,7 @@ fn memory_that_a_memif_client_truncates_before_it_is_sealed_costs_its_port_only(
 
 #[test]
 fn memory_that_a_guest_truncates_before_it_is_sealed_costs_its_port_only() {
-    let scene = Scene::of("truncate-vhost", "vhost", "");
+    let scene = Scene::polling("truncate-vhost", "vhost");
     let mut rng = Rng::new();
     scene.withstands(|| {
         let file = memory(vhost::MEMORY);
@@ -215,7 +215,7 @@ fn punch(file: &File, size: u64, mut frames: impl FnMut()) {
 
 #[test]
 fn holes_in_the_memory_of_a_memif_client_block_no_other_port() {
-    let scene = Scene::of("holes-memif", "memif", "");
+    let scene = Scene::polling("holes-memif", "memif");
     let mut rng = Rng::new();
     scene.withstands(|| {
         let size = 256 * MIB;
@@ -239,7 +239,7 @@ fn holes_in_the_memory_of_a_memif_client_block_no_other_port() {
 
 #[test]
 fn holes_in_the_memory_of_a_guest_block_no_other_port() {
-    let scene = Scene::of("holes-vhost", "vhost", "");
+    let scene = Scene::polling("holes-vhost", "vhost");
     let mut rng = Rng::new();
     scene.withstands(|| {
         let size = from_environment("QUIETWIRE_HOSTILE_HOLE_MIB").unwrap_or(384) * MIB;

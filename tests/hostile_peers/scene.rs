@@ -40,12 +40,33 @@ impl Scene {
 
     /// Starts a switch with connected ports `v` and `w` of one kind, which create their sockets.
     pub(crate) fn of(kind: &str, scheme: &str, options: &str) -> Self {
+        Self::of_pair(kind, scheme, options, "sleep")
+    }
+
+    /// The same with a forwarding thread that polls all the time: for peers that change what it is about to use.
+    pub(crate) fn polling(kind: &str, scheme: &str) -> Self {
+        Self::of_pair(kind, scheme, "", "yield")
+    }
+
+    fn of_pair(kind: &str, scheme: &str, options: &str, idle: &str) -> Self {
         let uri = |name: &str| format!("{scheme}:DIR/{name}.sock?role=server{options}");
-        Self::new(kind, &[("v", &uri("v")), ("w", &uri("w"))], &["v,w"])
+        let uris = ["v", "w"].map(uri);
+        let ports = [("v", uris[0].as_str()), ("w", uris[1].as_str())];
+        Self::begin(kind, &ports, &["v,w"], &[], idle)
     }
 
     /// As [`Self::new`], with a command that starts the switch.
     pub(crate) fn by(kind: &str, ports: &[(&str, &str)], pairs: &[&str], starter: &[&str]) -> Self {
+        Self::begin(kind, ports, pairs, starter, "sleep")
+    }
+
+    fn begin(
+        kind: &str,
+        ports: &[(&str, &str)],
+        pairs: &[&str],
+        starter: &[&str],
+        idle: &str,
+    ) -> Self {
         let has_interfaces = ports.iter().any(|(_, uri)| uri.starts_with("af-"));
         let namespace = match has_interfaces {
             true => Namespace::with_pairs(kind),
@@ -66,6 +87,7 @@ impl Scene {
             .iter()
             .chain(pairs)
             .flat_map(|pair| ["--cross-connect", pair])
+            .chain(["--idle", idle])
             .collect();
         let command = match starter {
             [] => namespace.command(quietwire()),

@@ -39,7 +39,7 @@ fn blows(scene: &Scene, what: &str, mut gust: impl FnMut() -> bool) {
 
 #[test]
 fn a_storm_of_memif_connections_blocks_no_other_port() {
-    let scene = Scene::of("storm-memif", "memif", "");
+    let scene = Scene::polling("storm-memif", "memif");
     let path = scene.path("v.sock");
     scene.withstands(|| {
         blows(&scene, "connections", || {
@@ -58,7 +58,7 @@ fn a_storm_of_memif_connections_blocks_no_other_port() {
 
 #[test]
 fn a_storm_of_guests_and_of_ring_messages_blocks_no_other_port() {
-    let scene = Scene::of("storm-vhost", "vhost", "");
+    let scene = Scene::polling("storm-vhost", "vhost");
     let path = scene.path("v.sock");
     scene.withstands(|| {
         blows(&scene, "guests", || {

@@ -68,7 +68,9 @@ impl Network {
         ];
         let bridge = ["--bridge", "still=a,b", "--forwarding-cpus", "1"];
         // Every port that comes has 10 MiB of buffers.
-        let arguments = [&bridge[..], &["--memory-mib", "1024"]].concat();
+        let memory = ["--memory-mib", "1024"];
+        // The thread polls all the time while ports, peers and routes change.
+        let arguments = [&bridge[..], &memory, &["--idle", "yield"]].concat();
         let switch = Switch::start(&self.switch, &self.directory, &ports, &arguments);
         switch.change(&["set", "vrf", "main", "--kernel-table", "254"]);
         let interface = ["add", "interface", "r-if", "--port", "r"];

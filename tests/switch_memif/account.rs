@@ -93,7 +93,7 @@ fn limit(result: &Value) -> Option<String> {
 
 #[test]
 fn frames_that_a_rule_drops_are_lost_at_its_port() {
-    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let bench = Bench::alone(&["a", "b"], &["--bridge", "lan=a,b"]);
     let change = |arguments: &[&str]| output(&mut command(&bench, arguments));
     // Fewer frames than a ring has: a tester that other programs stall loses none.
     let trial = [
@@ -165,7 +165,7 @@ fn frames_that_a_rule_drops_are_lost_at_its_port() {
 
 #[test]
 fn a_search_through_a_running_switch_has_the_idle_time_of_both_sides() {
-    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let bench = Bench::alone(&["a", "b"], &["--cross-connect", "a,b"]);
     let measured = || {
         let mut measure = on_ports(&bench, &["measure", "single-run"]);
         measure.args(["--max-rate-pps", "20k", "--duration", "100ms"]);
@@ -184,7 +184,7 @@ fn a_search_through_a_running_switch_has_the_idle_time_of_both_sides() {
 
 #[test]
 fn a_full_transmit_ring_is_where_frames_are_lost() {
-    let bench = Bench::start(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
+    let bench = Bench::alone(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
     // Frames to the tester's other port are sent to port c instead, whose peer never receives.
     let _silent = bench.peer("c");
     let address = "02:01:00:00:00:00";

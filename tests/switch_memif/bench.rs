@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Frames arrive within microseconds: pause between the first looks, and the time for them.
 const SHORT_PAUSE: Duration = Duration::from_micros(100);
 const SOON: Duration = Duration::from_millis(4);
+/// Pause between looks that start a process.
+const PROCESS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Subjects that have counters of frames.
 const COUNTED: [&str; 5] = ["ports", "stats", "queues", "rules", "cycles"];
@@ -36,6 +38,13 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     Deadline::after(SOON)
         .poll(SHORT_PAUSE, &mut look)
         .or_else(|| Deadline::after(DEADLINE).poll(PAUSE, look))
+        .unwrap_or_else(|| panic!("timeout after {DEADLINE:?}: {what}"))
+}
+
+/// Polls as [`until`] does, by a look that starts a process: less often, because each takes CPU time from other tests.
+pub(crate) fn until_printed<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    Deadline::after(DEADLINE)
+        .poll(PROCESS_PAUSE, look)
         .unwrap_or_else(|| panic!("timeout after {DEADLINE:?}: {what}"))
 }
 
@@ -109,14 +118,13 @@ pub(crate) fn frame(destination: [u8; 6], source: [u8; 6], number: u8) -> Vec<u8
     frame
 }
 
-/// DPDK in this process: started once, and used by one test at a time, because each test keeps a CPU busy. Tests that mostly wait hold it
-/// for their peers only ([`Bench::quiet`]).
+/// DPDK in this process: started once, with buffers for the peers of all tests.
 struct Dpdk {
     eal: Eal,
     pool: Mempool,
 }
 
-static DPDK: LazyLock<Mutex<Dpdk>> = LazyLock::new(|| {
+static DPDK: LazyLock<Dpdk> = LazyLock::new(|| {
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![0],
         memory_mib: 128,
@@ -126,11 +134,36 @@ static DPDK: LazyLock<Mutex<Dpdk>> = LazyLock::new(|| {
     })
     .unwrap();
     let pool = Mempool::new(&eal, "peers", 8192, 2048).unwrap();
-    Mutex::new(Dpdk { eal, pool })
+    Dpdk { eal, pool }
 });
 
-fn take_dpdk() -> MutexGuard<'static, Dpdk> {
-    DPDK.lock().unwrap_or_else(PoisonError::into_inner)
+/// Tests run side by side, because their threads sleep between frames. One that measures, or that keeps the forwarding CPU busy, runs alone
+/// ([`Bench::alone`]). Those that mostly wait run beside it too, except while they have peers ([`Bench::quiet`]).
+static TURNS: RwLock<()> = RwLock::new(());
+
+/// Time in which a test may have peers. A test has one at a time: a test that waits to be alone lets no other begin.
+#[derive(Default)]
+struct Turn {
+    _beside_others: Option<RwLockReadGuard<'static, ()>>,
+    _alone: Option<RwLockWriteGuard<'static, ()>>,
+}
+
+impl Turn {
+    /// Waits until no test runs alone.
+    fn beside_others() -> Self {
+        Self {
+            _beside_others: Some(TURNS.read().unwrap_or_else(PoisonError::into_inner)),
+            ..Self::default()
+        }
+    }
+
+    /// Waits until no other test has a turn.
+    fn alone() -> Self {
+        Self {
+            _alone: Some(TURNS.write().unwrap_or_else(PoisonError::into_inner)),
+            ..Self::default()
+        }
+    }
 }
 
 /// A directory, arguments, and the switch that runs there.
@@ -138,26 +171,36 @@ pub(crate) struct Bench {
     directory: TempDir,
     arguments: Vec<String>,
     running: Option<Child>,
-    /// `None` while other tests may use DPDK.
-    dpdk: Option<MutexGuard<'static, Dpdk>>,
+    /// `None` while the test has no peers.
+    turn: Option<Turn>,
 }
 
 impl Bench {
     pub(crate) fn new(ports: &[&str], arguments: &[&str]) -> Self {
-        let dpdk = take_dpdk();
-        let mut bench = Self::without_dpdk(ports, arguments);
-        bench.dpdk = Some(dpdk);
-        bench
+        Self::in_turn(Turn::beside_others(), ports, arguments)
     }
 
     /// Starts a switch whose forwarding threads wait for frames, beside other tests. It has peers only from [`Self::take`] to [`Self::release`].
     pub(crate) fn quiet(ports: &[&str], arguments: &[&str]) -> Self {
-        let mut bench = Self::without_dpdk(ports, &[arguments, &["--idle", "interrupt"]].concat());
+        let mut bench = Self::without_turn(ports, &[arguments, &["--idle", "interrupt"]].concat());
         bench.start_again();
         bench
     }
 
-    fn without_dpdk(ports: &[&str], arguments: &[&str]) -> Self {
+    /// Starts a switch while no other test has peers: for a test that measures, or keeps the forwarding CPU busy.
+    pub(crate) fn alone(ports: &[&str], arguments: &[&str]) -> Self {
+        let mut bench = Self::in_turn(Turn::alone(), ports, arguments);
+        bench.start_again();
+        bench
+    }
+
+    fn in_turn(turn: Turn, ports: &[&str], arguments: &[&str]) -> Self {
+        let mut bench = Self::without_turn(ports, arguments);
+        bench.turn = Some(turn);
+        bench
+    }
+
+    fn without_turn(ports: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let mut all: Vec<String> = Vec::new();
@@ -173,7 +216,7 @@ impl Bench {
             directory,
             arguments: all,
             running: None,
-            dpdk: None,
+            turn: None,
         }
     }
 
@@ -383,7 +426,8 @@ impl Bench {
             self.path(&format!("{name}.sock")).display()
         );
         let options = PortOptions::new(name, 1518);
-        let Dpdk { eal, pool } = &**self.dpdk.as_ref().expect("a bench that has DPDK");
+        assert!(self.turn.is_some(), "a bench in its turn");
+        let Dpdk { eal, pool } = &*DPDK;
         let port = Port::open(eal, &uri.parse().unwrap(), &options, pool).unwrap();
         let port = port.start().unwrap();
         until("the port connects", || {
@@ -399,14 +443,14 @@ impl Bench {
         peer
     }
 
-    /// Waits for DPDK.
+    /// Waits for the turn of a quiet test.
     pub(crate) fn take(&mut self) {
-        self.dpdk = Some(take_dpdk());
+        self.turn = Some(Turn::beside_others());
     }
 
-    /// Leaves DPDK to other tests. No peer is left.
+    /// Ends the turn. No peer is left.
     pub(crate) fn release(&mut self) {
-        self.dpdk = None;
+        self.turn = None;
     }
 
     /// Starts a process that sends frames to port a, for longer than any test runs.

@@ -223,7 +223,7 @@ fn rebalance(bench: &Bench, rules: Rules, dry_run: bool) -> Vec<MoveReport> {
 
 #[test]
 fn load_is_balanced_when_asked_and_reported_when_not() {
-    let bench = Bench::start(
+    let bench = Bench::alone(
         &["a", "b", "c", "d"],
         &[
             &["--cross-connect", "a,b", "--cross-connect", "c,d"][..],

@@ -20,7 +20,9 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{PortReport, QueueReport, RoutesReport, ThreadReport};
 use serde::de::IgnoredAny;
 
-use crate::bench::{Bench, change, command, frame, free_address, output, refused_with, until};
+use crate::bench::{
+    Bench, change, command, frame, free_address, output, refused_with, until, until_printed,
+};
 use crate::changes::{Flow, TWO_THREADS, restart_from_own_configuration};
 use crate::router::router;
 use crate::watch::capture;
@@ -471,7 +473,7 @@ fn a_capture_whose_reader_is_killed_ends_by_itself() {
     assert!(printed.contains("another capture is running"), "{printed}");
     running.kill().unwrap();
     running.wait().unwrap();
-    until("another may begin", || {
+    until_printed("another may begin", || {
         let mut next = command(
             &bench,
             &["capture", "--write", "/dev/null", "--for", "10ms"],

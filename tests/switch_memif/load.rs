@@ -117,7 +117,7 @@ fn rule(name: &str, port: &str, source_port: &str) -> Value {
 
 #[test]
 fn ports_bridges_rules_and_routes_change_at_full_rings() {
-    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let bench = Bench::alone(&["a", "b"], &["--bridge", "lan=a,b"]);
     // No peer is connected to these.
     let memif = |name: &str| {
         let socket = bench.path(name).with_extension("sock");
@@ -186,7 +186,7 @@ fn threads_and_queues_change_at_full_rings() {
         "--pinning",
         "none",
     ];
-    let bench = Bench::start(&["a", "b"], &arguments);
+    let bench = Bench::alone(&["a", "b"], &arguments);
     let to =
         |port: &str, cpu: u32| json!({ "move-queue": { "port": port, "queue": 0, "cpu": cpu } });
     let on = |cpus: &str| json!({ "change": { "set-threads": { "forwarding_cpus": cpus } } });

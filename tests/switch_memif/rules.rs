@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use quietwire_base::testing::KillOnDrop;
 use quietwire_switch::config::rules::{Action, MalformedAction};
+use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{PortDrop, PortReport, RulesReport, SetsReport};
 use serde::de::DeserializeOwned;
 
@@ -576,7 +577,7 @@ source = "@guests"
         (counts["inside"] == 1 && counts["guests"] == 1 && counts[""] == 2).then_some(())
     });
     until("the element times out", || {
-        let config = output(&mut bench.show_command("config"));
+        let config: String = bench.show("config");
         (!config.contains("192.0.2.0/24")).then_some(())
     });
     a.send(&[guest]);
@@ -634,8 +635,14 @@ fn accepting(bench: &Bench, name: &str, ports: &[u16]) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// Maximum number of rules or elements in a reply.
+const PAGE: usize = 4096;
+
+/// Asks the switch without a process: the time for a confirmation passes meanwhile.
 fn rule_names(bench: &Bench) -> Vec<String> {
-    let report: RulesReport = bench.show("rules");
+    let (from, limit) = (0, PAGE);
+    let request = Request::ShowRules { from, limit };
+    let report: RulesReport = ask(&bench.path("control.sock"), &request).unwrap();
     report.rules.into_iter().map(|rule| rule.name).collect()
 }
 
@@ -679,9 +686,11 @@ fn single_changes_that_are_not_confirmed_in_time_are_rolled_back() {
         change(&bench, &arguments);
     };
     with("add set ports --type inet_service 53");
+    // Without a process: the time for the confirmation passes meanwhile.
     let elements = || {
-        let text = output(bench.show_command("sets").arg("--json"));
-        let report: SetsReport = serde_json::from_str(&text).unwrap();
+        let (set, from, limit) = (None, 0, PAGE);
+        let request = Request::ShowSets { set, from, limit };
+        let report: SetsReport = ask(&bench.path("control.sock"), &request).unwrap();
         report.total
     };
     for (text, names, count) in [

@@ -343,7 +343,7 @@ fn a_trace_follows_frames_through_the_router_and_its_service() {
 
 #[test]
 fn cycles_are_reported_by_step() {
-    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let bench = Bench::alone(&["a", "b"], &["--bridge", "lan=a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let frames: Vec<Vec<u8>> = (0..200).map(|n| frame(B, A, n)).collect();
     for some in frames.chunks(20) {

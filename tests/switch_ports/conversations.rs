@@ -171,15 +171,13 @@ fn downloads_have_the_digest_of_the_file() {
             .args(["-c", "head -c \"$1\" /dev/urandom > \"$2\"", "sh", &size])
             .arg(&file));
         let expected = digest(&file);
-        for (address, host) in [
-            (IPV4[0], IPV4[0].to_owned()),
-            (IPV6[0], format!("[{}]", IPV6[0])),
-        ] {
-            let mut server = hosts.net.left.command("python3");
-            server.args(["-m", "http.server", "--bind", address, "--directory"]);
-            server.arg(&served).arg("8000");
-            server.stdout(Stdio::null()).stderr(Stdio::null());
-            let _server = WebServer(server.spawn().unwrap());
+        // On all addresses of both versions of IP.
+        let mut server = hosts.net.left.command("python3");
+        server.args(["-m", "http.server", "--bind", "::", "--directory"]);
+        server.arg(&served).arg("8000");
+        server.stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = WebServer(server.spawn().unwrap());
+        for host in [IPV4[0].to_owned(), format!("[{}]", IPV6[0])] {
             let url = format!("http://{host}:8000/data");
             until("the file is downloaded", || {
                 let mut curl = hosts.net.right.command("curl");
@@ -187,7 +185,8 @@ fn downloads_have_the_digest_of_the_file() {
                 curl.arg("--output").arg(&fetched).arg(&url);
                 curl.status().unwrap().success().then_some(())
             });
-            assert_eq!(digest(&fetched), expected, "{kind}: {address}");
+            assert_eq!(digest(&fetched), expected, "{kind}: {host}");
+            std::fs::remove_file(&fetched).unwrap();
         }
         hosts.end();
     }

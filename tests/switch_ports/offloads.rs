@@ -246,28 +246,35 @@ fn start(net: &Net, directory: &Path, ports: [&str; 2], arguments: &[&str]) -> S
 
 #[test]
 fn af_packet_passes_data_of_hosts_with_all_offloads() {
-    for (kind, mtu, frame) in [("offp", "1500", "1518"), ("offp9", "9000", "9018")] {
-        let net = Net::new(kind, mtu);
-        let directory = TempDir::new().unwrap();
-        let before = net.state();
-        let uris = ["af-packet:l0", "af-packet:r0"];
-        let switch = start(&net, directory.path(), uris, &["--frame-size-max", frame]);
-        net.carries();
-        for port in switch.ports() {
-            // Whole, both ways.
-            assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
-            assert_eq!(
-                (&port["segmented"], &port["drops"]["rx_errors"]),
-                (&0.into(), &0.into())
-            );
+    // At the same time: clients wait for servers.
+    std::thread::scope(|scope| {
+        for (kind, mtu, frame) in [("offp", "1500", "1518"), ("offp9", "9000", "9018")] {
+            scope.spawn(move || passes_data_with_all_offloads(kind, mtu, frame));
         }
-        switch.kill();
-        assert_eq!(net.state(), before);
-        let switch = start(&net, directory.path(), uris, &["--frame-size-max", frame]);
-        net.carries();
-        assert_eq!(switch.end(), Some(0));
-        assert_eq!(net.state(), before);
+    });
+}
+
+fn passes_data_with_all_offloads(kind: &str, mtu: &str, frame: &str) {
+    let net = Net::new(kind, mtu);
+    let directory = TempDir::new().unwrap();
+    let before = net.state();
+    let uris = ["af-packet:l0", "af-packet:r0"];
+    let switch = start(&net, directory.path(), uris, &["--frame-size-max", frame]);
+    net.carries();
+    for port in switch.ports() {
+        // Whole, both ways.
+        assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
+        assert_eq!(
+            (&port["segmented"], &port["drops"]["rx_errors"]),
+            (&0.into(), &0.into())
+        );
     }
+    switch.kill();
+    assert_eq!(net.state(), before);
+    let switch = start(&net, directory.path(), uris, &["--frame-size-max", frame]);
+    net.carries();
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(net.state(), before);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use quietwire_host::proc::Thread;
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, ping, until, within};
+use crate::rig::{Namespace, Switch, ping, run, until, within};
 
-/// Duration of an interval of silence, and the time in which one must cost little: interfaces send some frames after they come up.
+/// Duration of an interval of silence, and the time in which one must cost little: other programs may disturb one.
 const INTERVAL: Duration = Duration::from_millis(1500);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Share of a CPU, of all threads of the switch.
@@ -27,6 +27,14 @@ fn run_time(switch: &Switch) -> Duration {
         thread.run_ns().unwrap()
     };
     Duration::from_nanos(tids.map(run_ns).sum())
+}
+
+/// Ends IPv6 in a namespace: after they come up, its interfaces would solicit routers for many seconds.
+fn without_ipv6(namespace: &Namespace) {
+    for scope in ["all", "default"] {
+        let setting = format!("net.ipv6.conf.{scope}.disable_ipv6=1");
+        run(namespace.command("sysctl").args(["-qw", &setting]));
+    }
 }
 
 /// Checks that the switch costs next to no CPU time in an interval without frames.
@@ -60,6 +68,7 @@ fn until_asleep(switch: &Switch) {
 fn ports_of_the_kernel_cost_little(idle: &str) {
     let hosts = ["a", "b"].map(|host| Namespace::new(&format!("{idle}-{host}")));
     let middle = Namespace::with_pairs(idle);
+    hosts.iter().chain([&middle]).for_each(without_ipv6);
     let directory = TempDir::new().unwrap();
     let ports = [
         ("tap", format!("tap:eth0?netns={}", hosts[0].name())),
@@ -72,6 +81,10 @@ fn ports_of_the_kernel_cost_little(idle: &str) {
     for (host, address) in hosts.iter().zip(ADDRESSES) {
         host.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
     }
+    // A request that is lost would cost two seconds.
+    for (port, _) in &ports {
+        switch.until_up(port);
+    }
     ping(&hosts[0], ADDRESSES[1]);
     until_asleep(&switch);
     costs_little(&switch, idle);
@@ -80,7 +93,7 @@ fn ports_of_the_kernel_cost_little(idle: &str) {
     for end in ["v1", "v3"] {
         until_asleep(&switch);
         middle.ip(&["address", "add", "10.9.2.3/24", "dev", end]);
-        let probe = ["arping", "-c", "1", "-w", "1", "-I", end, ADDRESSES[0]];
+        let probe = ["arping", "-f", "-c", "1", "-w", "1", "-I", end, ADDRESSES[0]];
         until("a reply arrives", || {
             let output = middle.command("busybox").args(probe).output().unwrap();
             output.status.success().then_some(())
