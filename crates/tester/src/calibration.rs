@@ -10,6 +10,7 @@ use quietwire_base::proc::cpuinfo_field;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencySummary;
+use crate::tester::TesterIdle;
 use crate::traffic::Traffic;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
@@ -35,6 +36,9 @@ pub struct TesterKind {
     pub receive_ring_size: Option<u16>,
     /// Real-time priority; `None` for ordinary priority.
     pub realtime_priority: Option<u8>,
+    /// Action of its threads without frames. Earlier versions did not record it, and calibrated testers that poll.
+    #[serde(default)]
+    pub idle: TesterIdle,
 }
 
 /// Calibration of a tester.

@@ -155,6 +155,7 @@ impl Tester {
             ring_size: self.options.ring_size,
             receive_ring_size: Some(self.options.receive_ring_size),
             realtime_priority: self.options.realtime_priority,
+            idle: self.options.idle,
         }
     }
 

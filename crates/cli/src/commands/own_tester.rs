@@ -44,6 +44,24 @@ impl From<Ip> for IpVersion {
     }
 }
 
+/// Value of `--idle`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum IdleArg {
+    /// Poll again at once.
+    Poll,
+    /// Sleep for 50 µs or more.
+    Sleep,
+}
+
+impl From<IdleArg> for TesterIdle {
+    fn from(idle: IdleArg) -> Self {
+        match idle {
+            IdleArg::Poll => Self::Poll,
+            IdleArg::Sleep => Self::Sleep,
+        }
+    }
+}
+
 /// Lets results cite the calibrations in a file: the named file, or the default file if it exists.
 pub(super) fn load_calibrations(tester: &mut Tester, given: Option<&PathBuf>) -> Result<()> {
     let Some(path) = given.cloned().or_else(Calibrations::default_path) else {
@@ -93,6 +111,10 @@ pub(super) struct OwnTesterArgs {
     /// otherwise 0. The kernel stops real-time threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=99))]
     realtime_priority: Option<u8>,
+    /// Action of the tester's threads while no frame is due and none arrives. With `sleep`, other threads get a part of their CPUs, and
+    /// latencies include the time until the thread wakes up.
+    #[arg(long, value_enum, default_value = "poll")]
+    idle: IdleArg,
     /// Descriptors in each transmit ring, a power of two from 32 to 16384.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(super) ring_size: u16,
@@ -192,7 +214,7 @@ impl OwnTesterArgs {
             frame_size_max,
             limits: Limits::default(),
             preparation,
-            idle: TesterIdle::default(),
+            idle: self.idle.into(),
             frame_access: FrameAccess::default(),
         };
         let mut tester = Tester::open(eal, "tester", &ports, options)?;

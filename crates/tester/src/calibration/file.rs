@@ -176,6 +176,7 @@ mod tests {
     use super::*;
     use crate::calibration::PacingCalibration;
     use crate::latency::LatencySummary;
+    use crate::tester::TesterIdle;
     use crate::traffic::Traffic;
     use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
@@ -187,6 +188,7 @@ mod tests {
             ring_size: 1024,
             receive_ring_size: Some(4096),
             realtime_priority: None,
+            idle: TesterIdle::Poll,
         }
     }
 

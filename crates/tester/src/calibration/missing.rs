@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Calibration, Calibrations, CalibrationsError, SizeCalibration, TesterKind};
+use crate::tester::TesterIdle;
 use crate::traffic::Traffic;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
@@ -141,6 +142,9 @@ impl Source {
             "--realtime-priority {}",
             tester.realtime_priority.unwrap_or(0)
         ));
+        if tester.idle == TesterIdle::Sleep {
+            words.push("--idle sleep".to_owned());
+        }
         if self.is_named {
             words.push(format!("--file {}", self.path.display()));
         }
@@ -165,14 +169,22 @@ fn priority(tester: &TesterKind) -> String {
     }
 }
 
+fn idle(tester: &TesterKind) -> &'static str {
+    match tester.idle {
+        TesterIdle::Poll => "`--idle poll`",
+        TesterIdle::Sleep => "`--idle sleep`",
+    }
+}
+
 fn described(tester: &TesterKind) -> String {
     format!(
-        "ports {}, CPU {}, ring sizes {} and {}, {}",
+        "ports {}, CPU {}, ring sizes {} and {}, {}, {}",
         tester.ports.join(" and "),
         list(&tester.cpus),
         tester.ring_size,
         receive_ring_size(tester),
-        priority(tester)
+        priority(tester),
+        idle(tester)
     )
 }
 
@@ -196,6 +208,9 @@ fn differences(one: &TesterKind, other: &TesterKind) -> Vec<String> {
     }
     if one.realtime_priority != other.realtime_priority {
         found.push(priority(one));
+    }
+    if one.idle != other.idle {
+        found.push(idle(one).to_owned());
     }
     found
 }
@@ -251,6 +266,7 @@ mod tests {
             ring_size: 1024,
             receive_ring_size: Some(4096),
             realtime_priority: priority,
+            idle: TesterIdle::Poll,
         }
     }
 
@@ -320,13 +336,20 @@ mod tests {
         let missing = missing.unwrap();
         assert_eq!(
             missing.lacks,
-            "c.json has no calibration of this tester (ports memif and memif, CPU 0,2, ring sizes 1024 and 4096, real-time priority 50), only one with ordinary priority"
+            "c.json has no calibration of this tester (ports memif and memif, CPU 0,2, ring sizes 1024 and 4096, real-time priority 50, `--idle poll`), only one with ordinary priority"
         );
         assert_eq!(
             missing.command,
             "quietwire tester calibrate --port 'memif:/run/quietwire/loop.sock?role=server' --port 'memif:/run/quietwire/loop.sock?role=client' \
              --frame-size 64 --both --cpus 0,2 --ring-size 1024 --receive-ring-size 4096 --realtime-priority 50"
         );
+        let sleeping = TesterKind {
+            idle: TesterIdle::Sleep,
+            ..kind(None)
+        };
+        let missing = known.missing(&sleeping, &trial(Directions::Both)).unwrap();
+        assert!(missing.lacks.ends_with("only one with `--idle poll`"), "{missing}");
+        assert!(missing.command.ends_with("--realtime-priority 0 --idle sleep"), "{missing}");
         let named = Source {
             is_named: true,
             ..source(None)
