@@ -145,6 +145,7 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
             }
         }
     }
+    worker.abandon_held();
 }
 
 /// Serves each receive queue once. Returns the number of empty queues, and whether frames were sent for other threads.

@@ -419,6 +419,15 @@ impl Worker {
         }
     }
 
+    /// Counts the frames that wait as dropped, before the thread ends.
+    pub(super) fn abandon_held(&self) {
+        let counters = &self.counters.ports;
+        self.fragments.abandon(counters);
+        if let Some(inspection) = &self.inspection {
+            inspection.abandon(counters);
+        }
+    }
+
     fn set_output(&mut self, port: u16, output: Option<Box<Output>>) -> Option<Box<Output>> {
         if output.is_none() {
             self.forget_held(port);
