@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation and tested
-//! with text in that format, not with VPP itself.
+//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Tests parse text in the format of VPP's
+//! documentation; no test starts VPP.
 
 // Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
