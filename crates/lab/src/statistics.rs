@@ -27,6 +27,70 @@ pub(crate) fn is_port(name: &str) -> bool {
     })
 }
 
+/// Counter in the output of `ovs-ofctl dump-ports`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DumpCounter<'printed> {
+    /// OpenFlow number of the port.
+    pub(crate) port: u32,
+    /// `rx` or `tx`. `None` for a counter of the driver, whose name is complete.
+    pub(crate) way: Option<&'printed str>,
+    pub(crate) name: &'printed str,
+    /// `None` if the port does not have the counter, which is printed as a question mark.
+    pub(crate) value: Option<u64>,
+}
+
+/// Parses the output of `ovs-ofctl dump-ports`, with any version of OpenFlow. The bridge's own port has no number (LOCAL) and is left
+/// out.
+pub(crate) fn dump_counters(printed: &str) -> impl Iterator<Item = DumpCounter<'_>> {
+    let mut port: Option<u32> = None;
+    let lines = printed.lines().map(move |line| {
+        let mut line = line.trim();
+        let heading = line
+            .strip_prefix("port ")
+            .and_then(|rest| rest.split_once(':'));
+        if let Some((number, rest)) = heading {
+            port = number.trim().parse().ok();
+            line = rest.trim();
+        }
+        // Counters of a line are of one way: `rx pkts=1, bytes=2`. Those of a driver have complete names.
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (way, fields) = match first {
+            "rx" | "tx" => (Some(first), rest.trim().trim_start_matches("rfc2819")),
+            _ => (None, line),
+        };
+        (port, way, fields)
+    });
+    lines.flat_map(|(port, way, fields)| {
+        fields.split(',').filter_map(move |field| {
+            let (name, value) = field.trim().split_once('=')?;
+            let (port, value) = (port?, value.parse().ok());
+            Some(DumpCounter {
+                port,
+                way,
+                name,
+                value,
+            })
+        })
+    })
+}
+
+/// Parses the output of VPP's `show interface` into interfaces, names of counters and values: name, number, state and MTUs of an
+/// interface, and a counter in this line and in each line that follows.
+pub(crate) fn interface_counters(printed: &str) -> impl Iterator<Item = (&str, String, u64)> {
+    let mut interface = None;
+    printed.lines().filter_map(move |line| {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if !line.starts_with(char::is_whitespace) {
+            interface = words.first().copied();
+        }
+        let value = words.pop()?.parse::<u64>().ok()?;
+        // MTUs are before the counter.
+        let start = words.iter().rposition(|word| word.contains('/'));
+        let name = words.get(start.map_or(0, |at| at.saturating_add(1))..)?;
+        (!name.is_empty()).then_some((interface?, name.join(" "), value))
+    })
+}
+
 /// Statistics of ports, and the sources that reported none. Both are bounded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Statistics {
@@ -87,38 +151,16 @@ impl Statistics {
     /// Parses the output of `ovs-ofctl -O OpenFlow14 dump-ports`: counters of RFC 2819 and of the driver follow the counters that all
     /// versions of OpenFlow have. The number of a port is one more than the number in its name.
     pub(crate) fn of_dump(&mut self, printed: &str) -> bool {
-        let mut port: Option<String> = None;
         let mut is_found = false;
-        for line in printed.lines() {
-            let mut line = line.trim();
-            if let Some((number, rest)) = line
-                .strip_prefix("port ")
-                .and_then(|rest| rest.split_once(':'))
-            {
-                // The bridge's own port is LOCAL.
-                let number = number.trim().parse::<u32>().ok();
-                let index = number.and_then(|number| number.checked_sub(1));
-                port = index.map(|index| format!("p{index}"));
-                line = rest.trim();
-            }
-            let Some(port) = &port else { continue };
-            // Counters of a line are of one way: `rx pkts=1, bytes=2`. Those of a driver have complete names.
-            let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
-            let (way, fields) = match first {
-                "rx" | "tx" => (Some(first), rest.trim().trim_start_matches("rfc2819")),
-                _ => (None, line),
+        for counter in dump_counters(printed) {
+            let (Some(index), Some(value)) = (counter.port.checked_sub(1), counter.value) else {
+                continue;
             };
-            for field in fields.split(',').map(str::trim) {
-                // A counter that a port does not have is printed as a question mark.
-                let known = field
-                    .split_once('=')
-                    .and_then(|(name, value)| Some((name, value.parse::<u64>().ok()?)));
-                let Some((name, value)) = known else { continue };
-                is_found = true;
-                match way {
-                    Some(way) => self.set(port, &format!("{way} {name}"), value),
-                    None => self.set(port, name, value),
-                }
+            is_found = true;
+            let port = format!("p{index}");
+            match counter.way {
+                Some(way) => self.set(&port, &format!("{way} {}", counter.name), value),
+                None => self.set(&port, counter.name, value),
             }
         }
         is_found
@@ -175,25 +217,12 @@ impl Statistics {
         is_found
     }
 
-    /// Parses the output of VPP's `show interface`: name, number, state and MTUs of an interface, and a counter in this line and in each
-    /// line that follows.
+    /// Parses the output of VPP's `show interface`.
     pub(crate) fn of_vpp_interfaces(&mut self, printed: &str) -> bool {
-        let mut port = None;
         let mut is_found = false;
-        for line in printed.lines() {
-            let mut words: Vec<&str> = line.split_whitespace().collect();
-            if !line.starts_with(char::is_whitespace) {
-                port = words.first().copied();
-            }
-            let value = words.pop().and_then(|word| word.parse::<u64>().ok());
-            // MTUs are before the counter.
-            let start = words.iter().rposition(|word| word.contains('/'));
-            let name = words.get(start.map_or(0, |at| at.saturating_add(1))..);
-            let name = name.unwrap_or_default().join(" ");
-            if let (Some(port), Some(value), false) = (port, value, name.is_empty()) {
-                is_found = true;
-                self.set(port, &name, value);
-            }
+        for (port, name, value) in interface_counters(printed) {
+            is_found = true;
+            self.set(port, &name, value);
         }
         is_found
     }

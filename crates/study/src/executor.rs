@@ -67,30 +67,11 @@ pub(crate) fn act(
                 reduced_pps,
                 reduced_s,
             };
-            let observed = generator.step_down(&with_rate(overload_pps), step)?;
-            Ok(unless_invalid(
-                observed.validity,
-                Observation::Recovered {
-                    after_s: observed.recovered_after_s,
-                },
-            ))
+            step_down(generator, &with_rate(overload_pps), step)
         }
         Action::Restart {
             rate_pps, limit_s, ..
-        } => {
-            let restart: &mut Restart<'_> = &mut || device.restart();
-            let observed = match generator.outage(&with_rate(rate_pps), limit_s, restart) {
-                Err(TesterError::Restart(reason)) => return Ok(invalid(reason)),
-                observed => observed?,
-            };
-            Ok(unless_invalid(
-                observed.validity,
-                Observation::Restored {
-                    lost_frames: observed.lost_frames,
-                    gap_s: observed.gap_s,
-                },
-            ))
-        }
+        } => restart(generator, device, &with_rate(rate_pps), limit_s),
         Action::FlushFdb => match device.forget() {
             Some(Err(reason)) => Ok(invalid(reason)),
             Some(Ok(())) => Ok(Observation::Done),
@@ -105,16 +86,7 @@ pub(crate) fn act(
         Action::Probe {
             addresses,
             rate_pps,
-        } => {
-            let observed = generator.probe(&with_rate(rate_pps), addresses)?;
-            Ok(unless_invalid(
-                observed.validity,
-                Observation::Probed {
-                    flooded_frames: observed.flooded_frames,
-                    lost_frames: observed.lost_frames,
-                },
-            ))
-        }
+        } => probe(generator, &with_rate(rate_pps), addresses),
         Action::Converse(trial) => {
             let run = ConversationRun {
                 description: connections.clone(),
@@ -127,6 +99,52 @@ pub(crate) fn act(
             generator.converse(&run).map(conversations::observation)
         }
     }
+}
+
+/// Overloads the device, reduces the rate, and measures the time until no frame is lost.
+fn step_down(
+    generator: &mut dyn TrafficGenerator,
+    trial: &Trial,
+    step: StepDown,
+) -> Result<Observation, TesterError> {
+    let observed = generator.step_down(trial, step)?;
+    let recovered = Observation::Recovered {
+        after_s: observed.recovered_after_s,
+    };
+    Ok(unless_invalid(observed.validity, recovered))
+}
+
+/// Restarts the forwarding process under traffic.
+fn restart(
+    generator: &mut dyn TrafficGenerator,
+    device: &mut dyn Device,
+    trial: &Trial,
+    limit_s: f64,
+) -> Result<Observation, TesterError> {
+    let restart: &mut Restart<'_> = &mut || device.restart();
+    let observed = match generator.outage(trial, limit_s, restart) {
+        Err(TesterError::Restart(reason)) => return Ok(invalid(reason)),
+        observed => observed?,
+    };
+    let restored = Observation::Restored {
+        lost_frames: observed.lost_frames,
+        gap_s: observed.gap_s,
+    };
+    Ok(unless_invalid(observed.validity, restored))
+}
+
+/// Sends to learned addresses, and counts the frames that the device floods.
+fn probe(
+    generator: &mut dyn TrafficGenerator,
+    trial: &Trial,
+    addresses: u32,
+) -> Result<Observation, TesterError> {
+    let observed = generator.probe(trial, addresses)?;
+    let probed = Observation::Probed {
+        flooded_frames: observed.flooded_frames,
+        lost_frames: observed.lost_frames,
+    };
+    Ok(unless_invalid(observed.validity, probed))
 }
 
 fn invalid(reason: String) -> Observation {

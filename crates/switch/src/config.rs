@@ -16,6 +16,7 @@ pub mod nat;
 mod plan;
 mod ports;
 pub mod rebalance;
+mod role_cpus;
 pub mod rules;
 mod settings;
 mod shared_list;

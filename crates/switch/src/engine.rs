@@ -13,6 +13,7 @@ mod driver_drops;
 #[cfg(test)]
 mod faults;
 mod filter_offload;
+mod fragments;
 mod inspection;
 mod kernel_filter;
 mod links;

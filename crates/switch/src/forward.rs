@@ -145,6 +145,7 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
             }
         }
     }
+    worker.abandon_held();
 }
 
 /// Serves each receive queue once. Returns the number of empty queues, and whether frames were sent for other threads.
@@ -197,7 +198,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             connections: worker.connections.as_deref_mut(),
             names: worker.name_flows.as_deref_mut(),
             inspection: worker.inspection.as_deref_mut(),
-            fragments: &mut worker.fragments,
+            fragments: worker.fragments.as_deref_mut(),
             share: worker.share.as_deref_mut(),
             kept: &mut worker.kept,
             decisions: &mut worker.decisions,
@@ -218,7 +219,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     }
     let handed = worker.share.is_some() && process_handed(worker, shared);
     let released = worker.holds_frames() && release_held(worker, shared);
-    let ordered = worker.fragments.holds() && release_fragments(worker, shared);
+    let ordered = worker.holds_fragments() && release_fragments(worker, shared);
     let relayed = relay(worker, shared) || handed || released || ordered;
     if relayed {
         worker.telemetry.lap(Step::Relay);
@@ -236,8 +237,8 @@ struct Resources<'worker> {
     names: Option<&'worker mut NameFlows>,
     /// Inspected flows, if rules inspect some.
     inspection: Option<&'worker mut InspectStage>,
-    /// Fragments that wait for the first one of their datagram.
-    fragments: &'worker mut FragmentStage,
+    /// Fragments that wait for the first one of their datagram, if the thread orders fragments.
+    fragments: Option<&'worker mut FragmentStage>,
     /// Part in the state of connections that several threads share, if they do.
     share: Option<&'worker mut ShareStage>,
     /// Empty before and after.
@@ -273,9 +274,12 @@ fn process(
         return;
     }
     let is_tracked = connections.is_some() && stage.has_rules();
-    if (is_tracked || context.routing.nat.is_some()) && path.may_have_fragments() {
+    if (is_tracked || context.routing.nat.is_some())
+        && let Some(stage_of_fragments) = fragments
+        && path.may_have_fragments()
+    {
         let order = FragmentContext {
-            stage: fragments,
+            stage: stage_of_fragments,
             share,
             zone: stage.zone(),
             now_s: context.now_s,
@@ -435,8 +439,10 @@ fn release_fragments(worker: &mut Worker, shared: &Shared) -> bool {
     let now_s = shared.now_s.load(Ordering::Relaxed);
     let mut has_released = false;
     for _ in 0..DATAGRAMS_A_TURN {
-        let released = worker.fragments.take_released(&mut worker.received, now_s);
-        let Some(released) = released else {
+        let Some(fragments) = worker.fragments.as_deref_mut() else {
+            break;
+        };
+        let Some(released) = fragments.take_released(&mut worker.received, now_s) else {
             break;
         };
         has_released = true;
@@ -591,7 +597,7 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
                 connections: worker.connections.as_deref_mut(),
                 names: worker.name_flows.as_deref_mut(),
                 inspection: worker.inspection.as_deref_mut(),
-                fragments: &mut worker.fragments,
+                fragments: worker.fragments.as_deref_mut(),
                 share: worker.share.as_deref_mut(),
                 kept: &mut worker.kept,
                 decisions: &mut worker.decisions,

@@ -292,6 +292,12 @@ impl FragmentOrder {
         Some(place)
     }
 
+    /// Returns the places whose fragments wait: the number of each, and the port of its fragments.
+    pub fn waiting(&self) -> impl Iterator<Item = (usize, u16)> {
+        let places = self.places.iter().enumerate();
+        places.filter_map(|(place, one)| one.map(|one| (place, one.port)))
+    }
+
     /// Returns the number of the set of a datagram's source.
     fn set_of(&self, id: &DatagramId) -> usize {
         (self.secret.hash_one(id.source) % SETS_U64) as usize

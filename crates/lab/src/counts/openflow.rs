@@ -12,49 +12,43 @@
     )
 )]
 
+use std::collections::BTreeMap;
+
 use quietwire_tester::account::{DropStage, PortCounts};
 
+use crate::statistics::dump_counters;
+
+/// Drop counters of a port: way, name, the stage at which they count, and reason.
+const DROPS: [(&str, &str, DropStage, &str); 4] = [
+    ("rx", "drop", DropStage::BeforeReceipt, "rx_dropped"),
+    ("rx", "errs", DropStage::BeforeReceipt, "rx_errors"),
+    ("tx", "drop", DropStage::ToSend, "tx_dropped"),
+    ("tx", "errs", DropStage::ToSend, "tx_errors"),
+];
+
 /// Parses the output of `ovs-ofctl dump-ports` and returns the counters of each port by its OpenFlow number.
-pub(crate) fn of_dump(reported: &str) -> Result<Vec<(u32, PortCounts)>, String> {
-    let mut ports: Vec<(u32, PortCounts)> = Vec::new();
-    let mut number = None;
-    for line in reported.lines() {
-        let line = line.trim();
-        let (words, way) = if let Some(rest) = line.strip_prefix("port ") {
-            let (port, rest) = rest.split_once(':').ok_or("a port has no counters")?;
-            // The bridge's own port is LOCAL.
-            number = port.trim().parse().ok();
-            (rest.trim(), "rx")
-        } else if line.starts_with("tx ") {
-            (line, "tx")
-        } else {
-            continue;
-        };
-        let Some(number) = number else { continue };
-        let words = words.strip_prefix(way).unwrap_or(words);
-        let count = |key: &str| {
-            let mut fields = words.split(',').map(str::trim);
-            let value = fields.find_map(|field| field.strip_prefix(key)?.strip_prefix('='));
-            // A counter that a port does not have is printed as a question mark.
-            value.and_then(|value| value.parse::<u64>().ok())
-        };
-        let frames = count("pkts").ok_or_else(|| format!("port {number} counts no {way} pkts"))?;
-        let [drops, errors] = ["drop", "errs"].map(|key| count(key).unwrap_or(0));
-        match (way, ports.last_mut()) {
-            ("tx", Some((last, port))) if *last == number => {
-                port.sent = frames;
-                *port = std::mem::take(port)
-                    .with_drops(DropStage::ToSend, "tx_dropped", drops)
-                    .with_drops(DropStage::ToSend, "tx_errors", errors);
-            }
-            _ => {
-                let port = PortCounts {
-                    received: frames,
-                    ..PortCounts::default()
-                }
-                .with_drops(DropStage::BeforeReceipt, "rx_dropped", drops)
-                .with_drops(DropStage::BeforeReceipt, "rx_errors", errors);
-                ports.push((number, port));
+pub(crate) fn of_dump(printed: &str) -> Result<BTreeMap<u32, PortCounts>, String> {
+    let mut ports: BTreeMap<u32, PortCounts> = BTreeMap::new();
+    for counter in dump_counters(printed) {
+        let (number, value) = (counter.port, counter.value);
+        // Counters of drivers follow those that all ports have.
+        let Some(way) = counter.way else { continue };
+        let missing = |way: &str| format!("port {number} counts no {way} pkts");
+        if (way, counter.name) == ("rx", "pkts") {
+            let received = value.ok_or_else(|| missing(way))?;
+            let port = PortCounts {
+                received,
+                ..PortCounts::default()
+            };
+            ports.insert(number, port);
+        }
+        let port = ports.get_mut(&number).ok_or_else(|| missing("rx"))?;
+        if (way, counter.name) == ("tx", "pkts") {
+            port.sent = value.ok_or_else(|| missing(way))?;
+        }
+        for (of_way, name, stage, reason) in DROPS {
+            if (of_way, name) == (way, counter.name) {
+                *port = std::mem::take(port).with_drops(stage, reason, value.unwrap_or(0));
             }
         }
     }
@@ -84,8 +78,19 @@ mod tests {
         .with_drops(DropStage::BeforeReceipt, "rx_errors", 1)
         .with_drops(DropStage::ToSend, "tx_dropped", 4)
         .with_drops(DropStage::ToSend, "tx_errors", 0);
-        assert_eq!(of_dump(REPORTED), Ok(vec![(1, expected)]));
-        assert_eq!(of_dump(""), Ok(Vec::new()));
-        assert!(of_dump("port 1: rx pkts=?").is_err());
+        assert_eq!(of_dump(REPORTED), Ok(BTreeMap::from([(1, expected)])));
+        assert_eq!(of_dump(""), Ok(BTreeMap::new()));
+        for lacking in ["port 1: rx pkts=?", "port 1: rx bytes=9", "port 1:\n tx pkts=1"] {
+            assert!(of_dump(lacking).is_err(), "{lacking}");
+        }
+    }
+
+    #[test]
+    fn counters_of_rfc_2819_and_of_drivers_are_no_frames_of_ports() {
+        let ports = of_dump(include_str!("../../tests/corpus/statistics/ovs-ports")).unwrap();
+        let frames = ports
+            .iter()
+            .map(|(number, port)| (*number, port.received, port.sent));
+        assert_eq!(frames.collect::<Vec<_>>(), [(1, 1000, 998), (2, 1000, 998)]);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation and tested
-//! with text in that format, not with VPP itself.
+//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Tests parse text in the format of VPP's
+//! documentation; no test starts VPP.
 
 // Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -14,6 +14,8 @@
 
 use quietwire_tester::account::{DropStage, PortCounts};
 
+use crate::statistics::interface_counters;
+
 /// Drop counters of an interface and the stage at which they count.
 const DROPS: [(&str, DropStage); 4] = [
     ("rx-miss", DropStage::BeforeReceipt),
@@ -26,25 +28,14 @@ const DROPS: [(&str, DropStage); 4] = [
 /// of these drops.
 pub(crate) fn of_interfaces(interfaces: &str, errors: &str, name: &str) -> PortCounts {
     let mut port = PortCounts::default();
-    let mut is_here = false;
-    for line in interfaces.lines() {
-        let mut words: Vec<&str> = line.split_whitespace().collect();
-        if !line.starts_with(' ') {
-            is_here = words.first() == Some(&name);
-        }
-        let Some(count) = words.pop().and_then(|word| word.parse::<u64>().ok()) else {
-            continue;
-        };
-        if !is_here {
-            continue;
-        }
-        // The first line shows the interface's state before the counter.
-        if words.ends_with(&["rx", "packets"]) {
-            port.received = count;
-        } else if words.ends_with(&["tx", "packets"]) {
-            port.sent = count;
-        } else if let Some((key, stage)) = DROPS.iter().find(|(key, _)| words.last() == Some(key)) {
-            port = port.with_drops(*stage, key, count);
+    let own = interface_counters(interfaces).filter(|(interface, ..)| *interface == name);
+    for (_, counter, count) in own {
+        let drops = DROPS.iter().find(|(key, _)| *key == counter);
+        match (counter.as_str(), drops) {
+            ("rx packets", _) => port.received = count,
+            ("tx packets", _) => port.sent = count,
+            (_, Some((key, stage))) => port = port.with_drops(*stage, key, count),
+            _ => {}
         }
     }
     for (count, reason) in of_node(errors, &format!("{name}-tx")) {

@@ -170,9 +170,7 @@ impl Ovs {
     pub(super) fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         let mut counts = ElementCounts::default();
         for bridge in bridges(plan) {
-            let target = management(plan, &bridge);
-            let reported = run_until(deadline, &["ovs-ofctl", "dump-ports", &target])?;
-            let ports = of_dump(&reported)?.into_iter();
+            let ports = of_dump(&dump_ports(plan, &bridge, deadline)?)?.into_iter();
             counts.ports.extend(ports.filter_map(|(number, port)| {
                 let index = number.checked_sub(1)?;
                 Some((format!("p{index}"), port))
@@ -186,8 +184,7 @@ impl Ovs {
         CycleCount::of_ovs(&appctl(plan, &["dpif-netdev/pmd-stats-show"])?)
     }
 
-    /// Its polling threads' own view of their work, and the statistics of its ports. OpenFlow 1.4 is the first version with those of
-    /// drivers. The kernel has statistics of its interfaces.
+    /// Its polling threads' own view of their work, and the statistics of its ports. The kernel has statistics of its interfaces.
     pub(super) fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
         let control = plan.directory.join("daemon.ctl").display().to_string();
         let words = ["ovs-appctl", "--timeout=5", "-t", &control];
@@ -195,11 +192,8 @@ impl Ovs {
         let view = OwnView::of_pmd_perf(&run_until(deadline, &words)?)?;
         let mut statistics = Statistics::default();
         for bridge in bridges(plan) {
-            let target = management(plan, &bridge);
-            let first = ["ovs-ofctl", "--no-names", "-O", "OpenFlow14"];
-            let words = [&first[..], &["dump-ports", &target][..]].concat();
             let source = format!("ovs-ofctl dump-ports {bridge}");
-            let printed = run_until(deadline, &words);
+            let printed = dump_ports(plan, &bridge, deadline);
             statistics.read(&source, printed, Statistics::of_dump);
         }
         kernel::driver_statistics(plan, deadline, &mut statistics);
@@ -296,6 +290,14 @@ pub(super) fn appctl(plan: &Plan, words: &[&str]) -> Result<String, String> {
 fn management(plan: &Plan, bridge: &str) -> String {
     let socket: PathBuf = plan.directory.join(format!("{bridge}.mgmt"));
     format!("unix:{}", socket.display())
+}
+
+/// Returns the counters of a bridge's ports, as `ovs-ofctl` prints them. OpenFlow 1.4 is the first version with those of drivers.
+fn dump_ports(plan: &Plan, bridge: &str, deadline: Deadline) -> Result<String, String> {
+    let target = management(plan, bridge);
+    let first = ["ovs-ofctl", "--no-names", "-O", "OpenFlow14"];
+    let words = [&first[..], &["dump-ports", &target][..]].concat();
+    run_until(deadline, &words)
 }
 
 fn bridge_of(plan: &Plan, join: usize) -> String {

@@ -91,6 +91,20 @@ struct Port {
     bridging: BridgingSetting,
 }
 
+impl Port {
+    fn setting(self, location: Location) -> PortSetting {
+        PortSetting {
+            name: self.name,
+            uri: self.uri,
+            rx_queues: self.rx_queues,
+            tx_queues: self.tx_queues,
+            rx_cpus: self.rx_cpus,
+            bridging: self.bridging,
+            location,
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct CrossConnect {
@@ -105,6 +119,19 @@ struct Bridge {
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
     flooding: Option<FloodingSetting>,
+}
+
+impl Bridge {
+    fn setting(self, location: Location) -> BridgeSetting {
+        BridgeSetting {
+            name: self.name,
+            ports: self.ports,
+            max_entries: self.max_entries,
+            ageing_s: self.ageing_s,
+            flooding: self.flooding,
+            location,
+        }
+    }
 }
 
 /// Attaches its location in the file to each element.
@@ -161,16 +188,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         ports: file.port.map(|ports| {
             let setting = |port: Spanned<Port>| {
                 let location = location(port.span().start, "port");
-                let port = port.into_inner();
-                PortSetting {
-                    name: port.name,
-                    uri: port.uri,
-                    rx_queues: port.rx_queues,
-                    tx_queues: port.tx_queues,
-                    rx_cpus: port.rx_cpus,
-                    bridging: port.bridging,
-                    location,
-                }
+                port.into_inner().setting(location)
             };
             ports.into_iter().map(setting).collect()
         }),
@@ -184,15 +202,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         bridges: file.bridge.map(|bridges| {
             let setting = |bridge: Spanned<Bridge>| {
                 let location = location(bridge.span().start, "bridge");
-                let bridge = bridge.into_inner();
-                BridgeSetting {
-                    name: bridge.name,
-                    ports: bridge.ports,
-                    max_entries: bridge.max_entries,
-                    ageing_s: bridge.ageing_s,
-                    flooding: bridge.flooding,
-                    location,
-                }
+                bridge.into_inner().setting(location)
             };
             bridges.into_iter().map(setting).collect()
         }),

@@ -28,6 +28,7 @@ use super::layer3::{self, Layer3Plan};
 use super::location::Location;
 use super::nat::{self, NatSetting};
 use super::rebalance::Rules;
+use super::role_cpus::RoleCpus;
 use super::rules;
 use super::settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
@@ -280,28 +281,11 @@ impl Settings {
     ) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
         let idle = self.idle.unwrap_or_default();
-        let cpus = Cpus::choose(&self, online, pinning)?;
+        let cpus = RoleCpus::choose(&self, online, pinning)?;
         let ports = plan_ports(self.ports.as_deref().unwrap_or_default(), &cpus.forwarding)?;
         check_idle(idle, self.ports.as_deref().unwrap_or_default(), &ports)?;
         let mut members = Members::new(&ports);
-        let mut groups = Vec::new();
-        for pair in self.cross_connects.iter().flatten() {
-            groups.push(plan_cross_connect(pair, &mut members)?);
-        }
-        let defaults = (
-            self.max_entries.unwrap_or(MAX_ENTRIES),
-            self.ageing_s.unwrap_or(AGEING_S),
-        );
-        let mut names: BTreeMap<&str, &Location> = BTreeMap::new();
-        for bridge in self.bridges.iter().flatten() {
-            if let Some(other) = names.insert(&bridge.name, &bridge.location) {
-                return Err(bridge.location.wrong(format!(
-                    "duplicate bridge '{}' (also defined at {other}; use unique names)",
-                    bridge.name
-                )));
-            }
-            groups.push(plan_bridge(bridge, defaults, &mut members)?);
-        }
+        let (mut groups, names) = self.plan_groups(&mut members)?;
         self.plan_statics(&mut groups, &ports, former)?;
         let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
         let uri_of = |name: &str| {
@@ -310,21 +294,10 @@ impl Settings {
         };
         let asked = self.steer.as_deref().unwrap_or_default();
         let steer = steer::plan(asked, uri_of)?;
-        for (kernel_port, port, location) in steer::kernel_ports(asked) {
-            members.take(
-                kernel_port,
-                &format!("the steering of port '{port}'"),
-                location,
-            )?;
-        }
-        let inspectors: Vec<_> = rules::inspectors(&self).collect();
-        for (port, rule, location) in &inspectors {
-            members.take(port, &format!("the inspection of rule '{rule}'"), location)?;
-        }
+        self.reserve_ports(&mut members)?;
         drop(members);
-        rules::check_inspectors(&self, &inspectors)?;
         check_bridges(&groups, &ports, &layer3, &names)?;
-        let rules = self.plan_rules(&ports, &names.keys().copied().collect(), former)?;
+        let rules = self.plan_rules(&ports, &names.into_keys().collect(), former)?;
         let threads = cpus.forwarding.iter().count();
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
@@ -362,6 +335,49 @@ impl Settings {
             nat_log: self.nat_log,
             nat_log_collector: self.nat_log_collector,
         })
+    }
+
+    /// Plans cross-connects and bridges. Returns them, and the places of the bridges in the configuration.
+    fn plan_groups(
+        &self,
+        members: &mut Members<'_>,
+    ) -> Result<(Vec<Group>, BridgePlaces<'_>), SwitchError> {
+        let mut groups = Vec::new();
+        for pair in self.cross_connects.iter().flatten() {
+            groups.push(plan_cross_connect(pair, members)?);
+        }
+        let defaults = (
+            self.max_entries.unwrap_or(MAX_ENTRIES),
+            self.ageing_s.unwrap_or(AGEING_S),
+        );
+        let mut names = BridgePlaces::new();
+        for bridge in self.bridges.iter().flatten() {
+            if let Some(other) = names.insert(&bridge.name, &bridge.location) {
+                return Err(bridge.location.wrong(format!(
+                    "duplicate bridge '{}' (also defined at {other}; use unique names)",
+                    bridge.name
+                )));
+            }
+            groups.push(plan_bridge(bridge, defaults, members)?);
+        }
+        Ok((groups, names))
+    }
+
+    /// Reserves the ports of steering to the kernel and of inspectors, which are in no group.
+    fn reserve_ports(&self, members: &mut Members<'_>) -> Result<(), SwitchError> {
+        let steer = self.steer.as_deref().unwrap_or_default();
+        for (kernel_port, port, location) in steer::kernel_ports(steer) {
+            members.take(
+                kernel_port,
+                &format!("the steering of port '{port}'"),
+                location,
+            )?;
+        }
+        let inspectors: Vec<_> = rules::inspectors(self).collect();
+        for (port, rule, location) in &inspectors {
+            members.take(port, &format!("the inspection of rule '{rule}'"), location)?;
+        }
+        rules::check_inspectors(self, &inspectors)
     }
 
     /// Assigns static entries to their bridges. Those of the former plan stay if neither the entries nor the bridges have changed.
@@ -604,6 +620,9 @@ fn plan_ports(
     }
     Ok(ports)
 }
+
+/// Places of bridges in the configuration, by name.
+type BridgePlaces<'plan> = BTreeMap<&'plan str, &'plan Location>;
 
 /// Number of each port, and the group that it is already assigned to.
 struct Members<'plan> {

@@ -210,7 +210,6 @@ impl Engine {
                     service: sender,
                     counters: Arc::clone(&counters),
                     connections,
-                    held_fragments: &self.held_fragments,
                     shared: &self.shared,
                 };
                 let started = step(&*maker, "thread", || maker.start_thread(start))?;
@@ -381,6 +380,7 @@ impl Engine {
             tally.note(self.open_tx_path(port, cpu))?;
         }
         tally.note(self.place_relays())?;
+        self.give_fragments(&mut tally)?;
         // Before the router knows an outside interface, so that no packet leaves by it without translation.
         self.show_nat(&mut tally)?;
         self.show_balancers(&mut tally)?;
@@ -393,6 +393,7 @@ impl Engine {
         self.set_stages(&mut tally)?;
         self.free_name_flows(&mut tally)?;
         self.free_inspection(&mut tally)?;
+        self.free_fragments(&mut tally)?;
         for (id, cpu) in places {
             tally.note(self.place_queue(id, cpu))?;
         }

@@ -282,6 +282,7 @@ fn name_of(order: &WorkerCommand) -> &'static str {
         WorkerCommand::OutputRules(_) => "output rules",
         WorkerCommand::NameFlows(_) => "names",
         WorkerCommand::Inspection(_) => "inspection",
+        WorkerCommand::Fragments(_) => "fragments",
         WorkerCommand::Share { .. } => "share",
         WorkerCommand::End => "end",
         _ => "other",
@@ -473,6 +474,8 @@ impl Rig {
             assert_eq!(worker.has_name_flows(), has_names, "CPU {cpu}");
             translation::check(engine, worker, cpu);
             assert_eq!(worker.has_inspection(), inspects, "CPU {cpu}");
+            let has_fragments = worker.has_fragments();
+            assert_eq!(has_fragments, engine.orders_fragments(), "CPU {cpu}");
             if !owner_cpus.is_empty() {
                 check_share(
                     engine,

@@ -147,6 +147,7 @@ impl Engine {
             | Reply::OutputRules { .. }
             | Reply::NameFlows { .. }
             | Reply::Inspection { .. }
+            | Reply::Fragments { .. }
             | Reply::Injected { .. }
             | Reply::Capture { .. }
             | Reply::Trace { .. }

@@ -13,7 +13,7 @@ use super::counted::{CompiledRules, CountedRule, CountedRules, RulePlace};
 use super::threads::Forwarder;
 use crate::config::layer3::Attachment;
 use crate::config::rules::{
-    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, SetType,
+    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, Rules, SetName, SetSetting, SetType,
     StatementSetting, absent_port, port_set,
 };
 use crate::config::{CommonEnds, Group};
@@ -32,6 +32,58 @@ const NO_SET: u32 = u32::MAX;
 /// Number of a port that does not exist: no frame arrives there.
 const NO_PORT: u16 = u16::MAX;
 
+/// Rules to be compiled.
+struct UncompiledRules<'plan> {
+    rules: &'plan [CountedRule],
+    /// Common ends of the rules and the former ones.
+    ends: CommonEnds,
+    fallback: &'plan Fallback,
+    /// True if neither rules nor fallback have changed.
+    is_same: bool,
+    places: Arc<Vec<RulePlace>>,
+    bridges: Vec<String>,
+    sets: &'plan [Arc<SetSetting>],
+    port_sets: BTreeMap<String, u32>,
+}
+
+impl UncompiledRules<'_> {
+    /// Compiles the rules. `kept` are the former ones, if ports, bridges and sets of names of ports have the same numbers in them.
+    fn compile(
+        self,
+        former: Option<&Arc<CompiledRules>>,
+        kept: Option<&Arc<CompiledRules>>,
+    ) -> Arc<CompiledRules> {
+        let kept = kept.filter(|one| names(&one.sets).eq(names(self.sets)));
+        let same = kept.filter(|one| self.is_same && one.places == self.places);
+        let (table, places) = match same {
+            Some(same) if same.sets == self.sets => return Arc::clone(same),
+            Some(same) => {
+                let table = same.table.with_elements(&elements(self.sets));
+                (table, Arc::clone(&same.places))
+            }
+            None => {
+                let few = kept.and_then(|kept| {
+                    let now = (self.rules, &self.places[..]);
+                    changed_table(kept, now, self.sets, (self.ends, self.fallback))
+                });
+                let table = few.unwrap_or_else(|| {
+                    let former = former.map(|one| &*one.table);
+                    let numbers = (&self.places[..], self.sets);
+                    table_of(former, self.rules, numbers, self.fallback)
+                });
+                (table, self.places)
+            }
+        };
+        Arc::new(CompiledRules {
+            table: Arc::new(table),
+            places,
+            bridges: self.bridges,
+            sets: self.sets.to_vec(),
+            port_sets: self.port_sets,
+        })
+    }
+}
+
 impl Engine {
     /// Assigns a counter to each rule of the plan, and compiles the rules if they, or the numbers of their ports, have changed. An
     /// unchanged rule keeps its counter, even if its position changes.
@@ -40,11 +92,7 @@ impl Engine {
         let ports = self.slots.iter().map(|slot| slot.as_ref().map(name_of));
         self.shared.log.set_ports(ports.collect());
         let port_sets = self.port_sets();
-        let compiled = self.rules.compiled.as_ref();
-        if compiled.is_some_and(|compiled| compiled.port_sets == port_sets)
-            && Arc::ptr_eq(&self.rules.asked, &self.plan.rules)
-            && self.rules.numbers == self.numbers_of(self.rules.numbers.keys())
-        {
+        if self.has_compiled_rules(&port_sets) {
             return;
         }
         let former = std::mem::take(&mut self.rules);
@@ -56,17 +104,7 @@ impl Engine {
             true => Arc::clone(&former.rules),
             false => Arc::new(counted(&former.rules, &asked.rules, ends)),
         };
-        let is_default_same = former.fallback.default == asked.default;
-        let is_fallback_same = is_default_same && former.fallback.malformed == asked.malformed;
-        let fallback = Fallback {
-            default: asked.default,
-            default_frames: match is_default_same {
-                true => former.fallback.default_frames,
-                false => Arc::default(),
-            },
-            malformed: asked.malformed,
-            malformed_frames: former.fallback.malformed_frames,
-        };
+        let fallback = fallback_after(&former.fallback, asked);
         let distinct = match is_same {
             true => former.distinct,
             false => distinct_after((&former.rules, &former.distinct), &rules, ends),
@@ -87,38 +125,19 @@ impl Engine {
             }
             None => Arc::new(self.places_of(&rules, &bridges, &port_sets)),
         };
-        let sets = &asked.sets;
-        let table = former.compiled.as_ref().map(|one| Arc::clone(&one.table));
-        let has_same_sets = |one: &CompiledRules| names(&one.sets).eq(names(sets));
-        let is_kept = kept.is_some_and(|one| has_same_sets(one));
-        let former = former.compiled.filter(|_| is_kept);
-        let compiled = former.as_ref();
-        let compiled = compiled.filter(|one| is_same && is_fallback_same && one.places == places);
-        let compiled = match compiled {
-            Some(compiled) if compiled.sets == *sets => Arc::clone(compiled),
-            Some(compiled) => Arc::new(CompiledRules {
-                table: Arc::new(compiled.table.with_elements(&elements(sets))),
-                places: Arc::clone(&compiled.places),
-                bridges,
-                sets: sets.clone(),
-                port_sets,
-            }),
-            None => {
-                let few = former.as_ref().and_then(|former| {
-                    changed_table(former, (&rules, &places), sets, (ends, &fallback))
-                });
-                let table = few.unwrap_or_else(|| {
-                    table_of(table.as_deref(), &rules, (&places, sets), &fallback)
-                });
-                Arc::new(CompiledRules {
-                    table: Arc::new(table),
-                    places,
-                    bridges,
-                    sets: sets.clone(),
-                    port_sets,
-                })
-            }
+        let is_fallback_same = former.fallback.default == fallback.default
+            && former.fallback.malformed == fallback.malformed;
+        let uncompiled = UncompiledRules {
+            rules: &rules,
+            ends,
+            fallback: &fallback,
+            is_same: is_same && is_fallback_same,
+            places,
+            bridges,
+            sets: &asked.sets,
+            port_sets,
         };
+        let compiled = uncompiled.compile(former.compiled.as_ref(), kept);
         self.rules = CountedRules {
             rules,
             fallback,
@@ -127,6 +146,14 @@ impl Engine {
             numbers,
             distinct,
         };
+    }
+
+    /// Returns true if the rules of the plan are compiled, with the current numbers of their ports.
+    fn has_compiled_rules(&self, port_sets: &BTreeMap<String, u32>) -> bool {
+        let compiled = self.rules.compiled.as_ref();
+        compiled.is_some_and(|compiled| compiled.port_sets == *port_sets)
+            && Arc::ptr_eq(&self.rules.asked, &self.plan.rules)
+            && self.rules.numbers == self.numbers_of(self.rules.numbers.keys())
     }
 
     /// Returns the numbers of ports, by name.
@@ -460,6 +487,19 @@ impl Engine {
             comparisons_max: shape.comparisons_max,
             octets: shape.octets,
         }
+    }
+}
+
+/// Returns the decisions on frames that no rule decides on. The counter of the default stays as long as the default does.
+fn fallback_after(former: &Fallback, asked: &Rules) -> Fallback {
+    Fallback {
+        default: asked.default,
+        default_frames: match former.default == asked.default {
+            true => Arc::clone(&former.default_frames),
+            false => Arc::default(),
+        },
+        malformed: asked.malformed,
+        malformed_frames: Arc::clone(&former.malformed_frames),
     }
 }
 

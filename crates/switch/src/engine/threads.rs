@@ -18,8 +18,8 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, FragmentStage,
-    HeldBudget, NatBinding, Reply, Routing, Shared, Unanswered, Worker, WorkerCommand,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Effects, NatBinding, Reply,
+    Routing, Shared, Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
 
@@ -64,8 +64,6 @@ pub(crate) struct ThreadStart<'a> {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Connection tracking, if the plan has it.
     pub(crate) connections: Option<Box<ConnectionStage>>,
-    /// Number of fragments that may wait, at all threads together.
-    pub(crate) held_fragments: &'a Arc<HeldBudget>,
     pub(crate) shared: &'a Arc<Shared>,
 }
 
@@ -80,10 +78,6 @@ impl ThreadStart<'_> {
                 self.connections,
                 Effects::new(self.shared.log.writer()),
             ),
-            Box::new(FragmentStage::new(
-                self.eal,
-                Arc::clone(self.held_fragments),
-            )),
             (self.plan.idle, doze),
             self.counters,
             commands,
@@ -108,6 +102,8 @@ pub(crate) struct Forwarder {
     pub(super) has_output_rules: bool,
     /// True if the thread has memory for names in connections.
     pub(super) has_name_flows: bool,
+    /// True if the thread has memory for fragments.
+    pub(super) has_fragments: bool,
     /// Verdicts on inspected flows, if the thread has memory for them.
     pub(super) board: Option<Arc<Board>>,
     /// Instances of NAT that the thread has.
@@ -137,6 +133,7 @@ impl Forwarder {
             has_segmenter: false,
             has_output_rules: false,
             has_name_flows: false,
+            has_fragments: false,
             board: None,
             nat: Vec::new(),
             balancers: Vec::new(),

@@ -17,6 +17,7 @@ use quietwire_tables::owner::Owners;
 
 use super::balance::{BalanceQuery, BalanceStage};
 use super::connections::ConnectionQuery;
+use super::fragments::FragmentStage;
 use super::input::{Input, PortStages};
 use super::inspect::InspectStage;
 use super::line::{GivenUp, OrderReceiver, OrderSender};
@@ -92,6 +93,8 @@ pub(crate) enum WorkerCommand {
     NameFlows(Option<Box<NameFlows>>),
     /// Use this memory for inspected flows, or none. Packets that wait are dropped.
     Inspection(Option<Box<InspectStage>>),
+    /// Use this memory for fragments that wait for the first one of their datagram, or none. Fragments that wait are dropped.
+    Fragments(Option<Box<FragmentStage>>),
     /// Read frames of the service thread from this ring, or stop reading.
     Inject(Option<Box<FrameReceiver>>),
     /// Start or stop copying frames for a capture.
@@ -171,6 +174,11 @@ pub(crate) enum Reply {
     Inspection {
         /// To be dropped.
         _former: Option<Box<InspectStage>>,
+    },
+    /// The previous memory for fragments.
+    Fragments {
+        /// To be dropped.
+        _former: Option<Box<FragmentStage>>,
     },
     /// The previous ring of the service thread.
     Injected {

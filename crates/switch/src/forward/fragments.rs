@@ -104,6 +104,16 @@ impl FragmentStage {
             }
         }
     }
+
+    /// Counts the fragments that wait as dropped, before the stage is dropped. `counters` are those of all ports.
+    pub(super) fn abandon(&self, counters: &[PortCounters]) {
+        for (place, port) in self.order.waiting() {
+            let of_port = counters.get(usize::from(port));
+            if let (Some(held), Some(of_port)) = (self.held.get(place), of_port) {
+                count_late(held, of_port);
+            }
+        }
+    }
 }
 
 impl Drop for FragmentStage {
@@ -115,10 +125,15 @@ impl Drop for FragmentStage {
 /// Drops fragments whose first one has not arrived in time.
 pub(super) fn drop_late(burst: &mut Burst, counters: Option<&PortCounters>) {
     if let Some(counters) = counters {
-        let (frames, (octets, _)) = (burst.len() as u64, measure(burst));
-        counters.drop_received(PortDrop::FragmentTimeout, frames, octets);
+        count_late(burst, counters);
     }
     burst.free();
+}
+
+/// Counts fragments whose first one has not arrived in time.
+fn count_late(burst: &Burst, counters: &PortCounters) {
+    let (frames, (octets, _)) = (burst.len() as u64, measure(burst));
+    counters.drop_received(PortDrop::FragmentTimeout, frames, octets);
 }
 
 impl Routing {
@@ -454,6 +469,12 @@ mod tests {
         let received = (of_port.rx_frames.get(), of_port.rx_octets.get());
         assert_eq!((dropped, received), (2, (2, 120)));
         // The thread ends.
+        world.stage.abandon(&counters.ports);
+        let of_other = &counters.ports[5];
+        assert_eq!(of_other.dropped(PortDrop::FragmentTimeout).get(), 1);
+        let received = (of_other.rx_frames.get(), of_other.rx_octets.get());
+        assert_eq!(received, (1, 60));
+        assert_eq!(of_port.dropped(PortDrop::FragmentTimeout).get(), 2);
         let World {
             stage,
             budget,

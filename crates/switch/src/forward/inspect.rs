@@ -328,7 +328,7 @@ impl InspectStage {
         }
     }
 
-    /// Counts the packets that wait as dropped without a verdict, before the stage is replaced.
+    /// Counts the packets that wait as dropped without a verdict, before the stage is dropped.
     pub(super) fn abandon(&self, counters: &[PortCounters]) {
         for chunk in &self.chunks {
             for (note, length) in chunk.notes().iter().zip(chunk.frames.lengths()) {

@@ -60,8 +60,8 @@ pub(crate) struct Worker {
     /// Inspected flows, if rules inspect some.
     pub(super) inspection: Option<Box<InspectStage>>,
     pub(super) decisions: Decisions,
-    /// Later fragments that wait for the first one of their datagram.
-    pub(super) fragments: Box<FragmentStage>,
+    /// Later fragments that wait for the first one of their datagram, if the thread orders fragments.
+    pub(super) fragments: Option<Box<FragmentStage>>,
     /// Pool for copies of frames.
     pub(super) copies: Mempool,
     pub(super) routing: Routing,
@@ -88,7 +88,6 @@ impl Worker {
         eal: &Eal,
         copies: Mempool,
         (routing, connections, effects): (Routing, Option<Box<ConnectionStage>>, Effects),
-        fragments: Box<FragmentStage>,
         (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
         commands: CommandReceiver,
@@ -104,7 +103,7 @@ impl Worker {
             name_flows: None,
             inspection: None,
             decisions: Decisions::default(),
-            fragments,
+            fragments: None,
             copies,
             routing,
             connections,
@@ -125,6 +124,12 @@ impl Worker {
     #[inline(always)]
     pub(super) fn holds_frames(&self) -> bool {
         self.inspection.as_ref().is_some_and(|stage| stage.holds())
+    }
+
+    /// Returns true if fragments wait for the first one of their datagram.
+    #[inline(always)]
+    pub(super) fn holds_fragments(&self) -> bool {
+        self.fragments.as_ref().is_some_and(|stage| stage.holds())
     }
 
     /// Yields the CPU or sleeps after this number of turns without frames. Returns false if the limit is not reached yet.
@@ -238,6 +243,9 @@ impl Worker {
             },
             WorkerCommand::Inspection(inspection) => Reply::Inspection {
                 _former: self.replace_inspection(inspection),
+            },
+            WorkerCommand::Fragments(fragments) => Reply::Fragments {
+                _former: self.replace_fragments(fragments),
             },
             WorkerCommand::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),
@@ -356,6 +364,17 @@ impl Worker {
         std::mem::replace(&mut self.inspection, inspection)
     }
 
+    /// Drops the fragments that wait in the former memory.
+    fn replace_fragments(
+        &mut self,
+        fragments: Option<Box<FragmentStage>>,
+    ) -> Option<Box<FragmentStage>> {
+        if let Some(former) = &self.fragments {
+            former.abandon(&self.counters.ports);
+        }
+        std::mem::replace(&mut self.fragments, fragments)
+    }
+
     /// Replaces NAT, and counts the static forwards for which there is no space.
     fn set_nat(&mut self, nat: Option<Box<NatStage>>) -> Reply {
         let _former = self.routing.replace_nat(nat);
@@ -413,9 +432,22 @@ impl Worker {
     /// Drops the frames of a port that wait for the verdict of an inspector, or for the first fragment of their datagram.
     fn forget_held(&mut self, port: u16) {
         let counters = self.counters.ports.get(usize::from(port));
-        self.fragments.forget(port, counters);
+        if let Some(fragments) = &mut self.fragments {
+            fragments.forget(port, counters);
+        }
         if let Some(inspection) = &mut self.inspection {
             inspection.forget(port);
+        }
+    }
+
+    /// Counts the frames that wait as dropped, before the thread ends.
+    pub(super) fn abandon_held(&self) {
+        let counters = &self.counters.ports;
+        if let Some(fragments) = &self.fragments {
+            fragments.abandon(counters);
+        }
+        if let Some(inspection) = &self.inspection {
+            inspection.abandon(counters);
         }
     }
 
@@ -547,6 +579,11 @@ impl Worker {
     /// Returns true if it has memory for inspected flows.
     pub(crate) const fn has_inspection(&self) -> bool {
         self.inspection.is_some()
+    }
+
+    /// Returns true if it has memory for fragments.
+    pub(crate) const fn has_fragments(&self) -> bool {
+        self.fragments.is_some()
     }
 
     /// Returns the stage for a port's frames that other threads have received.

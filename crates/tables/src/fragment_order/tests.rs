@@ -194,6 +194,8 @@ fn fragments_of_a_port_that_leaves_and_those_without_a_buffer_have_no_space() {
         world.stored[place].clear();
     }
     assert_eq!(world.order.held(), 1);
+    let waiting: Vec<u16> = world.order.waiting().map(|(_, port)| port).collect();
+    assert_eq!(waiting, [9]);
     // Another one for which there is no buffer, in the same place.
     let Arrival::Hold(place) = world.order.arrive(&fragment(1, 7, 3), 9, 0) else {
         panic!("there is space");

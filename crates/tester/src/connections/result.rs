@@ -344,21 +344,49 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
         cause.unless_of_host(health.longest_gap_ns, health.longest_host_gap_ns)
     };
     let mut reasons = Vec::new();
-    let scheduled = result.client.as_ref().map_or(0, |client| client.scheduled);
+    for text in missed_rates(result) {
+        reasons.push(cause(InvalidCause::RateMissed).because(text));
+    }
+    let own_timeouts = result.tcp_timeouts();
+    if health.longest_gap_ns as f64 > description.rto_min_ms * 1e6 / 2.0 && own_timeouts > 0 {
+        reasons.push(cause(InvalidCause::ReceiveGap).because(format!(
+            "the tester did not run for {:.3} ms, so some of the {own_timeouts} retransmission timeouts may be its own",
+            health.longest_gap_ns as f64 / 1e6
+        )));
+    }
+    reasons.extend(
+        reasons_of_intervals(result, description).map(|(it, text)| cause(it).because(text)),
+    );
+    reasons.extend(lost_frames(result));
+    if health.clock_error_ratio.abs() > CLOCK_ERROR_RATIO_MAX {
+        reasons.push(InvalidCause::Clock.because(format!(
+            "the tester's clock and the kernel's disagree by {:.3} % about the length of the run (limit: {:.3} %)",
+            health.clock_error_ratio.abs() * 100.0,
+            CLOCK_ERROR_RATIO_MAX * 100.0
+        )));
+    }
+    for name in &health.links_down {
+        let text = format!("port {name} had no link at the end of the run");
+        reasons.push(InvalidCause::LinkLost.because(text));
+    }
+    reasons
+}
+
+/// Returns which loads the tester did not offer.
+fn missed_rates(result: &ConnectionResult) -> Vec<String> {
+    let (health, client) = (&result.health, result.client.as_ref());
+    let mut missed = Vec::new();
+    let scheduled = client.map_or(0, |client| client.scheduled);
     if health.missed as f64 > MISSED_RATIO_MAX * scheduled as f64 {
-        reasons.push(cause(InvalidCause::RateMissed).because(format!(
+        missed.push(format!(
             "the tester did not open {} of {scheduled} conversations of its schedule in time (limit: {:.0} %; use a lower rate, or a \
              larger open-max or more client addresses if they are exhausted)",
             health.missed,
             MISSED_RATIO_MAX * 100.0
-        )));
+        ));
     }
-    if result
-        .client
-        .as_ref()
-        .is_some_and(|client| client.opened == 0)
-    {
-        reasons.push(cause(InvalidCause::RateMissed).because("no conversation was opened"));
+    if client.is_some_and(|client| client.opened == 0) {
+        missed.push("no conversation was opened".to_owned());
     }
     for (sent, scheduled, packets) in [
         result
@@ -375,22 +403,19 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
     .flatten()
     {
         if scheduled.saturating_sub(sent) as f64 > MISSED_RATIO_MAX * scheduled as f64 {
-            reasons.push(cause(InvalidCause::RateMissed).because(format!(
+            missed.push(format!(
                 "the tester sent {sent} of {scheduled} {packets} (limit: {:.0} % missing; use a lower rate)",
                 MISSED_RATIO_MAX * 100.0
-            )));
+            ));
         }
     }
-    let own_timeouts = result.tcp_timeouts();
-    if health.longest_gap_ns as f64 > description.rto_min_ms * 1e6 / 2.0 && own_timeouts > 0 {
-        reasons.push(cause(InvalidCause::ReceiveGap).because(format!(
-            "the tester did not run for {:.3} ms, so some of the {own_timeouts} retransmission timeouts may be its own",
-            health.longest_gap_ns as f64 / 1e6
-        )));
-    }
-    reasons.extend(
-        reasons_of_intervals(result, description).map(|(it, text)| cause(it).because(text)),
-    );
+    missed
+}
+
+/// Returns why the tester lost frames or connections itself.
+fn lost_frames(result: &ConnectionResult) -> Vec<InvalidReason> {
+    let health = &result.health;
+    let mut reasons = Vec::new();
     if health.receive_drops > 0 {
         reasons.push(InvalidCause::ReceiveDrops.because(format!(
             "the tester's own ports dropped {} received frames",
@@ -408,17 +433,6 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
             "the tester dropped {} of its own packets, because its transmit rings or buffers were full",
             health.dropped_packets
         )));
-    }
-    if health.clock_error_ratio.abs() > CLOCK_ERROR_RATIO_MAX {
-        reasons.push(InvalidCause::Clock.because(format!(
-            "the tester's clock and the kernel's disagree by {:.3} % about the length of the run (limit: {:.3} %)",
-            health.clock_error_ratio.abs() * 100.0,
-            CLOCK_ERROR_RATIO_MAX * 100.0
-        )));
-    }
-    for name in &health.links_down {
-        let text = format!("port {name} had no link at the end of the run");
-        reasons.push(InvalidCause::LinkLost.because(text));
     }
     reasons
 }

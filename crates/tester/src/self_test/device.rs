@@ -106,27 +106,9 @@ pub fn serve_device(
             continue;
         }
         match requests.try_recv() {
-            Ok(Ok(Request::Begin(orders))) => {
-                processor.begin(&orders);
-                reply(&mut output, &Reply::Ready)?;
-            }
-            Ok(Ok(Request::BeginConnections(script))) => {
-                processor.begin_connections(script);
-                reply(&mut output, &Reply::Ready)?;
-            }
-            Ok(Ok(Request::FinishConnections)) => {
-                let ledger = processor.finish_connections();
-                reply(&mut output, &Reply::Connections(Box::new(ledger)))?;
-            }
-            Ok(Ok(Request::Finish)) => {
-                // The frames left in the rings were offered as well.
-                for _ in 0..FINAL_TURNS {
-                    if !turn(&mut ports, &mut received, &mut processor) {
-                        break;
-                    }
-                }
-                let ledger = Reply::Ledger(Box::new(processor.finish()));
-                reply(&mut output, &ledger)?;
+            Ok(Ok(request)) => {
+                let ports = (&mut ports, &mut received);
+                carry_out(request, &mut processor, ports, &mut output)?;
             }
             Ok(Err(text)) => return Err(failed(text)),
             Err(TryRecvError::Empty) => {}
@@ -135,6 +117,39 @@ pub fn serve_device(
         if idle > IDLE_TURNS {
             processor.release_idle();
             std::thread::yield_now();
+        }
+    }
+}
+
+/// Carries out a request, and replies.
+fn carry_out(
+    request: Request,
+    processor: &mut FrameProcessor<'_>,
+    (ports, received): (&mut [StartedPort; 2], &mut Burst),
+    output: &mut impl Write,
+) -> Result<(), TesterError> {
+    match request {
+        Request::Begin(orders) => {
+            processor.begin(&orders);
+            reply(output, &Reply::Ready)
+        }
+        Request::BeginConnections(script) => {
+            processor.begin_connections(script);
+            reply(output, &Reply::Ready)
+        }
+        Request::FinishConnections => {
+            let ledger = processor.finish_connections();
+            reply(output, &Reply::Connections(Box::new(ledger)))
+        }
+        Request::Finish => {
+            // The frames left in the rings were offered as well.
+            for _ in 0..FINAL_TURNS {
+                if !turn(ports, received, processor) {
+                    break;
+                }
+            }
+            let ledger = Reply::Ledger(Box::new(processor.finish()));
+            reply(output, &ledger)
         }
     }
 }

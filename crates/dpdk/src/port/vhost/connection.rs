@@ -15,7 +15,7 @@ use quietwire_base::{Deadline, RateLimit};
 use quietwire_memory::{Doorbell, Sealing};
 use quietwire_vhost::address_space::{Miss, Permission as Access};
 use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
-use quietwire_vhost::message::{FrontendRequest, Permission, RingBase};
+use quietwire_vhost::message::{FrontendRequest, IotlbEntry, IotlbRange, Permission, RingBase};
 use quietwire_vhost::ring::{self, Ring, RingError};
 use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, Kick, RingConfig};
 
@@ -272,18 +272,15 @@ impl Connection {
             }
             Action::SetMemory(regions) => {
                 let result = self.memory.set(regions);
-                status.set_memory(self.memory.mappings());
-                self.memory_changed(result, slots)
+                self.memory_changed(result, slots, status)
             }
             Action::AddRegion(region, file) => {
                 let result = self.memory.add(region, file);
-                status.set_memory(self.memory.mappings());
-                self.memory_changed(result, slots)
+                self.memory_changed(result, slots, status)
             }
             Action::RemoveRegion(region) => {
                 let result = self.memory.remove(&region);
-                status.set_memory(self.memory.mappings());
-                self.memory_changed(result, slots)
+                self.memory_changed(result, slots, status)
             }
             Action::SetLog { size, offset, file } => {
                 let result = self.memory.set_log(size, offset, &file);
@@ -292,10 +289,7 @@ impl Connection {
                 self.continue_setup(|session| session.log_mapped(result))
             }
             Action::SetLogging(is_on) => {
-                let (rx, tx) = slots.parked();
-                rx.for_each(|found| found.ring.set_logging(is_on));
-                tx.for_each(|found| found.ring.set_logging(is_on));
-                status.set_logging(is_on);
+                set_logging(is_on, slots, status);
                 Ok(())
             }
             Action::SetRingLogging { index, log } => {
@@ -330,29 +324,9 @@ impl Connection {
                 self.channel = Some(channel);
                 Ok(())
             }
-            Action::IotlbUpdate(entry) => {
-                let is_added = self.memory.iotlb().is_some_and(|iotlb| {
-                    let access = access_of(entry.permission());
-                    iotlb.update(entry.iova(), entry.size(), entry.user_address(), access)
-                });
-                self.forget_misses(entry.iova(), entry.size());
-                self.start_pending(slots)?;
-                let result = if is_added { Ok(()) } else { Err(()) };
-                self.continue_setup(|session| session.iotlb_updated(result))
-            }
+            Action::IotlbUpdate(entry) => self.update_iotlb(&entry, slots),
             Action::IotlbInvalidate(range) => {
-                // The size of the range of all addresses exceeds the integer type; the last address then stays.
-                let size = (range.last() - range.first()).saturating_add(1);
-                let is_removed = self
-                    .memory
-                    .iotlb()
-                    .is_some_and(|iotlb| iotlb.invalidate(range.first(), size));
-                self.invalidated = Some(Invalidated {
-                    first: range.first(),
-                    size,
-                    result: if is_removed { Ok(()) } else { Err(()) },
-                });
-                slots.await_visits();
+                self.invalidate_iotlb(&range, slots);
                 Ok(())
             }
             Action::CreateInflight {
@@ -382,6 +356,34 @@ impl Connection {
         }
     }
 
+    /// Adds an entry to the IOTLB, and starts the rings that have waited for it.
+    fn update_iotlb(&mut self, entry: &IotlbEntry, slots: &mut Slots) -> Done {
+        let is_added = self.memory.iotlb().is_some_and(|iotlb| {
+            let access = access_of(entry.permission());
+            iotlb.update(entry.iova(), entry.size(), entry.user_address(), access)
+        });
+        self.forget_misses(entry.iova(), entry.size());
+        self.start_pending(slots)?;
+        let result = if is_added { Ok(()) } else { Err(()) };
+        self.continue_setup(|session| session.iotlb_updated(result))
+    }
+
+    /// Removes entries from the IOTLB. The session answers when no forwarding thread uses them.
+    fn invalidate_iotlb(&mut self, range: &IotlbRange, slots: &mut Slots) {
+        // The size of the range of all addresses exceeds the integer type; the last address then stays.
+        let size = (range.last() - range.first()).saturating_add(1);
+        let is_removed = self
+            .memory
+            .iotlb()
+            .is_some_and(|iotlb| iotlb.invalidate(range.first(), size));
+        self.invalidated = Some(Invalidated {
+            first: range.first(),
+            size,
+            result: if is_removed { Ok(()) } else { Err(()) },
+        });
+        slots.await_visits();
+    }
+
     /// Logs an error. The session answers the front end.
     fn warned<T>(&self, result: Result<T, String>) -> Result<T, String> {
         result.inspect_err(|error| tracing::warn!("port '{}': {error}", self.port))
@@ -405,7 +407,13 @@ impl Connection {
         }
     }
 
-    fn memory_changed(&mut self, result: Result<(), String>, slots: &mut Slots) -> Done {
+    fn memory_changed(
+        &mut self,
+        result: Result<(), String>,
+        slots: &mut Slots,
+        status: &Status,
+    ) -> Done {
+        status.set_memory(self.memory.mappings());
         let result = self.warned(result);
         if result.is_ok() {
             for index in 0..self.rings.len() {
@@ -642,6 +650,14 @@ impl Connection {
             running.misses.retain(is_other);
         }
     }
+}
+
+/// Starts or stops the log of written pages, of all parked rings.
+fn set_logging(is_on: bool, slots: &mut Slots, status: &Status) {
+    let (rx, tx) = slots.parked();
+    rx.for_each(|found| found.ring.set_logging(is_on));
+    tx.for_each(|found| found.ring.set_logging(is_on));
+    status.set_logging(is_on);
 }
 
 /// Opens an eventfd of the front end.

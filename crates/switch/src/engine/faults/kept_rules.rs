@@ -293,7 +293,7 @@ inspect = "i"
     let of_new = orders.iter().filter(|(cpu, _)| *cpu == 5);
     let of_new: Vec<&str> = of_new.map(|(_, name)| *name).collect();
     let place = |name: &str| of_new.iter().position(|one| *one == name);
-    let rules = ["output rules", "names", "inspection"].map(place);
-    assert!(rules.iter().all(Option::is_some), "{of_new:?}");
-    assert!(rules.into_iter().max() < Some(place("share")), "{of_new:?}");
+    let before = ["output rules", "names", "inspection", "fragments"].map(place);
+    assert!(before.iter().all(Option::is_some), "{of_new:?}");
+    assert!(before.into_iter().max() < Some(place("share")), "{of_new:?}");
 }
