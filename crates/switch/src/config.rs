@@ -5,7 +5,6 @@ pub mod balance;
 pub mod bridging;
 mod change;
 pub mod connections;
-mod cpus;
 mod edit;
 mod file;
 pub mod kernel_filter;

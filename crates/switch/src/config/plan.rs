@@ -22,7 +22,6 @@ use super::bridging::{
     BridgingSetting, FloodingSetting, StaticBridge, StaticSetting, plan_statics,
 };
 use super::connections::{self, ConnectionsSetting};
-use super::cpus::Cpus;
 use super::later_ports::LaterPorts;
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
