@@ -332,7 +332,7 @@ impl Engine {
         let mut nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
             .map_err(|error| wrong(name, error.to_string()))?;
         let nat64 = nat64.as_ref().map(Nat64::new).transpose();
-        let nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
+        let mut nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
         let share = share.unwrap_or(Share::WHOLE);
         let nat66 = nat66.as_ref().map(|one| Nat66::with_share(one, share));
         let mut nat66 = nat66
@@ -341,6 +341,9 @@ impl Engine {
         let tracking = self.plan.connections.as_ref();
         if tracking.is_some_and(|one| one.replication.is_some()) {
             nat.allow_changes();
+            if let Some(nat64) = &mut nat64 {
+                nat64.allow_changes();
+            }
             if let Some(nat66) = &mut nat66 {
                 nat66.allow_changes();
             }
