@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
-use super::connections::ConnectionsSetting;
+use super::connections::{ConnectionsSetting, ReplicationSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
@@ -159,6 +159,8 @@ pub struct Settings {
     pub rebalance: Option<Rules>,
     /// Connection tracking. Default: disabled.
     pub connections: Option<ConnectionsSetting>,
+    /// Replication without connection tracking. Default: none.
+    pub replication: Option<ReplicationSetting>,
     /// Instances of NAT.
     pub nats: Option<Vec<Located<NatSetting>>>,
     /// Load balancers.
@@ -206,6 +208,7 @@ impl Settings {
             rule_malformed: self.rule_malformed.or(other.rule_malformed),
             rebalance: self.rebalance.or(other.rebalance),
             connections: self.connections.or(other.connections),
+            replication: self.replication.or(other.replication),
             nats: self.nats.or(other.nats),
             load_balancers: self.load_balancers.or(other.load_balancers),
             nat_log: self.nat_log.or(other.nat_log),

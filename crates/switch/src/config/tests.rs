@@ -634,7 +634,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
     let plan = parse(FILE).unwrap().plan(&online()).unwrap();
     plan.check_changeable(&plan).unwrap();
     type Change = (&'static str, fn(&mut Plan));
-    let changes: [Change; 16] = [
+    let changes: [Change; 17] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
@@ -656,6 +656,15 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         }),
         ("connections", |plan| {
             plan.connections = Some(super::connections::ConnectionsSetting::default());
+        }),
+        ("replication", |plan| {
+            plan.replication = Some(super::connections::ReplicationSetting {
+                role: super::connections::ReplicationRole::Standby,
+                listen: None,
+                peer: Some(([127, 0, 0, 1], 9476).into()),
+                allow_remote: false,
+                refresh: None,
+            });
         }),
         ("nat-log", |plan| plan.nat_log = Some("/var/log/nat".into())),
         ("nat-log-collector", |plan| {

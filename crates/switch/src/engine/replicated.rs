@@ -85,7 +85,8 @@ impl Engine {
         let nats = (0..self.plan.nats.len()).map(Kind::Nat);
         let balancers = self.plan.load_balancers.iter();
         let balancers = balancers.map(|one| Kind::Balancer(one.table()));
-        let kinds: Vec<Kind> = nats.chain(balancers).chain([Kind::Connections]).collect();
+        let connections = self.plan.connections.as_ref().map(|_| Kind::Connections);
+        let kinds: Vec<Kind> = nats.chain(balancers).chain(connections).collect();
         let mut tables = Vec::new();
         for cpu in self.cpus() {
             tables.extend(kinds.iter().map(|kind| Table { cpu, kind: *kind }));
@@ -133,6 +134,12 @@ impl Engine {
         &mut self,
         changes: Vec<ConnectionChange>,
     ) -> Result<ApplyCounts, SwitchError> {
+        if self.plan.connections.is_none() {
+            return Ok(ApplyCounts {
+                invalid: changes.len() as u64,
+                ..ApplyCounts::default()
+            });
+        }
         let lists = self.by_owner_cpu(changes, |owners, change| {
             let (ConnectionChange::Present(saved) | ConnectionChange::Ended(saved)) = change;
             owners.of_saved(saved).unwrap_or(0)

@@ -429,9 +429,10 @@ impl NatTables {
 
     /// Returns the translator of IPv6, if there is one, and its NAT.
     fn of_ipv6(&mut self) -> Option<(&mut dyn ReplicateIpv6, &mut Nat)> {
-        let translator: &mut dyn ReplicateIpv6 = match (&mut self.nat66, &mut self.nat64) {
-            (Some(nat66), _) => &mut **nat66,
-            (None, Some(nat64)) => &mut **nat64,
+        let (nat66, nat64) = (self.nat66.as_deref_mut(), self.nat64.as_deref_mut());
+        let translator: &mut dyn ReplicateIpv6 = match (nat66, nat64) {
+            (Some(nat66), _) => nat66,
+            (None, Some(nat64)) => nat64,
             (None, None) => return None,
         };
         Some((translator, &mut self.nat))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mappings of IPv6 hosts of an active switch and of its standby. The NAT notes its changes with numbers, which are replaced by addresses as
-//! long as the numbers stand for them.
+//! Mappings of NAT66 and NAT64 of an active switch and of its standby. The NAT notes its changes with numbers, which are replaced by
+//! addresses as long as the numbers stand for them.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 

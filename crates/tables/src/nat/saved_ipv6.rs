@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mappings of IPv6 hosts, those of NAT66 and NAT64, as records of a fixed size, for a standby and for saved files. Hosts have their addresses
-//! there, because the numbers of another switch are others. IPv4 addresses are IPv4-mapped addresses (RFC 4291, section 2.5.5.2).
+//! Mappings of NAT66 and NAT64 as records of a fixed size, for a standby and for saved files. Hosts have their addresses there, because the
+//! numbers of another switch are others. IPv4 addresses are IPv4-mapped addresses (RFC 4291, section 2.5.5.2).
 //!
 //! A record is of version [`SAVED_MAPPING_VERSION`](super::SAVED_MAPPING_VERSION). All numbers are in network order:
 //!
