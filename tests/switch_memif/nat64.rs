@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT64 as observed from the wire: packets of an IPv6 client to IPv4 servers, their answers, and errors of the router about both.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use etherparse::{Ipv4Header, PacketBuilder};
@@ -8,6 +9,8 @@ use quietwire_packet::checksum;
 use quietwire_switch::report::{MappingsReport, NatReport, RouterCounts, StatsReport};
 
 use crate::bench::{Bench, Peer, until};
+use crate::changes::TWO_THREADS;
+use crate::nat66::{restart_with_file, take_over};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, udp};
 
 /// The client, a server, its address in the prefix, and the external address.
@@ -211,4 +214,66 @@ fn packets_that_may_be_fragmented_become_fragments_of_ipv6() {
             (field, vec![0, 0, 0x12, 0x34])
         );
     }
+}
+
+/// Clients, so many that both threads have some.
+fn clients() -> Vec<String> {
+    (0x10..0x1c)
+        .map(|host| format!("2001:db8:1::{host:x}"))
+        .collect()
+}
+
+/// Returns the configuration of two threads, without a log of port blocks. `first` are further lines in front.
+fn config_of_two(first: &str) -> String {
+    let mut config = CONFIG
+        .replace("nat-log = \"NATLOG\"\n", first)
+        .replace("nat64 =", "sources = [\"10.0.0.0/24\"]\nnat64 =");
+    for client in clients() {
+        config += &format!(
+            "\n[[neighbour]]\ninterface = \"inside\"\naddress = \"{client}\"\nmac = \"02:00:00:00:00:01\"\n"
+        );
+    }
+    config
+}
+
+/// Sends a datagram of each client to the server. Returns their external ports.
+fn open_all(a: &mut Peer, b: &mut Peer) -> Vec<u16> {
+    let mut ports = Vec::new();
+    for client in clients() {
+        a.send(&[udp(TO_A, &client, MAPPED, 64, 40)]);
+        ports.push(sent_by_client(&b.receive(1)[0], 40));
+    }
+    let distinct: BTreeSet<&u16> = ports.iter().collect();
+    assert_eq!(distinct.len(), ports.len());
+    ports
+}
+
+/// Checks that answers reach the clients, and that these have the same external ports as before. Answers come first, so the mappings are
+/// there before packets of the clients.
+fn continue_all(a: &mut Peer, b: &mut Peer, ports: &[u16]) {
+    for (client, port) in clients().iter().zip(ports) {
+        b.send(&[answer(*port, 40)]);
+        let mut expected = udp(FROM_A, MAPPED, client, 63, 40);
+        // The sum of both ports is that of the other direction.
+        expected[54..58].copy_from_slice(&[0x13, 0x88, 0x0f, 0xa0]);
+        assert_eq!(a.receive(1), [expected]);
+    }
+    assert_eq!(open_all(a, b), ports);
+}
+
+#[test]
+fn mappings_of_clients_go_on_after_a_restart_with_their_file() {
+    let bench = Bench::new(&["a", "b"], &TWO_THREADS);
+    let file = bench.path("switch.toml");
+    fs::write(&file, config_of_two("")).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (a, b) = (bench.peer("a"), bench.peer("b"));
+    restart_with_file((bench, a, b), (open_all, continue_all));
+}
+
+#[test]
+fn a_standby_continues_mappings_of_clients() {
+    let config = |role: &str| config_of_two(&format!("[replication]\n{role}\n"));
+    take_over(config, (open_all, continue_all));
 }

@@ -305,33 +305,53 @@ fn pass_back(peer: &mut Peer, frame: &[u8]) -> Vec<u8> {
     peer.receive(1).remove(0)
 }
 
-#[test]
-fn mappings_of_ipv6_go_on_after_a_restart_with_their_file() {
-    let (mut bench, mut a, mut b) = start_two();
+/// Opens mappings of some hosts. Returns their external ports.
+pub(crate) type OpenAll = fn(&mut Peer, &mut Peer) -> Vec<u16>;
+/// Checks that hosts have the same external ports as before.
+pub(crate) type ContinueAll = fn(&mut Peer, &mut Peer, &[u16]);
+
+/// Checks that mappings go on after a restart with their file.
+pub(crate) fn restart_with_file(
+    (mut bench, mut a, mut b): (Bench, Peer, Peer),
+    (open_all, continue_all): (OpenAll, ContinueAll),
+) {
     let ports = open_all(&mut a, &mut b);
+    let count = ports.len();
     let saved = bench.path("mappings");
     let save = ["mappings", "save", saved.to_str().unwrap()];
-    assert_eq!(output(&mut command(&bench, &save)).trim(), "12");
+    assert_eq!(
+        output(&mut command(&bench, &save)).trim(),
+        count.to_string()
+    );
     drop((a, b));
     assert_eq!(bench.end("TERM"), Some(0));
     bench.start_again();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let restore = ["mappings", "restore", saved.to_str().unwrap()];
     let printed = output(&mut command(&bench, &restore));
-    assert!(printed.starts_with("restored: 12\n"), "{printed}");
+    let restored = format!("restored: {count}\n");
+    assert!(printed.starts_with(&restored), "{printed}");
     continue_all(&mut a, &mut b, &ports);
     let printed = output(&mut command(&bench, &restore));
-    assert!(printed.contains("already there: 12\n"), "{printed}");
+    let known = format!("already there: {count}\n");
+    assert!(printed.contains(&known), "{printed}");
 }
 
 #[test]
-fn a_standby_continues_mappings_of_ipv6() {
+fn mappings_of_ipv6_go_on_after_a_restart_with_their_file() {
+    restart_with_file(start_two(), (open_all, continue_all));
+}
+
+/// Checks that mappings go on when a standby takes over. `config` returns the configuration with these keys of replication.
+pub(crate) fn take_over(
+    config: impl Fn(&str) -> String,
+    (open_all, continue_all): (OpenAll, ContinueAll),
+) {
     let directory = tempfile::tempdir().unwrap();
     let address = free_address();
     let start = |role: &str| {
         let file = directory.path().join("switch.toml");
-        let replication = format!("\n[connections.replication]\n{role}\n");
-        fs::write(&file, config_of_two(&replication)).unwrap();
+        fs::write(&file, config(role)).unwrap();
         let of_file = ["--config", file.to_str().unwrap()];
         Bench::quiet(&["a", "b"], &[&TWO_THREADS[..], &of_file].concat())
     };
@@ -354,4 +374,10 @@ fn a_standby_continues_mappings_of_ipv6() {
     continue_all(&mut a, &mut b, &ports);
     drop((a, b));
     standby.release();
+}
+
+#[test]
+fn a_standby_continues_mappings_of_ipv6() {
+    let config = |role: &str| config_of_two(&format!("\n[connections.replication]\n{role}\n"));
+    take_over(config, (open_all, continue_all));
 }

@@ -7,7 +7,11 @@ use std::sync::LazyLock;
 use quietwire_base::fuzz::{check, planted};
 use quietwire_host::CpuList;
 use quietwire_tables::connections::{SAVED_OCTETS, SavedConnection};
-use quietwire_tables::nat::MappingChange;
+use quietwire_tables::nat::{
+    FilteringBehaviour, MappingBehaviour, MappingChange, Nat, NatSettings, NatTimeouts, PortPool,
+    ReplicateIpv6, SavedMappingIpv6,
+};
+use quietwire_tables::nat64::{Nat64, Nat64Settings, Prefix64};
 
 use crate::config::rules::{Hook, Imported, RuleFile, RuleSetting};
 use crate::config::{Group, Plan, Settings};
@@ -199,14 +203,59 @@ fn connections() {
     check(CRATE, "switch-connections", fuzz_connections);
 }
 
+/// Applies mappings of IPv6 hosts to NAT64, as a standby does. A mapping that it accepts is there afterwards, as the record has it.
+fn apply_to_nat64(changes: &[MappingChange<SavedMappingIpv6>]) {
+    const ENTRIES_MAX: u32 = 16;
+    let settings = NatSettings {
+        pool: PortPool {
+            addresses: vec!["198.51.100.1".parse().unwrap()],
+            first_port: 1024,
+            last_port: 2047,
+            block_size: 64,
+            blocks_per_host: 2,
+        },
+        forwards: Vec::new(),
+        pairs: Vec::new(),
+        mappings_max: ENTRIES_MAX,
+        hosts_max: ENTRIES_MAX,
+        mapping: MappingBehaviour::default(),
+        filtering: FilteringBehaviour::default(),
+        timeouts: NatTimeouts::default(),
+    };
+    let nat64 = Nat64Settings {
+        prefix: Prefix64::new("64:ff9b::/96".parse().unwrap()).unwrap(),
+        clients: Vec::new(),
+        clients_max: ENTRIES_MAX,
+    };
+    let (mut nat, mut nat64) = (Nat::new(&settings).unwrap(), Nat64::new(&nat64).unwrap());
+    for change in changes {
+        let applied = nat64.apply(&mut nat, change, 0);
+        while let Some(event) = nat.take_event() {
+            nat64.note(&mut nat, &event);
+        }
+        let mut list = Vec::new();
+        let next = nat64.share_into(&nat, 0, (usize::MAX, usize::MAX), &mut list);
+        assert!(next.is_none() && list.len() <= ENTRIES_MAX as usize);
+        assert!(nat64.clients() <= ENTRIES_MAX as usize);
+        if matches!(change, MappingChange::Present(_)) && applied.is_ok() {
+            assert!(list.contains(change), "{change:?}");
+        }
+    }
+}
+
 /// Reads any octets as a stream of an active switch or a standby, and as the contents of messages with right checksums. What is read is
-/// written again as it was.
+/// written again as it was. NAT64 accepts or refuses its mappings.
 fn fuzz_replication(octets: &[u8]) -> bool {
     let _ = wire_tests::read_all(octets);
     let stream = wire_tests::framed(octets);
     let (messages, _) = wire_tests::read_all(&stream);
     let again = wire_tests::written(&messages);
     assert!(stream.starts_with(&again));
+    for message in &messages {
+        if let Message::MappingsIpv6 { changes, .. } = message {
+            apply_to_nat64(changes);
+        }
+    }
     planted("switch-replication", || {
         let is_deep = |message: &Message| {
             match message {

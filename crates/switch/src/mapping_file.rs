@@ -163,8 +163,7 @@ pub fn restore(socket: &Path, path: &Path) -> Result<RestoredMappingsReport, Swi
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tables::nat::{MappingChange, NatProtocol};
-    use quietwire_tables::nat66::SavedMappingIpv6;
+    use quietwire_tables::nat::{MappingChange, NatProtocol, SavedMappingIpv6};
 
     use super::*;
     use crate::replication::wire_tests::{saved_mapping, written};

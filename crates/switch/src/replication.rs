@@ -86,7 +86,7 @@ pub(crate) struct Replication {
 
 fn wrong(what: String) -> SwitchError {
     SwitchError::Config {
-        location: "connections.replication".to_owned(),
+        location: "replication".to_owned(),
         what,
     }
 }

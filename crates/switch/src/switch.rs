@@ -178,9 +178,7 @@ impl Switch {
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
         let nat_log = plan.nat_log.as_deref().map(nat_log::open).transpose()?;
         let collector = plan.nat_log_collector.map(nat_log::connect).transpose()?;
-        let replication = plan.connections.as_ref();
-        let replication = replication.and_then(|one| one.replication.as_ref());
-        let replication = replication.map(Replication::open).transpose()?;
+        let replication = plan.replication().map(Replication::open).transpose()?;
         if let Some(user) = &user {
             socket.give_to(user)?;
         }

@@ -64,8 +64,10 @@ mod names;
 pub(crate) mod packet;
 mod pairs;
 mod pool;
+mod replicate_ipv6;
 pub(crate) mod rewrite;
 mod saved;
+mod saved_ipv6;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -77,7 +79,9 @@ pub use mapping::MappingInfo;
 pub(crate) use names::{CLIENT_NUMBERS, HOST_ELSEWHERE};
 pub use names::{NatDrop, NatProtocol, is_client_number};
 pub use pool::{BlockEvent, PoolGrowth};
+pub use replicate_ipv6::{ChangesIpv6, ReplicateIpv6};
 pub use saved::{MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping};
+pub use saved_ipv6::{SAVED_MAPPING_IPV6_OCTETS, SavedMappingIpv6};
 pub use settings::{
     EXTERNALS_MAX, FORWARDS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts,
     PAIRS_MAX, Pair, PortPool,

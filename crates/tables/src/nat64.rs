@@ -6,6 +6,9 @@
 //! external addresses, port blocks, limits, timeouts, fragments and the log, and the mappings of NAT are the binding information bases of
 //! RFC 6146, section 3.1. There is no table of sessions: filtering is endpoint-independent, so a session decides nothing.
 //!
+//! A standby and a saved file have the addresses of clients ([`crate::nat::SavedMappingIpv6`]), because the numbers of another switch are
+//! others.
+//!
 //! Packets are translated in place. Their data stays, and headers are written in front of it.
 //!
 //! | requirement | here |

@@ -41,9 +41,9 @@ use quietwire_packet::{
 use crate::connections::SavedConnection;
 use crate::filter::after_tags;
 use crate::nat::packet::{ICMP_LENGTH, header};
-use crate::nat::{Forward, NatProtocol, NatSettings, SavedMapping};
+use crate::nat::{Forward, NatProtocol, NatSettings, SavedMapping, SavedMappingIpv6};
 use crate::nat64::Prefix64;
-use crate::nat66::{Nat66Settings, SavedMappingIpv6};
+use crate::nat66::Nat66Settings;
 use crate::share::{owner_of_block, owner_of_client, owner_of_host, owner_of_pair};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -279,13 +279,23 @@ impl Owners {
         self.ipv4.of_flow(&flow, self.count)
     }
 
-    /// Returns the owner of a mapping of NAT66, as [`Owners::of_mapping`] does.
+    /// Returns the owner of a mapping of NAT66 or NAT64, as [`Owners::of_mapping`] does.
     #[must_use]
     pub fn of_mapping_ipv6(&self, saved: &SavedMappingIpv6) -> u16 {
+        let external = *saved.external.ip();
+        let ports = Some((saved.protocol, 0, saved.external.port()));
+        if let Some(external) = external.to_ipv4_mapped() {
+            let flow = Flow {
+                source: 0,
+                destination: external.to_bits(),
+                ports,
+            };
+            return self.ipv4.of_flow(&flow, self.count);
+        }
         let flow = Flow {
             source: 0,
-            destination: saved.external.ip().to_bits(),
-            ports: Some((saved.protocol, 0, saved.external.port())),
+            destination: external.to_bits(),
+            ports,
         };
         self.ipv6.of_flow(&flow, self.count)
     }

@@ -67,7 +67,7 @@ pub enum ReplicationRole {
     Standby,
 }
 
-/// Replication of connections and mappings of NAT.
+/// Replication of connections, mappings of NAT and connections of load balancers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ReplicationSetting {
@@ -136,13 +136,11 @@ impl ReplicationSetting {
     fn check(&self) -> Result<(), String> {
         match self.role {
             ReplicationRole::Active if self.listen.is_none() => {
-                return Err(
-                    "replication: the active role requires an address (add `listen`)".to_owned(),
-                );
+                return Err("the active role requires an address (add `listen`)".to_owned());
             }
             ReplicationRole::Standby if self.peer.is_none() => {
                 return Err(
-                    "replication: the standby role requires the address of the active switch (add `peer`)"
+                    "the standby role requires the address of the active switch (add `peer`)"
                         .to_owned(),
                 );
             }
@@ -153,13 +151,13 @@ impl ReplicationSetting {
             && !self.allow_remote
         {
             return Err(format!(
-                "replication: every host that reaches {listen} can read the connections (use a loopback address, or `allow-remote = true` in a network of the two switches only)"
+                "every host that reaches {listen} can read the connections (use a loopback address, or `allow-remote = true` in a network of the two switches only)"
             ));
         }
         let refresh = self.refresh.unwrap_or(REFRESH_S);
         if !(1..=REFRESH_MAX_S).contains(&refresh) {
             return Err(format!(
-                "replication: refresh of {refresh} s is out of range (allowed: 1 to {REFRESH_MAX_S})"
+                "refresh of {refresh} s is out of range (allowed: 1 to {REFRESH_MAX_S})"
             ));
         }
         Ok(())
@@ -300,10 +298,35 @@ impl ConnectionsSetting {
             }
         }
         if let Some(replication) = &self.replication {
-            replication.check()?;
+            let checked = replication.check();
+            checked.map_err(|what| format!("replication: {what}"))?;
         }
         self.check_zones()
     }
+}
+
+/// Checks the replication without connection tracking.
+///
+/// # Errors
+/// [`SwitchError::Config`].
+pub(super) fn check_replication(
+    setting: Option<&ReplicationSetting>,
+    is_tracked: bool,
+) -> Result<(), SwitchError> {
+    let Some(setting) = setting else {
+        return Ok(());
+    };
+    let checked = match is_tracked {
+        true => Err(
+            "the section [connections] has a section of its own for this (use [connections.replication])"
+                .to_owned(),
+        ),
+        false => setting.check(),
+    };
+    checked.map_err(|what| SwitchError::Config {
+        location: "replication".to_owned(),
+        what,
+    })
 }
 
 /// Checks the settings, and that no rule requires connections without them.

@@ -22,7 +22,7 @@ use toml::Spanned;
 
 use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
-use super::connections::ConnectionsSetting;
+use super::connections::{ConnectionsSetting, ReplicationSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::later_ports::LaterPorts;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
@@ -73,6 +73,7 @@ struct File {
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
     connections: Option<ConnectionsSetting>,
+    replication: Option<ReplicationSetting>,
     nat: Option<Vec<Spanned<NatSetting>>>,
     load_balancer: Option<Vec<Spanned<LoadBalancerSetting>>>,
     nat_log: Option<PathBuf>,
@@ -242,6 +243,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,
         connections: file.connections,
+        replication: file.replication,
         nats: file.nat.map(|list| located(list, "nat", &location)),
         load_balancers: file
             .load_balancer

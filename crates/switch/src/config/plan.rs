@@ -8,6 +8,8 @@
 )]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod fixed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use super::balance::{self, LoadBalancerSetting};
 use super::bridging::{
     BridgingSetting, FloodingSetting, StaticBridge, StaticSetting, plan_statics,
 };
-use super::connections::{self, ConnectionsSetting};
+use super::connections::{self, ConnectionsSetting, ReplicationSetting};
 use super::later_ports::LaterPorts;
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
@@ -249,6 +251,8 @@ pub struct Plan {
     pub rebalance: Option<Rules>,
     /// Connection tracking.
     pub connections: Option<ConnectionsSetting>,
+    /// Replication without connection tracking.
+    pub replication: Option<ReplicationSetting>,
     /// Instances of NAT.
     pub nats: Vec<NatSetting>,
     /// Load balancers.
@@ -301,7 +305,9 @@ impl Settings {
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
-        nat::check_tracking(&nats, &layer3, self.connections.as_ref())?;
+        let tracking = self.connections.as_ref();
+        connections::check_replication(self.replication.as_ref(), tracking.is_some())?;
+        nat::check_tracking(&nats, &layer3, tracking, self.replication.is_some())?;
         let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
         let load_balancers = balance::check(load_balancers, self.connections.is_some())?;
         Ok(Plan {
@@ -329,6 +335,7 @@ impl Settings {
             rules,
             rebalance: self.rebalance,
             connections: self.connections,
+            replication: self.replication,
             nats,
             load_balancers,
             nat_log: self.nat_log,
@@ -461,39 +468,6 @@ impl Plan {
             load_balancers: Vec::new(),
             forwarding_cpus: CpuList::new(),
             ..self.clone()
-        }
-    }
-
-    /// Refuses changes of settings that are fixed at start-up.
-    pub(crate) fn check_changeable(&self, next: &Self) -> Result<(), SwitchError> {
-        let same = [
-            ("service-cpus", self.service_cpus == next.service_cpus),
-            ("control-cpus", self.control_cpus == next.control_cpus),
-            ("rx-ring-size", self.rx_ring_size == next.rx_ring_size),
-            ("tx-ring-size", self.tx_ring_size == next.tx_ring_size),
-            ("frame-size-max", self.frame_size_max == next.frame_size_max),
-            ("idle", self.idle == next.idle),
-            ("pinning", self.pinning == next.pinning),
-            ("huge-pages", self.huge_pages == next.huge_pages),
-            ("memory-mib", self.memory_mib == next.memory_mib),
-            ("user", self.user == next.user),
-            ("seccomp", self.seccomp == next.seccomp),
-            ("later-ports", self.later_ports == next.later_ports),
-            ("metrics", self.metrics == next.metrics),
-            ("control-socket", self.control_socket == next.control_socket),
-            ("connections", self.connections == next.connections),
-            ("nat-log", self.nat_log == next.nat_log),
-            (
-                "nat-log-collector",
-                self.nat_log_collector == next.nat_log_collector,
-            ),
-        ];
-        match same.iter().find(|(_, same)| !same) {
-            None => Ok(()),
-            Some((key, _)) => Err(SwitchError::Config {
-                location: (*key).to_owned(),
-                what: "this setting cannot change at run time (restart the switch)".to_owned(),
-            }),
         }
     }
 

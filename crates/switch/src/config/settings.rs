@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
-use super::connections::ConnectionsSetting;
+use super::connections::{ConnectionsSetting, ReplicationSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::later_ports::LaterPorts;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
@@ -162,6 +162,8 @@ pub struct Settings {
     pub rebalance: Option<Rules>,
     /// Connection tracking. Default: disabled.
     pub connections: Option<ConnectionsSetting>,
+    /// Replication without connection tracking. Default: none.
+    pub replication: Option<ReplicationSetting>,
     /// Instances of NAT.
     pub nats: Option<Vec<Located<NatSetting>>>,
     /// Load balancers.
@@ -210,6 +212,7 @@ impl Settings {
             rule_malformed: self.rule_malformed.or(other.rule_malformed),
             rebalance: self.rebalance.or(other.rebalance),
             connections: self.connections.or(other.connections),
+            replication: self.replication.or(other.replication),
             nats: self.nats.or(other.nats),
             load_balancers: self.load_balancers.or(other.load_balancers),
             nat_log: self.nat_log.or(other.nat_log),

@@ -672,6 +672,15 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         ("connections", |plan| {
             plan.connections = Some(super::connections::ConnectionsSetting::default());
         }),
+        ("replication", |plan| {
+            plan.replication = Some(super::connections::ReplicationSetting {
+                role: super::connections::ReplicationRole::Standby,
+                listen: None,
+                peer: Some(([127, 0, 0, 1], 9476).into()),
+                allow_remote: false,
+                refresh: None,
+            });
+        }),
         ("nat-log", |plan| plan.nat_log = Some("/var/log/nat".into())),
         ("nat-log-collector", |plan| {
             plan.nat_log_collector = Some(([127, 0, 0, 1], 4739).into());

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::balance::LoadBalancerSetting;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
-use super::connections::ConnectionsSetting;
+use super::connections::{ConnectionsSetting, ReplicationSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::later_ports::LaterPorts;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
@@ -50,6 +50,8 @@ struct File<'plan> {
     rebalance: Option<Rules>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<&'plan ConnectionsSetting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replication: Option<&'plan ReplicationSetting>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     port: Vec<Port<'plan>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -176,6 +178,7 @@ impl Plan {
             nat_log: self.nat_log.as_deref(),
             nat_log_collector: self.nat_log_collector,
             connections: self.connections.as_ref(),
+            replication: self.replication.as_ref(),
             port: port.collect(),
             cross_connect,
             bridge,

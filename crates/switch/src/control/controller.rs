@@ -557,7 +557,8 @@ impl Controller {
 fn no_replication() -> SwitchError {
     SwitchError::Config {
         location: "connections".to_owned(),
-        what: "replication is not configured (add a section [connections.replication])".to_owned(),
+        what: "replication is not configured (add a section [connections.replication], or [replication] without connection tracking)"
+            .to_owned(),
     }
 }
 

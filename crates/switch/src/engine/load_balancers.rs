@@ -93,8 +93,7 @@ impl Engine {
         wanted: &[LoadBalancerSetting],
     ) -> Result<Balancers<E>, SwitchError> {
         let known: Vec<_> = known.iter().map(LoadBalancerSetting::table).collect();
-        let tracking = self.plan.connections.as_ref();
-        let notes_changes = tracking.is_some_and(|one| one.replication.is_some());
+        let notes_changes = self.plan.replication().is_some();
         let maker = self.maker.clone();
         let mut balancers = Vec::new();
         for setting in wanted {

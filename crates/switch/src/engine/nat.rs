@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use quietwire_tables::nat::{FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings, PoolGrowth};
+use quietwire_tables::nat::{
+    FORWARDS_MAX, MappingInfo, Nat, NatDrop, NatSettings, PoolGrowth, ReplicateIpv6,
+};
 use quietwire_tables::nat64::Nat64;
 use quietwire_tables::nat66::{Nat66, Nat66Settings};
 use quietwire_tables::share::Share;
@@ -332,15 +334,17 @@ impl Engine {
         let mut nat = Nat::with_share(settings, share.unwrap_or(Share::WHOLE))
             .map_err(|error| wrong(name, error.to_string()))?;
         let nat64 = nat64.as_ref().map(Nat64::new).transpose();
-        let nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
+        let mut nat64 = nat64.map_err(|error| wrong(name, error.to_string()))?;
         let share = share.unwrap_or(Share::WHOLE);
         let nat66 = nat66.as_ref().map(|one| Nat66::with_share(one, share));
         let mut nat66 = nat66
             .transpose()
             .map_err(|error| wrong(name, error.to_string()))?;
-        let tracking = self.plan.connections.as_ref();
-        if tracking.is_some_and(|one| one.replication.is_some()) {
+        if self.plan.replication().is_some() {
             nat.allow_changes();
+            if let Some(nat64) = &mut nat64 {
+                nat64.allow_changes();
+            }
             if let Some(nat66) = &mut nat66 {
                 nat66.allow_changes();
             }

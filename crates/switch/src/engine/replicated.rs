@@ -10,8 +10,7 @@ use std::net::SocketAddr;
 
 use quietwire_tables::balance::BalanceSettings;
 use quietwire_tables::connections::ConnectionChange;
-use quietwire_tables::nat::SavedMapping;
-use quietwire_tables::nat66::SavedMappingIpv6;
+use quietwire_tables::nat::{SavedMapping, SavedMappingIpv6};
 
 use super::Engine;
 use super::saved_connections::query_of;
@@ -86,7 +85,8 @@ impl Engine {
         let nats = (0..self.plan.nats.len()).map(Kind::Nat);
         let balancers = self.plan.load_balancers.iter();
         let balancers = balancers.map(|one| Kind::Balancer(one.table()));
-        let kinds: Vec<Kind> = nats.chain(balancers).chain([Kind::Connections]).collect();
+        let connections = self.plan.connections.as_ref().map(|_| Kind::Connections);
+        let kinds: Vec<Kind> = nats.chain(balancers).chain(connections).collect();
         let mut tables = Vec::new();
         for cpu in self.cpus() {
             tables.extend(kinds.iter().map(|kind| Table { cpu, kind: *kind }));
@@ -99,8 +99,8 @@ impl Engine {
         match table.kind {
             Kind::Connections => self.take_connections(table.cpu, take, from),
             Kind::Nat(nat) => {
-                let is_ipv6 = self.plan.nats.get(nat).is_some_and(NatSetting::is_ipv6);
-                match is_ipv6 {
+                let setting = self.plan.nats.get(nat);
+                match setting.is_some_and(NatSetting::has_ipv6_hosts) {
                     true => self.take_mappings::<SavedMappingIpv6>(table.cpu, nat, take, from),
                     false => self.take_mappings::<SavedMapping>(table.cpu, nat, take, from),
                 }
@@ -134,6 +134,12 @@ impl Engine {
         &mut self,
         changes: Vec<ConnectionChange>,
     ) -> Result<ApplyCounts, SwitchError> {
+        if self.plan.connections.is_none() {
+            return Ok(ApplyCounts {
+                invalid: changes.len() as u64,
+                ..ApplyCounts::default()
+            });
+        }
         let lists = self.by_owner_cpu(changes, |owners, change| {
             let (ConnectionChange::Present(saved) | ConnectionChange::Ended(saved)) = change;
             owners.of_saved(saved).unwrap_or(0)
@@ -152,17 +158,9 @@ impl Engine {
 }
 
 impl Engine {
-    /// Returns the tables that mappings are saved from: those of NAT without NAT64, whose numbers of clients end with the switch, and those
-    /// of load balancers.
+    /// Returns the tables that mappings are saved from: those of NAT and of load balancers.
     fn saved_tables(&self) -> Vec<Table> {
-        let is_saved = |table: &Table| match table.kind {
-            Kind::Connections => false,
-            Kind::Nat(nat) => {
-                let setting = self.plan.nats.get(nat);
-                setting.is_some_and(|one| one.nat64.is_none())
-            }
-            Kind::Balancer(_) => true,
-        };
+        let is_saved = |table: &Table| !matches!(table.kind, Kind::Connections);
         let tables = self.replicated_tables().into_iter();
         tables.filter(is_saved).collect()
     }
@@ -237,11 +235,13 @@ impl Tables for Engine {
             };
             let (addresses, pool) = (nat.external_addresses(outside), nat.tables(outside).pool);
             let ports = format!("{}-{}", pool.first_port, pool.last_port);
+            let nat64 = nat.nat64.as_ref().map(|one| one.prefix.trunc());
             for (setting, value) in [
                 ("addresses", format!("{addresses:?}")),
                 ("ports", ports),
                 ("block-size", pool.block_size.to_string()),
                 ("mapping", nat.mapping.to_string()),
+                ("prefix of NAT64", format!("{nat64:?}")),
                 ("number of forwarding CPUs", cpus.clone()),
             ] {
                 let name = format!("{setting} of NAT '{}'", nat.name);

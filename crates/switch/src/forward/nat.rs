@@ -15,10 +15,10 @@ use quietwire_packet::{
 use quietwire_tables::changes::{Applied, ApplyError, Replicate};
 use quietwire_tables::nat::{
     BlockEvent, Forward, MappingChange, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome,
-    NatProtocol, NatSettings, PoolGrowth, is_client_number,
+    NatProtocol, NatSettings, PoolGrowth, ReplicateIpv6, SavedMappingIpv6, is_client_number,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings};
-use quietwire_tables::nat66::{Nat66, Nat66Settings, SavedMappingIpv6};
+use quietwire_tables::nat66::{Nat66, Nat66Settings};
 use quietwire_tables::share::Share;
 use rtrb::Producer;
 
@@ -208,7 +208,7 @@ pub(crate) struct NatQuery {
     pub(crate) ipv6: Vec<Ipv6Ends>,
     /// Mappings of an active switch and its standby, instead of the list.
     pub(crate) replicated: Option<Replicated<MappingChange>>,
-    /// Those of NAT66, instead.
+    /// Those of NAT64 and NAT66, instead.
     pub(crate) replicated_ipv6: Option<Replicated<MappingChange<SavedMappingIpv6>>>,
     /// Mappings to remove, instead.
     pub(crate) flush: Option<MappingFilter>,
@@ -406,7 +406,7 @@ impl NatTables {
         }
         let nat64 = self.nat64.as_mut();
         Ipv6Ends {
-            host: nat64.and_then(|nat64| nat64.note(event)),
+            host: nat64.and_then(|nat64| nat64.note(&mut self.nat, event)),
             external: None,
         }
     }
@@ -427,10 +427,15 @@ impl NatTables {
         }
     }
 
-    /// Returns the tables of NAT66.
-    fn nat66(&mut self) -> Option<(&mut Nat66, &mut Nat)> {
-        let nat66 = self.nat66.as_deref_mut()?;
-        Some((nat66, &mut self.nat))
+    /// Returns the translator of IPv6, if there is one, and its NAT.
+    fn of_ipv6(&mut self) -> Option<(&mut dyn ReplicateIpv6, &mut Nat)> {
+        let (nat66, nat64) = (self.nat66.as_deref_mut(), self.nat64.as_deref_mut());
+        let translator: &mut dyn ReplicateIpv6 = match (nat66, nat64) {
+            (Some(nat66), _) => nat66,
+            (None, Some(nat64)) => nat64,
+            (None, None) => return None,
+        };
+        Some((translator, &mut self.nat))
     }
 
     #[cold]
@@ -448,25 +453,25 @@ impl NatTables {
     }
 }
 
-/// Mappings of NAT66 for a standby.
-struct Nat66Mappings<'tables>(&'tables mut NatTables);
+/// Mappings of NAT64 and NAT66 for a standby.
+struct MappingsIpv6<'tables>(&'tables mut NatTables);
 
-impl Replicate for Nat66Mappings<'_> {
+impl Replicate for MappingsIpv6<'_> {
     type Change = MappingChange<SavedMappingIpv6>;
 
     fn take_changes(&mut self, limits: (usize, usize), list: &mut Vec<Self::Change>) -> bool {
-        let tables = self.0.nat66();
-        tables.is_some_and(|(nat66, nat)| nat66.take_changes(nat, limits, list))
+        let tables = self.0.of_ipv6();
+        tables.is_some_and(|(translator, nat)| translator.take_changes(nat, limits, list))
     }
 
     fn take_lost_changes(&mut self) -> u64 {
-        let tables = self.0.nat66();
-        tables.map_or(0, |(nat66, nat)| nat66.take_lost_changes(nat))
+        let tables = self.0.of_ipv6();
+        tables.map_or(0, |(translator, nat)| translator.take_lost_changes(nat))
     }
 
     fn end_changes(&mut self) {
-        if let Some((nat66, nat)) = self.0.nat66() {
-            nat66.end_changes(nat);
+        if let Some((translator, nat)) = self.0.of_ipv6() {
+            translator.end_changes(nat);
         }
     }
 
@@ -476,13 +481,13 @@ impl Replicate for Nat66Mappings<'_> {
         limits: (usize, usize),
         list: &mut Vec<Self::Change>,
     ) -> Option<u32> {
-        let (nat66, nat) = self.0.nat66()?;
-        nat66.share_into(nat, from, limits, list)
+        let (translator, nat) = self.0.of_ipv6()?;
+        translator.share_into(nat, from, limits, list)
     }
 
     fn apply(&mut self, change: &Self::Change, now_s: u32) -> Result<Applied, ApplyError> {
-        let (nat66, nat) = self.0.nat66().ok_or(ApplyError::Invalid)?;
-        let applied = nat66.apply(nat, change, now_s);
+        let (translator, nat) = self.0.of_ipv6().ok_or(ApplyError::Invalid)?;
+        let applied = translator.apply(nat, change, now_s);
         self.0.pass_events();
         applied
     }
@@ -761,7 +766,7 @@ impl NatStage {
             query.from = replicated.run(&mut tables.nat, (from, query.budget), now_s);
             tables.pass_events();
         } else if let (Some(from), Some(replicated)) = (query.from, &mut query.replicated_ipv6) {
-            let mut mappings = Nat66Mappings(tables);
+            let mut mappings = MappingsIpv6(tables);
             query.from = replicated.run(&mut mappings, (from, query.budget), now_s);
         } else if let (Some(from), Some(filter)) = (query.from, &query.flush) {
             let NatTables {

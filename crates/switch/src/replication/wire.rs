@@ -21,7 +21,7 @@
 //! | 8 configuration | up to [`SETTINGS_MAX`] settings that must be equal: octets of the name (8 bits), the name, digest of the value (32 bits) | active, before all entries and after a change |
 //! | 9 limits | limits of tables, up to [`LIMITS_A_MESSAGE`]: octets of the name (8 bits), the name, value (32 bits) | active, after each configuration |
 //! | 10 balanced connections of IPv6 | as 7, with an address of 128 bits | active |
-//! | 11 mappings of IPv6 | as 3 | active |
+//! | 11 mappings of NAT66 and NAT64 | as 3 | active |
 //!
 //! A message that is damaged, missing, repeated or out of order ends the stream.
 
@@ -51,9 +51,9 @@ use quietwire_tables::connections::{
     ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection,
 };
 use quietwire_tables::nat::{
-    MappingChange, NatProtocol, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping,
+    MappingChange, NatProtocol, SAVED_MAPPING_IPV6_OCTETS, SAVED_MAPPING_OCTETS,
+    SAVED_MAPPING_VERSION, SavedMapping, SavedMappingIpv6,
 };
-use quietwire_tables::nat66::{SAVED_MAPPING_IPV6_OCTETS, SavedMappingIpv6};
 
 use crate::config::nat::{NAME_MAX, NATS_MAX};
 
@@ -63,12 +63,12 @@ pub(crate) const CHANGES_MAX: usize = 256;
 pub(crate) const CONTENTS_MAX: usize = 32 * 1024;
 /// Maximum number of limits of a message.
 pub(crate) const LIMITS_A_MESSAGE: usize = 100;
-/// Maximum number of settings that a standby compares, which are in one message: five of each NAT, labels and zones.
-pub(crate) const SETTINGS_MAX: usize = 5 * NATS_MAX + 2;
+/// Maximum number of settings that a standby compares, which are in one message: six of each NAT, labels and zones.
+pub(crate) const SETTINGS_MAX: usize = 6 * NATS_MAX + 2;
 /// Value of a limit that is not set.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
 /// Version of the messages.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 const MAGIC: [u8; 8] = *b"QWSTANDB";
 const HEADER: usize = 16;
 const CRC: usize = 4;
@@ -119,7 +119,7 @@ pub(crate) enum Message {
         /// The changes.
         changes: Vec<MappingChange>,
     },
-    /// Changes of mappings of a NAT of IPv6.
+    /// Changes of mappings of NAT66 or NAT64.
     MappingsIpv6 {
         /// Its name.
         nat: String,

@@ -31,7 +31,7 @@ use super::names::NatProtocol;
 
 /// Octets of a record.
 pub const SAVED_MAPPING_OCTETS: usize = 20;
-/// Version of the records, and of those of [`crate::nat66`]. It changes with their contents, and with the numbers of protocols.
+/// Version of the records, and of [those of IPv6 hosts](super::SavedMappingIpv6). It changes with their contents, and with the numbers of protocols.
 pub const SAVED_MAPPING_VERSION: u16 = 2;
 
 const IS_ANSWERED: u8 = 1;
@@ -67,6 +67,11 @@ impl<S> MappingChange<S> {
         match self {
             Self::Present(saved) | Self::Ended(saved) => saved,
         }
+    }
+
+    /// Returns true if the mapping is there.
+    pub(crate) const fn is_present(&self) -> bool {
+        matches!(self, Self::Present(_))
     }
 
     /// Returns the same change of another mapping.

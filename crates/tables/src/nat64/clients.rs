@@ -6,8 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv6Addr;
 
 use crate::arena::{NoMemory, zeroed};
+use crate::changes::ApplyError;
 use crate::hash_index::Index;
-use crate::nat::{BlockEvent, CLIENT_NUMBERS, is_client_number};
+use crate::nat::{BlockEvent, CLIENT_NUMBERS, MappingChange, is_client_number};
 
 /// A client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,6 +133,22 @@ impl Clients {
         self.free.pop_front();
         self.newest = Some(entry);
         Some(CLIENT_NUMBERS | entry)
+    }
+
+    /// Returns the number of the client of a mapping of an active switch. A new mapping adds the client if necessary; `None` if the mapping
+    /// has ended and the client has no number.
+    ///
+    /// # Errors
+    /// [`ApplyError::Full`].
+    pub(crate) fn number_for<S>(
+        &mut self,
+        change: &MappingChange<S>,
+        address: u128,
+    ) -> Result<Option<u32>, ApplyError> {
+        match change {
+            MappingChange::Present(_) => self.begin(address).map(Some).ok_or(ApplyError::Full),
+            MappingChange::Ended(_) => Ok(self.number_of(address)),
+        }
     }
 
     /// Returns the number of a client with one more static forward, and adds it if necessary. `None` if the table is full. Each call

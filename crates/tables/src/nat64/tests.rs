@@ -7,6 +7,7 @@ pub(crate) mod plain;
 mod prefix;
 mod requirements;
 mod several;
+mod standby;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -84,7 +85,8 @@ impl Switch {
     /// Passes events on, as a forwarding thread does behind each packet.
     fn pass_events(&mut self) {
         while let Some(event) = self.nat.take_event() {
-            self.nat64.note(&event).expect("an event of a client");
+            let client = self.nat64.note(&mut self.nat, &event);
+            client.expect("an event of a client");
         }
     }
 

@@ -7,6 +7,8 @@
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
+mod standby;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
@@ -21,7 +23,7 @@ use super::header::{Ip, check_v4, read_v4, read_v6, write_v4, write_v6};
 use super::prefix::Prefix64;
 use super::transport::{Nesting, transport_to_v4, transport_to_v6};
 use crate::arena::NoMemory;
-use crate::nat::{BlockEvent, Nat, NatDrop, NatOutcome};
+use crate::nat::{BlockEvent, ChangesIpv6, Nat, NatDrop, NatOutcome, ReplicateIpv6};
 
 /// Octets that a buffer has in front of an IPv4 packet that [`Nat64::receive`] translates: two headers of IPv6 in an error, one with a
 /// fragment header, are longer than those of IPv4 by 48.
@@ -45,6 +47,8 @@ pub struct Nat64 {
     /// Prefixes of clients, as address and mask.
     allowed: Box<[(u128, u128)]>,
     clients: Clients,
+    /// Changes for a standby, if they are wanted.
+    changes: ChangesIpv6,
 }
 
 /// A translated packet.
@@ -71,6 +75,7 @@ impl Nat64 {
             prefix: settings.prefix,
             allowed: settings.clients.iter().map(net).collect(),
             clients: Clients::new(settings.clients_max)?,
+            changes: ChangesIpv6::default(),
         })
     }
 
@@ -101,8 +106,20 @@ impl Nat64 {
     }
 
     /// Notes an event of the NAT, which must be passed here before the next packet. Returns the client that it is about.
-    pub fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
+    pub fn note(&mut self, nat: &mut Nat, event: &BlockEvent) -> Option<Ipv6Addr> {
+        self.keep_changes(nat);
         self.clients.note(event)
+    }
+
+    /// Returns true for an address that a host behind a router can have. IPv4-mapped addresses are those of IPv4 hosts
+    /// ([`crate::nat::SavedMappingIpv6`]).
+    fn is_host(&self, address: Ipv6Addr) -> bool {
+        !address.is_multicast()
+            && !address.is_unspecified()
+            && !address.is_loopback()
+            && !address.is_unicast_link_local()
+            && address.to_ipv4_mapped().is_none()
+            && !self.prefix.contains(address.to_bits())
     }
 
     fn is_allowed(&self, address: u128) -> bool {
@@ -122,6 +139,7 @@ impl Nat64 {
         (at, length): (usize, usize),
         now: u32,
     ) -> Result<Translated, NatDrop> {
+        self.keep_changes(nat);
         let span = self.translate_v6(nat, buffer, at, length);
         let Span { start, end } = span.inspect_err(|reason| nat.note_drop(*reason))?;
         let packet = buffer.get_mut(start..end).ok_or(NatDrop::Malformed)?;
@@ -184,13 +202,7 @@ impl Nat64 {
         if ip.end > at.saturating_add(length) || ip.end > buffer.len() {
             return Err(NatDrop::Malformed);
         }
-        let source = Ipv6Addr::from_bits(ip.source);
-        let is_host = !source.is_multicast()
-            && !source.is_unspecified()
-            && !source.is_loopback()
-            && !source.is_unicast_link_local()
-            && !self.prefix.contains(ip.source);
-        if !is_host {
+        if !self.is_host(Ipv6Addr::from_bits(ip.source)) {
             return Err(NatDrop::Malformed);
         }
         let destination = self.prefix.ipv4_of(ip.destination);

@@ -14,16 +14,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use super::joined::{Joined, ends};
 use super::packet::{DESTINATION_AT, End, Kind, View, address_at, read};
 use super::rewrite::{translate, translate_error, translate_inner};
-use super::saved::SavedMappingIpv6;
 use super::settings::{Nat66Settings, is_host};
 use crate::arena::NoMemory;
-use crate::changes::ChangeRing;
 use crate::fragments::FragmentPart;
 use crate::nat::packet::End as NumberEnd;
 use crate::nat::rewrite::Which;
 use crate::nat::{
-    BlockEvent, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, MappingChange, Nat, NatDrop,
-    NatOutcome, NatProtocol,
+    BlockEvent, ChangesIpv6, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, Nat, NatDrop,
+    NatOutcome, NatProtocol, ReplicateIpv6,
 };
 use crate::nat64::clients::Clients;
 use crate::share::{Share, folded};
@@ -40,7 +38,7 @@ pub struct Nat66 {
     /// Hosts of this forwarding CPU.
     share: Share,
     /// Changes for a standby, if they are wanted.
-    changes: Option<Box<ChangeRing<MappingChange<SavedMappingIpv6>>>>,
+    changes: ChangesIpv6,
     /// Static forwards. Their hosts have numbers, unless these belong to another CPU.
     forwards: Vec<Forward<SocketAddrV6>>,
     /// Space for those before.
@@ -77,7 +75,7 @@ impl Nat66 {
             hosts: Clients::new(hosts_max.min(MAPPINGS_MAX))?,
             joined: Joined::new(share),
             share,
-            changes: None,
+            changes: ChangesIpv6::default(),
             forwards: Vec::with_capacity(FORWARDS_MAX),
             former: Vec::with_capacity(FORWARDS_MAX),
             numbered: Vec::with_capacity(FORWARDS_MAX),

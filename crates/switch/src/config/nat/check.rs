@@ -138,6 +138,7 @@ fn check_insides(setting: &NatSetting) -> Result<(), String> {
 
 /// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction. A standby does not
 /// get the permissions of filtering. Two VRFs have no common external address: the tracker classifies packets before their VRF is known.
+/// `is_replicated` if there is replication without connection tracking.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
@@ -145,16 +146,17 @@ pub(in crate::config) fn check_tracking(
     nats: &[NatSetting],
     layer3: &Layer3Plan,
     tracking: Option<&ConnectionsSetting>,
+    is_replicated: bool,
 ) -> Result<(), SwitchError> {
     if tracking.is_some() {
         check_distinct(nats, layer3)?;
     }
-    let is_replicated = tracking.is_some_and(|one| one.replication.is_some());
+    let is_replicated = is_replicated || tracking.is_some_and(|one| one.replication.is_some());
     for nat in nats {
         let what = if tracking.is_some() && nat.nat64.is_some() {
-            "connection tracking does not follow nat64 (remove it, or the section [connections])"
+            "connection tracking does not follow nat64 (remove it, or the section [connections]; for a standby, use [replication])"
         } else if is_replicated && nat.filtering != FilteringSetting::default() {
-            "a standby does not get the remote addresses that filtering requires (remove filtering, or the section [connections.replication])"
+            "a standby does not get the remote addresses that filtering requires (remove filtering, or the section of replication)"
         } else {
             continue;
         };

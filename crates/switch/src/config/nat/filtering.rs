@@ -99,6 +99,10 @@ mod tests {
                 "[connections.replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n",
                 "a standby does not get the remote addresses",
             ),
+            (
+                "[replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n",
+                "a standby does not get the remote addresses",
+            ),
         ] {
             let mapping = match keys {
                 "" => "mapping = \"address-dependent\"\n",

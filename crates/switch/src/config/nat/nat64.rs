@@ -258,6 +258,25 @@ interface = "outside"
     }
 
     #[test]
+    fn a_standby_shares_an_instance_without_connection_tracking() {
+        let role = "[replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n";
+        let file = format!("{FILE}{NAT64}{role}");
+        let planned = plan(&file).unwrap();
+        assert!(planned.nats[0].has_ipv6_hosts() && !planned.nats[0].is_ipv6());
+        assert!(planned.connections.is_none() && planned.replication().is_some());
+        let again = plan(&planned.to_toml().unwrap()).unwrap();
+        assert_eq!(again.replication, planned.replication);
+        for (more, printed) in [
+            ("refresh = 0\n", "refresh of 0 s is out of range"),
+            ("[connections]\n", "use [connections.replication]"),
+        ] {
+            let error = plan(&format!("{file}{more}")).unwrap_err();
+            assert!(error.starts_with("replication: "), "{error}");
+            assert!(error.contains(printed), "{error}");
+        }
+    }
+
+    #[test]
     fn prefixes_of_one_vrf_do_not_overlap() {
         let other = |prefix: &str| {
             let port = "[[port]]\nname = \"more\"\nuri = \"null:\"\n";

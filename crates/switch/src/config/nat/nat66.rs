@@ -31,6 +31,11 @@ impl NatSetting {
         self.addresses.first().is_some_and(IpAddr::is_ipv6)
     }
 
+    /// Returns true if mappings have inside hosts of IPv6, those of NAT66 or NAT64.
+    pub(crate) fn has_ipv6_hosts(&self) -> bool {
+        self.is_ipv6() || self.nat64.is_some()
+    }
+
     /// Returns the settings of NAT66, beside those of [`Self::tables`]; `None` for NAT of IPv4.
     pub(crate) fn nat66(&self) -> Option<Nat66Settings> {
         let externals = self.addresses.iter().copied().filter_map(ipv6_of);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of NAT of an active switch and its standby.
 
-use quietwire_tables::nat::{MappingChange, SavedMapping};
-use quietwire_tables::nat66::SavedMappingIpv6;
+use quietwire_tables::nat::{MappingChange, SavedMapping, SavedMappingIpv6};
 use quietwire_tables::owner::Owners;
 
 use super::{MESSAGES_A_TURN, Part};
@@ -13,7 +12,7 @@ use crate::error::SwitchError;
 use crate::forward::{ApplyCounts, NatQuery, Outgoing, Replicated, Take};
 use crate::replication::{CHANGES_MAX, Message};
 
-/// Mapping of an IP version, with its part of requests and its messages.
+/// Mapping of inside hosts of IPv4 alone, or of IPv6 too, with its part of requests and its messages.
 pub(super) trait ReplicatedMapping: Copy {
     /// Returns true if an instance has such mappings.
     fn is_of(setting: &NatSetting) -> bool;
@@ -36,7 +35,7 @@ pub(super) trait ReplicatedMapping: Copy {
 
 impl ReplicatedMapping for SavedMapping {
     fn is_of(setting: &NatSetting) -> bool {
-        !setting.is_ipv6()
+        !setting.has_ipv6_hosts()
     }
 
     fn set_part(query: &mut NatQuery, part: Replicated<MappingChange>) {
@@ -62,7 +61,7 @@ impl ReplicatedMapping for SavedMapping {
 
 impl ReplicatedMapping for SavedMappingIpv6 {
     fn is_of(setting: &NatSetting) -> bool {
-        setting.is_ipv6()
+        setting.has_ipv6_hosts()
     }
 
     fn set_part(query: &mut NatQuery, part: Replicated<MappingChange<Self>>) {

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 
 use super::plain::{error_v4, error_v6, fields_v4, v4_with};
 use super::*;
+use crate::changes::Applied;
+use crate::nat::ReplicateIpv6;
 use crate::owner::Owners;
 use crate::share::Share;
 
@@ -111,5 +113,35 @@ fn clients_of_other_cpus_reach_one_another() {
         let received = cpus.send(&answer).unwrap();
         let expected = Header::plain(mapped(address), client);
         assert_eq!(received, v6(expected, &udp((port, 5000), b"c")));
+    }
+}
+
+#[test]
+fn mappings_of_a_standby_have_the_owner_of_the_client() {
+    let (mut first, mut second) = (Cpus::new(), Cpus::new());
+    let mut opened = Vec::new();
+    for client in clients() {
+        let content = udp((5000, 53), b"a");
+        let packet = v6(Header::plain(client, mapped(server())), &content);
+        opened.push((client, ends_v4(&first.send(&packet).unwrap()).0));
+    }
+    for (number, switch) in first.switches.iter().enumerate() {
+        let (limits, mut list) = ((usize::MAX, usize::MAX), Vec::new());
+        let next = switch.nat64.share_into(&switch.nat, 0, limits, &mut list);
+        assert_eq!(next, None);
+        for change in &list {
+            let owner = second.owners.of_mapping_ipv6(change.saved());
+            assert_eq!(usize::from(owner), number);
+            let other = &mut second.switches[number];
+            let applied = other.nat64.apply(&mut other.nat, change, 0);
+            other.pass_events();
+            assert_eq!(applied, Ok(Applied::Added));
+        }
+    }
+    for (client, (address, port)) in opened {
+        let answer = v4(Header::plain(server(), address), &udp((53, port), b"b"));
+        let received = second.receive(&answer).unwrap();
+        let expected = ((mapped(server()), 53), (client, 5000));
+        assert_eq!(ends_v6(&received), expected);
     }
 }

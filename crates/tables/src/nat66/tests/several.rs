@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::nat::NatProtocol;
+use crate::nat::{NatProtocol, ReplicateIpv6, SavedMappingIpv6};
 use crate::owner::{FragmentOwners, Owners};
 use crate::share::Share;
 

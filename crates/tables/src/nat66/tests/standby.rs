@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::changes::{Applied, ApplyError};
-use crate::nat::{MappingChange, NatProtocol};
+use crate::nat::{MappingChange, NatProtocol, ReplicateIpv6, SavedMappingIpv6};
 
 /// One address with four blocks of eight ports.
 fn small() -> Switch {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mappings of IPv6 as records of a fixed size, for a standby and for saved files. Hosts have their addresses there, because the numbers of
-//! another switch are others.
+//! Mappings of NAT66 and NAT64 as records of a fixed size, for a standby and for saved files. Hosts have their addresses there, because the
+//! numbers of another switch are others. IPv4 addresses are IPv4-mapped addresses (RFC 4291, section 2.5.5.2).
 //!
-//! A record is of version [`SAVED_MAPPING_VERSION`](crate::nat::SAVED_MAPPING_VERSION). All numbers are in network order:
+//! A record is of version [`SAVED_MAPPING_VERSION`](super::SAVED_MAPPING_VERSION). All numbers are in network order:
 //!
 //! | octets | contents |
 //! |---|---|
@@ -22,16 +22,17 @@
     )
 )]
 
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
-use crate::nat::NatProtocol;
+use super::names::NatProtocol;
+use super::saved::SavedMapping;
 
 /// Octets of a record.
 pub const SAVED_MAPPING_IPV6_OCTETS: usize = 38;
 
 const IS_ANSWERED: u8 = 1;
 
-/// A mapping of NAT66, for a standby.
+/// A mapping of NAT66 or NAT64, for a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedMappingIpv6 {
     /// Protocol.
@@ -42,6 +43,22 @@ pub struct SavedMappingIpv6 {
     pub internal: SocketAddrV6,
     /// External endpoint.
     pub external: SocketAddrV6,
+}
+
+impl SavedMapping {
+    /// Returns the mapping of hosts that have these addresses in place of numbers.
+    pub(crate) fn with_addresses(
+        &self,
+        internal: Ipv6Addr,
+        external: Ipv6Addr,
+    ) -> SavedMappingIpv6 {
+        SavedMappingIpv6 {
+            protocol: self.protocol,
+            is_answered: self.is_answered,
+            internal: SocketAddrV6::new(internal, self.internal.port(), 0, 0),
+            external: SocketAddrV6::new(external, self.external.port(), 0, 0),
+        }
+    }
 }
 
 fn octets_of(end: SocketAddrV6) -> impl Iterator<Item = u8> {
@@ -73,7 +90,19 @@ impl SavedMappingIpv6 {
         octets
     }
 
-    /// Reads a record; `None` if no mapping has it. [`Nat66::apply`](super::Nat66::apply) checks the endpoints.
+    /// Returns the mapping of a NAT whose addresses are these numbers.
+    pub(crate) fn with_numbers(&self, internal: u32, external: u32) -> SavedMapping {
+        let end = |number: u32, port| SocketAddrV4::new(Ipv4Addr::from_bits(number), port);
+        SavedMapping {
+            protocol: self.protocol,
+            is_answered: self.is_answered,
+            internal: end(internal, self.internal.port()),
+            external: end(external, self.external.port()),
+            remote: end(0, 0),
+        }
+    }
+
+    /// Reads a record; `None` if no mapping has it. [`ReplicateIpv6::apply`](super::ReplicateIpv6::apply) checks the endpoints.
     #[must_use]
     pub fn from_octets(octets: &[u8; SAVED_MAPPING_IPV6_OCTETS]) -> Option<Self> {
         let (&[protocol, flags], mut rest) = octets.split_first_chunk::<2>()?;
