@@ -44,7 +44,7 @@ const OUTPUT_MAX: usize = 16 << 20;
 /// Octets that are kept in memory of an output that goes to a log.
 const KEPT: usize = 64 << 10;
 
-/// Largest log of a child, octets.
+/// Largest log of a child, octets, unless the caller sets another.
 pub const LOG_MAX: u64 = 4 << 20;
 
 /// Time that a killed process has to end.
@@ -117,12 +117,14 @@ pub struct Command {
 pub enum Streams<'a> {
     /// Both outputs are appended to one file of at most [`LOG_MAX`] octets.
     Log(&'a Path),
-    /// The outputs are appended to a file each, of at most [`LOG_MAX`] octets.
+    /// The outputs are appended to a file each.
     Logs {
         /// The file of the standard output.
         stdout: &'a Path,
         /// The file of the standard error.
         stderr: &'a Path,
+        /// Largest size of each file, octets; usually [`LOG_MAX`].
+        max: u64,
     },
     /// The last octets of both outputs are kept in memory, this many of them.
     Captured(usize),
@@ -272,14 +274,18 @@ impl Command {
         let standard: [Stdio; 3] = match streams {
             Streams::Log(path) => {
                 let (reader, writer) = io::pipe()?;
-                readers.push((reader, KEPT, Some(log(path)?)));
+                readers.push((reader, KEPT, Some(log(path, LOG_MAX)?)));
                 [Stdio::null(), writer.try_clone()?.into(), writer.into()]
             }
-            Streams::Logs { stdout, stderr } => {
+            Streams::Logs {
+                stdout,
+                stderr,
+                max,
+            } => {
                 let (reader, out) = io::pipe()?;
-                readers.push((reader, KEPT, Some(log(stdout)?)));
+                readers.push((reader, KEPT, Some(log(stdout, max)?)));
                 let (reader, err) = io::pipe()?;
-                readers.push((reader, KEPT, Some(log(stderr)?)));
+                readers.push((reader, KEPT, Some(log(stderr, max)?)));
                 [Stdio::null(), out.into(), err.into()]
             }
             Streams::Captured(max) => {
@@ -303,8 +309,8 @@ impl Command {
     }
 }
 
-fn log(path: &Path) -> io::Result<Log> {
-    let log = BoundedLog::open(path, LOG_MAX);
+fn log(path: &Path, max: u64) -> io::Result<Log> {
+    let log = BoundedLog::open(path, max);
     let named = |error: io::Error| {
         io::Error::new(
             error.kind(),

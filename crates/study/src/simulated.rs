@@ -6,10 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use quietwire_base::random::fraction;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::{CpuId, CpuList};
@@ -19,8 +15,8 @@ use quietwire_search::procedure::Action;
 use quietwire_tester::account::{Accounted, LossAccount, LossPlace, LossReason};
 use quietwire_tester::{
     DelayVariation, DevicePoint, FramePoint, GeneratorIdentity, InvalidCause, LOW_RATE_PPS,
-    LatencySummary, LowRateStreams, PortResult, SignedSummary, TesterHealth, Trial, TrialResult,
-    TrialSeries, Validity, bears_percentile,
+    LatencySummary, LowRateStreams, PERCENTILES, PortResult, SignedSummary, TesterHealth,
+    TimeHistogram, Trial, TrialResult, TrialSeries, Validity, bears_percentile,
 };
 
 use crate::activity::TrialActivity;
@@ -272,7 +268,9 @@ fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, Be
     if samples == 0 {
         return Ok(LatencySummary::default());
     }
-    let mut histogram = Histogram::<u64>::new(3)?;
+    let mut histogram = TimeHistogram::default();
+    // Each value once: its ends are those of the distribution, also if there are fewer samples than slices.
+    let mut distribution = TimeHistogram::default();
     // As many as figures need. Tests run thousands of trials, whose histograms are encoded and stored.
     let slices = 100u64;
     let mut left = samples;
@@ -285,27 +283,31 @@ fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, Be
         };
         let value = mean_ns * (0.55 - 0.45 * (1.0 - quantile).ln()) * tail;
         let count = (samples / slices).min(left);
-        histogram.record_n(value as u64, count)?;
+        histogram.record(value as u64, count);
+        distribution.record(value as u64, 1);
         left -= count;
     }
-    histogram.record_n((mean_ns * 30.0) as u64, left.max(1))?;
-    let mut encoded = Vec::new();
-    V2DeflateSerializer::new().serialize(&histogram, &mut encoded)?;
-    let samples = histogram.len();
-    let at = |percentile| {
-        bears_percentile(samples, percentile).then(|| histogram.value_at_percentile(percentile))
+    let late = (mean_ns * 30.0) as u64;
+    histogram.record(late, left.max(1));
+    distribution.record(late, 1);
+    let samples = histogram.samples();
+    let values = histogram.at_percentiles(&PERCENTILES);
+    let mut percentiles = PERCENTILES.into_iter().zip(values);
+    let mut next = || {
+        let (percentile, value_ns) = percentiles.next()?;
+        bears_percentile(samples, percentile).then_some(value_ns)
     };
     Ok(LatencySummary {
         samples,
-        min_ns: histogram.min(),
-        mean_ns: histogram.mean(),
-        p50_ns: at(50.0),
-        p90_ns: at(90.0),
-        p99_ns: at(99.0),
-        p99_9_ns: at(99.9),
-        p99_99_ns: at(99.99),
-        max_ns: histogram.max(),
-        histogram_v2_base64: STANDARD.encode(encoded),
+        min_ns: distribution.min_ns(),
+        mean_ns: histogram.mean_ns(),
+        p50_ns: next(),
+        p90_ns: next(),
+        p99_ns: next(),
+        p99_9_ns: next(),
+        p99_99_ns: next(),
+        max_ns: distribution.max_ns(),
+        histogram_v2_base64: histogram.encoded()?,
     })
 }
 

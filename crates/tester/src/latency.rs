@@ -18,6 +18,8 @@ mod samples;
 mod signed;
 mod stored;
 mod summary;
+mod times;
+mod written;
 
 pub(crate) use delays::Delays;
 pub use microseconds::histogram_in_us;
@@ -29,6 +31,7 @@ pub use stored::{HISTOGRAM_DIGITS_MAX, read_histogram};
 pub use summary::{
     DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
 };
+pub use times::TimeHistogram;
 
 /// Conversion of time stamp counter ticks to nanoseconds with one multiplication.
 #[derive(Clone, Copy, Debug)]

@@ -58,8 +58,8 @@ pub use generator::{
 pub use judge::Limits;
 pub use latency::{
     DelayVariation, HISTOGRAM_DIGITS_MAX, LatencySummary, LowRateStreams, PERCENTILES,
-    SignedSummary, bears_percentile, histogram_in_us, is_bound, read_histogram, withhold,
-    withhold_bounds,
+    SignedSummary, TimeHistogram, bears_percentile, histogram_in_us, is_bound, read_histogram,
+    withhold, withhold_bounds,
 };
 pub use pause::leave_cpu;
 pub use series::{DevicePoint, FramePoint, SERIES_POINTS_MAX, TrialSeries};

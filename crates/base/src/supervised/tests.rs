@@ -148,6 +148,7 @@ fn an_exit_is_reported_with_the_last_lines() {
     let streams = Streams::Logs {
         stdout: &out,
         stderr: &err,
+        max: LOG_MAX,
     };
     let mut child = shell("echo out; echo no memory >&2; exit 3")
         .start(streams)

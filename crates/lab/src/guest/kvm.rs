@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quietwire_base::proc::kernel_release;
-use quietwire_base::supervised::{Command, Streams};
+use quietwire_base::supervised::{Command, LOG_MAX, Streams};
 use quietwire_base::{Deadline, LockError, LockFile, wait_until};
 use serde::{Deserialize, Serialize};
 
@@ -182,6 +182,7 @@ fn probe(image: &Image) -> Result<Acceleration, LabError> {
         .start(Streams::Logs {
             stdout: &console,
             stderr: &printed,
+            max: LOG_MAX,
         })
         .map_err(io_error(Path::new(QEMU), "starting the probe of KVM"))?;
     let is_up = || fs::read(&console).is_ok_and(|text| String::from_utf8_lossy(&text).contains(UP));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quietwire_base::storage::Disk;
-use quietwire_base::supervised::{self, Streams, Supervised};
+use quietwire_base::supervised::{self, LOG_MAX, Streams, Supervised};
 use quietwire_base::{Deadline, wait_until};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
@@ -116,6 +116,19 @@ impl Guest {
         directory: &Path,
         set: Option<&Cpuset>,
     ) -> Result<Self, LabError> {
+        Self::begin_with_logs(journal, spec, image, acceleration, directory, set, LOG_MAX)
+    }
+
+    /// Starts a guest as [`Self::begin`]. `log_max` is the largest size of the console log and of QEMU's log, octets.
+    fn begin_with_logs(
+        journal: &mut Journal,
+        spec: &GuestSpec,
+        image: &Image,
+        acceleration: &Acceleration,
+        directory: &Path,
+        set: Option<&Cpuset>,
+        log_max: u64,
+    ) -> Result<Self, LabError> {
         spec.check()?;
         spec.check_sockets()?;
         spawn::require(QEMU, QEMU_PACKAGE)?;
@@ -134,6 +147,7 @@ impl Guest {
         let streams = Streams::Logs {
             stdout: &places.console_log,
             stderr: &places.qemu_log,
+            max: log_max,
         };
         let child = spawn::spawn(journal, &command, set, streams)?;
         Ok(Self {
@@ -400,7 +414,7 @@ impl Guest {
         self.child.id()
     }
 
-    /// Returns the console log so far: all of it up to [`LOG_MAX`](supervised::LOG_MAX) octets, without its middle beyond that. Results keep
+    /// Returns the console log so far: all of it up to [`LOG_MAX`] octets, without its middle beyond that. Results keep
     /// it, since the file is removed with the guest's directory.
     ///
     /// # Errors
@@ -440,7 +454,6 @@ impl Drop for Guest {
 mod tests {
     use nix::errno::Errno;
     use quietwire_base::faults::{Random, SpawnFault, SpawnFaults, When};
-    use quietwire_base::supervised::LOG_MAX;
     use quietwire_host::journal;
 
     use super::super::kvm::Accelerator;
@@ -488,8 +501,8 @@ mod tests {
         words.chain(code).collect()
     }
 
-    /// Starts a guest with that kernel in `DIRECTORY/guest`, with the journal `DIRECTORY/journal`.
-    fn start(directory: &Path) -> Result<Guest, LabError> {
+    /// Starts a guest with that kernel in `DIRECTORY/guest`, with the journal `DIRECTORY/journal` and logs of at most this size.
+    fn start(directory: &Path, log_max: u64) -> Result<Guest, LabError> {
         let kernel = directory.join("kernel");
         fs::write(&kernel, endless_kernel()).unwrap();
         let image = Image::of_files(&kernel, &kernel).unwrap();
@@ -506,19 +519,31 @@ mod tests {
             ..spec(Vec::new())
         };
         let place = directory.join("guest");
-        Guest::start(&mut journal, &spec, &image, &software, &place, None)
+        let mut guest = Guest::begin_with_logs(
+            &mut journal,
+            &spec,
+            &image,
+            &software,
+            &place,
+            None,
+            log_max,
+        )?;
+        guest.wait_until_up(&Stop::default())?;
+        Ok(guest)
     }
 
     #[test]
     fn a_console_without_end_does_not_fill_the_disk() {
+        // An emulated guest writes some 400 KB/s.
+        const SMALL: u64 = LOG_MAX / 16;
         let directory = tempfile::tempdir().unwrap();
-        let mut guest = start(directory.path()).unwrap();
+        let mut guest = start(directory.path(), SMALL).unwrap();
         let log = guest.places().console_log.clone();
         let (mut before, mut is_cut) = (0, false);
         assert!(wait_until(DEADLINE, || {
             guest.check().unwrap();
             let length = fs::metadata(&log).unwrap().len();
-            assert!(length <= LOG_MAX, "{length} octets");
+            assert!(length <= SMALL, "{length} octets");
             is_cut |= length < before;
             before = length;
             // To read all of it each time would take the CPU from the guest.
@@ -543,7 +568,7 @@ mod tests {
         ] {
             let directory = tempfile::tempdir().unwrap();
             let faults = SpawnFaults::new(When::Once(0), Some(fault), Random::new(0));
-            match faults.run(|| start(directory.path())) {
+            match faults.run(|| start(directory.path(), LOG_MAX)) {
                 Ok(mut guest) => {
                     assert!(is_up, "{fault:?}");
                     // It is killed while it runs.

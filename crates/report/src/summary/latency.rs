@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Round trips: from the tester through the device back to the tester, at a low load.
 
-use hdrhistogram::Histogram;
 use quietwire_study::{StepKind, StepRecord, TrialRecord};
 use quietwire_tester::{
-    DelayVariation, LatencySummary, TrialResult, is_bound, read_histogram, withhold,
-    withhold_bounds,
+    DelayVariation, LatencySummary, TimeHistogram, TrialResult, is_bound, withhold, withhold_bounds,
 };
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -194,11 +192,10 @@ pub(super) fn of_trials<'a>(
     if trials.is_empty() {
         return Ok(None);
     }
-    let mut all = Histogram::<u64>::new(3).map_err(|error| damaged(trials[0], &error))?;
+    let mut all = TimeHistogram::default();
     for trial in &trials {
-        let histogram = decoded(*trial)?;
-        all.add(histogram)
-            .map_err(|error| damaged(*trial, &error))?;
+        all.add_stored(&trial.1.result.latency.histogram_v2_base64)
+            .map_err(|reason| damaged(*trial, reason))?;
     }
     let latencies = || trials.iter().map(|(_, trial)| &trial.result.latency);
     let frames: u64 = latencies().map(|latency| latency.samples).sum();
@@ -264,7 +261,7 @@ fn merged<T>(
         let is_damaged = |one: &&(&StepRecord, &TrialRecord)| merge(&[&one.1.result]).is_err();
         let found = trials.iter().find(is_damaged).or(trials.first());
         match found {
-            Some(trial) => damaged(*trial, &reason),
+            Some(trial) => damaged(*trial, reason),
             None => ReportError::Histogram {
                 case: String::new(),
                 step: 0,
@@ -277,33 +274,30 @@ fn merged<T>(
 
 /// Returns the percentiles with enough frames beyond them. The histogram rounds up by a thousandth; no percentile exceeds the maximum.
 fn percentiles(
-    histogram: &Histogram<u64>,
+    histogram: &TimeHistogram,
     max_ns: u64,
     own: Option<&LatencySummary>,
 ) -> Vec<PercentileValue> {
-    let frames = histogram.len() as f64;
+    let frames = histogram.samples() as f64;
+    let values = histogram.at_percentiles(&PERCENTILES);
     PERCENTILES
         .into_iter()
+        .zip(values)
         // Slightly less than exact, so that 100 000 frames are enough for the 99.99th percentile.
-        .filter(|percentile| frames * (1.0 - percentile / 100.0) >= FRAMES_BEYOND_MIN - 1e-6)
-        .map(|percentile| PercentileValue {
+        .filter(|(percentile, _)| frames * (1.0 - percentile / 100.0) >= FRAMES_BEYOND_MIN - 1e-6)
+        .map(|(percentile, value_ns)| PercentileValue {
             percentile,
-            latency_ns: histogram.value_at_percentile(percentile).min(max_ns),
+            latency_ns: value_ns.min(max_ns),
             own_ns: own.map(|own| own.at_or_max(percentile)),
         })
         .collect()
 }
 
-fn decoded(trial: (&StepRecord, &TrialRecord)) -> Result<Histogram<u64>, ReportError> {
-    read_histogram(&trial.1.result.latency.histogram_v2_base64)
-        .map_err(|error| damaged(trial, &error))
-}
-
-fn damaged((step, trial): (&StepRecord, &TrialRecord), error: &dyn ToString) -> ReportError {
+fn damaged((step, trial): (&StepRecord, &TrialRecord), reason: String) -> ReportError {
     ReportError::Histogram {
         case: step.case_name.clone(),
         step: step.id,
         sequence: trial.sequence,
-        reason: error.to_string(),
+        reason,
     }
 }

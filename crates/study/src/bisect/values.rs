@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quietwire_base::durable::remove_if_exists;
-use quietwire_base::supervised::{Command, Streams};
+use quietwire_base::supervised::{Command, LOG_MAX, Streams};
 use quietwire_base::{Deadline, wait_until};
 
 use super::error::BisectError;
@@ -58,7 +58,11 @@ impl<'a> Runner<'a> {
             .with_parent();
         let [stdout, stderr] = &self.outputs;
         let mut child = command
-            .start(Streams::Logs { stdout, stderr })
+            .start(Streams::Logs {
+                stdout,
+                stderr,
+                max: LOG_MAX,
+            })
             .map_err(failed)?;
         let is_stopped = || self.options.stop.load(Ordering::Relaxed);
         let has_ended = wait_until(self.options.timeout, || child.has_ended() || is_stopped());

@@ -94,6 +94,12 @@ impl Unconfirmed {
         self.until = now.checked_add(AGAIN).unwrap_or(now);
     }
 
+    /// Lets the former rules return now.
+    #[cfg(test)]
+    pub(super) fn end(&mut self, now: Instant) {
+        self.until = now;
+    }
+
     /// Returns the seconds until the return.
     pub(super) fn left_s(&self, now: Instant) -> u64 {
         self.until.saturating_duration_since(now).as_secs()

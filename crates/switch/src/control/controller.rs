@@ -545,6 +545,13 @@ impl Controller {
         Self { machine, ..self }
     }
 
+    /// Ends the time for a confirmation, so that the next periodic work returns to the former rules.
+    pub(crate) fn end_confirmation_time(&mut self) {
+        if let Some(unconfirmed) = &mut self.unconfirmed {
+            unconfirmed.end(Instant::now());
+        }
+    }
+
     pub(crate) fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }

@@ -35,13 +35,13 @@ impl Default for Recorder {
 }
 
 #[inline(always)]
-const fn bucket(value: u64) -> usize {
+pub(super) const fn bucket(value: u64) -> usize {
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION_BITS + 1) as u64;
     ((shift << PRECISION_BITS) + (value >> shift)) as usize
 }
 
 /// Returns the smallest value of a bucket, and the number of values that the bucket covers.
-fn bounds(bucket: usize) -> (u64, u64) {
+pub(super) fn bounds(bucket: usize) -> (u64, u64) {
     let bucket = bucket as u64;
     // Each of the first 2048 buckets covers one value.
     let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
@@ -149,12 +149,14 @@ impl Recorder {
         }
     }
 
-    fn occupied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+    /// Returns the index of each non-empty bucket, and its count.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let counts = self.counts.iter().copied().enumerate();
         counts.filter(|(_, count)| *count > 0)
     }
 
     /// Returns the smallest value of each non-empty bucket, and its count.
+    #[cfg(test)]
     pub(super) fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.occupied()
             .map(|(index, count)| (bounds(index).0, count))

@@ -28,14 +28,14 @@ use hdrhistogram::serialization::Deserializer;
 pub const HISTOGRAM_DIGITS_MAX: u8 = 3;
 
 /// Cookies of HdrHistogram's formats V2 and V2 compressed ("HdrHistogram", EncodableHistogram.java and AbstractHistogram.java).
-const PLAIN: u32 = 0x1c84_9313;
-const COMPRESSED: u32 = 0x1c84_9314;
+pub(super) const PLAIN: u32 = 0x1c84_9313;
+pub(super) const COMPRESSED: u32 = 0x1c84_9314;
 /// Octets before the counts: cookie, length, offset, digits, lowest and highest value, ratio.
-const HEADER: usize = 40;
+pub(super) const HEADER: usize = 40;
 /// Largest size of a plain histogram, octets: a count has at most nine.
 const PLAIN_MAX: usize = HEADER + 56_320 * COUNT_MAX;
 /// Largest size of a count, octets (ZigZag LEB128 of up to nine octets).
-const COUNT_MAX: usize = 9;
+pub(super) const COUNT_MAX: usize = 9;
 /// Place of the bits of the last of these octets.
 const LAST_SHIFT: u32 = 56;
 const _: () = assert!(LAST_SHIFT as usize == 7 * (COUNT_MAX - 1));
@@ -156,11 +156,12 @@ fn run(octets: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
 }
 
 /// Header of a plain histogram after its length, as this program writes it: offset 0, three digits, values from 1 to `high`, ratio 1.
-fn own_header(high: u64) -> [u8; HEADER - 8] {
+pub(super) fn own_header(high: u64) -> [u8; HEADER - 8] {
     let mut header = [0; HEADER - 8];
-    let fields = [3, 0, 1, high, 1f64.to_bits()];
+    // Offset and digits have four octets each.
+    let fields = [3, 1, high, 1f64.to_bits()];
     let octets = fields.into_iter().flat_map(u64::to_be_bytes);
-    for (to, from) in header.iter_mut().skip(4).zip(octets.skip(4)) {
+    for (to, from) in header.iter_mut().zip(octets) {
         *to = from;
     }
     header
@@ -221,7 +222,8 @@ impl StoredCounts {
             let (half, is_row) = (number >> 1, number & 1 == 1);
             let row = match (is_row, half) {
                 (true, _) => usize::try_from(half).ok()?.checked_add(1)?,
-                (false, 0) => return None,
+                // A single empty bucket is written as a count of zero.
+                (false, 0) => 1,
                 (false, count) => {
                     samples = samples.checked_add(count)?;
                     self.counts.push((at, count));

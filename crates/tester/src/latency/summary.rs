@@ -13,15 +13,12 @@
 
 mod percentiles;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
 use super::recorder::{BUCKETS, Recorder, VALUE_MAX};
 use super::signed::SignedRecorder;
 use super::stored::{StoredCounts, read_histogram};
+use super::written::encoded;
 
 pub use percentiles::{PERCENTILES, bears_percentile};
 
@@ -336,22 +333,8 @@ impl SignedRecorder {
 
 /// Encodes a recorder's counts as an HdrHistogram; empty if there are none.
 fn encode(recorder: &Recorder) -> Result<String, String> {
-    if recorder.samples() == 0 {
-        return Ok(String::new());
-    }
-    // Three digits over this range give exactly the recorder's buckets.
-    let mut histogram =
-        Histogram::<u64>::new_with_bounds(1, VALUE_MAX, 3).map_err(|error| error.to_string())?;
-    for (value, count) in recorder.counts() {
-        histogram
-            .record_n(value, count)
-            .map_err(|error| error.to_string())?;
-    }
-    let mut encoded = Vec::new();
-    V2DeflateSerializer::new()
-        .serialize(&histogram, &mut encoded)
-        .map_err(|error| format!("cannot encode the latency histogram: {error}"))?;
-    Ok(STANDARD.encode(encoded))
+    encoded(recorder.occupied())
+        .map_err(|reason| format!("cannot encode the latency histogram: {reason}"))
 }
 
 /// Adds the values of a histogram that [`encode`] encoded, with its exact ends. A stored histogram may be damaged.
@@ -402,6 +385,8 @@ fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use quietwire_base::fuzz::{check, planted};
 
     use super::*;

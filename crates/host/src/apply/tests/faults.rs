@@ -266,6 +266,8 @@ fn machine(number: usize, earlier: u64) -> Machine {
 
 /// Result without faults.
 struct Reference {
+    /// Settings of the machine before any plan.
+    before: Settings,
     /// Settings when the plan is applied.
     after: Settings,
     /// Operations of applying it, and of rolling it back.
@@ -283,8 +285,10 @@ impl Reference {
         let undoing = Faults::new(When::Never, None, Random::new(0));
         let undone = machine.process(&undoing, |target| roll_back(target, false));
         undone.unwrap().unwrap();
-        assert_eq!(machine.settings(), Machine::new(number).settings());
+        let before = Machine::new(number).settings();
+        assert_eq!(machine.settings(), before);
         Self {
+            before,
             after,
             operations: [applying.count(), undoing.count()],
         }
@@ -320,7 +324,7 @@ fn run(seed: u64, references: &[Vec<Reference>], ends: &mut Ends, trail: &RefCel
     let earlier = random.below(3);
     let reference = &references[number][usize::try_from(earlier).unwrap()];
     trail.replace(vec![format!("machine {number}, earlier plan {earlier}")]);
-    let before = Machine::new(number).settings();
+    let before = &reference.before;
     let machine = machine(number, earlier);
     // While one process changes the machine, others see its state, and cannot change it.
     let other = || {
@@ -350,7 +354,7 @@ fn run(seed: u64, references: &[Vec<Reference>], ends: &mut Ends, trail: &RefCel
             match applied {
                 None => {
                     ends.killed += 1;
-                    machine.assert_status_reports(&before);
+                    machine.assert_status_reports(before);
                 }
                 Some(Err(error)) => {
                     ends.refused += 1;
@@ -383,11 +387,11 @@ fn run(seed: u64, references: &[Vec<Reference>], ends: &mut Ends, trail: &RefCel
             match undone {
                 None => {
                     ends.killed += 1;
-                    machine.assert_status_reports(&before);
+                    machine.assert_status_reports(before);
                 }
                 Some(Err(_)) => {
                     ends.refused += 1;
-                    machine.assert_status_reports(&before);
+                    machine.assert_status_reports(before);
                 }
                 Some(Ok(undone)) => {
                     let left = undone.iter().filter(|(_, outcome)| outcome.is_left());
@@ -395,7 +399,7 @@ fn run(seed: u64, references: &[Vec<Reference>], ends: &mut Ends, trail: &RefCel
                         left.flat_map(|(change, _)| places_of(change)).collect();
                     ends.complete += u64::from(places.is_empty());
                     ends.reported += u64::from(!places.is_empty());
-                    machine.assert_reported(&machine.settings(), &before, &places, &[]);
+                    machine.assert_reported(&machine.settings(), before, &places, &[]);
                 }
             }
         }
@@ -406,7 +410,7 @@ fn run(seed: u64, references: &[Vec<Reference>], ends: &mut Ends, trail: &RefCel
     for (change, outcome) in roll_back(&machine.target(), false).unwrap() {
         assert!(!outcome.is_left(), "{change}: {outcome}");
     }
-    assert_eq!(machine.settings(), before);
+    assert_eq!(machine.settings(), *before);
     let left = Disk
         .list(&machine.target().state_directory)
         .unwrap_or_default();
