@@ -333,13 +333,6 @@ warm-up-s = 0.05
 drain-s = 0.2
 max-rate-pps = 100_000
 invalid-repeats = 2
-[search]
-start-rate-percent = 50
-start-step-percent = 50
-resolution-percent = 25
-[[search.goal]]
-name = "PDR"
-loss-ratio = 0.5
 [latency]
 rate-pps = 1000
 duration-s = 0.1
