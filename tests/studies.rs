@@ -130,10 +130,6 @@ name = "PDR"
 loss-ratio = 0.5
 [sweep]
 loads-percent = [50, 100]
-[latency]
-rate-pps = 1000
-duration-s = 0.2
-repeats = 1
 [published]
 title = "nothing"
 source = "nobody's"
