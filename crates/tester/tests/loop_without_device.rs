@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real frames over a real memif link between two ports of the tester: every offered frame is counted.
+//! Real frames over a real memif link between two ports of the tester: every offered frame is counted. Requires two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -35,11 +35,11 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
 /// Both ends of a link: kind of port and options, for the server first.
 const MEMIF: [(&str, &str); 2] = [("memif", "role=server"), ("memif", "role=client")];
 
-/// CPU of the testers that count frames of each size, and CPU of the tester of everything else. Both work at the same time.
+/// CPUs of the testers that count frames of each size, and of the tester for everything else. Both run at the same time.
 const SIZES_CPU: u32 = 1;
 const FIRST_CPU: u32 = 0;
 
-/// Allows one thread at a time to open or close ports: DPDK adds and removes devices from one thread only.
+/// Allows one thread at a time to open or close ports: no lock protects DPDK's list of devices.
 fn ports_change() -> MutexGuard<'static, ()> {
     static PORTS: Mutex<()> = Mutex::new(());
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)

@@ -162,7 +162,7 @@ fn trial() -> Trial {
         drain_s: 0.1,
         directions: Directions::OneWay,
         // Slow enough for a device that shares its CPU.
-        ..Trial::new(2e3, 0.15, FrameSizes::Fixed(64))
+        ..Trial::new(2e3, 0.1, FrameSizes::Fixed(64))
     }
 }
 

@@ -26,7 +26,7 @@ pub struct CalibrationOptions {
     /// Traffic description of the frames, without captures and timing. It overrides the options above. A description that specifies sizes
     /// is measured once.
     pub traffic: Option<Traffic>,
-    /// Duration of the traffic before each trial, seconds ([`CalibrationOptions::WARM_UP_S`]).
+    /// Duration of the warm-up before each trial, seconds ([`CalibrationOptions::WARM_UP_S`]).
     pub warm_up_s: f64,
     /// Duration of one trial of the search, seconds.
     pub search_s: f64,
