@@ -205,7 +205,7 @@ fn a_calibration_file_of_another_user_is_not_cited() {
 
 #[test]
 fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let clean = workspace.quietwire(&["lab", "clean", "--state-directory", "lab"]);
     for (script, wanted) in [
         (r#""$@" > /dev/full"#, Some(FAILED)),

@@ -194,7 +194,7 @@ fn a_place_that_cannot_be_read_is_bad_input_and_named() {
 
 #[test]
 fn a_state_directory_that_cannot_be_used_is_bad_input_and_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "precious").unwrap();
     let below = workspace.text("file/state");
     for words in [
