@@ -40,12 +40,12 @@ use quietwire_lab::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use quietwire_lab::guest::{Accelerator, AcceleratorChoice, Guest, Image, acceleration, console};
 use quietwire_lab::{Case, Lab, LabOptions, NeighbourPlace, NeighbourSpec};
 
-use rig::{DEADLINE, Rig, alone, image, spec};
+use rig::{DEADLINE, Rig, alone, beside_others, image, spec};
 use switches::Carrier;
 
 #[test]
 fn whether_guests_boot_under_kvm_is_found_out_once() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let found = acceleration(AcceleratorChoice::Auto, &image()).unwrap();
     assert!(!found.reason.is_empty());
     assert_eq!(
@@ -156,7 +156,8 @@ fn all_network_functions_bring_every_frame_back() {
 
 /// Runs those of the network functions in a guest, one after the other.
 fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
-    let _alone = alone();
+    // While the guest boots, nothing is late.
+    let booting = beside_others();
     let rig = Rig::new();
     let spec = rig.spec();
     let macs = [0, 1].map(|port| spec.ports[port].mac.to_string());
@@ -173,6 +174,8 @@ fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
     .unwrap();
     check_record(&guest);
     check_agent(&guest);
+    drop(booting);
+    let _alone = alone();
 
     let (to_router, routing) = routed([&macs[0], &macs[1]]);
     let plain = "[traffic]\nsizes = [[70, 1], [1518, 1]]\nintegrity = true\n";
@@ -289,7 +292,7 @@ fn check_agent(guest: &Guest) {
 
 #[test]
 fn a_guest_that_does_not_come_up_is_reported_with_its_console() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
     let found = acceleration(AcceleratorChoice::Auto, &image()).unwrap();
@@ -362,7 +365,7 @@ fn guests_of_a_killed_lab_end_when_the_lab_is_cleaned() {
     if let Some(state) = std::env::var_os(VICTIM) {
         return run_victim(Path::new(&state));
     }
-    let _alone = alone();
+    let _beside_others = beside_others();
     // Built in advance, so that the victim does not build it.
     image();
     let state = tempfile::tempdir().unwrap();

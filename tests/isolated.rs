@@ -273,7 +273,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
-    let mut command = workspace.generate(&["--duration", "2s"]);
+    let mut command = workspace.generate(&["--duration", "1s"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     until("CPUs are isolated", || {
@@ -341,7 +341,7 @@ fn measure_and_calibrate_isolate_and_report_it() {
         .args(["--port", &memif(&workspace.directory, "loop", "server")])
         .args(["--port", &memif(&workspace.directory, "loop", "client")])
         .args(["--duration", "20ms", "--pacing-duration", "20ms"])
-        .args(["--steps", "1"])
+        .args(["--steps", "0"])
         .args(MEMORY);
     let output = command.output().unwrap();
     let result = json(&output);
@@ -441,7 +441,7 @@ fn a_tester_that_becomes_another_user_leaves_nothing() {
     let user = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     let (before, set) = (machine(), workspace.set_of_switch());
     for (signal, duration, code) in [
-        (None, "2s", Some(0)),
+        (None, "1s", Some(0)),
         (Some(Signal::SIGTERM), "10m", Some(FAILED)),
         (Some(Signal::SIGKILL), "10m", None),
     ] {
@@ -488,7 +488,7 @@ fn without_isolation_nothing_is_touched() {
     let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set) = (machine(), workspace.set_of_switch());
-    let mut command = workspace.generate(&["--duration", "1s", "--isolation", "none"]);
+    let mut command = workspace.generate(&["--duration", "500ms", "--isolation", "none"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     while matches!(running.0.try_wait(), Ok(None)) {

@@ -130,10 +130,6 @@ name = "PDR"
 loss-ratio = 0.5
 [sweep]
 loads-percent = [50, 100]
-[latency]
-rate-pps = 1000
-duration-s = 0.2
-repeats = 1
 [published]
 title = "nothing"
 source = "nobody's"
@@ -333,13 +329,6 @@ warm-up-s = 0.05
 drain-s = 0.2
 max-rate-pps = 100_000
 invalid-repeats = 2
-[search]
-start-rate-percent = 50
-start-step-percent = 50
-resolution-percent = 25
-[[search.goal]]
-name = "PDR"
-loss-ratio = 0.5
 [latency]
 rate-pps = 1000
 duration-s = 0.1

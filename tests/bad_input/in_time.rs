@@ -54,7 +54,7 @@ fn sends(_: &Workspace, id: u32) -> bool {
 
 #[test]
 fn commands_that_wait_or_measure_end_in_time() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let before = workspace.machine();
     let own = ["--no-huge", "--memory-mib", "64", "--isolation", "none"];
     let server = format!("memif:{}?role=server", workspace.text("a.sock"));

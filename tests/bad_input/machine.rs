@@ -23,7 +23,7 @@ fn command_as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
 
 #[test]
 fn commands_that_require_root_report_other_users() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     drop(command_as_nobody(&workspace, &[]));
     let nulls: Vec<&str> = [&["switch", "run"], &NULLS[..]].concat();
     workspace.refused(LACKS, command_as_nobody(&workspace, &nulls), &["root"]);
@@ -53,7 +53,7 @@ fn commands_that_require_root_report_other_users() {
 
 #[test]
 fn a_missing_program_is_reported_before_anything_is_measured() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::create_dir(workspace.path("bin")).unwrap();
     for program in ["sh", "setpriv", "chrt"] {
         symlink(
@@ -82,7 +82,7 @@ fn a_missing_program_is_reported_before_anything_is_measured() {
 
 #[test]
 fn more_memory_than_available_is_refused() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let much = ["--memory-mib", "4000000000"];
     let parts = [
         "memory-mib is 4000000000",
@@ -167,7 +167,7 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
 
 #[test]
 fn a_calibration_file_of_another_user_is_not_cited() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     drop(command_as_nobody(&workspace, &[]));
     fs::create_dir_all(workspace.path("home/quietwire")).unwrap();
     fs::write(workspace.path("home/quietwire/calibration.json"), "{}").unwrap();
@@ -205,7 +205,7 @@ fn a_calibration_file_of_another_user_is_not_cited() {
 
 #[test]
 fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let clean = workspace.quietwire(&["lab", "clean", "--state-directory", "lab"]);
     for (script, wanted) in [
         (r#""$@" > /dev/full"#, Some(FAILED)),

@@ -70,7 +70,7 @@ const WRITERS: [(&[&str], bool); 10] = [
 
 #[test]
 fn a_place_that_cannot_be_written_is_bad_input_and_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "precious").unwrap();
     fs::create_dir(workspace.path("directory")).unwrap();
     symlink("loop", workspace.path("loop")).unwrap();
@@ -158,7 +158,7 @@ fn a_full_disk_is_a_failure() {
 
 #[test]
 fn a_place_that_cannot_be_read_is_bad_input_and_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "no calibration").unwrap();
     let calibrated = ["--rate", "1k", "--port", "null:", "--calibration"];
     for words in [
@@ -194,7 +194,7 @@ fn a_place_that_cannot_be_read_is_bad_input_and_named() {
 
 #[test]
 fn a_state_directory_that_cannot_be_used_is_bad_input_and_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "precious").unwrap();
     let below = workspace.text("file/state");
     for words in [

@@ -206,7 +206,7 @@ fn a_port_that_cannot_be_opened_is_named() {
 
 #[test]
 fn ports_that_cannot_be_a_testers_are_refused() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     for (first, second, part) in [
         (
             "af-packet:lo",

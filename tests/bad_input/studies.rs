@@ -137,7 +137,7 @@ fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
 
 #[test]
 fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     let refuse = |arguments: &[&str], parts: &[&str]| {
         let command = workspace.quietwire(&[&["measure", "--no-huge"], arguments].concat());
         workspace.refused(BAD_INPUT, command, parts);
@@ -166,7 +166,7 @@ fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
 
 #[test]
 fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::unchanged();
     fs::write(workspace.path("file"), "no store").unwrap();
     let study = |arguments: &[&str]| workspace.study(arguments);
     for (arguments, parts) in [

@@ -11,18 +11,19 @@ echo "DOMAIN [$(cat /sys/class/net/eth0/device/../iommu_group/type)]"
 
 #[test]
 fn a_guest_behind_an_iommu_sends_and_receives() {
-    run(1);
+    run("iommu", 1);
 }
 
 #[test]
 #[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
 fn guests_behind_an_iommu_send_and_receive_one_after_the_other() {
-    run(2);
+    run("iommu-again", 2);
 }
 
-fn run(guests: usize) {
+/// Runs the guests. `name` must be unique to the test.
+fn run(name: &str, guests: usize) {
     Case {
-        name: "iommu",
+        name,
         guests,
         // Each frame requires several messages between QEMU and the switch.
         octets: 2 << 20,

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use serde_json::{Value, json};
 
 use crate::machine::{Boot, Guest, Setup};
-use crate::rig::alone;
+use crate::rig::beside_others;
 use crate::sockets::noise;
 use crate::switches::{DEADLINE, Namespace, Switch, run, until};
 
@@ -41,7 +41,8 @@ const PARTS: u64 = 4;
 const MEMORY: u64 = 256 << 20;
 /// The first copy: octets per second, until this many octets are left. Each rate leaves a second or more to notice that. QEMU copies the
 /// firmware last, some hundred KiB, not the guest's memory.
-const COPYING: [(u64, u64); 8] = [
+const COPYING: [(u64, u64); 9] = [
+    (128 << 20, 128 << 20),
     (32 << 20, 48 << 20),
     (24 << 20, 24 << 20),
     (12 << 20, 12 << 20),
@@ -250,7 +251,7 @@ fn switch(namespace: &Namespace, directory: &Path, tap: &str) -> Switch {
 
 #[test]
 fn a_guest_moves_to_another_switch_under_traffic() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let namespace = Namespace::new("move");
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);

@@ -179,8 +179,8 @@ fn frames_that_a_stopped_tester_does_not_receive_are_no_loss_of_the_device() {
         command.args(["--port", &uri]);
     }
     // The ring is full after 13 ms.
-    command.args(["--receive-ring-size", "256", "--duration", "3s"]);
-    command.args(["--warm-up", "0s", "--drain", "1s", "--json"]);
+    command.args(["--receive-ring-size", "256", "--duration", "2s"]);
+    command.args(["--warm-up", "0s", "--drain", "600ms", "--json"]);
     command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
     command.stdout(File::create(&out).unwrap());
     command.stderr(File::create(workspace.path("said")).unwrap());

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::rig::Machine;
@@ -101,12 +102,33 @@ const VOLATILE: [&str; 48] = [
 /// Longest file that is a setting, octets.
 const LENGTH_MAX: usize = 64 << 10;
 
-/// Returns all settings of the machine, by file.
+/// Returns all settings of the machine, by file. A second thread reads half of the trees.
 fn recorded() -> BTreeMap<PathBuf, String> {
-    let mut found = BTreeMap::new();
-    for tree in TREES {
-        below(Path::new(tree), &mut found);
-    }
+    let trees = Mutex::new(TREES.into_iter());
+    // The lock is not held while a tree is read.
+    let next = || {
+        let mut left = trees.lock().unwrap_or_else(PoisonError::into_inner);
+        left.next()
+    };
+    let read = || {
+        let mut found = BTreeMap::new();
+        while let Some(tree) = next() {
+            below(Path::new(tree), &mut found);
+        }
+        found
+    };
+    std::thread::scope(|scope| {
+        let second = scope.spawn(read);
+        let mut found = read();
+        others(&mut found);
+        threads(&mut found);
+        found.extend(second.join().unwrap());
+        found
+    })
+}
+
+/// Adds the files of [`OTHERS`].
+fn others(found: &mut BTreeMap<PathBuf, String>) {
     for (directory, part, names) in OTHERS {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let inner = entry.path().join(part);
@@ -114,13 +136,11 @@ fn recorded() -> BTreeMap<PathBuf, String> {
             let places = queues.map(|queue| queue.path()).chain([inner]);
             for place in places {
                 for name in names {
-                    add(&place.join(name), &mut found);
+                    add(&place.join(name), found);
                 }
             }
         }
     }
-    threads(&mut found);
-    found
 }
 
 fn below(directory: &Path, found: &mut BTreeMap<PathBuf, String>) {

@@ -24,7 +24,7 @@ const DEVICE: &str = include_str!("../../crates/study/src/tests/device.toml");
 
 const REST: &str = r#"
 [trials]
-duration-s = 1
+duration-s = 0.6
 warm-up-s = 0.1
 drain-s = 0.1
 max-rate-pps = 20_000

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::*;
 
-/// The switch has two hundred addresses, which bisection from one more finds in eleven steps, and its rings hold two thousand frames,
-/// even if others use its CPU.
+/// The switch has 25 addresses, which bisection from one more finds in eight steps, and its rings hold two thousand frames, even if others
+/// use its CPU.
 /// Its threads have CPUs of their own: beside one that polls, the tester could not send a burst back to back. Bursts are short, because a
 /// host that takes the CPU away a thousand times per second leaves none of a few milliseconds back to back.
 const PROCEDURES: &str = concat!(
@@ -22,14 +22,14 @@ title = "Procedures"
 mode = "bridge"
 rx-ring-size = 2048
 tx-ring-size = 2048
-max-entries = 200
+max-entries = 25
 [traffic]
 frame-sizes = [64]
 directions = "both"
 [trials]
 duration-s = 0.1
 warm-up-s = 0.05
-drain-s = 0.1
+drain-s = 0.05
 max-rate-pps = 200_000
 invalid-repeats = 60
 [back-to-back]
@@ -37,7 +37,7 @@ rate-percent = 50
 longest-burst-s = 0.02
 resolution-frames = 1200
 repeats = 2
-pause-s = 0.1
+pause-s = 0.05
 [system-recovery]
 rate-percent = 50
 overload-s = 0.2
@@ -48,11 +48,11 @@ rate-percent = 10
 limit-s = 30
 repeats = 2
 [address-caching]
-max-addresses = 201
+max-addresses = 26
 learning-rate-pps = 100_000
 probe-rate-pps = 100_000
 [address-learning-rate]
-addresses = 100
+addresses = 20
 max-rate-pps = 20_000
 resolution-pps = 15_000
 probe-rate-pps = 50_000
@@ -94,7 +94,7 @@ fn procedures_find_what_the_switch_was_configured_with() {
 
     // The test port itself uses one entry.
     let caching = findings(&json, "address-caching");
-    assert_eq!(caching["capacity_addresses"], 199, "{caching:#}");
+    assert_eq!(caching["capacity_addresses"], 24, "{caching:#}");
     assert_eq!(caching["is_limit"], false);
     let learning = findings(&json, "address-learning-rate");
     let rate = learning["learning_rate_pps"].as_u64().unwrap();

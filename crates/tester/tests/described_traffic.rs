@@ -18,7 +18,7 @@ use quietwire_tester::{
 fn trial(rate: f64, traffic: &str) -> Trial {
     let traffic = Traffic::parse(traffic, Path::new("test.toml")).unwrap();
     Trial {
-        warm_up_s: 0.05,
+        warm_up_s: 0.02,
         // A thread receives what the other one sends, even if the host stalls one of them.
         drain_s: 0.1,
         low_rate_pps: 100.0,
@@ -45,9 +45,10 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
             pacing_miss_ratio: 1.0,
             ..Limits::default()
         },
+        // A loop learns nothing: frames that a busy host delays past this time change no count.
         preparation: Preparation {
-            learning_s: Some(0.05),
-            settle_s: 0.02,
+            learning_s: Some(0.01),
+            settle_s: 0.005,
         },
         idle: TesterIdle::default(),
         frame_access: FrameAccess::default(),

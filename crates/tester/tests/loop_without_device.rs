@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real frames over a real memif link between two ports of the tester: every offered frame is counted.
+//! Real frames over a real memif link between two ports of the tester: every offered frame is counted. Requires two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
@@ -33,15 +35,31 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
 /// Both ends of a link: kind of port and options, for the server first.
 const MEMIF: [(&str, &str); 2] = [("memif", "role=server"), ("memif", "role=client")];
 
-fn tester(eal: &Eal, directory: &std::path::Path, pool: &str, access: FrameAccess) -> Tester {
-    linked_tester(eal, directory, pool, access, MEMIF)
+/// CPUs of the testers that count frames of each size, and of the tester for everything else. Both run at the same time.
+const SIZES_CPU: u32 = 1;
+const FIRST_CPU: u32 = 0;
+
+/// Allows one thread at a time to open or close ports: no lock protects DPDK's list of devices.
+fn ports_change() -> MutexGuard<'static, ()> {
+    static PORTS: Mutex<()> = Mutex::new(());
+    PORTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn close(tester: Tester) {
+    let _ports_change = ports_change();
+    drop(tester);
+}
+
+fn tester(eal: &Eal, directory: &Path, pool: &str, access: FrameAccess, cpu: u32) -> Tester {
+    linked_tester(eal, directory, pool, access, cpu, MEMIF)
 }
 
 fn linked_tester(
     eal: &Eal,
-    directory: &std::path::Path,
+    directory: &Path,
     pool: &str,
     access: FrameAccess,
+    cpu: u32,
     [a, b]: [(&str, &str); 2],
 ) -> Tester {
     let socket = directory.join(format!("{pool}.sock"));
@@ -52,7 +70,7 @@ fn linked_tester(
         (name.to_owned(), uri)
     };
     let options = TesterOptions {
-        cpus: vec![0],
+        cpus: vec![cpu],
         realtime_priority: None,
         ring_size: 1024,
         receive_ring_size: RECEIVE_RING_SIZE,
@@ -64,14 +82,19 @@ fn linked_tester(
             overrun_s: 60.0,
             clock_error_ratio: 1.0,
         },
+        // A loop learns nothing: frames that a busy host delays past this time change no count.
         preparation: Preparation {
-            learning_s: Some(0.05),
-            settle_s: 0.02,
+            learning_s: Some(0.01),
+            settle_s: 0.005,
         },
         idle: TesterIdle::default(),
         frame_access: access,
     };
-    let tester = Tester::open(eal, pool, &[port("a", a), port("b", b)], options).unwrap();
+    let ports = [port("a", a), port("b", b)];
+    let tester = {
+        let _ports_change = ports_change();
+        Tester::open(eal, pool, &ports, options).unwrap()
+    };
     tester.wait_for_links(Duration::from_secs(10)).unwrap();
     tester
 }
@@ -126,12 +149,13 @@ fn assert_latency(result: &TrialResult) {
 }
 
 /// Asserts that a tester can be calibrated, and that trials cite the calibration.
-fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
+fn calibrate(tester: &mut Tester, directory: &Path) {
     let options = CalibrationOptions {
         frame_sizes: vec![FrameSizes::Fixed(64), FrameSizes::Imix],
         directions: Directions::OneWay,
         ip: IpVersion::V4,
         traffic: None,
+        warm_up_s: 0.01,
         search_s: 0.05,
         pacing_s: 0.05,
         // A busy host may have no clean rate: then further rates take time, and show nothing.
@@ -176,12 +200,13 @@ fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
 fn calibrate_others(tester: &mut Tester, mut all: Calibrations) {
     let described =
         "[traffic]\nsizes = 128\nintegrity = true\n[traffic.flows]\ncount = 64\norder = \"zipf\"\n";
-    let described = Traffic::parse(described, std::path::Path::new("t.toml")).unwrap();
+    let described = Traffic::parse(described, Path::new("t.toml")).unwrap();
     let base = CalibrationOptions {
         frame_sizes: vec![FrameSizes::Fixed(84)],
         directions: Directions::OneWay,
         ip: IpVersion::V6,
         traffic: None,
+        warm_up_s: 0.01,
         search_s: 0.03,
         pacing_s: 0.03,
         steps: 0,
@@ -217,7 +242,7 @@ fn calibrate_others(tester: &mut Tester, mut all: Calibrations) {
         "[traffic]\nreplay = { file = \"absent.pcap\" }\n",
         "[traffic]\nburst = { frames = 4, gap-us = 100.0 }\n",
     ] {
-        let traffic = Traffic::parse(text, std::path::Path::new("t.toml")).unwrap();
+        let traffic = Traffic::parse(text, Path::new("t.toml")).unwrap();
         let options = CalibrationOptions {
             traffic: Some(traffic),
             ..base.clone()
@@ -315,15 +340,25 @@ fn what_is_offered_is_received() {
     let directory = tempfile::tempdir().unwrap();
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![0],
-        memory_mib: 192,
+        // For the buffers of two testers.
+        memory_mib: 384,
         huge_pages: HugePages::Never,
         pci_devices: Vec::new(),
         file_prefix: format!("quietwire-test-{}", std::process::id()),
     })
     .unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sizes_are_counted(&eal, directory.path()));
+        one_loop_is_enough(&eal, directory.path());
+    });
+}
+
+/// Counts frames of each size on each kind of link, with each access to frames.
+fn sizes_are_counted(eal: &Eal, directory: &Path) {
     for access in [FrameAccess::PacketBuffers, FrameAccess::InPlace] {
-        let mut tester = tester(&eal, directory.path(), "sizes", access);
+        let mut tester = tester(eal, directory, "sizes", access, SIZES_CPU);
         check_counts(&mut tester, &[Directions::OneWay, Directions::Both]);
+        close(tester);
     }
     for (number, options) in [
         "role=client",
@@ -336,10 +371,15 @@ fn what_is_offered_is_received() {
         let link = [("vhost", "role=server"), ("virtio-user", options)];
         let pool = format!("guest{number}");
         let access = FrameAccess::InPlace;
-        let mut tester = linked_tester(&eal, directory.path(), &pool, access, link);
+        let mut tester = linked_tester(eal, directory, &pool, access, SIZES_CPU, link);
         check_counts(&mut tester, &[Directions::Both]);
+        close(tester);
     }
-    let mut tester = tester(&eal, directory.path(), "first", FrameAccess::InPlace);
+}
+
+/// Checks everything for which one link is enough: latencies, single directions, IPv6, calibrations, errors.
+fn one_loop_is_enough(eal: &Eal, directory: &Path) {
+    let mut tester = tester(eal, directory, "first", FrameAccess::InPlace, FIRST_CPU);
     // Even with half of the frames, twelve lie beyond the 99.99th percentile.
     let long = Trial {
         duration_s: 1.2,
@@ -417,7 +457,7 @@ fn what_is_offered_is_received() {
     assert!(unpaced.offered_frames > 10_000, "{unpaced:?}");
 
     ends_when_complete(&mut tester);
-    calibrate(&mut tester, directory.path());
+    calibrate(&mut tester, directory);
 
     let error = tester
         .run(&trial(f64::NAN, FrameSizes::Fixed(64), Directions::Both))
@@ -436,14 +476,14 @@ fn what_is_offered_is_received() {
     );
 
     // The ports are released with the tester, so their sockets can be created again.
-    drop(tester);
-    assert!(!directory.path().join("first.sock").exists());
-    let again = self::tester(&eal, directory.path(), "first", FrameAccess::InPlace);
-    drop(again);
+    close(tester);
+    assert!(!directory.join("first.sock").exists());
+    let again = self::tester(eal, directory, "first", FrameAccess::InPlace, FIRST_CPU);
+    close(again);
 
     // Without a peer, there is an error instead of a hang.
     let options = || TesterOptions {
-        cpus: vec![0],
+        cpus: vec![FIRST_CPU],
         realtime_priority: None,
         ring_size: 1024,
         receive_ring_size: RECEIVE_RING_SIZE,
@@ -454,7 +494,7 @@ fn what_is_offered_is_received() {
         frame_access: FrameAccess::default(),
     };
     let port = |role: &str| -> (String, PortUri) {
-        let path = directory.path().join("nobody.sock");
+        let path = directory.join("nobody.sock");
         (
             "a".to_owned(),
             format!("memif:{}?role={role}", path.display())
@@ -462,9 +502,10 @@ fn what_is_offered_is_received() {
                 .unwrap(),
         )
     };
-    let error = Tester::open(&eal, "lonely", &[port("client")], options()).unwrap_err();
+    let _ports_change = ports_change();
+    let error = Tester::open(eal, "lonely", &[port("client")], options()).unwrap_err();
     assert!(error.to_string().contains("start the peer"), "{error}");
-    let lonely = Tester::open(&eal, "lonely", &[port("server")], options()).unwrap();
+    let lonely = Tester::open(eal, "lonely", &[port("server")], options()).unwrap();
     let error = lonely
         .wait_for_links(Duration::from_millis(50))
         .unwrap_err();

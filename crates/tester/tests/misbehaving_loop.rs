@@ -162,7 +162,7 @@ fn trial() -> Trial {
         drain_s: 0.1,
         directions: Directions::OneWay,
         // Slow enough for a device that shares its CPU.
-        ..Trial::new(2e3, 0.15, FrameSizes::Fixed(64))
+        ..Trial::new(2e3, 0.1, FrameSizes::Fixed(64))
     }
 }
 
@@ -376,13 +376,13 @@ fn impossible_results_are_reported() {
 
     // The link goes down during a trial.
     let long = Trial {
-        duration_s: 2.0,
+        duration_s: 1.0,
         ..trial()
     };
     let unplug = Arc::clone(&habit);
     habit.store(Habit::Forward as u8, Ordering::Relaxed);
     let hand = spawn(move || {
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(300));
         unplug.store(Habit::Unplug as u8, Ordering::Relaxed);
     });
     let result = tester.run(&long).unwrap();

@@ -209,6 +209,7 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
         },
         ip,
         traffic: traffic.map(|(_, traffic)| traffic),
+        warm_up_s: CalibrationOptions::WARM_UP_S,
         search_s: args.duration.as_secs_f64(),
         pacing_s: args.pacing_duration.as_secs_f64(),
         steps: args.steps,

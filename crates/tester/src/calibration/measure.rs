@@ -26,6 +26,8 @@ pub struct CalibrationOptions {
     /// Traffic description of the frames, without captures and timing. It overrides the options above. A description that specifies sizes
     /// is measured once.
     pub traffic: Option<Traffic>,
+    /// Duration of the warm-up before each trial, seconds ([`CalibrationOptions::WARM_UP_S`]).
+    pub warm_up_s: f64,
     /// Duration of one trial of the search, seconds.
     pub search_s: f64,
     /// Duration of one trial that measures pacing, seconds.
@@ -65,7 +67,6 @@ const CLEAN_TRIALS: u32 = 3;
 const UNCLEAN_TRIALS: u32 = 6;
 /// Shares of the clean rate at which pacing is measured.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
-const WARM_UP_S: f64 = 0.1;
 const DRAIN_S: f64 = 0.1;
 
 impl Tester {
@@ -119,7 +120,7 @@ impl Tester {
         let traffic = options.traffic.clone().map(Box::new);
         let directions = options.directions();
         let trial = |rate_pps: f64, duration_s: f64| Trial {
-            warm_up_s: WARM_UP_S,
+            warm_up_s: options.warm_up_s,
             drain_s: DRAIN_S,
             directions,
             ip: options.ip,
@@ -186,6 +187,8 @@ impl Tester {
 impl CalibrationOptions {
     /// Default of [`CalibrationOptions::steps`].
     pub const STEPS: u32 = 9;
+    /// Default of [`CalibrationOptions::warm_up_s`].
+    pub const WARM_UP_S: f64 = 0.1;
 
     /// Returns the frame sizes measured separately. A description with its own sizes is measured once.
     fn frame_sizes(&self) -> Result<Vec<FrameSizes>, TesterError> {
