@@ -67,3 +67,8 @@ pub use result::{
 pub(crate) use tcp::feed as feed_segments;
 #[cfg(test)]
 pub(crate) use tests::{Delivery, run_through};
+
+/// Adds 1 to a counter.
+fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}

@@ -33,6 +33,7 @@ pub(crate) use gaps::GapPool;
 pub(crate) use segment::{ACK, HEADER_MAX, RST, SYN, Segment};
 pub(crate) use send::Outgoing;
 
+use super::count;
 use gaps::GapIndex;
 use round_trip::RoundTrip;
 
@@ -198,11 +199,6 @@ const RESET_DUE: u16 = 1 << 7;
 const PROBE_DUE: u16 = 1 << 8;
 /// The SYN was retransmitted.
 const SYN_LOST: u16 = 1 << 9;
-
-/// Adds 1 to a counter.
-fn count(counter: &mut u64) {
-    *counter = counter.saturating_add(1);
-}
 
 /// Returns the time in microseconds modulo 2^32.
 fn microseconds(ns: u64) -> u32 {
