@@ -70,5 +70,10 @@ pub(crate) use tests::{Delivery, run_through};
 
 /// Adds 1 to a counter.
 fn count(counter: &mut u64) {
-    *counter = counter.saturating_add(1);
+    add(counter, 1);
+}
+
+/// Adds to a counter.
+fn add(counter: &mut u64, count: u64) {
+    *counter = counter.saturating_add(count);
 }

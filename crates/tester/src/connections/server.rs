@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 
-use super::count;
 use super::description::TransportProtocol;
 use super::end::Shared;
 use super::expected_nat::Endpoint;
@@ -21,6 +20,7 @@ use super::request::{Contents, HEAD, Request};
 use super::table::{Key, Protocol, Table};
 use super::tcp::{ACK, RST, STREAM_MAX, SYN, Segment, Sink, State, Tcp};
 use super::wire::{Addresses, Content, Packet, Payload, Transport};
+use super::{add, count};
 
 /// Counters of a server.
 #[derive(Debug, Default)]
@@ -40,13 +40,6 @@ pub(crate) struct ServerRecord {
     pub(crate) illegal: u64,
     /// Octets of payload received and checked.
     pub(crate) received_octets: u64,
-}
-
-impl ServerRecord {
-    /// Counts octets of payload.
-    fn add_octets(&mut self, octets: u32) {
-        self.received_octets = self.received_octets.saturating_add(u64::from(octets));
-    }
 }
 
 /// Contents of the head of a connection.
@@ -205,13 +198,11 @@ impl Server {
                 _ => self.receive_datagram(&arrived.addresses, data),
             },
             Content::Tcp(segment, _) if self.plan.is_of_illegal(arrived.addresses.source) => {
-                let syns = u64::from(is_first(&segment));
-                self.record.illegal = self.record.illegal.saturating_add(syns);
+                add(&mut self.record.illegal, u64::from(is_first(&segment)));
             }
             Content::Tcp(segment, _) if self.plan.is_of_flood(arrived.addresses.source) => {
                 // A device may also reset the connections that no client completes.
-                let syns = u64::from(is_first(&segment));
-                self.record.flooded = self.record.flooded.saturating_add(syns);
+                add(&mut self.record.flooded, u64::from(is_first(&segment)));
             }
             Content::Tcp(segment, data) => {
                 let key = Key {
@@ -282,7 +273,8 @@ impl Server {
         let before = tcp.received();
         let mut environment = self.shared.environment();
         let reset = tcp.receive(&mut environment, segment, data, now, &mut check);
-        self.record.add_octets(tcp.received().saturating_sub(before));
+        let octets = tcp.received().saturating_sub(before);
+        add(&mut self.record.received_octets, u64::from(octets));
         connection.order = check.order;
         if check.is_damaged {
             connection.failure = Some(FailureCause::Damaged);
@@ -317,7 +309,8 @@ impl Server {
             return;
         };
         count(&mut self.record.datagrams);
-        self.record.add_octets(request.request);
+        let octets = u64::from(request.request);
+        add(&mut self.record.received_octets, octets);
         if request.index == 0 {
             let arrived = (addresses.source, addresses.source_port);
             self.translations
