@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to rtnetlink(7), one by one.
 
+// Messages from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,9 +69,10 @@ pub fn ask(
     flags: libc::c_int,
     contents: &[u8],
 ) -> io::Result<Vec<u8>> {
-    let length = u32::try_from(MESSAGE_HEADER + contents.len()).map_err(io::Error::other)?;
+    let octets = contents.len().saturating_add(MESSAGE_HEADER);
+    let length = u32::try_from(octets).map_err(io::Error::other)?;
     let flags = u16::try_from(libc::NLM_F_REQUEST | flags).map_err(io::Error::other)?;
-    let mut message = Vec::with_capacity(MESSAGE_HEADER + contents.len());
+    let mut message = Vec::with_capacity(octets);
     message.extend(length.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
@@ -131,7 +143,7 @@ pub fn contents(message: &[u8], kind: u16) -> Option<&[u8]> {
 /// that are in `changed` the value in `flags`.
 #[must_use]
 pub fn link(index: u32, flags: u32, changed: u32, attributes: &[u8]) -> Vec<u8> {
-    let mut link = Vec::with_capacity(LINK_HEADER + attributes.len());
+    let mut link = Vec::with_capacity(attributes.len().saturating_add(LINK_HEADER));
     // Family and type.
     link.extend([0; 4]);
     for word in [index, flags, changed] {
@@ -154,7 +166,8 @@ pub fn parse_link(message: &[u8]) -> Option<(u32, &[u8])> {
 /// # Errors
 /// The value is too long.
 pub fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> {
-    let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).map_err(io::Error::other)?;
+    let length = value.len().saturating_add(ATTRIBUTE_HEADER);
+    let length = u16::try_from(length).map_err(io::Error::other)?;
     to.extend(length.to_ne_bytes());
     to.extend(kind.to_ne_bytes());
     to.extend(value);

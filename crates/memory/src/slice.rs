@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrays of atomics in a mapping: rings, indices, bitmaps.
 
+// Sizes and offsets from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
@@ -85,7 +88,7 @@ impl SharedSlice<AtomicU8> {
     #[must_use]
     pub fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
         let whole = self.len as u64;
-        if offset > whole || len as u64 > whole - offset {
+        if offset > whole || len as u64 > whole.wrapping_sub(offset) {
             return None;
         }
         // SAFETY: within this slice (checked), which keeps its mapping and is borrowed.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Octet ranges of a mapping.
 
+// Sizes and offsets from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -56,7 +59,7 @@ impl<'mapping> Span<'mapping> {
     #[inline(always)]
     #[must_use]
     pub fn sub(&self, offset: usize, len: usize) -> Option<Self> {
-        if offset > self.len || len > self.len - offset {
+        if offset > self.len || len > self.len.wrapping_sub(offset) {
             return None;
         }
         // SAFETY: within this span (checked).
@@ -72,7 +75,7 @@ impl<'mapping> Span<'mapping> {
         unsafe {
             (
                 Self::new(self.start, len),
-                Self::new(self.start.add(len), self.len - len),
+                Self::new(self.start.add(len), self.len.wrapping_sub(len)),
             )
         }
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sums of octet sequences: of long ones with the widest instructions of the processor, chosen at run time.
 
+// Sizes and offsets from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 /// Octets from which wide instructions cost less, call included.
 const LONG: usize = 192;
 
@@ -36,7 +39,8 @@ fn wide(octets: &[u8]) -> u64 {
 fn plain(octets: &[u8]) -> u64 {
     let (chunks, rest) = octets.as_chunks::<4>();
     let words = chunks.iter().map(|chunk| u32::from_ne_bytes(*chunk));
-    words.map(u64::from).sum::<u64>() + last_word(rest.iter().copied())
+    let sum: u64 = words.map(u64::from).sum();
+    sum.wrapping_add(last_word(rest.iter().copied()))
 }
 
 /// Returns the word of the last octets, fewer than four.
@@ -104,15 +108,17 @@ unsafe fn wide_shared(start: *const u8, length: usize) -> u64 {
 #[inline(always)]
 unsafe fn plain_shared(start: *const u8, length: usize) -> u64 {
     let words = length / 4;
-    let mut sum = 0;
+    let mut sum = 0_u64;
     for word in 0..words {
+        let at = word.wrapping_mul(4);
         // SAFETY: the word ends at `4 * words` or before, which is within the octets.
-        let octets = unsafe { start.add(4 * word).cast::<[u8; 4]>().read() };
-        sum += u64::from(u32::from_ne_bytes(octets));
+        let octets = unsafe { start.add(at).cast::<[u8; 4]>().read() };
+        sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(octets)));
     }
+    let rest = words.wrapping_mul(4)..length;
     // SAFETY: each of these octets is before `length`.
-    let rest = (4 * words..length).map(|at| unsafe { start.add(at).read() });
-    sum + last_word(rest)
+    let rest = rest.map(|at| unsafe { start.add(at).read() });
+    sum.wrapping_add(last_word(rest))
 }
 
 /// # Safety

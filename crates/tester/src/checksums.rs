@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Verification of the checksums in received frames over every octet that they cover.
 
+// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 // Sums of 16-bit words in memory order: the ones' complement sum is independent of the byte order (RFC 1071, section 2). In the loop over
 // received frames, `quietwire_packet::native_sum` is slower for frames of 64 octets.
 use quietwire_memory::{Span, sum_of_words as sum};
 use quietwire_packet::{IpProtocol, fold_sum};
 
+use crate::narrow::low_u16;
 use crate::traffic::Cover;
 use crate::trial::IpVersion;
 
@@ -90,7 +102,8 @@ fn is_right_in_place(cover: &Cover, head: &[u8], (rest, rest_length): (u64, usiz
     let (Some(start), Some(addresses)) = (head.get(*from..), head.get(addresses.clone())) else {
         return false;
     };
-    let length = ((start.len() + rest_length) as u16).to_be_bytes();
+    let length = start.len().wrapping_add(rest_length) as u64;
+    let length = low_u16(length).to_be_bytes();
     // The sum of the rest begins with a word.
     if !start.len().is_multiple_of(2)
         || (*protocol == IpProtocol::UDP.0 && !is_datagram(start, length))
@@ -98,11 +111,17 @@ fn is_right_in_place(cover: &Cover, head: &[u8], (rest, rest_length): (u64, usiz
         return false;
     }
     let total = sum(start)
-        + rest
-        + sum(addresses)
-        + u64::from(u16::from_ne_bytes(length))
-        + u64::from(u16::from(*protocol).to_be());
+        .wrapping_add(rest)
+        .wrapping_add(sum(addresses))
+        .wrapping_add(length_and_protocol(length, *protocol));
     fold_sum(total) == u16::MAX
+}
+
+/// Returns the sum of the words of a pseudo header after the addresses.
+#[inline(always)]
+fn length_and_protocol(length: [u8; 2], protocol: u8) -> u64 {
+    let protocol = u16::from(protocol).to_be();
+    u64::from(u16::from_ne_bytes(length)).wrapping_add(u64::from(protocol))
 }
 
 /// Returns true if octets begin with the header of a UDP datagram of this length that has a checksum.
@@ -124,18 +143,17 @@ fn is_right_plain_v4(frame: &[u8]) -> bool {
     let Some((head, rest)) = frame.split_first_chunk::<PLAIN_HEAD>() else {
         return false;
     };
-    let length = ((frame.len() - UDP) as u16).to_be_bytes();
+    let length = low_u16(frame.len().wrapping_sub(UDP) as u64).to_be_bytes();
     if head[UDP + UDP_LENGTH..UDP + UDP_LENGTH + 2] != length
         || head[UDP + UDP_CHECKSUM..UDP + UDP_CHECKSUM + 2] == [0, 0]
     {
         return false;
     }
     let total = sum(&head[ETHERNET..UDP])
-        + sum(&head[26..UDP])
-        + sum(&head[UDP..])
-        + sum(rest)
-        + u64::from(u16::from_ne_bytes(length))
-        + u64::from(u16::from(IpProtocol::UDP.0).to_be());
+        .wrapping_add(sum(&head[26..UDP]))
+        .wrapping_add(sum(&head[UDP..]))
+        .wrapping_add(sum(rest))
+        .wrapping_add(length_and_protocol(length, IpProtocol::UDP.0));
     fold_sum(total) == u16::MAX
 }
 
@@ -161,11 +179,10 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
             let (Some(covered), Some(addresses)) = (covered, frame.get(addresses.clone())) else {
                 return false;
             };
-            let length = (covered.len() as u16).to_be();
+            let length = low_u16(covered.len() as u64).to_be_bytes();
             let total = sum(covered)
-                + sum(addresses)
-                + u64::from(length)
-                + u64::from(u16::from(*protocol).to_be());
+                .wrapping_add(sum(addresses))
+                .wrapping_add(length_and_protocol(length, *protocol));
             fold_sum(total) == u16::MAX
         }
     }

@@ -67,3 +67,13 @@ pub use result::{
 pub(crate) use tcp::feed as feed_segments;
 #[cfg(test)]
 pub(crate) use tests::{Delivery, run_through};
+
+/// Adds 1 to a counter.
+fn count(counter: &mut u64) {
+    add(counter, 1);
+}
+
+/// Adds to a counter.
+fn add(counter: &mut u64, count: u64) {
+    *counter = counter.saturating_add(count);
+}

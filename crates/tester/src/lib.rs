@@ -25,6 +25,7 @@ mod generator;
 mod judge;
 mod lane;
 mod latency;
+mod narrow;
 mod pacer;
 mod pause;
 mod procedures;

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames received by one lane in a trial.
 
+// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 
 use quietwire_dpdk::{FilledSlots, FrameReader, RowTaken, cycles};
@@ -9,6 +20,7 @@ use quietwire_memory::Span;
 use crate::checksums::Checksums;
 use crate::frame::{Epoch, PlainFrame, SIGNATURE, Signature, read_row, signature_place};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
+use crate::narrow::low_u32;
 use crate::tracker::{Arrival, Tracked, Trackers};
 use crate::traffic::{Capture, Pattern};
 use crate::trial::IpVersion;
@@ -117,7 +129,7 @@ impl Received {
             // The place of the signature is that of plain frames.
             !has_other_check && identity.place == signature_place(*ip)
         });
-        let head = identity.place + SIGNATURE;
+        let head = identity.place.saturating_add(SIGNATURE);
         let is_in_place = !has_other_check && plain.is_none() && head <= IN_PLACE_MIN;
         Self {
             epoch,
@@ -131,10 +143,10 @@ impl Received {
             replayed_observed: 0,
             scale: Scale::new(ticks_per_second),
             flows,
-            trackers: Trackers::new(ports * flows, identity.window),
+            trackers: Trackers::new(ports.saturating_mul(flows), identity.window),
             latency: Recorder::default(),
-            delays: Delays::new(ports * flows),
-            samples: Samples::with_capacity(low_rate_frames * ports),
+            delays: Delays::new(ports.saturating_mul(flows)),
+            samples: Samples::with_capacity(low_rate_frames.saturating_mul(ports)),
             foreign: 0,
             unknown: 0,
             damaged: 0,
@@ -144,15 +156,16 @@ impl Received {
 
     /// Returns the number of frames received, of any kind, without those of the learning and the warm-up.
     pub(crate) fn counted(&self) -> u64 {
-        let of_flow = |flow: Tracked<'_>| flow.received() + flow.duplicates() + flow.stale();
-        let flows: u64 = self.trackers.iter().map(of_flow).sum();
-        flows + self.foreign + self.unknown + self.damaged
+        let others = [self.foreign, self.unknown, self.damaged];
+        let of_flow = |flow: Tracked<'_>| [flow.received(), flow.duplicates(), flow.stale()];
+        self.trackers.iter().flat_map(of_flow).chain(others).sum()
     }
 
     /// Returns the number of distinct frames that arrived from the port whose frames count here.
     pub(crate) fn arrived(&self) -> u64 {
-        let first = self.source * self.flows;
-        let flows = (first..first + self.flows).filter_map(|flow| self.trackers.get(flow));
+        let first = self.source.saturating_mul(self.flows);
+        let flows = first..first.saturating_add(self.flows);
+        let flows = flows.filter_map(|flow| self.trackers.get(flow));
         flows.map(|flow| flow.received()).sum()
     }
 
@@ -163,11 +176,11 @@ impl Received {
             return;
         };
         if capture.holds(frame) {
-            self.trackers
-                .record(port * self.flows, self.replayed_observed);
+            let flow = port.wrapping_mul(self.flows);
+            self.trackers.record(flow, self.replayed_observed);
             self.replayed_observed = self.replayed_observed.wrapping_add(1);
         } else {
-            self.foreign += 1;
+            self.foreign = self.foreign.wrapping_add(1);
         }
     }
 
@@ -204,13 +217,14 @@ impl Received {
         }
         if self.is_damaged(frame) {
             let of_warm_up = Signature::is_of_warm_up(frame, self.place, self.epoch);
-            self.damaged += u64::from(!of_warm_up);
+            self.damaged = self.damaged.wrapping_add(u64::from(!of_warm_up));
             return;
         }
         let Some(signature) =
             Signature::read(frame, self.place).filter(|signature| signature.epoch == self.epoch)
         else {
-            self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.place, self.epoch));
+            let of_warm_up = Signature::is_of_warm_up(frame, self.place, self.epoch);
+            self.foreign = self.foreign.wrapping_add(u64::from(!of_warm_up));
             return;
         };
         self.record_signature(turn, signature);
@@ -221,11 +235,12 @@ impl Received {
     #[inline(always)]
     fn record_signature(&mut self, turn: &mut Turn, signature: Signature) -> Option<usize> {
         let flow = usize::from(signature.flow);
-        let index = usize::from(signature.port) * self.flows + flow;
+        let first = usize::from(signature.port).wrapping_mul(self.flows);
+        let index = first.wrapping_add(flow);
         let is_known = flow < self.flows;
         let arrival = is_known.then(|| self.trackers.record(index, signature.sequence));
         let Some(arrival) = arrival.flatten() else {
-            self.unknown += 1;
+            self.unknown = self.unknown.wrapping_add(1);
             return None;
         };
         let is_home = usize::from(signature.port) == self.source;
@@ -238,8 +253,8 @@ impl Received {
             turn.count = 0;
             turn.delay_ns = self.scale.ns(turn.now.saturating_sub(turn.stamp));
         }
-        turn.count += 1;
-        if flow + 1 == self.flows {
+        turn.count = turn.count.wrapping_add(1);
+        if flow.wrapping_add(1) == self.flows {
             self.samples.add(Sample {
                 port: signature.port,
                 sequence: signature.sequence,
@@ -248,9 +263,10 @@ impl Received {
             return None;
         }
         let tracker = self.trackers.get(index)?;
-        turn.even += self
+        let even = self
             .delays
             .record(index, tracker, signature.sequence, arrival, turn.delay_ns);
+        turn.even = turn.even.wrapping_add(even);
         (arrival == Arrival::InOrder).then_some(index)
     }
 
@@ -265,7 +281,7 @@ impl Received {
         };
         if turn.row.is_continued_by(&frame) {
             turn.row.next = turn.row.next.wrapping_add(1);
-            turn.row.count += 1;
+            turn.row.count = turn.row.count.wrapping_add(1);
             return true;
         }
         self.begin_row(turn, &frame)
@@ -301,7 +317,7 @@ impl Received {
         if turn.row.count > 0 {
             turn.short_rows = 0;
         } else if turn.row.identity != 0 {
-            turn.short_rows += 1;
+            turn.short_rows = turn.short_rows.saturating_add(1);
         }
         self.end_row(turn);
         let signature = frame.signature();
@@ -330,8 +346,8 @@ impl Received {
         if let Some(first) = self.trackers.record_row(row.index, row.count) {
             self.delays
                 .record_row(row.index, first, row.count, turn.delay_ns);
-            turn.count += row.count;
-            turn.even += row.count;
+            turn.count = turn.count.wrapping_add(row.count);
+            turn.even = turn.even.wrapping_add(row.count);
         }
     }
 
@@ -464,8 +480,9 @@ impl FrameReader for Reader<'_> {
             #[inline(always)]
             |frame| row.is_continued_by(frame),
         );
-        self.turn.row.next = row.next.wrapping_add(taken.frames as u32);
-        self.turn.row.count += taken.frames as u64;
+        let frames = taken.frames as u64;
+        self.turn.row.next = row.next.wrapping_add(low_u32(frames));
+        self.turn.row.count = row.count.wrapping_add(frames);
         taken
     }
 

@@ -1,6 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sequence numbers of flows: received, duplicate, reordered, stale.
 
+// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+use crate::narrow::{index, low_u32};
+
 /// Smallest window of a flow, in frames: a duplicate within it is distinguished from a late frame.
 pub(crate) const WINDOW_MIN: u64 = 512;
 /// Bits of all windows of a lane: 8 MiB.
@@ -26,9 +39,16 @@ pub(crate) enum Arrival {
 /// Returns the frames that the window of each of `flows` flows holds, a power of two.
 ///
 /// `rate_pps` is the highest rate of a single flow.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is positive, and the memory bounds the window"
+)]
 pub(crate) fn window_for(rate_pps: f64, flows: usize) -> u64 {
     let wanted = ((rate_pps * WINDOW_S) as u64).max(1);
-    let most = WINDOWS_BITS / (flows.max(1) as u64);
+    let most = WINDOWS_BITS
+        .checked_div(flows as u64)
+        .unwrap_or(WINDOWS_BITS);
     let window = wanted.checked_next_power_of_two().unwrap_or(u64::MAX);
     // Rounded down to a power of two.
     1 << window.min(most).max(WINDOW_MIN).ilog2()
@@ -47,10 +67,10 @@ pub(crate) struct Trackers {
 impl Trackers {
     /// Trackers for `flows` flows with a window of `window` frames each, a power of two, at least [`WINDOW_MIN`].
     pub(crate) fn new(flows: usize, window: u64) -> Self {
-        let words = (window.max(WINDOW_MIN).next_power_of_two() / WORD_BITS) as usize;
+        let words = index(window.max(WINDOW_MIN).next_power_of_two() / WORD_BITS);
         Self {
             flows: vec![FlowTracker::default(); flows].into_boxed_slice(),
-            windows: vec![0; flows * words].into_boxed_slice(),
+            windows: vec![0; flows.saturating_mul(words)].into_boxed_slice(),
             words,
         }
     }
@@ -58,9 +78,9 @@ impl Trackers {
     /// Records a frame of a flow. Returns `None` if there is no such flow.
     #[inline(always)]
     pub(crate) fn record(&mut self, flow: usize, sequence: u32) -> Option<Arrival> {
+        let window = self.window(flow);
         let tracker = self.flows.get_mut(flow)?;
-        let first = flow * self.words;
-        let observed = self.windows.get_mut(first..first + self.words)?;
+        let observed = self.windows.get_mut(window)?;
         Some(tracker.record(observed, sequence))
     }
 
@@ -68,19 +88,25 @@ impl Trackers {
     /// flow.
     #[inline(always)]
     pub(crate) fn record_row(&mut self, flow: usize, count: u64) -> Option<u64> {
+        let window = self.window(flow);
         let tracker = self.flows.get_mut(flow)?;
-        let first = flow * self.words;
-        let observed = self.windows.get_mut(first..first + self.words)?;
+        let observed = self.windows.get_mut(window)?;
         Some(tracker.record_row(observed, count))
+    }
+
+    /// Returns the range of a flow's window.
+    #[inline(always)]
+    fn window(&self, flow: usize) -> std::ops::Range<usize> {
+        let first = flow.wrapping_mul(self.words);
+        first..first.wrapping_add(self.words)
     }
 
     /// Returns the state of a flow.
     #[inline(always)]
     pub(crate) fn get(&self, flow: usize) -> Option<Tracked<'_>> {
-        let first = flow * self.words;
         Some(Tracked {
             tracker: self.flows.get(flow)?,
-            observed: self.windows.get(first..first + self.words)?,
+            observed: self.windows.get(self.window(flow))?,
         })
     }
 
@@ -103,12 +129,12 @@ struct FlowTracker {
 
 #[inline(always)]
 fn window_of(observed: &[u64]) -> u64 {
-    observed.len() as u64 * WORD_BITS
+    (observed.len() as u64).wrapping_mul(WORD_BITS)
 }
 
 #[inline(always)]
 fn word_of(observed: &[u64], sequence: u64) -> usize {
-    (sequence / WORD_BITS) as usize & observed.len().wrapping_sub(1)
+    index(sequence / WORD_BITS) & observed.len().wrapping_sub(1)
 }
 
 #[inline(always)]
@@ -128,16 +154,16 @@ fn is_marked(observed: &[u64], sequence: u64) -> bool {
 /// Calls `change` for each word of a window that has bits of the `count` sequence numbers from `first` on, with these bits.
 #[inline(always)]
 fn each_word(observed: &mut [u64], first: u64, count: u64, mut change: impl FnMut(&mut u64, u64)) {
-    let (mut at, end) = (first, first + count);
+    let (mut at, end) = (first, first.wrapping_add(count));
     while at < end {
         let bit = at % WORD_BITS;
-        let bits = (WORD_BITS - bit).min(end - at);
-        let mask = (u64::MAX >> (WORD_BITS - bits)) << bit;
+        let bits = WORD_BITS.wrapping_sub(bit).min(end.wrapping_sub(at));
+        let mask = (u64::MAX >> WORD_BITS.wrapping_sub(bits)) << bit;
         let word = word_of(observed, at);
         if let Some(word) = observed.get_mut(word) {
             change(word, mask);
         }
-        at += bits;
+        at = at.wrapping_add(bits);
     }
 }
 
@@ -146,21 +172,21 @@ impl FlowTracker {
     fn record_row(&mut self, observed: &mut [u64], count: u64) -> u64 {
         let first = self.next;
         each_word(observed, first, count, |word, bits| *word |= bits);
-        self.next += count;
-        self.received += count;
+        self.next = self.next.wrapping_add(count);
+        self.received = self.received.wrapping_add(count);
         first
     }
 
     #[inline(always)]
     fn record(&mut self, observed: &mut [u64], sequence: u32) -> Arrival {
-        let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
+        let ahead = sequence.wrapping_sub(low_u32(self.next)).cast_signed();
         if ahead >= 0 {
             if ahead != 0 {
                 self.skip(observed, u64::from(ahead.unsigned_abs()));
             }
             mark(observed, self.next);
-            self.next += 1;
-            self.received += 1;
+            self.next = self.next.wrapping_add(1);
+            self.received = self.received.wrapping_add(1);
             return Arrival::InOrder;
         }
         self.record_old(observed, u64::from(ahead.unsigned_abs()))
@@ -168,18 +194,18 @@ impl FlowTracker {
 
     #[cold]
     fn record_old(&mut self, observed: &mut [u64], back: u64) -> Arrival {
-        if back > window_of(observed) || back > self.next {
-            self.stale += 1;
+        let sequence = self.next.checked_sub(back);
+        let Some(sequence) = sequence.filter(|_| back <= window_of(observed)) else {
+            self.stale = self.stale.wrapping_add(1);
             return Arrival::Stale;
-        }
-        let sequence = self.next - back;
+        };
         if is_marked(observed, sequence) {
-            self.duplicates += 1;
+            self.duplicates = self.duplicates.wrapping_add(1);
             return Arrival::Duplicate;
         }
         mark(observed, sequence);
-        self.received += 1;
-        self.reordered += 1;
+        self.received = self.received.wrapping_add(1);
+        self.reordered = self.reordered.wrapping_add(1);
         Arrival::Reordered
     }
 
@@ -190,7 +216,7 @@ impl FlowTracker {
         } else {
             each_word(observed, self.next, count, |word, bits| *word &= !bits);
         }
-        self.next += count;
+        self.next = self.next.wrapping_add(count);
     }
 }
 
@@ -211,7 +237,7 @@ impl Tracked<'_> {
     /// Returns the full sequence number for the 32 bits that a frame carries: the one nearest to the newest.
     pub(crate) fn full(&self, sequence: u32) -> u64 {
         let next = self.tracker.next;
-        let ahead = sequence.wrapping_sub(next as u32).cast_signed();
+        let ahead = sequence.wrapping_sub(low_u32(next)).cast_signed();
         next.saturating_add_signed(i64::from(ahead))
     }
 
@@ -220,7 +246,7 @@ impl Tracked<'_> {
     pub(crate) fn holds(&self, sequence: u64) -> bool {
         let next = self.tracker.next;
         sequence < next
-            && next - sequence <= window_of(self.observed)
+            && next.wrapping_sub(sequence) <= window_of(self.observed)
             && is_marked(self.observed, sequence)
     }
 

@@ -5,9 +5,6 @@
 //! addresses (those of the front end) in ring messages, and I/O virtual addresses in both if VIRTIO_F_ACCESS_PLATFORM is
 //! negotiated. None of them is trusted: a [`Piece`] is the only result, and lies within one region.
 
-// Addresses of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 mod iotlb;
 
 use quietwire_memory::atomic::AtomicU8;

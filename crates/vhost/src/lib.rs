@@ -10,14 +10,15 @@
 //! Must not know mbufs, DPDK, sockets or threads. The peer is considered hostile everywhere: each value from it is read
 //! once, checked once and bounded.
 #![forbid(unsafe_code)]
-// Bytes from outside: no cast loses a value, and no index is unchecked.
+// Bytes from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_possible_wrap,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 
@@ -27,6 +28,7 @@ pub mod features;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 #[allow(
+    clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,
     reason = "code of tests, which may panic"

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fields that only some rules compare: MAC addresses, TCP flags, ICMP types and codes, DSCP. They are read only if there are such rules.
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use quietwire_packet::{Fragment, IpProtocol, MacAddress, walk_ipv6_extensions};
 
 use super::pattern::{IPV4, IPV4_HEADER, IPV6, IPV6_HEADER};
@@ -151,7 +157,7 @@ fn read_details(rest: &[u8], key: &mut Key) -> Option<()> {
     match u16::from_be_bytes([*a, *b]) {
         IPV4 => {
             let header = packet.first_chunk::<IPV4_HEADER>()?;
-            let length = usize::from(header[0] & 0xf) * 4;
+            let length = usize::from(header[0] & 0xf).wrapping_mul(4);
             if header[0] >> 4 != 4 || length < IPV4_HEADER {
                 return None;
             }

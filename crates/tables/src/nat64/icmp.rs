@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Types and codes of ICMP errors in both versions (RFC 7915, sections 4.2 and 5.2).
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use super::header::FRAGMENT_HEADER;
 
 /// Types and codes of echoes.
@@ -91,7 +97,8 @@ impl Error {
                     0 => plateau_below(length),
                     reported => reported,
                 };
-                Self::new(2, 0, (u32::from(mtu) + LONGER).max(MTU_V6_MIN))
+                let mtu = u32::from(mtu).saturating_add(LONGER);
+                Self::new(2, 0, mtu.max(MTU_V6_MIN))
             }
             // Administratively prohibited, precedence cutoff.
             (3, 9 | 10 | 13 | 15) => Self::new(1, 1, 0),
@@ -105,13 +112,13 @@ impl Error {
 /// Returns the octets of the packet in an ICMPv4 error that has extensions behind it (RFC 4884, section 4).
 pub(super) fn quoted_v4(message: [u8; 8]) -> Option<usize> {
     let words = usize::from(message[5]);
-    (matches!(message[0], 3 | 11 | 12) && words > 0).then_some(words * 4)
+    (matches!(message[0], 3 | 11 | 12) && words > 0).then_some(words.saturating_mul(4))
 }
 
 /// Returns the octets of the packet in an ICMPv6 error that has extensions behind it (RFC 4884, section 4).
 pub(super) fn quoted_v6(message: [u8; 8]) -> Option<usize> {
     let words = usize::from(message[4]);
-    (matches!(message[0], 1 | 3) && words > 0).then_some(words * 8)
+    (matches!(message[0], 1 | 3) && words > 0).then_some(words.saturating_mul(8))
 }
 
 /// Returns the largest plateau below a length (RFC 1191, section 7.1).

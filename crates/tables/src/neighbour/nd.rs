@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv6 neighbour discovery messages (RFC 4861, sections 4.3, 4.4 and 7.1).
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use std::net::Ipv6Addr;
 
 use quietwire_packet::{Checksum, EthernetHeader, IPV6_HEADER_LENGTH, MacAddress};
@@ -73,8 +79,10 @@ fn frame(
     message.extend(target.octets());
     message.extend([option, 1]);
     message.extend(octets(from.0));
-    let sum = checksum(from.1, to.1, &message).to_be_bytes();
-    message[2..4].copy_from_slice(&sum);
+    let [high, low] = checksum(from.1, to.1, &message).to_be_bytes();
+    if let [_, _, a, b, ..] = message.as_mut_slice() {
+        (*a, *b) = (high, low);
+    }
     let mut frame = Vec::new();
     frame.extend(octets(to.0));
     frame.extend(octets(from.0));
@@ -143,7 +151,7 @@ impl<'frame> Message<'frame> {
         let mut rest = self.options;
         let mut found = None;
         while let [kind, units, ..] = rest {
-            let length = usize::from(*units) * 8;
+            let length = usize::from(*units).wrapping_mul(8);
             let Some((option, after)) = rest.split_at_checked(length).filter(|_| length > 0) else {
                 return Err(());
             };

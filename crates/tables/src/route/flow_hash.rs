@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow hash, which assigns all packets of a flow to the same next hop.
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use quietwire_base::random::word_of;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
@@ -12,7 +18,7 @@ pub(super) fn flow_hash(frame: &[u8]) -> u32 {
     let (addresses, protocol, ports) = match packet {
         [first, ..] if first >> 4 == 4 => {
             let is_fragment = matches!(packet, [_, _, _, _, _, _, a, b, ..] if (a & 0x3f | b) != 0);
-            let header_length = usize::from(first & 0xf) * 4;
+            let header_length = usize::from(first & 0xf).wrapping_mul(4);
             let protocol = packet.get(9).copied().unwrap_or(0);
             let ports = if is_fragment {
                 0

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv4 fragmentation (RFC 791, section 3.2; RFC 1812, section 4.2.2.7).
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
 
 const HEADER_MIN: usize = 20;
@@ -20,7 +26,9 @@ impl Fragment<'_> {
     /// Returns the length of the frame, octets without FCS.
     #[must_use]
     pub fn frame_length(&self) -> usize {
-        ETHERNET_HEADER_LENGTH + self.header_length + self.payload.len()
+        self.header_length
+            .saturating_add(self.payload.len())
+            .saturating_add(ETHERNET_HEADER_LENGTH)
     }
 
     /// Writes the fragment behind an Ethernet header into a buffer of [`Self::frame_length`]. Returns false if the buffer is shorter.
@@ -32,12 +40,13 @@ impl Fragment<'_> {
         let Some(frame) = frame.get_mut(..self.frame_length()) else {
             return false;
         };
-        let mut at = 0;
+        let mut at = 0_usize;
         for part in [ethernet.as_slice(), header, self.payload] {
-            if let Some(place) = frame.get_mut(at..at + part.len()) {
+            let end = at.saturating_add(part.len());
+            if let Some(place) = frame.get_mut(at..end) {
                 place.copy_from_slice(part);
             }
-            at += part.len();
+            at = end;
         }
         true
     }
@@ -60,8 +69,9 @@ pub fn fragments(packet: &[u8], mtu: u16) -> impl Iterator<Item = Fragment<'_>> 
 /// unrepresentable offsets. The packet is given from the IPv4 header on.
 pub(super) fn ends_beyond(packet: &[u8]) -> bool {
     Parts::of(packet).is_some_and(|parts| {
-        let offset = usize::from(parts.offset_and_flags & OFFSET_MASK) * 8;
-        parts.header.len() + offset + parts.payload.len() > usize::from(u16::MAX)
+        let offset = usize::from(parts.offset_and_flags & OFFSET_MASK).saturating_mul(8);
+        let length = parts.header.len().saturating_add(parts.payload.len());
+        offset.saturating_add(length) > usize::from(u16::MAX)
     })
 }
 
@@ -75,7 +85,7 @@ struct Parts<'packet> {
 impl<'packet> Parts<'packet> {
     fn of(packet: &'packet [u8]) -> Option<Self> {
         let first = packet.first()?;
-        let header_length = usize::from(first & 0xf) * 4;
+        let header_length = usize::from(first & 0xf).saturating_mul(4);
         let length = usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?]));
         let (header, payload) = packet.get(..length)?.split_at_checked(header_length)?;
         if header.len() < HEADER_MIN || first >> 4 != 4 {
@@ -84,7 +94,7 @@ impl<'packet> Parts<'packet> {
         Some(Self {
             header,
             payload,
-            offset_and_flags: u16::from_be_bytes([header[6], header[7]]),
+            offset_and_flags: u16::from_be_bytes(*header.get(6..)?.first_chunk()?),
         })
     }
 
@@ -93,13 +103,15 @@ impl<'packet> Parts<'packet> {
         let rest = self.payload.get(start..).filter(|rest| !rest.is_empty())?;
         let mut header = [0; HEADER_MAX];
         let header_length = self.copy_header(&mut header, start == 0)?;
-        let space = (mtu.checked_sub(header_length)? / 8) * 8;
-        let last = header_length + rest.len() <= mtu;
+        // Whole units of eight octets.
+        let space = mtu.checked_sub(header_length)? & !7;
+        let last = header_length.saturating_add(rest.len()) <= mtu;
         let payload = if last { rest } else { rest.get(..space)? };
         if payload.is_empty() {
             return None;
         }
-        let offset = (self.offset_and_flags & OFFSET_MASK) + u16::try_from(start / 8).ok()?;
+        let units = u16::try_from(start / 8).ok()?;
+        let offset = (self.offset_and_flags & OFFSET_MASK).checked_add(units)?;
         if offset > OFFSET_MASK {
             return None;
         }
@@ -109,7 +121,8 @@ impl<'packet> Parts<'packet> {
         } else {
             MORE_FRAGMENTS
         };
-        let length = u16::try_from(header_length + payload.len()).ok()?;
+        let octets = header_length.saturating_add(payload.len());
+        let length = u16::try_from(octets).ok()?;
         header[0] = 0x40 | (header_length / 4) as u8;
         put(&mut header, 2, length);
         put(&mut header, 6, offset & OFFSET_MASK | more);
@@ -121,7 +134,7 @@ impl<'packet> Parts<'packet> {
             header_length,
             payload,
         };
-        Some((fragment, start + payload.len()))
+        Some((fragment, start.saturating_add(payload.len())))
     }
 
     /// Copies all options into the first fragment, and those with the 'copied' flag into the others (RFC 791, section 3.1).
@@ -146,10 +159,9 @@ impl<'packet> Parts<'packet> {
                 break;
             };
             if kind & 0x80 != 0 {
-                header
-                    .get_mut(length..length + size)?
-                    .copy_from_slice(option);
-                length += size;
+                let end = length.saturating_add(size);
+                header.get_mut(length..end)?.copy_from_slice(option);
+                length = end;
             }
             options = rest;
         }
@@ -159,7 +171,8 @@ impl<'packet> Parts<'packet> {
 }
 
 fn put(header: &mut [u8; HEADER_MAX], at: usize, value: u16) {
-    if let Some(place) = header.get_mut(at..at + 2) {
-        place.copy_from_slice(&value.to_be_bytes());
+    let place = header.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>);
+    if let Some(place) = place {
+        *place = value.to_be_bytes();
     }
 }

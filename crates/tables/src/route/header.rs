@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Header parsing before the route look-up: validity, source and destination of a packet.
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
 
 use super::decision::{Decision, Punt};
@@ -66,7 +72,7 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(PacketSummary, Destination),
     let Some(header) = packet.first_chunk::<IPV4_HEADER>() else {
         return wrong;
     };
-    let header_length = usize::from(header[0] & 0xf) * 4;
+    let header_length = usize::from(header[0] & 0xf).wrapping_mul(4);
     let length = u16::from_be_bytes([header[2], header[3]]);
     if header[0] >> 4 != 4
         || header_length < IPV4_HEADER
@@ -120,13 +126,13 @@ pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
     // In native byte order (RFC 1071, section 2 (B)): only a comparison with 0 is required.
     let mut sum = 0u64;
     for word in header.as_chunks::<4>().0 {
-        sum += u64::from(u32::from_ne_bytes(*word));
+        sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)));
     }
     // Five words of 32 bits carry at most 4, 18 bits then at most 3, and that at most 1.
-    sum = (sum & 0xffff_ffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff_ffff).wrapping_add(sum >> 32);
+    sum = (sum & 0xffff).wrapping_add(sum >> 16);
+    sum = (sum & 0xffff).wrapping_add(sum >> 16);
+    sum = (sum & 0xffff).wrapping_add(sum >> 16);
     !(sum as u16)
 }
 
@@ -181,7 +187,7 @@ fn read_v6(packet: &[u8], to_many: bool) -> Result<(PacketSummary, Destination),
         return wrong;
     };
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let Ok(length) = u16::try_from(payload + IPV6_HEADER) else {
+    let Ok(length) = u16::try_from(payload.wrapping_add(IPV6_HEADER)) else {
         return wrong;
     };
     if header[0] >> 4 != 6 || usize::from(length) > packet.len() {

@@ -2,6 +2,12 @@
 //! Fast path of most packets: valid packets without special features in a burst of one interface. The test for such packets has no branch
 //! per rule; [`super::header`], which knows the reasons, handles all others.
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use quietwire_base::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
 
@@ -231,7 +237,8 @@ fn read_v4(headers: &[u8; V4_HEADERS], octets: usize, station: Station) -> Readi
     let destination = u32::from_be_bytes([of[30], of[31], of[32], of[33]]);
     let has_no_options = [of[12], of[13], of[14]] == [0x08, 0x00, 0x45];
     // Between the header length and the frame length.
-    let is_whole = usize::from(length).wrapping_sub(IPV4_HEADER) <= octets - V4_HEADERS;
+    let space = octets.wrapping_sub(V4_HEADERS);
+    let is_whole = usize::from(length).wrapping_sub(IPV4_HEADER) <= space;
     let is_sound = headers.last_chunk().map_or(1, header::sum_of) == 0;
     Reading {
         is_plain: station.has(headers)
@@ -263,7 +270,8 @@ fn read_v6(headers: &[u8; V6_HEADERS], octets: usize, station: Station) -> Readi
     ]);
     let destination = u128::from_be_bytes(*headers.last_chunk().unwrap_or(&[0; 16]));
     let is_v6 = [of[12], of[13], of[14] & 0xf0] == [0x86, 0xdd, 0x60];
-    let is_whole = (usize::from(payload) <= octets - V6_HEADERS) & (length >= payload);
+    let space = octets.wrapping_sub(V6_HEADERS);
+    let is_whole = (usize::from(payload) <= space) & (length >= payload);
     Reading {
         is_plain: station.has(headers)
             & is_v6

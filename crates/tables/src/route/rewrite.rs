@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rewriting of forwarded frames.
 
+// Packets from outside: no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, update_checksum_u16};
 
 use super::decision::Adjacency;

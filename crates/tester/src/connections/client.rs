@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The client's end: opens conversations, sends requests, and checks answers.
 
+// Frames from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -16,6 +19,7 @@ use super::table::{Key, Protocol, Table};
 use super::tcp::{Segment, Sink, State, Tcp};
 use super::udp::{Step, Udp};
 use super::wire::{Addresses, Arrived, Content, Packet, Payload, Transport};
+use super::{add, count};
 
 /// Endpoints that are tried for a new conversation.
 const TRIES: u32 = 64;
@@ -190,9 +194,11 @@ impl Client {
     /// Returns the counts of completed conversations, of answers, and of octets received so far.
     pub(crate) fn mark(&self) -> [u64; 3] {
         let classes = self.record.classes.iter();
-        let [completed, transactions] = classes.fold([0, 0], |[completed, answers], class| {
-            [completed + class.completed, answers + class.transactions]
-        });
+        let (mut completed, mut transactions) = (0, 0);
+        for class in classes {
+            add(&mut completed, class.completed);
+            add(&mut transactions, class.transactions);
+        }
         [completed, transactions, self.record.received_octets]
     }
 
@@ -227,8 +233,8 @@ impl Client {
         let Some(entry) = self.table.insert(key, conversation) else {
             return false;
         };
-        self.opened += 1;
-        self.count(task.class, |counts| counts.opened += 1);
+        count(&mut self.opened);
+        self.count(task.class, |counts| count(&mut counts.opened));
         self.record.open_largest = self.record.open_largest.max(self.open_count());
         self.advance(entry, now);
         true
@@ -239,7 +245,7 @@ impl Client {
         let class = self.plan.class(task.class)?;
         for _ in 0..TRIES {
             let (local, local_port) = self.plan.client_endpoint(self.turn);
-            self.turn += 1;
+            self.turn = self.turn.wrapping_add(1);
             let key = Key {
                 remote: task.server,
                 remote_port: class.port,
@@ -279,7 +285,7 @@ impl Client {
             return;
         };
         let Some(local) = self.plan.clients.number(arrived.addresses.destination) else {
-            self.shared.others.foreign += 1;
+            count(&mut self.shared.others.foreign);
             return;
         };
         let key = Key {
@@ -295,7 +301,7 @@ impl Client {
         match self.table.find(&key) {
             Some(entry) => self.receive_of(entry, &key, &arrived, now),
             None => {
-                self.shared.others.stray += 1;
+                count(&mut self.shared.others.stray);
                 if let Content::Tcp(segment, data) = arrived.content {
                     let length = u32::try_from(data.len()).unwrap_or(0);
                     let addresses = self.addresses(&key);
@@ -326,13 +332,14 @@ impl Client {
             contents: Contents::of_server(self.plan.seed, conversation.number),
             limit: conversation
                 .answer
-                .saturating_mul(conversation.done + asked),
+                .saturating_mul(conversation.done.saturating_add(asked)),
             is_damaged: false,
         };
         let before = tcp.received();
         let mut environment = self.shared.environment();
         let reset = tcp.receive(&mut environment, segment, data, now, &mut check);
-        self.record.received_octets += u64::from(tcp.received().saturating_sub(before));
+        let octets = tcp.received().saturating_sub(before);
+        add(&mut self.record.received_octets, u64::from(octets));
         if conversation.is_asked && before <= answered && tcp.received() > answered {
             let taken_ns = now.saturating_sub(conversation.began);
             self.record.first_octet.record(taken_ns, 1);
@@ -361,7 +368,7 @@ impl Client {
         };
         if request.number != conversation.number {
             // A late answer to an earlier conversation with the same ports.
-            self.shared.others.stray += 1;
+            count(&mut self.shared.others.stray);
             return;
         }
         let contents = Contents::of_datagram(self.plan.seed, &request, Sender::Server);
@@ -372,13 +379,14 @@ impl Client {
             return;
         }
         let Some(taken_ns) = udp.answer(&class.rhythm, request.index, now) else {
-            self.shared.others.stray += 1;
+            count(&mut self.shared.others.stray);
             return;
         };
-        self.record.received_octets += u64::from(conversation.answer);
+        let octets = u64::from(conversation.answer);
+        add(&mut self.record.received_octets, octets);
         self.record.transaction.record(taken_ns, 1);
         let class = conversation.class;
-        self.count(class, |counts| counts.transactions += 1);
+        self.count(class, |counts| count(&mut counts.transactions));
     }
 
     /// Acts on the timers that have expired, of at most `most` conversations.
@@ -444,7 +452,7 @@ impl Client {
         }
         if !conversation.is_established {
             conversation.is_established = true;
-            self.record.established += 1;
+            count(&mut self.record.established);
             let taken_ns = now.saturating_sub(conversation.began);
             self.record.handshake.record(taken_ns, 1);
             conversation.began = now;
@@ -455,13 +463,14 @@ impl Client {
             tcp.provide(settings, conversation.request, now);
         }
         let mut answered = 0;
-        let has_answer = tcp.received() / conversation.answer.max(1) > conversation.done;
+        let answers = tcp.received().checked_div(conversation.answer.max(1));
+        let has_answer = answers.is_some_and(|answers| answers > conversation.done);
         if conversation.is_asked && has_answer {
             conversation.is_asked = false;
-            conversation.done += 1;
+            conversation.done = conversation.done.saturating_add(1);
             answered = 1;
             let is_late = rhythm.interval_ns.is_some() && now > conversation.wake;
-            self.record.late_transactions += u64::from(is_late);
+            add(&mut self.record.late_transactions, u64::from(is_late));
             let taken_ns = now.saturating_sub(conversation.began);
             self.record.transaction.record(taken_ns, 1);
             if conversation.done == rhythm.count {
@@ -480,10 +489,11 @@ impl Client {
             if let Some(interval_ns) = rhythm.interval_ns {
                 conversation.wake = due.saturating_add(interval_ns);
                 // After a late answer, the device has delayed the request.
-                let is_delayed = answered == 0 && now - due > interval_ns / 2;
-                self.record.delayed_requests += u64::from(is_delayed);
+                let is_delayed = answered == 0 && now.saturating_sub(due) > interval_ns / 2;
+                add(&mut self.record.delayed_requests, u64::from(is_delayed));
             }
-            let octets = conversation.request.saturating_mul(conversation.done + 1);
+            let requests = conversation.done.saturating_add(1);
+            let octets = conversation.request.saturating_mul(requests);
             tcp.provide(settings, octets, now);
         }
         if tcp.is_finished_by_peer() && conversation.done < rhythm.count {
@@ -491,7 +501,7 @@ impl Client {
             tcp.abort(&mut self.shared.environment());
         }
         let class = conversation.class;
-        self.count(class, |counts| counts.transactions += answered);
+        self.count(class, |counts| add(&mut counts.transactions, answered));
     }
 
     /// Sends the segments that are due, as long as there is space.
@@ -549,8 +559,8 @@ impl Client {
             let is_over = state == State::TimeWait && has_all;
             if is_over && !std::mem::replace(&mut conversation.is_completed, true) {
                 let class = conversation.class;
-                self.completed_open += 1;
-                self.count(class, |counts| counts.completed += 1);
+                count(&mut self.completed_open);
+                self.count(class, |counts| count(&mut counts.completed));
                 self.log_end(key, None);
             }
             self.table.set_timer(entry, deadline);
@@ -571,14 +581,14 @@ impl Client {
         }
         match failure {
             _ if was_completed => self.completed_open = self.completed_open.saturating_sub(1),
-            None => self.count(class, |counts| counts.completed += 1),
+            None => self.count(class, |counts| count(&mut counts.completed)),
             Some(cause) => self.fail(class, cause),
         }
     }
 
     fn fail(&mut self, class: u8, cause: FailureCause) {
         self.record.failures.add(cause);
-        self.count(class, |counts| counts.failed += 1);
+        self.count(class, |counts| count(&mut counts.failed));
     }
 
     /// Sends the datagrams that are due. Counts and removes the conversation if it is over.
@@ -631,10 +641,10 @@ impl Client {
                     let class = conversation.class;
                     let no_answer = (lost > 0).then_some(FailureCause::NoAnswer);
                     let failure = conversation.failure.or(no_answer);
-                    self.record.lost_datagrams += u64::from(lost);
+                    add(&mut self.record.lost_datagrams, u64::from(lost));
                     self.table.remove(entry);
                     match failure {
-                        None => self.count(class, |counts| counts.completed += 1),
+                        None => self.count(class, |counts| count(&mut counts.completed)),
                         Some(cause) => self.fail(class, cause),
                     }
                     return;

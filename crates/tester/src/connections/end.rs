@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that the client's and the server's end share: packets to send, and the state of all their connections.
 
+// Frames from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::VecDeque;
 
+use super::count;
 use super::request::Contents;
 use super::tcp::{Counters, Environment, GapPool, Outgoing, Segment, Settings};
 use super::wire::{Addresses, Arrived, Packet, Payload, Rejected, Transport, read};
@@ -65,8 +69,8 @@ impl Shared {
     pub(crate) fn read<'frame>(&mut self, frame: &'frame [u8]) -> Option<Arrived<'frame>> {
         match read(frame) {
             Ok(arrived) => return Some(arrived),
-            Err(Rejected::Foreign) => self.others.foreign += 1,
-            Err(Rejected::Damaged) => self.others.damaged += 1,
+            Err(Rejected::Foreign) => count(&mut self.others.foreign),
+            Err(Rejected::Damaged) => count(&mut self.others.damaged),
         }
         None
     }
@@ -81,7 +85,7 @@ impl Shared {
         if self.space() > 0 {
             self.outbox.push_back(packet);
         } else {
-            self.dropped += 1;
+            count(&mut self.dropped);
         }
     }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The translation that a NAT between the ends is meant to make, and its check (RFC 4787, section 4.1; RFC 5382, section 5).
 
+// Addresses from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,6 +12,8 @@ use std::str::FromStr;
 use quietwire_base::locate::{At, LocatedFault};
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
+
+use super::count;
 
 /// Address and port.
 pub(crate) type Endpoint = (Ipv6Addr, u16);
@@ -314,17 +319,17 @@ impl NatCheck {
     /// Checks a conversation: the source that the client names, the source that arrived, and that of an earlier conversation from the same
     /// source.
     pub(crate) fn note(&mut self, meant: Endpoint, arrived: Endpoint, before: Option<Endpoint>) {
-        self.conversations += 1;
+        count(&mut self.conversations);
         let mut is_first = true;
         for (index, fault) in NatFault::ALL.into_iter().enumerate() {
             if !self.is_fault(fault, meant, arrived, before) {
                 continue;
             }
-            if let Some(count) = self.faults.get_mut(index) {
-                *count += 1;
+            if let Some(faults) = self.faults.get_mut(index) {
+                count(faults);
             }
             if std::mem::take(&mut is_first) {
-                self.violating += 1;
+                count(&mut self.violating);
                 if self.first.len() < LISTED_MAX {
                     self.first.push(NatViolation {
                         fault,

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes by a NAT between the ends: the server compares the source of each conversation with the one that the client names.
 
+// Addresses from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::count;
 use super::expected_nat::{Endpoint, ExpectedNat, NatCheck, NatCheckReport};
 
 /// Translated addresses that are listed at most.
@@ -94,15 +98,15 @@ impl Translations {
             check.note(meant, arrived, self.mappings.get(&meant).copied());
         }
         if meant == arrived {
-            self.unchanged += 1;
+            count(&mut self.unchanged);
             return;
         }
-        self.changed += 1;
+        count(&mut self.changed);
         let (address, port) = arrived;
         let has_space = self.pool.len() < ADDRESSES_MAX;
         match self.pool.get_mut(&address) {
             Some(range) => {
-                range.conversations += 1;
+                count(&mut range.conversations);
                 range.first = range.first.min(port);
                 range.last = range.last.max(port);
             }
@@ -114,12 +118,12 @@ impl Translations {
                 };
                 self.pool.insert(address, range);
             }
-            None => self.unlisted += 1,
+            None => count(&mut self.unlisted),
         }
         match self.mappings.get(&meant) {
-            Some(before) if *before == arrived => self.same_mapping += 1,
-            Some((before, _)) if *before == address => self.other_port += 1,
-            Some(_) => self.other_address += 1,
+            Some(before) if *before == arrived => count(&mut self.same_mapping),
+            Some((before, _)) if *before == address => count(&mut self.other_port),
+            Some(_) => count(&mut self.other_address),
             None if self.mappings.len() < MAPPINGS_MAX => {
                 self.mappings.insert(meant, arrived);
             }

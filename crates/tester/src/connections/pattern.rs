@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Payload that follows from a key and an offset, so that neither end stores any.
 
+// Octets from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use quietwire_base::random::mix;
 
 /// Octets that follow from one key: the contents of a stream or of a datagram.
@@ -43,12 +46,12 @@ impl Pattern {
             head.iter_mut()
                 .zip(first)
                 .for_each(|(to, from)| *to = *from);
-            word += 1;
+            word = word.wrapping_add(1);
         }
         let (whole, tail) = rest.as_chunks_mut::<8>();
         for chunk in whole {
             *chunk = self.word(word);
-            word += 1;
+            word = word.wrapping_add(1);
         }
         let last = self.word(word);
         tail.iter_mut().zip(last).for_each(|(to, from)| *to = from);
@@ -65,12 +68,12 @@ impl Pattern {
             is_same &= head
                 .iter()
                 .eq(first.iter().skip((offset % 8) as usize).take(head.len()));
-            word += 1;
+            word = word.wrapping_add(1);
         }
         let (whole, tail) = rest.as_chunks::<8>();
         for chunk in whole {
             is_same &= *chunk == self.word(word);
-            word += 1;
+            word = word.wrapping_add(1);
         }
         let last = self.word(word);
         is_same && tail.iter().eq(last.iter().take(tail.len()))
@@ -80,7 +83,7 @@ impl Pattern {
 /// Returns the number of octets before the next whole word, at most `length`.
 #[inline(always)]
 fn unaligned(offset: u32, length: usize) -> usize {
-    (((8 - offset % 8) % 8) as usize).min(length)
+    (8_u32.wrapping_sub(offset % 8) as usize % 8).min(length)
 }
 
 #[cfg(test)]

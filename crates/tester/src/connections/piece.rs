@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fragments of datagrams, and their contents.
 
+// Fragments from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use quietwire_base::random::mix;
 use quietwire_packet::UDP_HEADER_LENGTH;
 
@@ -36,6 +39,11 @@ impl Shape {
             && *mark == self.mark(number, index)
             && rest.iter().all(|octet| *octet == 0);
         is_of_shape.then_some((number, index))
+    }
+
+    /// Returns the data of a datagram, octets.
+    pub(crate) fn data_length(&self) -> usize {
+        usize::from(self.octets).saturating_mul(usize::from(self.count))
     }
 
     /// Returns a bit for each fragment.
@@ -83,11 +91,11 @@ impl Piece {
         } else {
             0
         };
-        header + usize::from(self.shape.octets)
+        usize::from(self.shape.octets).saturating_add(header)
     }
 
     /// Returns the length of the datagram with its UDP header, octets.
     pub(crate) fn datagram_length(&self) -> usize {
-        UDP_HEADER_LENGTH + usize::from(self.shape.octets) * usize::from(self.shape.count)
+        self.shape.data_length().saturating_add(UDP_HEADER_LENGTH)
     }
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Account of the fragmented datagrams that arrive.
 
+// Fragments from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use quietwire_packet::{Fragment, IpProtocol, UDP_HEADER_LENGTH, parse};
 
+use super::count;
 use super::fragments::ArrivedFragments;
 use super::piece::{Shape, bit};
 use super::plan::AddressRange;
@@ -64,26 +68,26 @@ impl PieceCount {
             Fragment::First => octets.get(UDP_HEADER_LENGTH..).unwrap_or_default(),
             Fragment::Whole | Fragment::Later => octets,
         };
-        self.counts.fragments += 1;
+        count(&mut self.counts.fragments);
         match self.shape.read(data) {
             Some((number, index)) => self.note(number, bit(index)),
-            None => self.counts.damaged += 1,
+            None => count(&mut self.counts.damaged),
         }
         true
     }
 
     /// Takes the data of a datagram that the device has reassembled.
     pub(crate) fn receive_whole(&mut self, data: &[u8]) {
-        self.counts.reassembled += 1;
+        count(&mut self.counts.reassembled);
         let (shape, octets) = (self.shape, usize::from(self.shape.octets));
-        let is_whole = data.len() == octets * usize::from(shape.count);
+        let is_whole = data.len() == shape.data_length();
         let mut found = data.chunks(octets.max(1)).map(|data| shape.read(data));
         let first = found.next().flatten().filter(|(_, index)| *index == 0);
         let rest = |number| (1..shape.count).map(move |index| Some((number, index)));
         let is_right = first.is_some_and(|(number, _)| is_whole && found.eq(rest(number)));
         match first.filter(|_| is_right) {
             Some((number, _)) => self.note(number, shape.all()),
-            None => self.counts.damaged += 1,
+            None => count(&mut self.counts.damaged),
         }
     }
 
@@ -100,7 +104,9 @@ impl PieceCount {
         }
         if *known == number && *arrived != all {
             *arrived |= fragments;
-            self.counts.complete += u64::from(*arrived == all);
+            if *arrived == all {
+                count(&mut self.counts.complete);
+            }
         }
     }
 }

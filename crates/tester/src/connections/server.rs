@@ -2,6 +2,9 @@
 //! The server's end: accepts connections, checks requests, and answers them. It learns from the head of each conversation what the client
 //! expects, and what a NAT has changed.
 
+// Frames from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::collections::VecDeque;
 
 use super::description::TransportProtocol;
@@ -17,6 +20,7 @@ use super::request::{Contents, HEAD, Request};
 use super::table::{Key, Protocol, Table};
 use super::tcp::{ACK, RST, STREAM_MAX, SYN, Segment, Sink, State, Tcp};
 use super::wire::{Addresses, Content, Packet, Payload, Transport};
+use super::{add, count};
 
 /// Counters of a server.
 #[derive(Debug, Default)]
@@ -51,7 +55,7 @@ impl Order {
     /// Returns the order of a head; `None` if its streams are empty or too long.
     fn of(request: &Request) -> Option<Self> {
         let fits = |octets: u32| {
-            let all = u64::from(octets) * u64::from(request.count);
+            let all = u64::from(octets).saturating_mul(u64::from(request.count));
             octets > 0 && all <= u64::from(STREAM_MAX)
         };
         let is_valid = request.count > 0
@@ -105,7 +109,8 @@ impl Sink for Check {
         };
         let end = u32::try_from(octets.len()).map(|length| offset.saturating_add(length));
         let pattern = Pattern::new(self.seed, order.number, Sender::Client);
-        let is_beyond = end.is_ok_and(|end| end > order.request * order.count);
+        let all = order.request.saturating_mul(order.count);
+        let is_beyond = end.is_ok_and(|end| end > all);
         self.is_damaged |= is_beyond || !pattern.is(offset, octets);
         true
     }
@@ -182,7 +187,7 @@ impl Server {
             return;
         };
         let Some(local) = self.plan.servers.number(arrived.addresses.destination) else {
-            self.shared.others.foreign += 1;
+            count(&mut self.shared.others.foreign);
             return;
         };
         match arrived.content {
@@ -193,11 +198,11 @@ impl Server {
                 _ => self.receive_datagram(&arrived.addresses, data),
             },
             Content::Tcp(segment, _) if self.plan.is_of_illegal(arrived.addresses.source) => {
-                self.record.illegal += u64::from(is_first(&segment));
+                add(&mut self.record.illegal, u64::from(is_first(&segment)));
             }
             Content::Tcp(segment, _) if self.plan.is_of_flood(arrived.addresses.source) => {
                 // A device may also reset the connections that no client completes.
-                self.record.flooded += u64::from(is_first(&segment));
+                add(&mut self.record.flooded, u64::from(is_first(&segment)));
             }
             Content::Tcp(segment, data) => {
                 let key = Key {
@@ -218,7 +223,7 @@ impl Server {
     /// Accepts a connection. Resets segments that do not ask for one that can be accepted.
     fn accept(&mut self, key: &Key, segment: &Segment, data: &[u8], now: u64) {
         if !is_first(segment) || !self.plan.serves(TransportProtocol::Tcp, key.local_port) {
-            self.shared.others.stray += 1;
+            count(&mut self.shared.others.stray);
             self.reset(key, segment, data);
             return;
         }
@@ -230,11 +235,11 @@ impl Server {
             is_waiting: false,
         };
         let Some(entry) = self.table.insert(*key, connection) else {
-            self.record.refused += 1;
+            count(&mut self.record.refused);
             self.reset(key, segment, data);
             return;
         };
-        self.record.accepted += 1;
+        count(&mut self.record.accepted);
         self.advance(entry, now);
     }
 
@@ -268,7 +273,8 @@ impl Server {
         let before = tcp.received();
         let mut environment = self.shared.environment();
         let reset = tcp.receive(&mut environment, segment, data, now, &mut check);
-        self.record.received_octets += u64::from(tcp.received().saturating_sub(before));
+        let octets = tcp.received().saturating_sub(before);
+        add(&mut self.record.received_octets, u64::from(octets));
         connection.order = check.order;
         if check.is_damaged {
             connection.failure = Some(FailureCause::Damaged);
@@ -288,7 +294,7 @@ impl Server {
             .plan
             .serves(TransportProtocol::Udp, addresses.destination_port);
         if !is_served {
-            self.shared.others.stray += 1;
+            count(&mut self.shared.others.stray);
             return;
         }
         let seed = self.plan.seed;
@@ -302,8 +308,9 @@ impl Server {
             self.record.failures.add(FailureCause::Damaged);
             return;
         };
-        self.record.datagrams += 1;
-        self.record.received_octets += u64::from(request.request);
+        count(&mut self.record.datagrams);
+        let octets = u64::from(request.request);
+        add(&mut self.record.received_octets, octets);
         if request.index == 0 {
             let arrived = (addresses.source, addresses.source_port);
             self.translations
@@ -375,8 +382,9 @@ impl Server {
             return;
         }
         let requests = connection.order.map_or(0, |order| {
-            let requests = tcp.received() / order.request;
-            tcp.provide(&self.plan.settings, requests * order.answer, now);
+            let requests = tcp.received().checked_div(order.request).unwrap_or(0);
+            let answers = requests.saturating_mul(order.answer);
+            tcp.provide(&self.plan.settings, answers, now);
             requests
         });
         if tcp.is_finished_by_peer() {
@@ -426,7 +434,7 @@ impl Server {
         let failure = connection.failure.or(FailureCause::of_ending(ending));
         self.table.remove(entry);
         match failure {
-            None => self.record.completed += 1,
+            None => count(&mut self.record.completed),
             Some(cause) => self.record.failures.add(cause),
         }
     }

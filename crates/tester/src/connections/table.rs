@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conversations of one end by their addresses and ports, with a timer each. All memory is allocated before the first.
 
+// Addresses from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod index;
 mod timers;
 
@@ -86,7 +89,7 @@ impl<T> Table<T> {
 
     /// Returns the number of conversations.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len().saturating_sub(self.free.len())
     }
 
     /// Returns the number of the conversation with this key.

@@ -12,6 +12,9 @@
 //! segment with data is acknowledged, because the ends answer at once (RFC 9293, section 3.8.6.3, recommends a delay). There are no time
 //! stamps, no urgent data, no keep-alive.
 
+// Segments from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 #[cfg(test)]
 mod fuzzed;
 mod gaps;
@@ -30,6 +33,7 @@ pub(crate) use gaps::GapPool;
 pub(crate) use segment::{ACK, HEADER_MAX, RST, SYN, Segment};
 pub(crate) use send::Outgoing;
 
+use super::count;
 use gaps::GapIndex;
 use round_trip::RoundTrip;
 
@@ -260,7 +264,7 @@ impl Tcp {
 
     /// Returns the number of octets received in order.
     pub(crate) fn received(&self) -> u32 {
-        let controls = 1 + u32::from(self.has(FIN_RECEIVED));
+        let controls = u32::from(self.has(FIN_RECEIVED)).saturating_add(1);
         self.expected.saturating_sub(controls)
     }
 
@@ -311,10 +315,10 @@ impl Tcp {
                 if self.retries >= settings.syn_retries {
                     return self.end(environment, Ending::NotEstablished);
                 }
-                self.retries += 1;
+                self.retries = self.retries.saturating_add(1);
                 self.nxt = 0;
                 self.set(SYN_LOST);
-                environment.counters.timeouts += 1;
+                count(&mut environment.counters.timeouts);
                 self.arm(settings, now);
             }
             _ if self.una == self.max && !self.is_blocked() => {
@@ -322,7 +326,7 @@ impl Tcp {
             }
             _ if self.retries >= settings.retries => self.reset(environment, Ending::TimedOut),
             _ => {
-                self.retries += 1;
+                self.retries = self.retries.saturating_add(1);
                 if self.una == self.max {
                     self.set(PROBE_DUE);
                 } else {
@@ -371,7 +375,7 @@ impl Tcp {
 
     /// Returns the position of the FIN, after the last octet.
     fn fin(&self) -> u32 {
-        self.limit + 1
+        self.limit.saturating_add(1)
     }
 
     /// Sets the timer for the next event of the connection.

@@ -4,6 +4,9 @@
 //! Without an interval, each request waits for the answer to the one before, as resolvers do. With an interval, requests leave on schedule,
 //! as voice and video do. The server answers each datagram by itself and has no state.
 
+// Indices from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 /// Timing of the datagrams of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rhythm {
@@ -69,8 +72,7 @@ impl Udp {
             if now < due {
                 return Step::Wait(due);
             }
-            self.sent += 1;
-            return Step::Send(self.sent - 1);
+            return self.send();
         }
         let last = self.due(self.sent.saturating_sub(1), interval_ns);
         self.wait_or_end(rhythm, last, now)
@@ -87,8 +89,14 @@ impl Udp {
             return Step::Wait(self.at);
         }
         self.at = now;
-        self.sent += 1;
-        Step::Send(self.sent - 1)
+        self.send()
+    }
+
+    /// Counts the next datagram as sent.
+    fn send(&mut self) -> Step {
+        let index = self.sent;
+        self.sent = index.saturating_add(1);
+        Step::Send(index)
     }
 
     /// Waits for answers to the requests sent at `sent`.
@@ -97,7 +105,7 @@ impl Udp {
         if now < end {
             Step::Wait(end)
         } else {
-            Step::Over(rhythm.count - self.answered)
+            Step::Over(rhythm.count.saturating_sub(self.answered))
         }
     }
 
@@ -111,7 +119,7 @@ impl Udp {
         if index >= self.sent || !self.mark(index) {
             return None;
         }
-        self.answered += 1;
+        self.answered = self.answered.saturating_add(1);
         if let Some(interval_ns) = rhythm.interval_ns {
             return now.checked_sub(self.due(index, interval_ns));
         }
@@ -122,13 +130,14 @@ impl Udp {
 
     /// Marks an index as answered. Returns false if it was, or if it is more than 63 below the highest.
     fn mark(&mut self, index: u32) -> bool {
-        if index >= self.highest {
-            let shift = index + 1 - self.highest;
+        let after = index.saturating_add(1);
+        if after > self.highest {
+            let shift = after.saturating_sub(self.highest);
             self.observed = self.observed.checked_shl(shift).unwrap_or(0) | 1;
-            self.highest = index + 1;
+            self.highest = after;
             return true;
         }
-        let below = self.highest - 1 - index;
+        let below = self.highest.saturating_sub(after);
         let Some(bit) = 1_u64.checked_shl(below) else {
             return false;
         };

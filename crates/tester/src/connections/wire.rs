@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames of conversations: Ethernet, IPv4 or IPv6, TCP or UDP.
 
+// Frames from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use quietwire_packet::{
@@ -80,7 +83,7 @@ impl Packet {
         let length = match &self.transport {
             Transport::Tcp(segment) => segment.write(source_port, destination_port, &mut header),
             Transport::Udp => {
-                let length = UDP_HEADER_LENGTH + self.payload_length();
+                let length = self.payload_length().saturating_add(UDP_HEADER_LENGTH);
                 let fields = [source_port, destination_port, limited(length), 0];
                 let octets = fields.into_iter().flat_map(u16::to_be_bytes);
                 header
@@ -111,12 +114,17 @@ impl Packet {
     /// Returns the length of the frame, octets without FCS.
     pub(crate) fn length(&self) -> u16 {
         if let Transport::Fragment(piece) = &self.transport {
-            let headers = ETHERNET_HEADER_LENGTH + self.ip_length() + self.fragment_header();
-            return limited((headers + piece.length()).max(FRAME_MIN));
+            let payload = self.fragment_header().saturating_add(piece.length());
+            return self.frame_length(payload);
         }
         let (_, header) = self.transport_header();
-        let length = ETHERNET_HEADER_LENGTH + self.ip_length() + header + self.payload_length();
-        limited(length.max(FRAME_MIN))
+        self.frame_length(header.saturating_add(self.payload_length()))
+    }
+
+    /// Returns the length of a frame with so many octets after the IP header, octets without FCS.
+    fn frame_length(&self, payload: usize) -> u16 {
+        let headers = self.ip_length().saturating_add(ETHERNET_HEADER_LENGTH);
+        limited(headers.saturating_add(payload).max(FRAME_MIN))
     }
 
     /// Writes the frame. `frame` has the length of [`Self::length`].
@@ -133,7 +141,7 @@ impl Packet {
             return;
         }
         let (header, header_length) = self.transport_header();
-        let transport_length = header_length + self.payload_length();
+        let transport_length = header_length.saturating_add(self.payload_length());
         rest = self.write_ip(rest, transport_length);
         let Some((segment, padding)) = rest.split_at_mut_checked(transport_length) else {
             return;
@@ -172,7 +180,7 @@ impl Packet {
                 self.write_header(octets, piece.length(), [c, d, high, low])
             }
             length => {
-                let payload = length + piece.length();
+                let payload = length.saturating_add(piece.length());
                 let rest = self.write_ip6(octets, payload, FRAGMENT_HEADER);
                 // The offset is a multiple of 8, whose last bits are flags.
                 let [high, low] = (piece.offset() | u16::from(more)).to_be_bytes();
@@ -241,7 +249,8 @@ impl Packet {
         let Some((source, destination)) = mapped else {
             return self.write_ip6(octets, payload, protocol);
         };
-        let [high, low] = limited(IPV4_HEADER_MIN + payload).to_be_bytes();
+        let length = limited(payload.saturating_add(IPV4_HEADER_MIN));
+        let [high, low] = length.to_be_bytes();
         let ([a, b, c, d], [e, f, g, h]) = (source.octets(), destination.octets());
         let header = |x: u8, y: u8| {
             [

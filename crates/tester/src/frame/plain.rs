@@ -5,6 +5,17 @@
 //! A frame that follows a verified one in its flow differs from it only in sequence number and checksum, both of which are known in
 //! advance. It is compared with what is expected ([`read_row`]), which takes fewer instructions than a sum.
 
+// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod next;
 
 use quietwire_memory::Span;
@@ -14,6 +25,7 @@ pub(crate) use next::read_row;
 
 use super::head::{IPV4, IPV6};
 use super::signature::{Epoch, MAGIC, Signature};
+use crate::narrow::{low_u16, low_u32};
 use crate::trial::IpVersion;
 
 /// Offset of the UDP header in an IPv4 frame.
@@ -51,18 +63,18 @@ fn words<const N: usize>(frame: Span<'_>) -> Option<[u64; WORDS]> {
     // The only check of the length.
     let head = frame.sub(0, N)?;
     let (first, seventh, last) = if N == IPV6 {
-        (16, word(head, 64)?, word(head, 72)?)
+        (16_usize, word(head, 64)?, word(head, 72)?)
     } else {
         // The head ends after four octets of the seventh word.
         (8, u64::from(u32::from_le_bytes(head.read_at(56)?)), 0)
     };
     Some([
-        u64::from(u16::from_le_bytes(head.read_at(first + 6)?)) << 48,
-        word(head, first + 8)?,
-        word(head, first + 16)?,
-        word(head, first + 24)?,
-        word(head, first + 32)?,
-        word(head, first + 40)?,
+        u64::from(u16::from_le_bytes(head.read_at(first.wrapping_add(6))?)) << 48,
+        word(head, first.wrapping_add(8))?,
+        word(head, first.wrapping_add(16))?,
+        word(head, first.wrapping_add(24))?,
+        word(head, first.wrapping_add(32))?,
+        word(head, first.wrapping_add(40))?,
         seventh,
         last,
     ])
@@ -105,7 +117,7 @@ impl PlainFrame {
         let rest = folded(rest);
         let read = Self {
             identity,
-            sequence: low(numbers),
+            sequence: low_u32(numbers),
             tick: (numbers >> 32) | (last << 32),
         };
         sum.is_right(length, rest)
@@ -135,7 +147,7 @@ impl PlainFrame {
         let rest = folded(rest);
         let read = Self {
             identity,
-            sequence: low(numbers >> 32),
+            sequence: low_u32(numbers >> 32),
             tick,
         };
         sum.is_right(length, rest)
@@ -161,13 +173,6 @@ fn word(frame: Span<'_>, offset: usize) -> Option<u64> {
     frame.read_at(offset).map(u64::from_le_bytes)
 }
 
-/// Returns the lower 32 bits.
-#[inline(always)]
-fn low(word: u64) -> u32 {
-    let [a, b, c, d, ..] = word.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
 #[inline(always)]
 fn is_magic(identity: u64) -> bool {
     identity & 0xffff == u64::from(u16::from_le_bytes(MAGIC))
@@ -185,7 +190,7 @@ fn folded(rest: Span<'_>) -> u16 {
 /// Returns the length of a UDP datagram up to the end of the frame, as it lies in memory.
 #[inline(always)]
 fn datagram_length(frame: Span<'_>, udp: usize) -> u64 {
-    let length = (frame.len() - udp) as u16;
+    let length = low_u16(frame.len().wrapping_sub(udp) as u64);
     u64::from(length.swap_bytes())
 }
 
@@ -207,7 +212,10 @@ impl Sum {
     #[inline(always)]
     fn is_right(self, length: u64, rest: u16) -> bool {
         let protocol = u16::from(IpProtocol::UDP.0).swap_bytes();
-        let sum = self.with(length + u64::from(protocol) + u64::from(rest));
+        let words = length
+            .wrapping_add(u64::from(protocol))
+            .wrapping_add(u64::from(rest));
+        let sum = self.with(words);
         fold_sum(sum.0) == u16::MAX
     }
 }

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tester's signature in each frame.
 
+// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::head::SIGNATURE;
 
 pub(crate) const MAGIC: [u8; 2] = *b"QW";
@@ -12,12 +23,13 @@ pub(crate) struct Epoch(pub(super) u8);
 impl Epoch {
     /// Returns the epoch of the counted part of the `trial`-th trial of this tester.
     pub(crate) fn of_trial(trial: u64) -> Self {
-        Self(((trial % 127) as u8 + 1) * 2)
+        let [number, ..] = (trial % 127).to_le_bytes();
+        Self(number.wrapping_add(1).wrapping_mul(2))
     }
 
     /// Returns the epoch of the preceding warm-up.
     pub(crate) fn warm_up(self) -> Self {
-        Self(self.0 - 1)
+        Self(self.0.wrapping_sub(1))
     }
 }
 
@@ -86,11 +98,11 @@ impl Signature {
         let word = |octets| u64::from(u16::from_ne_bytes(octets));
         let two = |octets| u64::from(u32::from_ne_bytes(octets));
         word(MAGIC)
-            + word([self.epoch.0, self.port])
-            + word(self.flow.to_le_bytes())
-            + two(self.sequence.to_le_bytes())
-            + two([t0, t1, t2, t3])
-            + two([t4, t5, t6, t7])
+            .wrapping_add(word([self.epoch.0, self.port]))
+            .wrapping_add(word(self.flow.to_le_bytes()))
+            .wrapping_add(two(self.sequence.to_le_bytes()))
+            .wrapping_add(two([t0, t1, t2, t3]))
+            .wrapping_add(two([t4, t5, t6, t7]))
     }
 
     /// Returns the signature as it is stored in a frame, in parts that are stored without delay: magic number; epoch, port, flow and
@@ -105,7 +117,9 @@ impl Signature {
 
     #[inline(always)]
     pub(super) fn write<const N: usize>(self, head: &mut [u8; N]) {
-        head[N - SIGNATURE..].copy_from_slice(&self.octets());
+        if let Some(end) = head.last_chunk_mut::<SIGNATURE>() {
+            *end = self.octets();
+        }
     }
 
     /// Returns true if a payload begins with the magic number.

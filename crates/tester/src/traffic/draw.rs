@@ -27,7 +27,8 @@ pub(crate) const fn halves(number: u64) -> (u32, u32) {
 
 /// Returns a number below `count`, in proportion to a random number of 64 bits.
 pub(crate) const fn scaled(random: u64, count: u32) -> u32 {
-    let [_, _, _, _, a, b, c, d, ..] = (random as u128 * count as u128).to_be_bytes();
+    let product = (random as u128).wrapping_mul(count as u128);
+    let [_, _, _, _, a, b, c, d, ..] = product.to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }
 
@@ -79,7 +80,7 @@ impl ZipfTable {
     pub(crate) fn draw(&self, random: u64) -> u32 {
         let count = self.places.len() as u64;
         let (high, low) = halves(random);
-        let (own, _) = halves(u64::from(high) * count);
+        let (own, _) = halves(u64::from(high).wrapping_mul(count));
         match self.places.get(own as usize) {
             Some(place) if low >= place.line => place.other,
             _ => own,

@@ -188,7 +188,7 @@ impl<K: Kind> Field<K> {
 
     fn check(self) -> Result<Self, String> {
         let what = K::WHAT;
-        let max = u128::MAX >> (128 - K::BITS);
+        let max = u128::MAX >> 128_u32.saturating_sub(K::BITS);
         if !(1..=FLOWS_MAX).contains(&self.count) {
             return Err(format!(
                 "count is {} (must be 1 to {FLOWS_MAX})",
@@ -203,7 +203,7 @@ impl<K: Kind> Field<K> {
         }
         let last = self
             .step
-            .checked_mul(u128::from(self.count - 1))
+            .checked_mul(u128::from(self.count.saturating_sub(1)))
             .and_then(|way| self.first.checked_add(way));
         match last {
             // One value has no order, and is stored without one.
@@ -258,11 +258,12 @@ impl Rule {
     pub(crate) fn value(&self, flow: u32) -> u128 {
         let random = || mix(self.seed.wrapping_add(u64::from(flow)));
         let index = match (self.order, &self.zipf) {
-            (Order::Sequential, _) => flow % self.count,
+            (Order::Sequential, _) => flow.checked_rem(self.count).unwrap_or(0),
             (Order::Zipf, Some(zipf)) => zipf.draw(random()),
             _ => draw::scaled(random(), self.count),
         };
-        self.first + self.step * u128::from(index)
+        let ahead = self.step.wrapping_mul(u128::from(index));
+        self.first.wrapping_add(ahead)
     }
 }
 

@@ -122,7 +122,8 @@ impl Genome {
             for letter in letters.chars() {
                 once.push(self.size(letter)?);
             }
-            if once.len().saturating_mul(repeats) > SEQUENCE_MAX - sizes.len() {
+            let space = SEQUENCE_MAX.saturating_sub(sizes.len());
+            if once.len().saturating_mul(repeats) > space {
                 return Err(format!(
                     "the genome has more than {SEQUENCE_MAX} frames (use fewer repeats)"
                 ));
@@ -157,26 +158,27 @@ impl Genome {
     }
 
     fn size(&self, letter: char) -> Result<u16, String> {
-        let here = || format!("the genome '{}': ", self.shown());
+        let failed = |what: &str| format!("the genome '{}': {what}", self.shown());
         if letter == 'z' {
             return self.mtu.filter(|size| SIZES.contains(size)).ok_or_else(|| {
-                here() + "z requires the MTU (add z = 1518, or another size from 64 to 9000)"
+                failed("z requires the MTU (add z = 1518, or another size from 64 to 9000)")
             });
         }
         if letter.is_ascii_uppercase() {
             return self.custom.get(&letter).copied().ok_or_else(|| {
-                here() + &format!("'{letter}' has no size (add custom = {{ {letter} = 100 }})")
+                failed(&format!(
+                    "'{letter}' has no size (add custom = {{ {letter} = 100 }})"
+                ))
             });
         }
         match LETTERS.iter().find(|(known, _)| *known == letter) {
             Some((_, size)) if SIZES.contains(size) => Ok(*size),
-            Some((_, size)) => {
-                Err(here() + &format!("'{letter}' is {size} octets (frames have at most 9000)"))
-            }
-            None => Err(here()
-                + &format!(
-                    "'{letter}' is not a letter of RFC 6985 (a to i are 64, 128, 256, 512, 1024, 1280, 1518, 2112 and 9000 octets, z is the MTU)"
-                )),
+            Some((_, size)) => Err(failed(&format!(
+                "'{letter}' is {size} octets (frames have at most 9000)"
+            ))),
+            None => Err(failed(&format!(
+                "'{letter}' is not a letter of RFC 6985 (a to i are 64, 128, 256, 512, 1024, 1280, 1518, 2112 and 9000 octets, z is the MTU)"
+            ))),
         }
     }
 
@@ -281,14 +283,14 @@ fn spread(shares: &[(u16, u32)]) -> Vec<u16> {
                 .zip(&given)
                 .enumerate()
                 .max_by_key(|(index, ((_, share), given))| {
-                    let due =
-                        (at * u64::from(*share)).cast_signed() - (**given * frames).cast_signed();
-                    (due, std::cmp::Reverse(*index))
+                    let due = at.saturating_mul(u64::from(*share)).cast_signed();
+                    let sent = given.saturating_mul(frames).cast_signed();
+                    (due.saturating_sub(sent), std::cmp::Reverse(*index))
                 });
         if let Some((index, ((size, _), _))) = behind {
             sequence.push(*size);
             if let Some(given) = given.get_mut(index) {
-                *given += 1;
+                *given = given.saturating_add(1);
             }
         }
     }

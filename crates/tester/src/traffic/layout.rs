@@ -53,7 +53,7 @@ impl Sum {
             Cover::Header(range) => u32::from(range.contains(&word)),
             Cover::Rest {
                 from, addresses, ..
-            } => u32::from(word >= *from) + u32::from(addresses.contains(&word)),
+            } => u32::from(word >= *from).saturating_add(addresses.contains(&word).into()),
         }
     }
 
@@ -70,12 +70,12 @@ impl Sum {
             } => {
                 add(*from..frame.len());
                 // A frame of odd length is padded with a zero octet.
-                if (frame.len() - from) % 2 == 1 {
+                let length = frame.len().saturating_sub(*from);
+                if length % 2 == 1 {
                     sum.add(&[0]);
                 }
                 sum.add(frame.get(addresses.clone()).unwrap_or_default());
-                let length = length_of(frame.len().saturating_sub(*from));
-                sum.add(&length.to_be_bytes());
+                sum.add(&length_of(length).to_be_bytes());
                 sum.add(&[0, *protocol]);
             }
         }
@@ -145,7 +145,7 @@ struct Seeds {
 
 impl Seeds {
     fn rule<K: Kind>(&mut self, field: Option<&Field<K>>, default: u128) -> Rule {
-        self.place += 1;
+        self.place = self.place.wrapping_add(1);
         match field {
             Some(field) => field.rule(self.seed, self.place),
             None => Field::<K>::fixed(default).rule(self.seed, self.place),
@@ -184,7 +184,7 @@ impl Seeds {
 
     fn tags(&mut self, tags: &[Vlan]) -> Vec<(u16, Rule, Rule)> {
         let tag = |(index, tag): (usize, &Vlan)| {
-            let usual = if index + 1 < tags.len() {
+            let usual = if index.saturating_add(1) < tags.len() {
                 TagType::Provider
             } else {
                 TagType::Customer
@@ -284,7 +284,8 @@ impl Layout {
     /// Returns the length of all headers, octets.
     pub(crate) fn length(&self) -> usize {
         let tunnel = self.tunnel.as_ref();
-        self.outer.length() + tunnel.map_or(0, |(_, inner)| VXLAN + inner.length())
+        let inner = tunnel.map_or(0, |(_, inner)| inner.length().saturating_add(VXLAN));
+        self.outer.length().saturating_add(inner)
     }
 
     /// Writes the headers of a flow's frame of `frame.len()` octets. The checksums stay zero.
@@ -309,7 +310,7 @@ impl Layout {
     pub(crate) fn sums(&self) -> Vec<Sum> {
         let mut sums = Vec::new();
         if let Some((_, inner)) = &self.tunnel {
-            inner.sums(self.outer.length() + VXLAN, &mut sums);
+            inner.sums(self.outer.length().saturating_add(VXLAN), &mut sums);
         }
         self.outer.sums(0, &mut sums);
         sums
@@ -318,23 +319,24 @@ impl Layout {
 
 impl Frame {
     fn ip_at(&self) -> usize {
-        ETHERNET + self.tags.len() * TAG
+        let tags = self.tags.len().saturating_mul(TAG);
+        tags.saturating_add(ETHERNET)
     }
 
     fn transport_at(&self) -> usize {
-        self.ip_at()
-            + match self.ip {
-                IpRules::V4 { .. } => IPV4,
-                IpRules::V6 { .. } => IPV6,
-            }
+        let ip = match self.ip {
+            IpRules::V4 { .. } => IPV4,
+            IpRules::V6 { .. } => IPV6,
+        };
+        self.ip_at().saturating_add(ip)
     }
 
     fn length(&self) -> usize {
-        self.transport_at()
-            + match self.transport {
-                Transport::Udp { .. } => UDP,
-                Transport::Tcp { .. } => TCP,
-            }
+        let transport = match self.transport {
+            Transport::Udp { .. } => UDP,
+            Transport::Tcp { .. } => TCP,
+        };
+        self.transport_at().saturating_add(transport)
     }
 
     fn protocol(&self) -> u8 {
@@ -345,7 +347,9 @@ impl Frame {
     }
 
     fn sums(&self, start: usize, sums: &mut Vec<Sum>) {
-        let (ip, transport) = (start + self.ip_at(), start + self.transport_at());
+        let ip = start.saturating_add(self.ip_at());
+        let transport = start.saturating_add(self.transport_at());
+        let of_ip = |from: usize, to: usize| ip.saturating_add(from)..ip.saturating_add(to);
         let offset = match self.transport {
             Transport::Udp {
                 checksum: false, ..
@@ -354,11 +358,11 @@ impl Frame {
             Transport::Tcp { .. } => Some(16),
         };
         let addresses = match self.ip {
-            IpRules::V4 { .. } => ip + 12..ip + IPV4,
-            IpRules::V6 { .. } => ip + 8..ip + IPV6,
+            IpRules::V4 { .. } => of_ip(12, IPV4),
+            IpRules::V6 { .. } => of_ip(8, IPV6),
         };
         sums.extend(offset.map(|offset| Sum {
-            at: transport + offset,
+            at: transport.saturating_add(offset),
             covers: Cover::Rest {
                 from: transport,
                 addresses,
@@ -367,8 +371,8 @@ impl Frame {
         }));
         if let IpRules::V4 { .. } = self.ip {
             sums.push(Sum {
-                at: ip + 10,
-                covers: Cover::Header(ip..ip + IPV4),
+                at: ip.saturating_add(10),
+                covers: Cover::Header(of_ip(0, IPV4)),
             });
         }
     }
@@ -385,8 +389,9 @@ impl Frame {
             out.word(*tpid);
             out.word(tci);
         }
-        self.write_ip(flow, length - self.ip_at(), &mut out);
-        self.write_transport(flow, length - self.transport_at(), &mut out);
+        let from = |offset: usize| length.saturating_sub(offset);
+        self.write_ip(flow, from(self.ip_at()), &mut out);
+        self.write_transport(flow, from(self.transport_at()), &mut out);
     }
 
     fn write_ip(&self, flow: u32, length: usize, out: &mut Writer<'_>) {
@@ -414,7 +419,7 @@ impl Frame {
                 out.word(EtherType::IPV6.0);
                 let first = 6u32 << 28 | dscp.double_word(flow) << 22 | label.double_word(flow);
                 out.put(&first.to_be_bytes());
-                out.word(length_of(length - IPV6));
+                out.word(length_of(length.saturating_sub(IPV6)));
                 out.put(&[self.protocol(), ttl.octet(flow)]);
                 out.put(&source.value(flow).to_be_bytes());
                 out.put(&destination.value(flow).to_be_bytes());
@@ -460,10 +465,11 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, octets: &[u8]) {
-        if let Some(place) = self.frame.get_mut(self.at..self.at + octets.len()) {
+        let end = self.at.saturating_add(octets.len());
+        if let Some(place) = self.frame.get_mut(self.at..end) {
             place.copy_from_slice(octets);
         }
-        self.at += octets.len();
+        self.at = end;
     }
 
     fn word(&mut self, word: u16) {

@@ -157,7 +157,7 @@ impl Program {
             Drawing::Uniform { seed } => {
                 let random = mix(seed.wrapping_add(number));
                 let (high, _) = halves(random);
-                halves(u64::from(high) * u64::from(self.flows)).0
+                halves(u64::from(high).wrapping_mul(self.flows.into())).0
             }
             Drawing::Zipf { seed, table } => table.draw(mix(seed.wrapping_add(number))),
         }
@@ -245,7 +245,7 @@ impl Program {
         } else {
             0
         };
-        self.place + SIGNATURE + seal
+        self.place.wrapping_add(SIGNATURE).wrapping_add(seal)
     }
 
     /// Writes what differs from the template.
@@ -258,8 +258,9 @@ impl Program {
         frame: &mut S,
     ) {
         let words = self.varied.len();
-        let first = flow as usize * words;
-        let values = self.values.get(first..first + words).unwrap_or_default();
+        let first = (flow as usize).wrapping_mul(words);
+        let values = self.values.get(first..first.wrapping_add(words));
+        let values = values.unwrap_or_default();
         for (place, value) in self.varied.iter().zip(values) {
             frame.put(usize::from(*place), *value);
         }
@@ -267,18 +268,18 @@ impl Program {
         frame.put(self.place, octets);
         let mut payload = sum(&octets);
         if self.has_integrity {
-            let length = template.octets.len() - self.place.min(template.octets.len());
+            let length = template.octets.len().saturating_sub(self.place);
             let seal = integrity::seal(&octets, place_of(length));
-            frame.put(self.place + SIGNATURE, seal);
-            payload += sum(&seal);
+            frame.put(self.place.wrapping_add(SIGNATURE), seal);
+            payload = payload.wrapping_add(sum(&seal));
         }
-        let first = flow as usize * self.places.len();
+        let first = (flow as usize).wrapping_mul(self.places.len());
         let of_flow = self.sums.get(first..).unwrap_or_default();
         let sums = template.sums.iter().zip(of_flow);
         for (place, (constant, varied)) in self.places.iter().zip(sums) {
-            let known = u64::from(*constant) + u64::from(*varied);
+            let known = u64::from(*constant).wrapping_add(u64::from(*varied));
             let covered = if place.covers_payload { payload } else { 0 };
-            let checksum = !fold_sum(known + covered);
+            let checksum = !fold_sum(known.wrapping_add(covered));
             let checksum = if place.is_of_udp {
                 udp_checksum(checksum)
             } else {
@@ -286,7 +287,7 @@ impl Program {
             };
             frame.put(place.at, checksum.to_be_bytes());
             // The following checksums are outer ones and cover this one.
-            payload += u64::from(checksum);
+            payload = payload.wrapping_add(u64::from(checksum));
         }
     }
 
@@ -311,14 +312,17 @@ impl Traffic {
 
 /// Returns the smallest frame that holds all headers and the signature, octets with FCS.
 pub(crate) fn smallest(traffic: &Traffic) -> u16 {
-    let signature = SIGNATURE
-        + if traffic.integrity {
-            integrity::SEAL
-        } else {
-            0
-        };
-    let needed = Layout::new(traffic, 0).length() + signature;
-    place_of(needed + usize::from(FCS)).max(*super::genome::SIZES.start())
+    let seal = if traffic.integrity {
+        integrity::SEAL
+    } else {
+        0
+    };
+    let needed = Layout::new(traffic, 0)
+        .length()
+        .saturating_add(SIGNATURE)
+        .saturating_add(seal)
+        .saturating_add(usize::from(FCS));
+    place_of(needed).max(*super::genome::SIZES.start())
 }
 
 /// Converts a length, an offset in a frame, or an index of one of its sizes: a frame has at most 9,000 octets, and a sequence has no more
@@ -347,7 +351,7 @@ fn drawing(flows: Option<&Flows>, count: u32, seed: u64) -> Drawing {
 
 /// Returns a frame that consists of headers only. Its length fields are the same for all flows.
 fn heads(layout: &Layout) -> Vec<u8> {
-    vec![0; layout.length() + layout.length() % 2]
+    vec![0; layout.length().next_multiple_of(2)]
 }
 
 /// Returns the words in which any flow differs from the first.
@@ -364,7 +368,7 @@ fn varied_words(layout: &Layout, flows: u32) -> Vec<usize> {
     }
     let places = varies.iter().enumerate();
     places
-        .filter_map(|(word, varies)| varies.then_some(word * 2))
+        .filter_map(|(word, varies)| varies.then_some(word.saturating_mul(2)))
         .collect()
 }
 
@@ -376,21 +380,21 @@ fn of_flows(
     sums: &[Sum],
 ) -> (Box<[[u8; 2]]>, Box<[u32]>) {
     let mut head = heads(layout);
-    let mut values = Vec::with_capacity(flows as usize * varied.len());
-    let mut added = Vec::with_capacity(flows as usize * sums.len());
+    let of_all = |count: usize| count.saturating_mul(flows as usize);
+    let mut values = Vec::with_capacity(of_all(varied.len()));
+    let mut added = Vec::with_capacity(of_all(sums.len()));
     for flow in 0..flows {
         layout.write(flow, &mut head);
         let word = |place: usize| -> [u8; 2] {
-            let octets = head
-                .get(place..place + 2)
-                .and_then(|word| word.try_into().ok());
-            octets.unwrap_or_default()
+            let octets = head.get(place..).and_then(<[u8]>::first_chunk::<2>);
+            octets.copied().unwrap_or_default()
         };
         values.extend(varied.iter().map(|place| word(*place)));
         for sum in sums {
-            let parts = varied
-                .iter()
-                .map(|place| u32::from(u16::from_be_bytes(word(*place))) * sum.times(*place));
+            let parts = varied.iter().map(|place| {
+                let value = u32::from(u16::from_be_bytes(word(*place)));
+                value.wrapping_mul(sum.times(*place))
+            });
             added.push(parts.sum());
         }
     }
@@ -405,11 +409,14 @@ fn template(
     pattern: &Pattern,
     has_integrity: bool,
 ) -> Template {
-    let mut octets = vec![0; usize::from(size - FCS)];
+    let mut octets = vec![0; usize::from(size.saturating_sub(FCS))];
     layout.write(0, &mut octets);
     for place in varied {
-        if let Some(word) = octets.get_mut(*place..place + 2) {
-            word.fill(0);
+        let word = octets
+            .get_mut(*place..)
+            .and_then(<[u8]>::first_chunk_mut::<2>);
+        if let Some(word) = word {
+            *word = [0, 0];
         }
     }
     if has_integrity {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replay of frames from a capture file, pcap or pcapng.
 
-// Files of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::{Path, PathBuf};

@@ -16,15 +16,16 @@ pub(super) struct Buffers {
     /// Address of the first buffer for the device.
     address: u64,
     stride: u64,
-    /// Octets of a buffer, header included.
+    /// Octets of a buffer, header included: more than [`HEADER_LEN`].
     capacity: usize,
 }
 
 impl Buffers {
     /// Returns the buffers of a queue; `None` if the mapping does not contain them.
     pub(super) fn new(mapping: &Arc<Mapping>, queue: &QueueLayout) -> Option<Self> {
-        let capacity = queue.buffer_size as usize + HEADER_LEN;
-        let before_last = u64::from(queue.size).checked_sub(1)? * queue.stride;
+        let capacity = (queue.buffer_size as usize).checked_add(HEADER_LEN)?;
+        let last = u64::from(queue.size.checked_sub(1)?);
+        let before_last = last.checked_mul(queue.stride)?;
         let len = usize::try_from(before_last).ok()?.checked_add(capacity)?;
         Some(Self {
             octets: SharedSlice::new(mapping, queue.buffers, len)?,
@@ -38,6 +39,12 @@ impl Buffers {
     #[inline(always)]
     pub(super) fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Returns the octets of a frame that a buffer has space for, after the header.
+    #[inline(always)]
+    pub(super) fn space(&self) -> usize {
+        self.capacity.wrapping_sub(HEADER_LEN)
     }
 
     /// Returns the memory that contains the buffers.
@@ -54,7 +61,7 @@ impl Buffers {
     /// Returns the offset of a slot's buffer in [`Self::octets`].
     #[inline(always)]
     pub(super) fn offset(&self, slot: u16) -> u64 {
-        u64::from(slot) * self.stride
+        u64::from(slot).wrapping_mul(self.stride)
     }
 
     /// Returns the first `len` octets of a slot's buffer; `None` if they are not within the memory.
@@ -72,7 +79,8 @@ impl Buffers {
     /// Returns `len` octets after the header in a slot's buffer.
     #[inline(always)]
     pub(super) fn data(&self, slot: u16, len: usize) -> Option<Span<'_>> {
-        self.octets.span(self.offset(slot) + HEADER_LEN as u64, len)
+        let offset = self.offset(slot).wrapping_add(HEADER_LEN as u64);
+        self.octets.span(offset, len)
     }
 
     /// Returns the address of a slot's buffer for the device.

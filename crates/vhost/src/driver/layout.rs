@@ -121,7 +121,7 @@ impl Layout {
     /// Returns the number of queues: two for each pair.
     #[must_use]
     pub const fn queues(&self) -> u32 {
-        self.queue_pairs as u32 * 2
+        (self.queue_pairs as u32).saturating_mul(2)
     }
 
     /// Returns true if the rings are packed.
@@ -139,27 +139,28 @@ impl Layout {
         let sends = index % 2 == 1;
         let pair = u64::from(index / 2);
         let size = self.ring_size(sends);
-        let rings = pair * self.rings_len_of_pair()
-            + if sends {
-                self.rings_len(self.ring_size_rx)
-            } else {
-                0
-            };
-        let buffers = u64::from(self.queue_pairs) * self.rings_len_of_pair()
-            + self.stride()
-                * (pair * (u64::from(self.ring_size_rx) + u64::from(self.ring_size_tx))
-                    + if sends {
-                        u64::from(self.ring_size_rx)
-                    } else {
-                        0
-                    });
+        // The transmit queue of a pair follows its receive queue.
+        let (rings_before, slots_before) = if sends {
+            (self.rings_len(self.ring_size_rx), self.ring_size_rx)
+        } else {
+            (0, 0)
+        };
+        let rings = pair
+            .saturating_mul(self.rings_len_of_pair())
+            .saturating_add(rings_before);
+        let slots = pair
+            .saturating_mul(self.slots_of_pair())
+            .saturating_add(u64::from(slots_before));
+        let buffers = u64::from(self.queue_pairs)
+            .saturating_mul(self.rings_len_of_pair())
+            .saturating_add(slots.saturating_mul(self.stride()));
         let (driver_area, device_area) = self.areas(size);
         Some(QueueLayout {
             size,
             descriptors: rings,
-            driver_area: rings + driver_area,
-            device_area: rings + device_area,
-            buffers: buffers + BEFORE_HEADER,
+            driver_area: rings.saturating_add(driver_area),
+            device_area: rings.saturating_add(device_area),
+            buffers: buffers.saturating_add(BEFORE_HEADER),
             stride: self.stride(),
             buffer_size: self.buffer_size,
         })
@@ -186,15 +187,16 @@ impl Layout {
             return false;
         };
         let zeroes = [0_u8; 4096];
-        let end = queue.descriptors + self.rings_len(queue.size);
+        let len = self.rings_len(queue.size);
+        let end = queue.descriptors.saturating_add(len);
         let mut at = queue.descriptors;
         while at < end {
-            let length = (end - at).min(zeroes.len() as u64);
+            let length = end.saturating_sub(at).min(zeroes.len() as u64);
             let Some(span) = mapping.span(at, usize::try_from(length).unwrap_or(0)) else {
                 return false;
             };
             span.copy_from(&zeroes);
-            at += length;
+            at = at.saturating_add(length);
         }
         true
     }
@@ -211,14 +213,17 @@ impl Layout {
     fn areas(&self, size: u16) -> (u64, u64) {
         if self.packed {
             let driver_area = (packed::ring_len(size) as u64).next_multiple_of(LINES);
-            return (driver_area, driver_area + LINES);
+            return (driver_area, driver_area.saturating_add(LINES));
         }
         let driver_area = (split::descriptors_len(size) as u64).next_multiple_of(LINES);
-        let end = driver_area + split::avail_len(size) as u64;
+        let end = driver_area.saturating_add(split::avail_len(size) as u64);
         // The entries of the used ring begin on a cache line, and the four octets before them end the previous line: each
         // entry is then an aligned 64-bit word. The specification requires an alignment of four.
-        let entries = (end + split::USED_RING_OFFSET).next_multiple_of(LINES) + LINES;
-        (driver_area, entries - split::USED_RING_OFFSET)
+        let entries = end
+            .saturating_add(split::USED_RING_OFFSET)
+            .next_multiple_of(LINES)
+            .saturating_add(LINES);
+        (driver_area, entries.saturating_sub(split::USED_RING_OFFSET))
     }
 
     fn rings_len(&self, size: u16) -> u64 {
@@ -228,22 +233,32 @@ impl Layout {
         } else {
             split::used_len(size)
         };
-        (device_area + len as u64).next_multiple_of(PAGE)
+        device_area
+            .saturating_add(len as u64)
+            .next_multiple_of(PAGE)
     }
 
     fn rings_len_of_pair(&self) -> u64 {
-        self.rings_len(self.ring_size_rx) + self.rings_len(self.ring_size_tx)
+        self.rings_len(self.ring_size_rx)
+            .saturating_add(self.rings_len(self.ring_size_tx))
+    }
+
+    fn slots_of_pair(&self) -> u64 {
+        u64::from(self.ring_size_rx).saturating_add(u64::from(self.ring_size_tx))
     }
 
     /// Returns an odd number of cache lines, so that buffers spread over all sets of the caches.
     fn stride(&self) -> u64 {
-        let lines = 1 + u64::from(self.buffer_size).div_ceil(DATA_ALIGN);
-        (lines | 1) * DATA_ALIGN
+        let lines = u64::from(self.buffer_size)
+            .div_ceil(DATA_ALIGN)
+            .saturating_add(1);
+        (lines | 1).saturating_mul(DATA_ALIGN)
     }
 
     fn total_octets(&self) -> u64 {
-        let slots = u64::from(self.ring_size_rx) + u64::from(self.ring_size_tx);
-        u64::from(self.queue_pairs) * (self.rings_len_of_pair() + slots * self.stride())
+        let buffers = self.slots_of_pair().saturating_mul(self.stride());
+        let pair = self.rings_len_of_pair().saturating_add(buffers);
+        u64::from(self.queue_pairs).saturating_mul(pair)
     }
 }
 

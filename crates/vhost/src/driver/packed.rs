@@ -7,7 +7,7 @@ use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
-use super::queue::{Fault, Queue, Used, sealed};
+use super::queue::{Fault, Queue, Used, address_at, sealed, second_word_at};
 use crate::narrow;
 use crate::ring::layout::{DESCRIPTOR_WORDS, PackedWord, packed};
 
@@ -55,7 +55,7 @@ impl Packed {
 
     #[inline(always)]
     fn second_word(&self, position: u16) -> Option<&AtomicU64> {
-        self.ring.get(DESCRIPTOR_WORDS * self.index(position) + 1)
+        self.ring.get(second_word_at(self.index(position)))
     }
 
     /// Returns true if the descriptors from position `old` up to `new` include the one that the device's event suppression structure
@@ -107,11 +107,11 @@ impl Queue for Packed {
         address: impl Fn(u16) -> u64,
     ) -> Option<Self> {
         let size = usize::from(queue.size);
-        let ring =
-            SharedSlice::<AtomicU64>::new(mapping, queue.descriptors, DESCRIPTOR_WORDS * size)?;
+        let words = DESCRIPTOR_WORDS.saturating_mul(size);
+        let ring = SharedSlice::<AtomicU64>::new(mapping, queue.descriptors, words)?;
         let addresses: Box<[u64]> = (0..queue.size).map(address).collect();
         for (slot, address) in addresses.iter().enumerate() {
-            ring.get(DESCRIPTOR_WORDS * slot)?
+            ring.get(address_at(slot))?
                 .store(*address, Ordering::Relaxed);
         }
         // This side polls (section 2.8.14).
@@ -158,7 +158,7 @@ impl Queue for Packed {
     fn prefetch_used(&self, skip: u16) {
         let at = self.index(self.read.wrapping_add(skip));
         if at.is_multiple_of(LINE) {
-            self.ring.prefetch_write(DESCRIPTOR_WORDS * at);
+            self.ring.prefetch_write(address_at(at));
         }
     }
 
@@ -171,7 +171,7 @@ impl Queue for Packed {
         {
             *former = slot;
             let address = self.addresses.get(usize::from(slot));
-            if let (Some(shared), Some(address)) = (self.ring.get(DESCRIPTOR_WORDS * at), address) {
+            if let (Some(shared), Some(address)) = (self.ring.get(address_at(at)), address) {
                 shared.store(*address, Ordering::Relaxed);
             }
         }

@@ -7,6 +7,7 @@ use quietwire_memory::Mapping;
 
 use super::layout::{Layout, QueueLayout};
 use crate::features::{F_ACCESS_PLATFORM, F_IN_ORDER, F_RING_PACKED, F_VERSION_1};
+use crate::ring::layout::DESCRIPTOR_WORDS;
 
 /// Violation of the ring's rules by the device. The queue stops until its connection restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +120,18 @@ pub trait Queue: sealed::Sealed + Sized {
     /// Makes all offered chains visible to the device. Returns true if the device wants a notification.
     #[doc(hidden)]
     fn publish(&mut self) -> bool;
+}
+
+/// Returns the index of the first 64-bit word of a slot's descriptor, the address.
+#[inline(always)]
+pub(super) fn address_at(slot: usize) -> usize {
+    slot.wrapping_mul(DESCRIPTOR_WORDS)
+}
+
+/// Returns the index of the second 64-bit word of a slot's descriptor.
+#[inline(always)]
+pub(super) fn second_word_at(slot: usize) -> usize {
+    address_at(slot).wrapping_add(1)
 }
 
 /// Checks the negotiated features, clears the ring and returns its layout: the common part of the constructors.

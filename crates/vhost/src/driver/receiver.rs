@@ -148,15 +148,21 @@ impl<Q: Queue> Receiver<Q> {
     /// one.
     #[inline(always)]
     pub fn ready(&mut self, most: usize) -> usize {
-        let mut left = self.count - self.at;
+        let mut left = self.left();
         if left < self.wanted {
             self.load();
-            left = self.count - self.at;
+            left = self.left();
             if left < self.wanted {
                 return 0;
             }
         }
         left.min(most)
+    }
+
+    /// Returns the number of used buffers that were not processed yet.
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.count.saturating_sub(self.at)
     }
 
     /// Returns the next buffer and the header in it, and asks the processor to load a later one.
@@ -166,7 +172,7 @@ impl<Q: Queue> Receiver<Q> {
             return None;
         }
         let entry = *self.entries.get(self.at)?;
-        self.prefetch(self.at + PREFETCH_AHEAD);
+        self.prefetch(self.at.wrapping_add(PREFETCH_AHEAD));
         let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
         Some((entry, header))
     }
@@ -176,8 +182,7 @@ impl<Q: Queue> Receiver<Q> {
     #[inline(always)]
     pub fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
         let (entry, length, header) = self.peek_contiguous()?;
-        self.at += 1;
-        self.offer(entry.slot);
+        self.pass(entry.slot);
         Some((self.buffers.data(entry.slot, length)?, header))
     }
 
@@ -189,15 +194,14 @@ impl<Q: Queue> Receiver<Q> {
         most: usize,
         mut take: impl FnMut(Span<'_>, RawHeader) -> bool,
     ) -> usize {
-        let mut taken = 0;
+        let mut taken = 0_usize;
         while taken < most
             && let Some((entry, length, header)) = self.peek_contiguous()
             && let Some(frame) = self.buffers.data(entry.slot, length)
             && take(frame, header)
         {
-            self.at += 1;
-            self.offer(entry.slot);
-            taken += 1;
+            self.pass(entry.slot);
+            taken = taken.wrapping_add(1);
         }
         taken
     }
@@ -210,7 +214,7 @@ impl<Q: Queue> Receiver<Q> {
         let is_contiguous = (!self.mergeable || header.num_buffers() == 1)
             && len > HEADER_LEN
             && len <= self.buffers.capacity();
-        is_contiguous.then(|| (entry, len - HEADER_LEN, header))
+        is_contiguous.then(|| (entry, len.wrapping_sub(HEADER_LEN), header))
     }
 
     /// Returns the next of the buffers that [`Self::ready`] counted, with the others of the same frame. `None` at the end,
@@ -223,12 +227,11 @@ impl<Q: Queue> Receiver<Q> {
         if self.mergeable && header.num_buffers() != 1 {
             return self.merge(header);
         }
-        self.at += 1;
-        self.offer(entry.slot);
+        self.pass(entry.slot);
         if len <= HEADER_LEN || len > self.buffers.capacity() {
             return Some(Received::Bad);
         }
-        let length = len - HEADER_LEN;
+        let length = len.wrapping_sub(HEADER_LEN);
         Some(Received::Frame(Frame {
             header,
             first: self.buffers.data(entry.slot, length)?,
@@ -288,10 +291,17 @@ impl<Q: Queue> Receiver<Q> {
         let offered = (0..self.queue.unpublished()).map(|at| self.queue.offered(at));
         for slot in entries.iter().map(|entry| entry.slot).chain(offered) {
             if let Some(place) = places.get_mut(usize::from(slot)) {
-                *place += 1;
+                *place = place.saturating_add(1);
             }
         }
         places.iter().all(|place| *place == 1)
+    }
+
+    /// Steps over the next entry, whose buffer is in `slot`, and offers the buffer again.
+    #[inline(always)]
+    fn pass(&mut self, slot: u16) {
+        self.at = self.at.wrapping_add(1);
+        self.offer(slot);
     }
 
     /// Appends a slot's buffer to those that are offered next.
@@ -307,7 +317,7 @@ impl<Q: Queue> Receiver<Q> {
         if self.fault.is_some() {
             return;
         }
-        let left = self.count - self.at;
+        let left = self.left();
         self.entries.copy_within(self.at..self.count, 0);
         (self.at, self.count) = (0, left);
         let known = match self.queue.poll(narrow::slots(BURST)) {
@@ -317,7 +327,7 @@ impl<Q: Queue> Receiver<Q> {
                 return;
             }
         };
-        let end = BURST.min(left + usize::from(known));
+        let end = BURST.min(left.saturating_add(usize::from(known)));
         while self.count < end {
             let Some(used) = self.queue.next_used() else {
                 break;
@@ -337,7 +347,7 @@ impl<Q: Queue> Receiver<Q> {
                     len: used.len,
                 };
             }
-            self.count += 1;
+            self.count = self.count.wrapping_add(1);
         }
         for at in left..PREFETCH_AHEAD {
             self.prefetch(at);
@@ -362,11 +372,12 @@ impl<Q: Queue> Receiver<Q> {
     #[cold]
     fn merge(&mut self, header: RawHeader) -> Option<Received<'_>> {
         let wanted = usize::from(header.num_buffers());
-        if self.count - self.at < wanted && wanted <= PIECES_MAX {
+        if self.left() < wanted && wanted <= PIECES_MAX {
             self.load();
         }
-        let left = self.count - self.at;
-        if left < wanted && wanted <= PIECES_MAX && wanted <= left + self.outstanding() {
+        let left = self.left();
+        let possible = left.saturating_add(self.outstanding());
+        if left < wanted && wanted <= PIECES_MAX && wanted <= possible {
             // The device marks all buffers of a frame as used at once (section 5.1.6.4). If a device does not, the frame is
             // not lost: nothing is consumed.
             self.wanted = wanted;
@@ -379,16 +390,17 @@ impl<Q: Queue> Receiver<Q> {
             return Some(Received::Bad);
         }
         let mut is_bad = false;
-        let mut length = 0;
+        let mut length = 0_usize;
         for number in 0..wanted {
             let entry = self.consume()?;
             let (len, before) = (entry.len as usize, if number == 0 { HEADER_LEN } else { 0 });
             is_bad |= len <= before || len > self.buffers.capacity();
+            let offset = self.buffers.offset(entry.slot);
             let piece = Piece {
-                offset: self.buffers.offset(entry.slot) + before as u64,
+                offset: offset.saturating_add(before as u64),
                 len: len.saturating_sub(before),
             };
-            length += piece.len;
+            length = length.saturating_add(piece.len);
             *self.pieces.get_mut(number)? = piece;
         }
         if is_bad {
@@ -410,14 +422,14 @@ impl<Q: Queue> Receiver<Q> {
     /// Consumes the next entry.
     fn consume(&mut self) -> Option<Entry> {
         let entry = *self.entries.get(self.at)?;
-        self.at += 1;
-        self.offer(entry.slot);
+        self.pass(entry.slot);
         Some(entry)
     }
 
     /// Returns the number of buffers that the device has.
     fn outstanding(&self) -> usize {
-        let private = self.count - self.at + usize::from(self.queue.unpublished());
-        self.lent.len().saturating_sub(private)
+        let unpublished = usize::from(self.queue.unpublished());
+        let available = self.lent.len().saturating_sub(self.left());
+        available.saturating_sub(unpublished)
     }
 }

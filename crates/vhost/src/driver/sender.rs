@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transmit queue: the device reads frames from our buffers.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use quietwire_memory::{Mapping, SlotBuffer};
@@ -108,7 +109,7 @@ impl<Q: Queue> Sender<Q> {
         segments: impl Iterator<Item = &'frame [u8]>,
         length: usize,
     ) -> PutResult {
-        if length > self.buffers.capacity() - HEADER_LEN {
+        if length > self.buffers.space() {
             return self.put_chain(header, segments, length);
         }
         if self.slots.available() == 0 || self.fault.is_some() {
@@ -119,12 +120,12 @@ impl<Q: Queue> Sender<Q> {
         let Some(data) = self.buffers.data(slot, length) else {
             return PutResult::Bad;
         };
-        let mut at = 0;
+        let mut at = 0_usize;
         for segment in segments {
             let Some(space) = data.sub(at, segment.len()) else {
                 return PutResult::Bad;
             };
-            at += space.copy_from(segment);
+            at = at.wrapping_add(space.copy_from(segment));
         }
         if at != length || length == 0 {
             return PutResult::Bad;
@@ -143,7 +144,7 @@ impl<Q: Queue> Sender<Q> {
     /// in several).
     #[inline(always)]
     pub fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, PutResult> {
-        let space = self.buffers.capacity() - HEADER_LEN;
+        let space = self.buffers.space();
         if length == 0 || length > space {
             return Err(PutResult::Bad);
         }
@@ -178,7 +179,7 @@ impl<Q: Queue> Sender<Q> {
     fn finish(&mut self, slot: u16, header: &OffloadHeader, length: usize) {
         self.write_header(slot, header);
         self.slots.take_one();
-        let len = narrow::octets(HEADER_LEN + length);
+        let len = narrow::octets(length.wrapping_add(HEADER_LEN));
         self.queue.describe(slot, slot, len, 0, 0);
         self.queue.offer(slot);
     }
@@ -256,8 +257,12 @@ impl<Q: Queue> Sender<Q> {
         segments: impl Iterator<Item = &'frame [u8]>,
         length: usize,
     ) -> PutResult {
-        let capacity = self.buffers.capacity();
-        let count = length.saturating_add(HEADER_LEN).div_ceil(capacity);
+        let Some(buffer_len) = NonZeroUsize::new(self.buffers.capacity()) else {
+            return PutResult::Bad;
+        };
+        let capacity = buffer_len.get();
+        let end = length.saturating_add(HEADER_LEN);
+        let count = end.div_ceil(capacity);
         if count > PIECES_MAX.min(self.plain.len()) {
             return PutResult::Bad;
         }
@@ -268,30 +273,33 @@ impl<Q: Queue> Sender<Q> {
         let mut total = HEADER_LEN;
         for mut segment in segments {
             while !segment.is_empty() {
-                let slot = self.slots.upcoming(narrow::slots(total / capacity));
+                let (number, at) = (total / buffer_len, total % buffer_len);
+                let slot = self.slots.upcoming(narrow::slots(number));
                 let space = self
                     .buffers
                     .span(slot, capacity)
-                    .and_then(|span| span.sub(total % capacity, capacity - total % capacity));
-                let Some(space) = space.filter(|_| total < length + HEADER_LEN) else {
+                    .and_then(|span| span.sub(at, capacity.saturating_sub(at)));
+                let Some(space) = space.filter(|_| total < end) else {
                     return PutResult::Bad;
                 };
                 let copied = space.copy_from(segment);
-                total += copied;
+                total = total.saturating_add(copied);
                 segment = segment.get(copied..).unwrap_or(&[]);
             }
         }
-        if total != length + HEADER_LEN {
+        if total != end {
             return PutResult::Bad;
         }
         let head = self.slots.upcoming(0);
         self.write_header(head, header);
         for number in 0..count {
             let slot = self.slots.upcoming(number);
-            let (len, flags, next) = if number + 1 == count {
-                (total - capacity * usize::from(number), 0, 0)
+            let after = number.saturating_add(1);
+            let (len, flags, next) = if after == count {
+                let before = capacity.saturating_mul(usize::from(number));
+                (total.saturating_sub(before), 0, 0)
             } else {
-                (capacity, FLAG_NEXT, self.slots.upcoming(number + 1))
+                (capacity, FLAG_NEXT, self.slots.upcoming(after))
             };
             self.unmark(slot);
             if number > 0

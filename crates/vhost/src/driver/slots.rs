@@ -65,7 +65,8 @@ impl Slots {
     /// Takes the next `count` slots as a chain. The caller has checked that as many are free.
     pub(super) fn take(&mut self, count: u16) {
         for number in 0..count {
-            let (slot, link) = (self.upcoming(number), self.upcoming(number + 1));
+            let next = number.wrapping_add(1);
+            let (slot, link) = (self.upcoming(number), self.upcoming(next));
             if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
                 slot.link = link;
                 slot.chain = if number == 0 { count } else { 0 };
@@ -111,7 +112,7 @@ impl Slots {
         let mut places = vec![0_u32; self.free.len()];
         let mut count = |slot: u16| {
             if let Some(place) = places.get_mut(usize::from(slot)) {
-                *place += 1;
+                *place = place.saturating_add(1);
             }
         };
         for skip in 0..self.available() {

@@ -7,7 +7,7 @@ use quietwire_memory::atomic::{AtomicU16, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
-use super::queue::{Fault, Queue, Used, sealed};
+use super::queue::{Fault, Queue, Used, address_at, sealed, second_word_at};
 use crate::narrow::low_u32;
 use crate::ring::layout::{DESCRIPTOR_WORDS, SplitWord, split};
 
@@ -55,16 +55,18 @@ impl Queue for Split {
         address: impl Fn(u16) -> u64,
     ) -> Option<Self> {
         let size = usize::from(queue.size);
-        let entries = queue.device_area + split::USED_RING_OFFSET;
-        let event = entries + split::USED_ENTRY_LEN * size as u64;
-        let descriptors = SharedSlice::new(mapping, queue.descriptors, DESCRIPTOR_WORDS * size)?;
+        let entries = queue.device_area.checked_add(split::USED_RING_OFFSET)?;
+        let entries_len = split::USED_ENTRY_LEN.checked_mul(size as u64)?;
+        let event = entries.checked_add(entries_len)?;
+        let words = DESCRIPTOR_WORDS.saturating_mul(size);
+        let descriptors = SharedSlice::new(mapping, queue.descriptors, words)?;
         let avail = SharedSlice::<AtomicU16>::new(
             mapping,
             queue.driver_area,
             split::avail_words(queue.size),
         )?;
         for slot in 0..queue.size {
-            let word: &AtomicU64 = descriptors.get(DESCRIPTOR_WORDS * usize::from(slot))?;
+            let word: &AtomicU64 = descriptors.get(address_at(usize::from(slot)))?;
             word.store(address(slot), Ordering::Relaxed);
         }
         // This side polls. Without the event index, a flag states this (section 2.7.6). With the event index the flag must
@@ -141,7 +143,7 @@ impl Queue for Split {
     fn describe(&mut self, _head: u16, slot: u16, len: u32, flags: u16, next: u16) {
         let word = SplitWord::new(len, flags, next).0;
         let at = usize::from(slot);
-        let shared = self.descriptors.get(DESCRIPTOR_WORDS * at + 1);
+        let shared = self.descriptors.get(second_word_at(at));
         if let (Some(former), Some(shared)) = (self.words.get_mut(at), shared)
             && *former != word
         {
@@ -153,7 +155,7 @@ impl Queue for Split {
     #[inline(always)]
     fn offer(&mut self, head: u16) {
         let at = usize::from(self.offered & self.mask);
-        let shared = self.avail.get(split::AVAIL_RING + at);
+        let shared = self.avail.get(split::AVAIL_RING.wrapping_add(at));
         if let (Some(former), Some(shared)) = (self.heads.get_mut(at), shared)
             && *former != head
         {

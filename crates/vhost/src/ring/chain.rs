@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pieces of guest memory that a chain of descriptors refers to.
 
-// Descriptors of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use crate::address_space::{Access, Miss, Piece, Translation, Translator};
 use crate::narrow;
 

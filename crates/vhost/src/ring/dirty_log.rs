@@ -4,9 +4,6 @@
 //! A bitmap in memory that the front end shares: bit `n % 8` of octet `n / 8` stands for the page of 4 KiB that begins at
 //! guest address `4096 * n`. The front end reads and clears it while the device sets bits.
 
-// Addresses of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::sync::Arc;
 
 use quietwire_memory::atomic::{AtomicU8, Ordering};

@@ -3,9 +3,6 @@
 //!
 //! All integers are little-endian. Descriptors of both kinds are two 64-bit words, and are accessed as such.
 
-// Sizes of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use crate::narrow::{low_u16, low_u32};
 
 /// Octets of a descriptor of either kind (sections 2.7.5 and 2.8.13).

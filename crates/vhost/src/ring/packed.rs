@@ -12,8 +12,8 @@ use super::config::{Features, RingConfig, RingError};
 use super::dirty_log::RingLog;
 use super::inflight::{PackedDescriptor, PackedInflight};
 use super::layout::{
-    DESCRIPTOR_LEN, DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE,
-    PackedWord, RING_SIZE_MAX, packed,
+    DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE, PackedWord,
+    RING_SIZE_MAX, packed,
 };
 use super::position::Position;
 use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
@@ -35,6 +35,21 @@ struct Extent {
     slots: u16,
     /// Index of the private copy of the second.
     tail: u16,
+}
+
+impl Extent {
+    /// Returns the number of descriptors after the first.
+    #[inline(always)]
+    fn later(self) -> u32 {
+        u32::from(self.slots).saturating_sub(1)
+    }
+
+    /// Returns the index of the private copy of a descriptor, `behind` the first by 1 or more.
+    #[inline(always)]
+    fn copy_at(self, behind: u16) -> usize {
+        let at = usize::from(self.tail).wrapping_add(usize::from(behind));
+        at.wrapping_sub(1) % TAIL
+    }
 }
 
 /// A packed virtqueue.
@@ -175,11 +190,17 @@ impl PackedQueue {
         self.size.saturating_sub(self.held).saturating_sub(pending)
     }
 
+    /// Returns the number of private copies of descriptors that are free.
+    fn tail_free(&self) -> usize {
+        TAIL.saturating_sub(self.tail_end.wrapping_sub(self.tail_start) as usize)
+    }
+
     /// Reads chains of one descriptor, up to the end of the ring; returns how many.
     #[inline(always)]
     fn gather_direct(&mut self, wanted: usize, prefetch: &mut impl FnMut(u64)) -> usize {
         let Position { slot, wrap } = self.avail;
-        let most = wanted.min(usize::from(self.space().min(self.size - slot)));
+        let to_end = self.size.saturating_sub(slot);
+        let most = wanted.min(usize::from(self.space().min(to_end)));
         let start = usize::from(slot);
         let Self {
             ring,
@@ -187,11 +208,13 @@ impl PackedQueue {
             extents,
             ..
         } = self;
-        let descriptors = ring.get(start..start + most).unwrap_or_default();
+        let descriptors = ring
+            .get(start..start.saturating_add(most))
+            .unwrap_or_default();
         let extents = extents.get_mut(window.place(window.len())..);
         let places = window.free().iter_mut().zip(extents.unwrap_or_default());
         let expected = packed::avail_flags(wrap);
-        let mut count = 0;
+        let mut count = 0_usize;
         let burst = self.burst;
         for ([address, word], (place, extent)) in descriptors.iter().zip(places) {
             let word = PackedWord(u64::from_le(word.load(Ordering::Acquire)));
@@ -203,21 +226,21 @@ impl PackedQueue {
             // may arrive: further prefetches would take lines away from the driver while it writes them.
             if count == 0 {
                 for ahead in (4..burst).step_by(4) {
-                    ring.prefetch_write(start + ahead);
+                    ring.prefetch_write(start.wrapping_add(ahead));
                 }
             }
             prefetch(address);
             let flags = word.flags() & FLAGS_KEPT;
             *place = Entry::new(address, word.len(), flags, word.id());
             *extent = Extent { slots: 1, tail: 0 };
-            count += 1;
+            count = count.wrapping_add(1);
         }
         if count > 0 {
             self.burst = count;
         }
         self.window.extend(count);
         let slots = narrow::slots(count);
-        self.held += slots;
+        self.held = self.held.saturating_add(slots);
         self.avail = self.avail.advanced(slots, self.size);
         count
     }
@@ -241,7 +264,7 @@ impl PackedQueue {
         first: PackedWord,
         space: u16,
     ) -> Option<(Entry, Extent)> {
-        let tail_free = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
+        let tail_free = self.tail_free();
         let mut extent = Extent {
             slots: 1,
             tail: narrow::slots(self.tail_end as usize % TAIL),
@@ -265,8 +288,7 @@ impl PackedQueue {
             let slot = self.avail.advanced(extent.slots, self.size).slot;
             let (address, word) = self.descriptor(slot);
             if is_short {
-                let at = usize::from(extent.tail) + usize::from(extent.slots) - 1;
-                if let Some(place) = self.tail.get_mut(at % TAIL) {
+                if let Some(place) = self.tail.get_mut(extent.copy_at(extent.slots)) {
                     *place = (address, word);
                 }
             } else {
@@ -274,10 +296,10 @@ impl PackedQueue {
             }
             // The last has the buffer's identifier (section 2.8.6).
             (id, flags) = (word.id(), word.flags());
-            extent.slots += 1;
+            extent.slots = extent.slots.saturating_add(1);
         }
         if kept & FLAG_BAD == 0 {
-            self.tail_end = self.tail_end.wrapping_add(u32::from(extent.slots) - 1);
+            self.tail_end = self.tail_end.wrapping_add(extent.later());
         }
         Some((Entry::new(address, first.len(), kept, id), extent))
     }
@@ -285,8 +307,7 @@ impl PackedQueue {
     /// Returns the private copy of a chain's descriptor, `behind` the first by 1 or more.
     #[inline(always)]
     fn tail(&self, extent: Extent, behind: u16) -> (u64, PackedWord) {
-        let at = usize::from(extent.tail) + usize::from(behind) - 1;
-        let descriptor = self.tail.get(at % TAIL);
+        let descriptor = self.tail.get(extent.copy_at(behind));
         descriptor.copied().unwrap_or((0, PackedWord(0)))
     }
 
@@ -298,7 +319,7 @@ impl PackedQueue {
             *place = extent;
         }
         self.window.push(entry);
-        self.held += extent.slots;
+        self.held = self.held.saturating_add(extent.slots);
     }
 
     /// Returns a chain of the window.
@@ -312,9 +333,9 @@ impl PackedQueue {
     /// Adds chains that a previous device took and did not return.
     #[cold]
     fn resubmit(&mut self, wanted: usize) -> usize {
-        let mut count = 0;
+        let mut count = 0_usize;
         while count < wanted {
-            let tail_free = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
+            let tail_free = self.tail_free();
             let Some(inflight) = &mut self.inflight else {
                 break;
             };
@@ -343,7 +364,7 @@ impl PackedQueue {
                 FLAG_BAD
             };
             self.add(Entry::new(*address, word.len(), flags, last.id()), extent);
-            count += 1;
+            count = count.saturating_add(1);
         }
         count
     }
@@ -406,7 +427,7 @@ impl PackedQueue {
     fn pass(&mut self, count: usize) {
         self.window.remove(count);
         let slots = narrow::slots(count);
-        self.unpublished += slots;
+        self.unpublished = self.unpublished.saturating_add(slots);
         self.used = self.used.advanced(slots, self.size);
     }
 
@@ -415,11 +436,11 @@ impl PackedQueue {
     fn log_used(&self, from: u16, slots: u16) {
         let to_end = self.size.saturating_sub(from).min(slots);
         let mark = |first: u16, count: u16| {
-            let octets = |slots: u16| (DESCRIPTOR_LEN * usize::from(slots)) as u64;
+            let octets = |slots: u16| packed::ring_len(slots) as u64;
             self.log.mark_ring(octets(first), octets(count));
         };
         mark(from, to_end);
-        mark(0, slots - to_end);
+        mark(0, slots.saturating_sub(to_end));
     }
 
     /// Returns true if the driver wants a notification after `slots` were used (section 2.8.14).
@@ -451,11 +472,11 @@ impl Queue for PackedQueue {
             self.extents.copy_within(moved.., 0);
         }
         if self.inflight.is_some() {
-            wanted -= self.resubmit(wanted);
+            wanted = wanted.saturating_sub(self.resubmit(wanted));
         }
         while wanted > 0 {
             let count = self.gather_direct(wanted, &mut prefetch);
-            wanted -= count;
+            wanted = wanted.saturating_sub(count);
             // The start of the ring follows its end.
             if wanted > 0 && !(count > 0 && self.avail.slot == 0) {
                 let Some((entry, extent)) = self.gather_chain() else {
@@ -463,7 +484,7 @@ impl Queue for PackedQueue {
                 };
                 prefetch(entry.address);
                 self.add(entry, extent);
-                wanted -= 1;
+                wanted = wanted.saturating_sub(1);
             }
         }
         self.window.len()
@@ -521,11 +542,11 @@ impl Queue for PackedQueue {
             self.take_inflight(entry, extent);
         }
         if entry.flags() & FLAG_BAD == 0 {
-            self.tail_start = self.tail_start.wrapping_add(u32::from(extent.slots) - 1);
+            self.tail_start = self.tail_start.wrapping_add(extent.later());
         }
         self.window.remove(1);
         self.use_slot(entry.id(), written, has_inflight);
-        self.unpublished += extent.slots;
+        self.unpublished = self.unpublished.saturating_add(extent.slots);
         self.used = self.used.advanced(extent.slots, self.size);
     }
 
@@ -554,7 +575,7 @@ impl Queue for PackedQueue {
     fn complete_written(&mut self, mut write: impl FnMut(&Entry) -> Option<u32>) -> usize {
         let Position { slot, wrap } = self.used;
         let mut entries = self.window.entries().iter();
-        let mut count = 0;
+        let mut count = 0_usize;
         // The first is written last, by `publish`.
         if self.unpublished == 0 {
             let Some((entry, written)) = entries
@@ -566,14 +587,14 @@ impl Queue for PackedQueue {
             self.first_used = (slot, used_word(entry.id(), written, wrap));
             count = 1;
         }
-        let places = self.ring.get(usize::from(slot) + count..);
+        let places = self.ring.get(usize::from(slot).saturating_add(count)..);
         for ([_, place], entry) in places.unwrap_or_default().iter().zip(entries) {
             let Some(written) = write(entry) else {
                 break;
             };
             let word = used_word(entry.id(), written, wrap);
             place.store(word.0.to_le(), Ordering::Relaxed);
-            count += 1;
+            count = count.wrapping_add(1);
         }
         self.pass(count);
         count
@@ -609,7 +630,7 @@ impl Queue for PackedQueue {
         let start = usize::from(self.avail.slot);
         // The driver polls the first line.
         for ahead in (4..self.burst).step_by(4) {
-            self.ring.prefetch_write(start + ahead);
+            self.ring.prefetch_write(start.wrapping_add(ahead));
         }
     }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Positions in packed rings (virtio 1.2, section 2.8.1).
 
-// Positions of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use super::layout::{packed, split};
 use crate::narrow;
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common part of split and packed queues.
 
-// Descriptors of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use crate::address_space::{Access, Translator};
 
 use super::chain::{Chain, Fault};

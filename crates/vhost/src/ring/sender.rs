@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transmission of frames that the guest receives.
 
-// Descriptors of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use quietwire_memory::is_short;
 
 use crate::address_space::{Access, CachedRegion, Miss, Translator};

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device side of split virtqueues (virtio 1.2, section 2.7).
 
-// Descriptors of others: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use quietwire_memory::SharedSlice;
 use quietwire_memory::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contents of a slot: conversion of a received slot to a complete frame, and of a frame to a slot to send.
 
+// Memory that the kernel writes: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::ops::Range;
 
 use nix::libc;
@@ -8,7 +19,8 @@ use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
 
 /// Octets of two MAC addresses, of a VLAN tag, of the whole Ethernet header, and of the frame check sequence.
 const ADDRESSES: usize = 12;
-pub(super) const TAG: usize = 4;
+const TAG_LENGTH: u16 = 4;
+pub(super) const TAG: usize = TAG_LENGTH as usize;
 pub(super) const ETHERNET_HEADER: usize = 14;
 pub(super) const FCS: usize = 4;
 /// Tags that a frame may have in addition to the largest size (IEEE 802.3, section 3.2.7).
@@ -63,7 +75,7 @@ pub(super) struct Tag(pub(super) u16, pub(super) u16);
 
 /// Returns the size of a slot for frames of `frame_size_max` octets with FCS, in either direction, octets.
 pub(super) fn space(frame_size_max: u16) -> usize {
-    RECEIVE_OFFSET_MAX + length_max(frame_size_max) + TAGS_MAX * TAG
+    length_max(frame_size_max).saturating_add(RECEIVE_OFFSET_MAX + TAGS_MAX * TAG)
 }
 
 /// Returns the longest frame without FCS and tags, octets.
@@ -74,10 +86,12 @@ pub(super) fn length_max(frame_size_max: u16) -> usize {
 /// Returns the octets of the VLAN tags that do not count towards the frame length: at most the first two.
 pub(super) fn tags(frame: &[u8]) -> usize {
     let is_tag = |number: &usize| {
-        let protocol = be16(frame, ADDRESSES + number * TAG);
+        let before = number.wrapping_mul(TAG);
+        let protocol = be16(frame, before.wrapping_add(ADDRESSES));
         protocol == Some(TPID_C) || protocol == Some(TPID_S)
     };
-    (0..TAGS_MAX).take_while(is_tag).count() * TAG
+    let count = (0..TAGS_MAX).take_while(is_tag).count();
+    count.wrapping_mul(TAG)
 }
 
 /// Returns true for a frame that this machine sends. A kernel without
@@ -120,16 +134,14 @@ fn read(status: u32, slot: &[u8], at: usize, header: RawHeader, to: &mut [u8]) -
     }
     let tag = tag(status, slot);
     let tag_length = if tag.is_some() { TAG } else { 0 };
-    let frame = to.get_mut(..data.len() + tag_length)?;
-    frame.get_mut(..ADDRESSES)?.copy_from_slice(addresses);
-    frame
-        .get_mut(ADDRESSES + tag_length..)?
-        .copy_from_slice(rest);
+    let frame = to.get_mut(..data.len().wrapping_add(tag_length))?;
+    let (start, end) = frame.split_at_mut_checked(ADDRESSES)?;
+    start.copy_from_slice(addresses);
+    end.get_mut(tag_length..)?.copy_from_slice(rest);
     if let Some(Tag(protocol, control)) = tag {
         let [a, b] = protocol.to_be_bytes();
         let [c, d] = control.to_be_bytes();
-        let place = frame.get_mut(ADDRESSES..ADDRESSES + TAG)?;
-        place.copy_from_slice(&[a, b, c, d]);
+        *end.first_chunk_mut::<4>()? = [a, b, c, d];
     }
     Some(Content::Frame(Unpacked {
         length: frame.len(),
@@ -160,7 +172,7 @@ pub(super) fn behind_tag(header: RawHeader, tag: Option<Tag>) -> Option<RawHeade
         return Some(header);
     }
     let mut fields = header.parse();
-    fields.csum_start = fields.csum_start.checked_add(TAG as u16)?;
+    fields.csum_start = fields.csum_start.checked_add(TAG_LENGTH)?;
     Some(RawHeader::from(fields))
 }
 
@@ -186,8 +198,7 @@ pub(super) fn pack(slot: &mut [u8], length: usize) -> Option<&mut [u8]> {
     if slot.len() < place.end {
         return None;
     }
-    slot.get_mut(LENGTH..LENGTH + octets.len())?
-        .copy_from_slice(&octets);
+    *slot.get_mut(LENGTH..)?.first_chunk_mut::<4>()? = octets;
     slot.get_mut(place)
 }
 

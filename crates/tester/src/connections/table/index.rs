@@ -20,10 +20,12 @@ impl Index {
 
     /// Creates an index of at most `capacity` entries.
     pub(crate) fn new(capacity: u32) -> Self {
-        let places = (capacity as usize * PLACES_PER_ENTRY).next_power_of_two();
+        let places = (capacity as usize)
+            .saturating_mul(PLACES_PER_ENTRY)
+            .next_power_of_two();
         Self {
             places: vec![FREE; places].into_boxed_slice(),
-            mask: places - 1,
+            mask: places.wrapping_sub(1),
         }
     }
 
@@ -49,7 +51,7 @@ impl Index {
             match self.at(place) {
                 FREE => return None,
                 number if is_it(number) => return Some((place, number)),
-                _ => place = (place + 1) & self.mask,
+                _ => place = place.wrapping_add(1) & self.mask,
             }
         }
         None
@@ -69,7 +71,7 @@ impl Index {
                 self.write(place, number);
                 return;
             }
-            place = (place + 1) & self.mask;
+            place = place.wrapping_add(1) & self.mask;
         }
     }
 
@@ -81,7 +83,7 @@ impl Index {
         self.write(hole, FREE);
         let mut place = hole;
         for _ in 0..self.places.len() {
-            place = (place + 1) & self.mask;
+            place = place.wrapping_add(1) & self.mask;
             let moved = self.at(place);
             if moved == FREE {
                 return;

@@ -40,7 +40,7 @@ pub(crate) struct Timers {
 /// Returns the slot of a time since time 0. It is after the time, so that no timer fires early.
 fn slot_after(ns: u64) -> u32 {
     // The last slots of 32 bits are 52 days away.
-    u32::try_from((ns >> SLOT_SHIFT) + 1).unwrap_or(NONE - 1)
+    u32::try_from((ns >> SLOT_SHIFT).saturating_add(1)).unwrap_or(NONE - 1)
 }
 
 impl Timers {

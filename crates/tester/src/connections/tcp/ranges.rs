@@ -11,6 +11,13 @@ pub(crate) struct Range {
     pub(crate) end: u32,
 }
 
+impl Range {
+    /// Returns the number of positions.
+    pub(crate) fn length(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
 /// A set of positions, as at most [`RANGES_MAX`] ranges in ascending order that neither overlap nor touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
@@ -68,7 +75,7 @@ impl Ranges {
 
     fn push(&mut self, range: Range) -> Option<()> {
         *self.ranges.get_mut(usize::from(self.count))? = range;
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         Some(())
     }
 

@@ -5,7 +5,7 @@ use super::ranges::Range;
 use super::round_trip::RoundTrip;
 use super::segment::{ACK, FIN, RST, SYN, Segment};
 use super::{
-    ACK_DUE, Ending, Environment, FIN_RECEIVED, STREAM_MAX, Sink, State, Tcp, microseconds,
+    ACK_DUE, Ending, Environment, FIN_RECEIVED, STREAM_MAX, Sink, State, Tcp, count, microseconds,
 };
 
 /// Half of the sequence numbers: those behind a number, the others are ahead of it.
@@ -13,11 +13,7 @@ const HALF: u32 = 1 << 31;
 
 /// Returns a difference of sequence numbers with its sign.
 fn signed(difference: u32) -> i64 {
-    if difference < HALF {
-        i64::from(difference)
-    } else {
-        i64::from(difference) - (1 << 32)
-    }
+    i64::from(difference.cast_signed())
 }
 
 impl Tcp {
@@ -56,7 +52,7 @@ impl Tcp {
             return None;
         }
         if !segment.has(SYN) {
-            environment.counters.unexpected += 1;
+            count(&mut environment.counters.unexpected);
             return None;
         }
         self.synchronise(segment);
@@ -152,12 +148,11 @@ impl Tcp {
         start: i64,
     ) -> bool {
         let window = i64::from(self.receive_window(environment.settings));
-        let controls = u32::from(segment.has(SYN)) + u32::from(segment.has(FIN));
-        let length = i64::from(length(data)) + i64::from(controls);
+        let length = i64::from(length(data).saturating_add(segment.controls()));
         if length == 0 {
             (0..=window).contains(&start)
         } else {
-            start < window && start + length > 0
+            start < window && start.saturating_add(length) > 0
         }
     }
 
@@ -169,7 +164,7 @@ impl Tcp {
         start: i64,
         now: u64,
     ) {
-        environment.counters.unexpected += 1;
+        count(&mut environment.counters.unexpected);
         if segment.has(RST) {
             return;
         }
@@ -227,24 +222,26 @@ impl Tcp {
         self.set(ACK_DUE);
         let window = i64::from(self.receive_window(environment.settings));
         // The part within the window. `start` is less than the window, and the data end after 0.
-        let skipped = usize::try_from(-start).unwrap_or(0);
-        let kept = usize::try_from(window - start).unwrap_or(0).min(data.len());
+        let skipped = usize::try_from(start.saturating_neg()).unwrap_or(0);
+        let to_end = usize::try_from(window.saturating_sub(start)).unwrap_or(0);
+        let kept = to_end.min(data.len());
         let Some(data) = data.get(skipped..kept).filter(|data| !data.is_empty()) else {
-            environment.counters.unexpected += 1;
+            count(&mut environment.counters.unexpected);
             return;
         };
-        let position = self.expected + u32::try_from(start.max(0)).unwrap_or(0);
-        let end = position + length(data);
+        let ahead = u32::try_from(start.max(0)).unwrap_or(0);
+        let position = self.expected.saturating_add(ahead);
+        let end = position.saturating_add(length(data));
         if end > STREAM_MAX {
             // More than any conversation has: never acknowledged.
-            environment.counters.unexpected += 1;
+            count(&mut environment.counters.unexpected);
             return;
         }
         if position > self.expected {
             self.receive_beyond_gap(environment, position, data, sink);
             return;
         }
-        if !sink.accept(position - 1, data) {
+        if !sink.accept(position.saturating_sub(1), data) {
             return;
         }
         self.expected = end;
@@ -264,17 +261,17 @@ impl Tcp {
         data: &[u8],
         sink: &mut impl Sink,
     ) {
-        environment.counters.out_of_order += 1;
+        count(&mut environment.counters.out_of_order);
         let range = Range {
             start: position,
-            end: position + length(data),
+            end: position.saturating_add(length(data)),
         };
         // Without space the data are dropped, and the peer sends them again.
         let Some(gaps) = environment.gaps.take(&mut self.gaps) else {
             return;
         };
         if let Some(received) = gaps.received.with(range)
-            && sink.accept(position - 1, data)
+            && sink.accept(position.saturating_sub(1), data)
         {
             gaps.received = received;
             gaps.recent = position;
@@ -299,7 +296,7 @@ impl Tcp {
         if fin != next {
             return;
         }
-        self.expected += 1;
+        self.expected = self.expected.saturating_add(1);
         self.set(FIN_RECEIVED);
         self.state = match self.state {
             State::FinWait1 => State::Closing,

@@ -4,7 +4,8 @@
 use super::ranges::{Range, Ranges};
 use super::segment::Segment;
 use super::{
-    CONGESTION_WINDOW_MAX, Environment, RECOVERY, RETRANSMIT_DUE, SACK, SYN_LOST, Tcp, microseconds,
+    CONGESTION_WINDOW_MAX, Environment, RECOVERY, RETRANSMIT_DUE, SACK, SYN_LOST, Tcp, count,
+    microseconds,
 };
 
 /// Duplicate acknowledgements that indicate a loss (RFC 5681, section 3.2).
@@ -20,7 +21,9 @@ impl Tcp {
         self.congestion_window = if self.has(SYN_LOST) {
             segment
         } else {
-            (INITIAL_SEGMENTS * segment).min(INITIAL_OCTETS.max(2 * segment))
+            let two_segments = segment.saturating_mul(2);
+            let segments = segment.saturating_mul(INITIAL_SEGMENTS);
+            segments.min(INITIAL_OCTETS.max(two_segments))
         };
     }
 
@@ -103,7 +106,7 @@ impl Tcp {
 
     /// Takes an acknowledgement of new data.
     fn advance(&mut self, environment: &mut Environment<'_>, position: u32, now: u64) {
-        let acknowledged = position - self.una;
+        let acknowledged = position.saturating_sub(self.una);
         self.una = position;
         self.nxt = self.nxt.max(position);
         self.retries = 0;
@@ -141,7 +144,8 @@ impl Tcp {
         let more = if window < self.slow_start_threshold {
             acknowledged.min(segment)
         } else {
-            (segment * segment / window).max(1)
+            let square = segment.saturating_mul(segment);
+            square.checked_div(window).unwrap_or(0).max(1)
         };
         self.congestion_window = window.saturating_add(more).min(CONGESTION_WINDOW_MAX);
     }
@@ -153,7 +157,8 @@ impl Tcp {
         if self.has(RECOVERY) {
             if sacked.is_none_or(|sacked| sacked.is_empty()) {
                 // A segment has left the network (RFC 5681, section 3.2, step 4).
-                let inflated = self.congestion_window + u32::from(self.segment_max);
+                let segment = u32::from(self.segment_max);
+                let inflated = self.congestion_window.saturating_add(segment);
                 self.congestion_window = inflated.min(CONGESTION_WINDOW_MAX);
             }
             return;
@@ -164,10 +169,11 @@ impl Tcp {
             return;
         }
         let segment = u32::from(self.segment_max);
-        self.slow_start_threshold = ((self.max - self.una) / 2).max(2 * segment);
+        self.slow_start_threshold = self.half_of_flight();
         self.congestion_window = self.slow_start_threshold;
         if sacked.is_none_or(|sacked| sacked.is_empty()) {
-            self.congestion_window += u32::from(DUPLICATES) * segment;
+            let left = segment.saturating_mul(DUPLICATES.into());
+            self.congestion_window = self.congestion_window.saturating_add(left);
         }
         self.recover = self.max;
         self.retransmitted = self.una;
@@ -175,12 +181,18 @@ impl Tcp {
         self.set(RETRANSMIT_DUE);
     }
 
+    /// Returns half of what is in flight, and at least two segments (RFC 5681, section 3.1, equation 4).
+    fn half_of_flight(&self) -> u32 {
+        let half = self.max.saturating_sub(self.una) / 2;
+        half.max(u32::from(self.segment_max).saturating_mul(2))
+    }
+
     /// Begins again at the first unacknowledged position after a timeout (RFC 5681, section 3.1; RFC 2018, section 8).
     pub(super) fn go_back(&mut self, environment: &mut Environment<'_>) {
-        environment.counters.timeouts += 1;
+        count(&mut environment.counters.timeouts);
         let segment = u32::from(self.segment_max);
         if self.retries == 1 {
-            self.slow_start_threshold = ((self.max - self.una) / 2).max(2 * segment);
+            self.slow_start_threshold = self.half_of_flight();
         }
         self.congestion_window = segment;
         self.nxt = self.una;
@@ -199,8 +211,8 @@ impl Tcp {
     /// Returns true if enough beyond a position has arrived for it to count as lost (`IsLost` of RFC 6675, section 4).
     pub(super) fn is_lost(&self, sacked: &Ranges, position: u32) -> bool {
         let beyond = || sacked.iter().filter(|range| range.start > position);
-        let octets: u32 = beyond().map(|range| range.end - range.start).sum();
-        let threshold = u32::from(DUPLICATES - 1) * u32::from(self.segment_max);
+        let octets: u32 = beyond().map(|range| range.length()).sum();
+        let threshold = u32::from(self.segment_max).saturating_mul(u32::from(DUPLICATES - 1));
         octets > threshold || beyond().count() >= usize::from(DUPLICATES)
     }
 
@@ -213,7 +225,7 @@ impl Tcp {
     /// Returns the estimate of the octets in the network (`SetPipe` of RFC 6675, section 4).
     fn in_flight(&self, environment: &Environment<'_>) -> u32 {
         let Some(gaps) = environment.gaps.get(self.gaps) else {
-            return self.nxt - self.una;
+            return self.nxt.saturating_sub(self.una);
         };
         let sacked = &gaps.sacked;
         if !self.has(RECOVERY) {
@@ -221,24 +233,25 @@ impl Tcp {
                 let end = range.end.min(self.nxt);
                 end.saturating_sub(range.start)
             });
-            return (self.nxt - self.una).saturating_sub(arrived.sum());
+            let sent = self.nxt.saturating_sub(self.una);
+            return sent.saturating_sub(arrived.sum());
         }
         let of_hole = |start: u32, end: u32| {
-            let again = self.retransmitted.clamp(start, end) - start;
+            let again = self.retransmitted.clamp(start, end).saturating_sub(start);
             let first = if self.is_lost(sacked, start) {
                 0
             } else {
-                end - start
+                end.saturating_sub(start)
             };
-            first + again
+            first.saturating_add(again)
         };
-        let (mut octets, mut start) = (0, self.una);
+        let (mut octets, mut start) = (0_u32, self.una);
         for range in sacked.iter() {
             let end = range.start.max(start);
-            octets += of_hole(start, end);
+            octets = octets.saturating_add(of_hole(start, end));
             start = range.end.max(start);
         }
-        octets + self.nxt.saturating_sub(start)
+        octets.saturating_add(self.nxt.saturating_sub(start))
     }
 }
 

@@ -33,8 +33,11 @@ impl RoundTrip {
             return;
         }
         let difference_us = self.smoothed_us.abs_diff(round_trip_us);
-        self.variation_us = self.variation_us - self.variation_us / 4 + difference_us / 4;
-        self.smoothed_us = (self.smoothed_us - self.smoothed_us / 8 + round_trip_us / 8).max(1);
+        // One part of the measurement for three of the estimate before, and one for seven.
+        let kept_us = self.variation_us.saturating_sub(self.variation_us / 4);
+        self.variation_us = kept_us.saturating_add(difference_us / 4);
+        let kept_us = self.smoothed_us.saturating_sub(self.smoothed_us / 8);
+        self.smoothed_us = kept_us.saturating_add(round_trip_us / 8).max(1);
     }
 
     /// Returns the timeout after `retries` timeouts in a row, nanoseconds, within the limits (RFC 6298, sections 2.4, 2.5 and 5.5).
@@ -45,7 +48,7 @@ impl RoundTrip {
             let spread_us = self.variation_us.saturating_mul(4).max(GRANULARITY_US);
             self.smoothed_us.saturating_add(spread_us)
         };
-        let ns = (u64::from(us) * 1_000).max(min_ns);
+        let ns = u64::from(us).saturating_mul(1_000).max(min_ns);
         (ns << retries.min(DOUBLINGS_MAX)).min(max_ns)
     }
 }

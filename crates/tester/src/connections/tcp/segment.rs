@@ -43,7 +43,7 @@ impl Blocks {
     pub(crate) fn push(&mut self, block: Block) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
             *place = block;
-            self.count += 1;
+            self.count = self.count.saturating_add(1);
         }
     }
 
@@ -93,6 +93,11 @@ impl Segment {
         self.flags & flags == flags
     }
 
+    /// Returns the number of sequence numbers of the SYN and the FIN.
+    pub(crate) fn controls(&self) -> u32 {
+        u32::from(self.has(SYN)).saturating_add(self.has(FIN).into())
+    }
+
     /// Reads a header. Returns `None` if an option has an illegal length (RFC 9293, section 3.2).
     pub(crate) fn read(header: &TcpHeader<'_>) -> Option<Self> {
         Some(Self {
@@ -111,7 +116,7 @@ impl Segment {
         destination_port: u16,
         into: &mut [u8; HEADER_MAX],
     ) -> usize {
-        let length = TCP_HEADER_MIN + self.options.length();
+        let length = self.options.length().saturating_add(TCP_HEADER_MIN);
         let mut writer = Writer { into, at: 0 };
         writer.add(&source_port.to_be_bytes());
         writer.add(&destination_port.to_be_bytes());
@@ -139,9 +144,9 @@ impl Segment {
                 ..Self::default()
             });
         }
-        let controls = u32::from(self.has(SYN)) + u32::from(self.has(FIN));
+        let end = self.sequence.wrapping_add(length);
         Some(Self {
-            acknowledgement: self.sequence.wrapping_add(length).wrapping_add(controls),
+            acknowledgement: end.wrapping_add(self.controls()),
             flags: RST | ACK,
             ..Self::default()
         })
@@ -158,7 +163,7 @@ impl Writer<'_> {
     fn add(&mut self, octets: &[u8]) {
         let places = self.into.iter_mut().skip(self.at);
         places.zip(octets).for_each(|(to, from)| *to = *from);
-        self.at += octets.len();
+        self.at = self.at.saturating_add(octets.len());
     }
 }
 
@@ -213,11 +218,14 @@ impl Options {
     /// Returns the length of the written options with padding, octets.
     fn length(&self) -> usize {
         let blocks = usize::from(self.blocks.count);
-        let mut length = 0;
-        length += if self.segment_max.is_some() { 4 } else { 0 };
-        length += if self.shift.is_some() { 4 } else { 0 };
-        length += if self.permits_sack { 4 } else { 0 };
-        length + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+        let of_syn = [
+            self.segment_max.is_some(),
+            self.shift.is_some(),
+            self.permits_sack,
+        ];
+        let words = of_syn.into_iter().chain([blocks > 0]).filter(|it| *it);
+        let length = words.count().saturating_mul(4);
+        length.saturating_add(blocks.saturating_mul(8))
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
@@ -232,7 +240,8 @@ impl Options {
             writer.add(&[KIND_NOP, KIND_NOP, KIND_SACK_PERMITTED, 2]);
         }
         if self.blocks.count > 0 {
-            writer.add(&[KIND_NOP, KIND_NOP, KIND_SACK, 2 + 8 * self.blocks.count]);
+            let length = self.blocks.count.saturating_mul(8).saturating_add(2);
+            writer.add(&[KIND_NOP, KIND_NOP, KIND_SACK, length]);
         }
         for (start, end) in self.blocks.iter() {
             writer.add(&start.to_be_bytes());

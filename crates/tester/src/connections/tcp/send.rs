@@ -5,7 +5,7 @@ use super::ranges::Range;
 use super::segment::{ACK, FIN, Options, PSH, RST, SYN, Segment};
 use super::{
     ACK_DUE, Environment, FIN_WANTED, PROBE_DUE, RECOVERY, RESET_DUE, RETRANSMIT_DUE, SACK, SCALED,
-    Settings, State, Tcp, microseconds,
+    Settings, State, Tcp, count, microseconds,
 };
 
 /// A segment to send.
@@ -49,7 +49,7 @@ impl Tcp {
             ..Options::default()
         };
         if self.max > 0 {
-            environment.counters.retransmitted += 1;
+            count(&mut environment.counters.retransmitted);
             self.timed = 0;
         } else {
             (self.timed, self.timed_us) = (1, microseconds(now));
@@ -99,7 +99,9 @@ impl Tcp {
     fn first_unacknowledged(&self, environment: &Environment<'_>) -> Range {
         let sacked = environment.gaps.get(self.gaps);
         let sacked = sacked.and_then(|gaps| gaps.sacked.iter().next());
-        let end = (self.una + u32::from(self.segment_max))
+        let end = self
+            .una
+            .saturating_add(u32::from(self.segment_max))
             .min(self.fin())
             .min(sacked.map_or(u32::MAX, |range| range.start));
         Range {
@@ -123,7 +125,7 @@ impl Tcp {
         for range in sacked.iter() {
             if start < range.start {
                 let is_due = !only_lost || self.is_lost(sacked, start);
-                let end = range.start.min(start + segment_max);
+                let end = range.start.min(start.saturating_add(segment_max));
                 return is_due.then_some(Range { start, end });
             }
             start = start.max(range.end);
@@ -149,22 +151,23 @@ impl Tcp {
             return is_fin_due.then_some(Range { start, end: start });
         }
         let segment_max = u32::from(self.segment_max);
-        let in_window = (self.una + self.window).saturating_sub(start);
-        let whole = pending.min(segment_max).min(stop - start);
+        let window_end = self.una.saturating_add(self.window);
+        let in_window = window_end.saturating_sub(start);
+        let whole = pending.min(segment_max).min(stop.saturating_sub(start));
         let length = whole.min(in_window);
         // Small segments only at the end, or if nothing else will open the window (RFC 9293, section 3.8.6.2.1).
         let is_worth_it = length == whole || start == self.una;
         let is_allowed = length > 0 && is_worth_it && self.space(environment) >= length;
         is_allowed.then_some(Range {
             start,
-            end: start + length,
+            end: start.saturating_add(length),
         })
     }
 
     /// Returns a segment with a range of the stream, and the FIN if it follows.
     fn transmit(&mut self, environment: &mut Environment<'_>, range: Range, now: u64) -> Outgoing {
+        let length = range.length();
         let Range { start, mut end } = range;
-        let length = end - start;
         let mut flags = ACK;
         if end == self.fin() {
             if length > 0 {
@@ -172,7 +175,7 @@ impl Tcp {
             }
             if self.has(FIN_WANTED) {
                 flags |= FIN;
-                end += 1;
+                end = end.saturating_add(1);
                 self.state = match self.state {
                     State::Established => State::FinWait1,
                     State::CloseWait => State::LastAck,
@@ -182,7 +185,7 @@ impl Tcp {
         }
         let was_quiet = self.una == self.max;
         if start < self.max {
-            environment.counters.retransmitted += 1;
+            count(&mut environment.counters.retransmitted);
             // Karn's algorithm (RFC 6298, section 3).
             self.timed = 0;
         } else if self.timed == 0 {

@@ -4,8 +4,9 @@
 use quietwire_dpdk::{FilledSlots, RowTaken};
 use quietwire_memory::Span;
 
-use super::{Covered, PlainFrame, folded, low, words};
+use super::{Covered, PlainFrame, folded, words};
 use crate::frame::head::{IPV4, IPV6};
+use crate::narrow::low_u32;
 use crate::trial::IpVersion;
 
 /// Reads the next frames of a row where they lie, at most `most`: the first if its checksums are right and `is_next` returns true, then
@@ -43,14 +44,14 @@ fn read_heads<const N: usize>(
         return RowTaken::default();
     };
     let others = slots.take_while(
-        most - first,
+        most.saturating_sub(first),
         #[inline(always)]
         |frame| next.is(frame),
     );
-    let frames = first + others;
+    let frames = first.saturating_add(others);
     RowTaken {
         frames,
-        octets: (frames * next.length) as u64,
+        octets: frames.saturating_mul(next.length) as u64,
     }
 }
 
@@ -105,23 +106,27 @@ impl<const N: usize> NextFrame<N> {
 
     /// Becomes the next frame.
     #[inline(always)]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "constants, below the number of words"
+    )]
     fn advance(&mut self) {
         let words = &mut self.covered.words;
         let (at, shift) = Self::SEQUENCE;
-        if low(words[at] >> shift) == u32::MAX {
+        if low_u32(words[at] >> shift) == u32::MAX {
             // Back to 0, the sum does not change. The next frame has to be verified: no frame has such a word.
             words[0] = u64::MAX;
             return;
         }
-        words[at] += 1 << shift;
+        words[at] = words[at].wrapping_add(1 << shift);
         // 2^16 is 1 modulo 2^16 - 1: with a sequence number, the ones' complement sum grows by 1, and the checksum shrinks by 1. Its values
         // are 1 to 2^16 - 1, because 0 means that there is no checksum.
         let (at, shift) = Self::CHECKSUM;
         let is_one = (words[at] >> shift) & 0xffff == 1;
         if is_one {
-            words[at] += 0xfffe << shift;
+            words[at] = words[at].wrapping_add(0xfffe << shift);
         } else {
-            words[at] -= 1 << shift;
+            words[at] = words[at].wrapping_sub(1 << shift);
         }
     }
 }

@@ -13,5 +13,5 @@ pub(crate) fn sum(octets: &[u8]) -> u64 {
     let rest = words
         .iter()
         .map(|word| u64::from(u16::from_be_bytes(*word)));
-    sum + rest.sum::<u64>()
+    sum.wrapping_add(rest.sum())
 }
