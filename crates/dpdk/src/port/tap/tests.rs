@@ -214,6 +214,22 @@ fn frames_to_be_cut_stay_whole_with_their_request() {
 }
 
 #[test]
+fn long_frames_are_received_in_short_bursts() {
+    let mut rig = Rig::new("tap-bursts");
+    let frame = tcp(65_535 - 40);
+    let expected = RECEIVED_OCTETS_MAX.div_ceil(frame.len() as u64) as usize;
+    for _ in 0..=expected {
+        rig.give(header(GSO_TCPV4, 1448), &frame);
+    }
+    let mut burst = Burst::new(&rig.eal);
+    for count in [expected, 1, 0] {
+        assert_eq!(rig.receiver.receive(&mut burst, BURST_MAX), count);
+        burst.free();
+    }
+    assert_eq!(rig.refused(), (0, 0));
+}
+
+#[test]
 fn datagrams_in_one_frame_and_reduced_windows_are_passed_on() {
     let mut rig = Rig::new("tap-uso");
     let udp = OffloadHeader {
