@@ -101,8 +101,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Receives at most `most` frames into an empty burst, and fewer if they are long: the call returns after [`RECEIVED_OCTETS_MAX`] octets.
-    /// Returns the number of frames in the burst.
+    /// Receives at most `most` frames into an empty burst, fewer if they are long: the call returns after [`RECEIVED_OCTETS_MAX`]
+    /// octets. Returns the number of frames in the burst.
     ///
     /// Frames wait in the kernel while a pool has no buffers.
     #[inline(never)]

@@ -418,6 +418,25 @@ fn buffers_go_back_to_their_pools() {
     assert_eq!(large_pool.available(), large_pool.count());
 }
 
+/// Its octets are in the cache of the CPU that has sent them.
+#[test]
+fn the_large_buffer_that_was_freed_last_is_used_first() {
+    let eal = testing::eal();
+    let pool = stock::large_pool(&eal, 1).unwrap();
+    let take = || Mbuf::empty(&pool, 0).unwrap();
+    for _ in 0..3 {
+        let frames = [take(), take(), take()];
+        let mut numbers = frames.each_ref().map(Mbuf::buffer);
+        drop(frames);
+        numbers.reverse();
+        assert_eq!([take(), take(), take()].map(|frame| frame.buffer()), numbers);
+    }
+    let all: Vec<_> = (0..LARGE).map(|_| take()).collect();
+    assert!(Mbuf::empty(&pool, 0).is_none());
+    drop(all);
+    assert_eq!(pool.available(), pool.count());
+}
+
 /// Large buffers of a port with one queue.
 const LARGE: usize = 96;
 
