@@ -13,14 +13,17 @@ use std::thread::JoinHandle;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::offloads::{IPV4, IPV6, Net};
-use crate::rig::{DEADLINE, Namespace, Switch};
+use crate::offloads::{IPV4, IPV6, Net, ROUTED_IPV4, ROUTED_IPV6};
+use crate::rig::{DEADLINE, Namespace, Switch, ping, run};
 
 /// Octets in each direction.
 const OCTETS: usize = 120_000;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+/// Congestion marks in the traffic class (RFC 3168, section 5): not 0 for a transport that understands them.
+const ECN: u8 = 0x03;
 
 /// A segment of any size, as the script prints it.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,14 +38,14 @@ struct Segment {
     data: String,
 }
 
-/// Fields that all segments of a large frame have in common.
+/// Fields that all segments of a large frame have in common. Only the first one has CWR (RFC 3168, section 6.1.2).
 type Fields = (u32, u8, u16, String, u8);
 
 impl Segment {
     fn fields(&self) -> Fields {
         (
             self.acknowledgment,
-            self.flags & !(FIN | PSH),
+            self.flags & !(FIN | PSH | CWR),
             self.window,
             self.options.clone(),
             self.traffic_class,
@@ -237,51 +240,112 @@ fn both_ways(stream: TcpStream, seed: usize) -> Vec<u8> {
     heard
 }
 
+/// Ports between the hosts, and the path through the switch.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    uris: [&'static str; 2],
+    mtu: &'static str,
+    is_routed: bool,
+    /// Counter of the right port that shows how frames pass: whole, cut or merged.
+    counter: &'static str,
+}
+
+const TAPS: [&str; 2] = ["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"];
+const PAIRS: [&str; 2] = ["veth:qwcpl?netns=NETNS", "veth:qwcpr?netns=NETNS"];
+const PACKETS: [&str; 2] = ["af-packet:l0", "af-packet:r0"];
+const CUT: [&str; 2] = ["af-packet:l0", "af-xdp:r0"];
+
+/// Returns ports of a bridge.
+const fn bridged(name: &'static str, uris: [&'static str; 2], counter: &'static str) -> Case {
+    Case {
+        name,
+        uris,
+        mtu: "1500",
+        is_routed: false,
+        counter,
+    }
+}
+
+/// Returns ports with interfaces of the router.
+const fn routed(name: &'static str, uris: [&'static str; 2], counter: &'static str) -> Case {
+    Case {
+        is_routed: true,
+        ..bridged(name, uris, counter)
+    }
+}
+
 #[test]
 fn segments_at_both_ends_are_the_same() {
+    const LANES: usize = 3;
     let cases = [
-        (
-            "cpt",
-            ["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"],
-            "tx_tso_frames",
-        ),
-        ("cpp", ["af-packet:l0", "af-packet:r0"], "tx_tso_frames"),
-        ("cpx", ["af-packet:l0", "af-xdp:r0"], "segmented"),
-        ("cpg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
-        (
+        bridged("cpt", TAPS, "tx_tso_frames"),
+        bridged("cpv", PAIRS, "tx_tso_frames"),
+        bridged("cpp", PACKETS, "tx_tso_frames"),
+        Case {
+            mtu: "9000",
+            ..bridged("cpj", PACKETS, "tx_tso_frames")
+        },
+        bridged("cpx", CUT, "segmented"),
+        bridged("cpg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
+        bridged(
             "cpm",
             ["af-packet:l0", "tap:eth0?netns=NETNS"],
             "tx_tso_frames",
         ),
-        (
+        bridged(
             "cpq",
             ["af-xdp:l0", "tap:eth0?netns=NETNS&gro=on"],
             "merged",
         ),
+        routed("crt", TAPS, "tx_tso_frames"),
+        routed("crx", CUT, "segmented"),
     ];
     // Side by side: captures wait for silence.
     std::thread::scope(|scope| {
-        for cases in cases.chunks(cases.len() / 2) {
-            scope.spawn(move || {
-                for (case, uris, counter) in cases {
-                    are_the_same(case, *uris, counter);
-                }
-            });
+        for cases in cases.chunks(cases.len().div_ceil(LANES)) {
+            scope.spawn(move || cases.iter().for_each(are_the_same));
         }
     });
 }
 
-/// Checks segments in both directions and of both versions of IP between ports of these URIs, and that this counter shows how they passed.
-fn are_the_same(case: &str, uris: [&str; 2], counter: &str) {
-    let net = Net::for_ports(case, "1500", uris);
+/// Checks segments in both directions and of both versions of IP, and that the counter of the case shows how they passed.
+fn are_the_same(case: &Case) {
+    let Case {
+        name,
+        uris,
+        mtu,
+        counter,
+        ..
+    } = *case;
+    let net = Net::for_ports(&format!("seg-{name}"), mtu, uris);
     let directory = TempDir::new().unwrap();
     let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
         .map(|(uri, host)| uri.replace("NETNS", host.name()));
     let ports = [("left", left), ("right", right)];
-    let bridge = ["--bridge", "lan=left,right"];
-    let switch = Switch::start(&net.middle, directory.path(), &ports, &bridge);
-    net.add_addresses();
-    let exchanges = [(IPV4[1], 5000), (IPV6[1], 5001)];
+    let frame_size_max = match mtu {
+        "9000" => "9018",
+        _ => "1518",
+    };
+    let mut arguments = vec!["--frame-size-max", frame_size_max];
+    if !case.is_routed {
+        arguments.extend(["--bridge", "lan=left,right"]);
+    }
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
+    // Data have congestion marks, also after a SYN that is lost.
+    let settings = ["net.ipv4.tcp_ecn=1", "net.ipv4.tcp_ecn_fallback=0"];
+    for host in [&net.left, &net.right] {
+        run(host.command("sysctl").arg("-qw").args(settings));
+    }
+    let [to_v4, to_v6] = if case.is_routed {
+        net.route(&switch, ["left", "right"], [mtu; 2]);
+        [ROUTED_IPV4[1], ROUTED_IPV6[1]]
+    } else {
+        net.add_addresses();
+        [IPV4[1], IPV6[1]]
+    };
+    ping(&net.left, to_v4);
+    let exchanges = [(to_v4, 5000), (to_v6, 5001)];
     let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));
     for (to, port) in exchanges {
         exchange(&net, to, port);
@@ -294,13 +358,16 @@ fn are_the_same(case: &str, uris: [&str; 2], counter: &str) {
                 true => (at_server, at_client),
                 false => (at_client, at_server),
             };
-            let what = format!("{case} to {to}, from the server: {is_from_server}");
+            let what = format!("{name} to {to}, from the server: {is_from_server}");
             compare(sent, arrived, &what);
+            // Data that are sent again have none (RFC 3168, section 6.1.5).
+            let is_marked = |piece: &Piece| piece.fields.4 & ECN != 0;
+            assert!(arrived.pieces.iter().any(is_marked), "{what}: no mark");
         }
     }
     net.has_no_wrong_checksum();
     // Frames passed whole, cut or merged, as the case says.
     let port = switch.port("right");
-    assert!(port[counter].as_u64() > Some(0), "{port}");
+    assert!(port[counter].as_u64() > Some(0), "{name}: {port}");
     assert_eq!(switch.end(), Some(0));
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::offloads::{IPV4, IPV6, Net};
-use crate::rig::{DEADLINE, Namespace, Switch, run, until};
+use crate::offloads::{IPV4, IPV6, Net, ROUTED_IPV4, ROUTED_IPV6};
+use crate::rig::{DEADLINE, Namespace, Switch, ping, run, until};
 
 /// Size of a downloaded file, MiB. The environment variable sets another.
 const DOWNLOAD_MIB: u64 = 8;
@@ -32,14 +32,28 @@ impl Hosts {
 
     /// The same with another MTU of the cables.
     fn start_at(mtu: &str, kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
+        let arguments = [&["--bridge", "lan=left,right"], arguments].concat();
+        let hosts = Self::start_alone(mtu, kind, uris, &arguments);
+        hosts.net.add_addresses();
+        hosts
+    }
+
+    /// Starts a switch that routes between two hosts with the addresses [`ROUTED_IPV4`] and [`ROUTED_IPV6`].
+    fn start_routed(kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
+        let hosts = Self::start_alone("1500", kind, uris, arguments);
+        let ports = ["left", "right"];
+        hosts.net.route(&hosts.switch, ports, ["1500"; 2]);
+        hosts
+    }
+
+    /// Starts a switch whose ports are not connected. The hosts have no addresses.
+    fn start_alone(mtu: &str, kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
         let net = Net::for_ports(kind, mtu, uris);
         let directory = TempDir::new().unwrap();
         let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
             .map(|(uri, host)| uri.replace("NETNS", host.name()));
         let ports = [("left", left), ("right", right)];
-        let arguments = [&["--bridge", "lan=left,right"], arguments].concat();
-        let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
-        net.add_addresses();
+        let switch = Switch::start(&net.middle, directory.path(), &ports, arguments);
         Self {
             net,
             switch,
@@ -115,18 +129,45 @@ fn short_messages_go_back_and_forth_on_every_kind_of_port() {
         ("ssg", MERGING, "yield"),
     ] {
         let hosts = Hosts::start(kind, uris, &["--idle", idle]);
+        type_both_ways(&hosts.net, [IPV4, IPV6], MESSAGES);
+        hosts.end();
+    }
+}
+
+/// Sends short messages both ways at once, between each pair of addresses.
+fn type_both_ways(net: &Net, addresses: [[&str; 2]; 2], messages: usize) {
+    let Net { left, right, .. } = net;
+    for (number, [a, b]) in addresses.into_iter().enumerate() {
+        let ports = [5000, 5001].map(|port| port + 10 * number as u16);
+        let (to_b, to_a) = (address(b, ports[0]), address(a, ports[1]));
+        let servers = [answer(right, to_b), answer(left, to_a)];
+        std::thread::scope(|scope| {
+            scope.spawn(|| type_letters(left, to_b, messages));
+            scope.spawn(|| type_letters(right, to_a, messages));
+        });
+        for server in servers {
+            server.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn short_messages_and_long_datagrams_pass_the_router_on_every_kind_of_port() {
+    const MESSAGES: usize = 100;
+    for (kind, uris) in [
+        ("crt", TAPS),
+        ("crv", PAIRS),
+        ("crp", PACKETS),
+        ("crx", XDP),
+    ] {
+        let hosts = Hosts::start_routed(kind, uris, &["--idle", "interrupt"]);
         let Net { left, right, .. } = &hosts.net;
-        for (number, [a, b]) in [IPV4, IPV6].into_iter().enumerate() {
-            let ports = [5000, 5001].map(|port| port + 10 * number as u16);
-            // Both ways at once.
-            let (to_b, to_a) = (address(b, ports[0]), address(a, ports[1]));
-            let servers = [answer(right, to_b), answer(left, to_a)];
-            std::thread::scope(|scope| {
-                scope.spawn(|| type_letters(left, to_b, MESSAGES));
-                scope.spawn(|| type_letters(right, to_a, MESSAGES));
-            });
-            for server in servers {
-                server.join().unwrap();
+        ping(left, ROUTED_IPV4[1]);
+        type_both_ways(&hosts.net, [ROUTED_IPV4, ROUTED_IPV6], MESSAGES);
+        for [a, b] in [ROUTED_IPV4, ROUTED_IPV6] {
+            for length in [1400, 20_000] {
+                passes((left, a), (right, b), length);
+                passes((right, b), (left, a), length);
             }
         }
         hosts.end();

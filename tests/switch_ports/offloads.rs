@@ -22,6 +22,19 @@ pub(crate) struct Net {
 /// Addresses of the left and the right host.
 pub(crate) const IPV4: [&str; 2] = ["10.213.8.1", "10.213.8.2"];
 pub(crate) const IPV6: [&str; 2] = ["fd21:8::1", "fd21:8::2"];
+/// Their addresses in different networks ([`Net::route`]).
+pub(crate) const ROUTED_IPV4: [&str; 2] = ["10.79.0.1", "10.79.1.1"];
+pub(crate) const ROUTED_IPV6: [&str; 2] = ["2001:db8:79::1", "2001:db8:79:1::1"];
+
+/// Counters of a kernel (nstat(8)): packets with a wrong checksum, of IPv4 headers and of each protocol.
+const CHECKSUM_ERRORS: [&str; 6] = [
+    "IpExtInCsumErrors",
+    "TcpInCsumErrors",
+    "UdpInCsumErrors",
+    "Udp6InCsumErrors",
+    "IcmpInCsumErrors",
+    "Icmp6InCsumErrors",
+];
 
 impl Net {
     /// Creates the namespaces without cables. `kind` must be unique to the test.
@@ -92,6 +105,37 @@ impl Net {
         }
     }
 
+    /// Gives the hosts addresses in different networks, between which the switch routes. `ports` and `mtus` are the ports of the left and
+    /// of the right host, and the MTUs of the router's interfaces on them.
+    pub(crate) fn route(&self, switch: &Switch, ports: [&str; 2], mtus: [&str; 2]) {
+        for (index, host) in [&self.left, &self.right].into_iter().enumerate() {
+            let (port, other) = (ports[index], 1 - index);
+            let name = format!("to-{port}");
+            let [v4, v6] = [
+                format!("10.79.{index}.254"),
+                format!("2001:db8:79:{index}::fe"),
+            ];
+            let interface = ["add", "interface", &name, "--port", port];
+            let [with_v4, with_v6] = [format!("{v4}/24"), format!("{v6}/64")];
+            let addresses = ["--address", &with_v4, "--address", &with_v6];
+            let mtu = ["--mtu", mtus[index]];
+            switch.change(&[&interface[..], &mtu, &addresses].concat());
+            for (address, more) in [
+                (format!("{}/24", ROUTED_IPV4[index]), &[][..]),
+                (format!("{}/64", ROUTED_IPV6[index]), &["nodad"][..]),
+            ] {
+                let add = ["address", "add", &address, "dev", "eth0"];
+                host.ip(&[&add, more].concat());
+            }
+            for (network, gateway) in [
+                (format!("10.79.{other}.0/24"), v4),
+                (format!("2001:db8:79:{other}::/64"), v6),
+            ] {
+                host.ip(&["route", "add", &network, "via", &gateway]);
+            }
+        }
+    }
+
     fn interfaces(&self) -> [(&Namespace, &str); 4] {
         [
             (&self.left, "eth0"),
@@ -148,23 +192,21 @@ impl Net {
     }
 
     pub(crate) fn has_no_wrong_checksum(&self) {
-        for host in [&self.left, &self.right] {
-            let counters = [
-                "TcpInCsumErrors",
-                "UdpInCsumErrors",
-                "Udp6InCsumErrors",
-                "IcmpInCsumErrors",
-            ];
-            let text = run(host.command("nstat").args(["-asz"]).args(counters));
-            let counts: Vec<&str> = text
-                .lines()
-                .filter(|line| line.contains("InCsumErrors"))
-                .collect();
-            assert_eq!(counts.len(), counters.len(), "{text}");
-            let is_zero = |line: &&str| line.split_whitespace().nth(1) == Some("0");
-            assert!(counts.iter().all(is_zero), "{text}");
-        }
+        has_no_wrong_checksum(&self.left);
+        has_no_wrong_checksum(&self.right);
     }
+}
+
+/// Fails if the kernel of a host has counted a wrong checksum.
+pub(crate) fn has_no_wrong_checksum(host: &Namespace) {
+    let text = run(host.command("nstat").args(["-asz"]).args(CHECKSUM_ERRORS));
+    let counts: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("InCsumErrors"))
+        .collect();
+    assert_eq!(counts.len(), CHECKSUM_ERRORS.len(), "{text}");
+    let is_zero = |line: &&str| line.split_whitespace().nth(1) == Some("0");
+    assert!(counts.iter().all(is_zero), "{text}");
 }
 
 /// Returns the active offload features of an interface, as a number (linux/ethtool.h, ETHTOOL_GFEATURES).
@@ -418,32 +460,8 @@ fn data_of_hosts_pass_the_router() {
     let ports = [("l", "af-packet:l0"), ("r", "af-packet:r0")];
     let ports = ports.map(|(name, uri)| (name, uri.to_owned()));
     let switch = Switch::start(&net.middle, directory.path(), &ports, &[]);
-    for (index, host) in [&net.left, &net.right].into_iter().enumerate() {
-        let (port, mtu, other) = (["l", "r"][index], ["1500", "1400"][index], 1 - index);
-        let name = format!("to-{port}");
-        let [v4, v6] = [
-            format!("10.79.{index}.254"),
-            format!("2001:db8:79:{index}::fe"),
-        ];
-        let interface = ["add", "interface", &name, "--port", port, "--mtu", mtu];
-        let [with_v4, with_v6] = [format!("{v4}/24"), format!("{v6}/64")];
-        let addresses = ["--address", &with_v4, "--address", &with_v6];
-        switch.change(&[&interface[..], &addresses].concat());
-        for (address, more) in [
-            (format!("10.79.{index}.1/24"), &[][..]),
-            (format!("2001:db8:79:{index}::1/64"), &["nodad"][..]),
-        ] {
-            let add = ["address", "add", &address, "dev", "eth0"];
-            host.ip(&[&add, more].concat());
-        }
-        for (network, gateway) in [
-            (format!("10.79.{other}.0/24"), v4),
-            (format!("2001:db8:79:{other}::/64"), v6),
-        ] {
-            host.ip(&["route", "add", &network, "via", &gateway]);
-        }
-    }
-    for address in ["10.79.1.1", "2001:db8:79:1::1"] {
+    net.route(&switch, ["l", "r"], ["1500", "1400"]);
+    for address in [ROUTED_IPV4[1], ROUTED_IPV6[1]] {
         let server = Server::start(&net.right, address);
         for direction in [&[][..], &["--reverse"]] {
             let arguments = [&["--bytes", "16M"][..], direction].concat();

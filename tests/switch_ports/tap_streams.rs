@@ -11,15 +11,8 @@ use quietwire_base::testing::KillOnDrop;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, run, until};
-
-/// Counters of frames that the kernel dropped because of a wrong checksum (nstat(8)).
-const CHECKSUM_ERRORS: [&str; 4] = [
-    "TcpInCsumErrors",
-    "UdpInCsumErrors",
-    "Udp6InCsumErrors",
-    "IcmpInCsumErrors",
-];
+use crate::offloads::has_no_wrong_checksum;
+use crate::rig::{Namespace, Switch, until};
 
 /// Two namespaces whose only link is a switch in a third one.
 struct Hosts {
@@ -66,16 +59,6 @@ impl Hosts {
             place,
             _directory: directory,
         }
-    }
-
-    /// Returns the sum of a side's counters of wrong checksums.
-    fn checksum_errors(&self, end: usize) -> u64 {
-        let mut command = self.ends[end].command("nstat");
-        command.args(["--json", "--zeros", "--noupdate", "--ignore"]);
-        let printed = run(&mut command);
-        let counters: Value = serde_json::from_str(&printed).unwrap();
-        let counter = |name: &&str| counters["kernel"][*name].as_u64();
-        CHECKSUM_ERRORS.iter().filter_map(counter).sum()
     }
 
     /// Sends a stream to an address of the right side, or from it. Returns the client's report.
@@ -140,9 +123,7 @@ fn exchange(hosts: Hosts, ports: &[&str]) -> [Namespace; 2] {
     for network in NETWORKS {
         hosts.exchange(&format!("{network}2"));
     }
-    for end in [0, 1] {
-        assert_eq!(hosts.checksum_errors(end), 0);
-    }
+    hosts.ends.iter().for_each(has_no_wrong_checksum);
     for port in ports {
         let port = hosts.switch.port(port);
         // Data passed in large frames, none of them cut.
@@ -251,7 +232,7 @@ ct-state = "new"
         assert!(sent > Some(10) && lost < sent, "{address}: {report}");
     }
     for (end, port) in ["left", "right"].iter().enumerate() {
-        assert_eq!(hosts.checksum_errors(end), 0);
+        has_no_wrong_checksum(&hosts.ends[end]);
         let port = hosts.switch.port(port);
         assert!(port["tx_tso_frames"].as_u64() > Some(100), "{port}");
         assert_eq!(port["segmented"], 0, "{port}");
@@ -309,7 +290,7 @@ fn taps_carry_streams_through_the_router() {
         }
     }
     for (end, port) in ["left", "right"].iter().enumerate() {
-        assert_eq!(hosts.checksum_errors(end), 0);
+        has_no_wrong_checksum(&hosts.ends[end]);
         let port = hosts.switch.port(port);
         assert!(port["tx_tso_frames"].as_u64() > Some(500), "{port}");
         assert_eq!(port["segmented"], 0, "{port}");
@@ -359,7 +340,7 @@ fn taps_carry_datagrams_many_at_once() {
             (all == sent).then_some(())
         });
     }
-    assert_eq!(hosts.checksum_errors(1), 0);
+    has_no_wrong_checksum(&hosts.ends[1]);
     let port = hosts.switch.port("right");
     assert!(port["tx_tso_frames"].as_u64() >= Some(2), "{port}");
     assert_eq!(port["drops"]["not_segmented"], 0, "{port}");

@@ -64,6 +64,19 @@ qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 	return n == 0 ? 0 : rte_mempool_get_bulk(pool, (void **)mbufs, n);
 }
 
+struct rte_mempool *
+qw_create_stack_pool(const char *name, unsigned int n, uint16_t data_room)
+{
+	const char *ops = NULL;
+	unsigned int i;
+
+	/* A name without a driver is an error that DPDK logs. */
+	for (i = 0; i < rte_mempool_ops_table.num_ops; i++)
+		if (strcmp(rte_mempool_ops_table.ops[i].name, "stack") == 0)
+			ops = "stack";
+	return rte_pktmbuf_pool_create_by_ops(name, n, 0, 0, data_room, SOCKET_ID_ANY, ops);
+}
+
 void
 qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n)
 {

@@ -55,6 +55,12 @@ uint16_t qw_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, u
  */
 int qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
 
+/*
+ * Creates a pool of n mbufs that no thread caches, each with data_room octets, headroom included. If DPDK's driver "stack" is loaded, the
+ * mbufs that were freed last are taken first, otherwise those that were freed first. Returns NULL and sets rte_errno on failure.
+ */
+struct rte_mempool *qw_create_stack_pool(const char *name, unsigned int n, uint16_t data_room);
+
 /* Returns n mbufs, each with the segments behind it, to their pools. */
 void qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n);
 

@@ -2,7 +2,7 @@
 //! Pools of packet buffers.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_uint, c_void};
+use std::ffi::{CStr, CString, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -42,24 +42,34 @@ impl Mempool {
     /// # Errors
     /// [`Error::Mempool`] if there is too little memory or the name is in use.
     pub fn new(eal: &Eal, name: &str, count: u32, data_room: u16) -> Result<Self, Error> {
-        Self::with_cache(eal, name, (count, CACHE_SIZE), data_room)
+        const ANY_NODE: i32 = -1;
+        Self::create(eal, name, (count, data_room), |name, space| {
+            let name = name.as_ptr();
+            // SAFETY: the EAL is started; the name is terminated.
+            unsafe { sys::rte_pktmbuf_pool_create(name, count, CACHE_SIZE, 0, space, ANY_NODE) }
+        })
     }
 
-    /// Creates a pool whose buffers are in no thread's cache, so that each is available to every thread: a pool of few buffers.
+    /// Creates a pool of few buffers. They are in no thread's cache, so that each is available to every thread. The buffer that was
+    /// freed last, whose octets are most likely in the CPU's cache, is used first if DPDK's driver `stack` is loaded.
     pub(crate) fn uncached(
         eal: &Eal,
         name: &str,
         count: u32,
         data_room: u16,
     ) -> Result<Self, Error> {
-        Self::with_cache(eal, name, (count, 0), data_room)
+        Self::create(eal, name, (count, data_room), |name, space| {
+            // SAFETY: the EAL is started; the name is terminated.
+            unsafe { sys::qw_create_stack_pool(name.as_ptr(), count, space) }
+        })
     }
 
-    fn with_cache(
+    /// Calls `create` with the name and the octets of each buffer, headroom included.
+    fn create(
         eal: &Eal,
         name: &str,
-        (count, cache): (u32, u32),
-        data_room: u16,
+        (count, data_room): (u32, u16),
+        create: impl FnOnce(&CStr, u16) -> *mut sys::rte_mempool,
     ) -> Result<Self, Error> {
         let fail = |cause: String| Error::Mempool {
             name: name.to_owned(),
@@ -72,11 +82,7 @@ impl Mempool {
         let space = data_room
             .checked_add(headroom)
             .ok_or_else(|| fail(format!("{data_room} octets per buffer are too many")))?;
-        const ANY_NODE: i32 = -1;
-        // SAFETY: the EAL is started; the name is terminated.
-        let pool = unsafe {
-            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, space, ANY_NODE)
-        };
+        let pool = create(&c_name, space);
         let pool = NonNull::new(pool).ok_or_else(|| fail(error::last()))?;
         Ok(Self(Arc::new(MempoolInner {
             pool,

@@ -40,15 +40,13 @@ use crate::burst::{self, Burst, Mbuf, first_segment, space};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::interrupts::{Interrupts, Watched};
+use crate::port::offload::RECEIVED_OCTETS_MAX;
 use crate::port::options::PortOptions;
 use crate::port::stats::PortStats;
 use crate::port::transfer::reset;
 use crate::promiscuity::Promiscuity;
 use crate::segment::LargeKind;
 use crate::sys::{self, TO_CUT, field};
-
-/// Octets of long frames after which a call returns, so that they are sent while they are in the cache.
-const WHOLE_OCTETS_MAX: u64 = 256 << 10;
 
 type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
 
@@ -260,7 +258,7 @@ impl AfPacketRx {
                 Ok(_) => self.refuse(mbuf, Refusal::Invalid),
                 Err(refusal) => self.refuse(mbuf, refusal),
             }
-            if whole_octets >= WHOLE_OCTETS_MAX {
+            if whole_octets >= RECEIVED_OCTETS_MAX {
                 break;
             }
         }

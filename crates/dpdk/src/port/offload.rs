@@ -15,6 +15,8 @@ use crate::sys::TO_CUT;
 
 /// Longest frame with segmentation, octets: 64 KiB of IP after an Ethernet header and tags.
 pub(super) const SEGMENTED_MAX: u32 = 65_536 + 128;
+/// Octets after which a receive call of a port that copies long frames returns, so that they are sent while they are in the CPU's cache.
+pub(super) const RECEIVED_OCTETS_MAX: u64 = 256 << 10;
 /// Octets of an Ethernet header.
 const ETHERNET: usize = 14;
 /// Offset of the flags in the header of TCP (RFC 9293, section 3.1).

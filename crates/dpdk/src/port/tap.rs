@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::counters::{self, QueueCounters};
 use crate::port::interrupts::{Interrupts, Watched};
-use crate::port::offload::{Offload, header_of};
+use crate::port::offload::{Offload, RECEIVED_OCTETS_MAX, header_of};
 use crate::port::options::{PortOptions, length_max, requested_mtu};
 use crate::port::stats::PortStats;
 use crate::port::transfer::{self, Outcome, Outgoing, Sink};
@@ -101,7 +101,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Receives at most `most` frames into an empty burst. Returns the number of frames in the burst.
+    /// Receives at most `most` frames into an empty burst, fewer if they are long: the call returns after [`RECEIVED_OCTETS_MAX`]
+    /// octets. Returns the number of frames in the burst.
     ///
     /// Frames wait in the kernel while a pool has no buffers.
     #[inline(never)]
@@ -156,6 +157,9 @@ impl Receiver {
             // The burst has space for `most`.
             if burst.push(arrival.frame).is_ok() {
                 octets += u64::from(length);
+            }
+            if octets >= RECEIVED_OCTETS_MAX {
+                break;
             }
         }
         if !burst.is_empty() {

@@ -214,6 +214,22 @@ fn frames_to_be_cut_stay_whole_with_their_request() {
 }
 
 #[test]
+fn long_frames_are_received_in_short_bursts() {
+    let mut rig = Rig::new("tap-bursts");
+    let frame = tcp(65_535 - 40);
+    let expected = RECEIVED_OCTETS_MAX.div_ceil(frame.len() as u64) as usize;
+    for _ in 0..=expected {
+        rig.give(header(GSO_TCPV4, 1448), &frame);
+    }
+    let mut burst = Burst::new(&rig.eal);
+    for count in [expected, 1, 0] {
+        assert_eq!(rig.receiver.receive(&mut burst, BURST_MAX), count);
+        burst.free();
+    }
+    assert_eq!(rig.refused(), (0, 0));
+}
+
+#[test]
 fn datagrams_in_one_frame_and_reduced_windows_are_passed_on() {
     let mut rig = Rig::new("tap-uso");
     let udp = OffloadHeader {
@@ -400,6 +416,25 @@ fn buffers_go_back_to_their_pools() {
     drop((receiver, sender));
     assert_eq!(pool.available(), pool.count());
     assert_eq!(large_pool.available(), large_pool.count());
+}
+
+/// Its octets are in the cache of the CPU that has sent them.
+#[test]
+fn the_large_buffer_that_was_freed_last_is_used_first() {
+    let eal = testing::eal();
+    let pool = stock::large_pool(&eal, 1).unwrap();
+    let take = || Mbuf::empty(&pool, 0).unwrap();
+    for _ in 0..3 {
+        let frames = [take(), take(), take()];
+        let mut numbers = frames.each_ref().map(Mbuf::buffer);
+        drop(frames);
+        numbers.reverse();
+        assert_eq!([take(), take(), take()].map(|frame| frame.buffer()), numbers);
+    }
+    let all: Vec<_> = (0..LARGE).map(|_| take()).collect();
+    assert!(Mbuf::empty(&pool, 0).is_none());
+    drop(all);
+    assert_eq!(pool.available(), pool.count());
 }
 
 /// Large buffers of a port with one queue.
