@@ -112,7 +112,7 @@ fn of_tester(directory: &Path, (queues, seconds): (u32, f64), more: &[&str]) -> 
         more,
         connect: None,
     };
-    let result = load.offer();
+    let result = load.offer_to_itself();
     let cycles = |key: &str| result["health"][key].as_f64();
     let (make, check) = (cycles("generate_cycles"), cycles("check_cycles"));
     let both = make.zip(check).map(|(make, check)| make + check);
@@ -172,10 +172,13 @@ fn measure(
         for index in turns.order(generators.len()) {
             let (case, side, generator) = generators[index];
             let path = paths.next().unwrap();
-            let values = measured(generator, &path, seconds);
-            for (figure, value) in FIGURES.into_iter().zip(values) {
-                run.add(&point(case, side, generator), figure, value);
-            }
+            let point = point(case, side, generator);
+            run.turn(std::slice::from_ref(&point), |run| {
+                let values = measured(generator, &path, seconds);
+                for (figure, value) in FIGURES.into_iter().zip(values) {
+                    run.add(&point, figure, value);
+                }
+            });
         }
     }
 }
