@@ -12,7 +12,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::goals::{MANY_FLOWS, ONE_FLOW, TESTER};
+use common::goals::{FOUR_CPUS, MANY_FLOWS, ONE_CPU, ONE_FLOW, TESTER, TWO_CPUS};
 use common::record::{Absent, Figure, Point, Run};
 use common::testpmd::{self, Testpmd};
 use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded, switch};
@@ -61,7 +61,7 @@ const GENERATORS: [(&str, &str, Generator); 4] = [
 ];
 
 /// The tester with several CPUs: cases and their numbers.
-const CPUS: [(&str, u32); 3] = [("1 CPU", 1), ("2 CPUs", 2), ("4 CPUs", 4)];
+const CPUS: [(&str, u32); 3] = [(ONE_CPU, 1), (TWO_CPUS, 2), (FOUR_CPUS, 4)];
 
 /// Figures of a turn: received frames per second, and cycles to make and to check a frame, rings included.
 const FIGURES: [Figure; 4] = [
