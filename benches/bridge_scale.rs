@@ -124,23 +124,29 @@ impl Bench {
 
     /// Measures all devices with this many addresses, in turns.
     fn size(&mut self, run: &mut Run, addresses: u32, devices: &[Device]) {
-        let peer = devices.contains(&Device::OpenVSwitch).then(|| {
+        let mut peer = None;
+        if devices.contains(&Device::OpenVSwitch) {
             let directory = self.fresh();
-            Peer::start(self, &directory, addresses)
-        });
+            // If it fails, the turns of this peer fail.
+            run.turn(&[], |_| {
+                peer = Some(Peer::start(self, &directory, addresses));
+            });
+        }
         for _ in 0..self.options.rounds(ROUNDS) {
             for device in self.turns.order(devices.len()) {
                 let device = devices[device];
-                let (rate, cycles) = match (device, &peer) {
-                    (Device::Quietwire(kind), _) => self.quietwire(kind, addresses),
-                    (Device::WithTwo(kind), _) => self.quietwire(kind, ADDRESSES[0]),
-                    (Device::Vpp, _) => self.vpp(run, addresses),
-                    (Device::OpenVSwitch, Some(peer)) => peer.rate(self, addresses),
-                    (Device::OpenVSwitch, None) => unreachable!("it was started above"),
-                };
                 let point = point(device, addresses);
-                run.add(&point, Figure::ForwardedPps, Some(rate));
-                run.add(&point, Figure::CyclesAFrame, cycles);
+                run.turn(std::slice::from_ref(&point), |run| {
+                    let (rate, cycles) = match (device, &peer) {
+                        (Device::Quietwire(kind), _) => self.quietwire(kind, addresses),
+                        (Device::WithTwo(kind), _) => self.quietwire(kind, ADDRESSES[0]),
+                        (Device::Vpp, _) => self.vpp(run, addresses),
+                        (Device::OpenVSwitch, Some(peer)) => peer.rate(self, addresses),
+                        (Device::OpenVSwitch, None) => panic!("Open vSwitch did not start"),
+                    };
+                    run.add(&point, Figure::ForwardedPps, Some(rate));
+                    run.add(&point, Figure::CyclesAFrame, cycles);
+                });
             }
         }
         if let Some(Peer { tables, .. }) = peer {
@@ -209,14 +215,12 @@ impl Peer {
     }
 
     fn rate(&self, bench: &Bench, addresses: u32) -> Measured {
-        self.ovs.go_on();
+        let _awake = self.ovs.awake();
         self.ovs.raise_flow_limit();
         self.ovs.clear_cycles();
         let ports = [0, 1].map(|port| self.ovs.tester_uri(port));
         let rate = bench.load(ports, addresses, &SETTLE);
-        let cycles = self.ovs.cycles_a_frame();
-        self.ovs.pause();
-        (rate, cycles)
+        (rate, self.ovs.cycles_a_frame())
     }
 }
 

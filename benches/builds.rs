@@ -195,7 +195,9 @@ fn main() {
         for case in turns.order(cases.len()) {
             for build in turns.order(BUILDS.len()) {
                 let point = point(cases[case], BUILDS[build]);
-                bench.measure(&mut run, binaries[build], cases[case], &point);
+                run.turn(std::slice::from_ref(&point), |run| {
+                    bench.measure(run, binaries[build], cases[case], &point);
+                });
             }
         }
     }

@@ -4,6 +4,7 @@
 // Each benchmark is a separate crate that uses a part of this.
 #![allow(dead_code)]
 
+pub(crate) mod attempt;
 pub(crate) mod figure;
 pub(crate) mod goals;
 pub(crate) mod guest;
@@ -17,6 +18,7 @@ pub(crate) mod spread;
 pub(crate) mod switch;
 pub(crate) mod tables;
 pub(crate) mod testpmd;
+pub(crate) mod turn;
 pub(crate) mod verdict;
 pub(crate) mod vpp;
 pub(crate) mod words;
@@ -30,7 +32,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use quietwire_dpdk::thread::pin;
 use quietwire_dpdk::{Eal, EalOptions, HugePages};
+use quietwire_tester::{Tester, Trial, TrialResult};
 
+pub(crate) use attempt::Subject;
+use attempt::{ATTEMPTS, faults, measures_a_rate};
 use goals::GOALS;
 use lcg::Lcg;
 use record::{Run, Side};
@@ -145,13 +150,20 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .args(["-s", name, &self.pid()])
-            .status();
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "SIG{name} was not sent"
-        );
+        assert!(self.try_signal(name), "SIG{name} was not sent");
+    }
+
+    /// Sends a signal; returns true if it was sent.
+    fn try_signal(&self, name: &str) -> bool {
+        let mut kill = Command::new("kill");
+        let status = kill.args(["-s", name, &self.pid()]).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    /// Continues a stopped process until the value is dropped.
+    pub(crate) fn awake(&self) -> Awake<'_> {
+        self.signal("CONT");
+        Awake(self)
     }
 
     /// Panics with the end of the log if the process has ended.
@@ -180,6 +192,16 @@ impl Drop for Running {
     }
 }
 
+/// A process that is stopped again when the value is dropped, also after a measurement that failed.
+pub(crate) struct Awake<'a>(&'a Running);
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        // The process may have ended, and another panic would end the run.
+        let _ = self.0.try_signal("STOP");
+    }
+}
+
 /// Returns the last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
@@ -204,29 +226,6 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> 
     }
 }
 
-/// Maximum number of attempts if the tester fails in each trial.
-const ATTEMPTS: u32 = 8;
-
-/// Returns the tester's reasons for an invalid trial.
-fn faults(result: &serde_json::Value) -> String {
-    let found = [&result["validity"], &result["result"]["validity"]];
-    found
-        .iter()
-        .find(|validity| !validity.is_null())
-        .map_or_else(|| "invalid".to_owned(), ToString::to_string)
-}
-
-/// Returns true if a trial whose losses are uncertain still measures a rate: the tester may have missed at most 1 % of what
-/// it received.
-fn measures_a_rate(result: &serde_json::Value) -> bool {
-    let health = |key: &str| result["health"][key].as_u64().unwrap_or(u64::MAX);
-    let is_clean = ["receive_drops", "excess_frames", "phantom_frames"]
-        .iter()
-        .all(|key| health(key) == 0);
-    let received = result["received_frames"].as_u64().unwrap_or(0);
-    is_clean && received > 0 && health("missed_at_most_frames").saturating_mul(100) <= received
-}
-
 /// One run of the tester: options common to all benchmarks, and additional ones.
 pub(crate) struct Load<'a> {
     /// Ports at which the tester sends and receives.
@@ -238,14 +237,26 @@ pub(crate) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Sends 64-byte frames, one way unless `more` has a direction, at the highest possible rate; returns the tester's
-    /// result. An invalid trial shows nothing about the device and is repeated.
+    /// Sends 64-byte frames through a device, one way unless `more` has a direction, at the highest possible rate; returns the
+    /// tester's result. An invalid trial shows nothing about the device and is repeated, unless it still measures a rate.
     pub(crate) fn offer(&self) -> serde_json::Value {
+        self.offer_for(Subject::Device)
+    }
+
+    /// Sends the same between ports that are connected to each other. A trial counts even if the tester missed frames: its rate is
+    /// that of the tester.
+    pub(crate) fn offer_to_itself(&self) -> serde_json::Value {
+        self.offer_for(Subject::Tester)
+    }
+
+    fn offer_for(&self, subject: Subject) -> serde_json::Value {
         for _ in 0..ATTEMPTS {
             let output = self.attempt();
             let result = serde_json::from_slice(&output.stdout);
             match result {
-                Ok(result) if output.status.success() || measures_a_rate(&result) => return result,
+                Ok(result) if measures_a_rate(&result, subject) || output.status.success() => {
+                    return result;
+                }
                 Ok(result) => eprintln!("repeating an invalid trial: {}", faults(&result)),
                 Err(_) => panic!(
                     "the tester failed: {}",
@@ -300,6 +311,23 @@ impl Load<'_> {
 /// Returns the forwarded frames per second of a tester's result.
 pub(crate) fn forwarded(result: &serde_json::Value) -> f64 {
     result["forwarding_rate_pps"].as_f64().expect("a rate")
+}
+
+/// Time in which the kernel's threads have the tester's CPU before a trial in this process.
+const PAUSE: Duration = Duration::from_millis(75);
+
+/// Runs an unpaced trial of a tester in this process. It is repeated until it measures a rate.
+pub(crate) fn unpaced(tester: &mut Tester, trial: &Trial, subject: Subject) -> TrialResult {
+    for _ in 0..ATTEMPTS {
+        sleep(PAUSE);
+        let result = tester.run_unpaced(trial).expect("the trial runs");
+        let document = serde_json::to_value(&result).expect("a document");
+        if measures_a_rate(&document, subject) {
+            return result;
+        }
+        eprintln!("repeating an invalid trial: {}", faults(&document));
+    }
+    panic!("the tester failed {ATTEMPTS} times")
 }
 
 /// Starts DPDK in this process, on the tester's CPU, for a benchmark that contains the tester.
@@ -403,8 +431,9 @@ pub(crate) fn dpdk_march() -> String {
     march.unwrap_or("no -march").to_owned()
 }
 
-/// Returns an empty run. Requires the machine to be prepared.
+/// Returns an empty run. Requires the machine to be prepared. From now on, SIGINT and SIGTERM end the run after its turn.
 pub(crate) fn begin(options: &Options, bench: &str, rounds: u32, seconds: f64) -> Run {
+    turn::end_on_signals();
     let run = Run {
         bench: bench.to_owned(),
         command: command(bench),
@@ -418,6 +447,7 @@ pub(crate) fn begin(options: &Options, bench: &str, rounds: u32, seconds: f64) -
         absent: Vec::new(),
         series: Vec::new(),
         goals: Vec::new(),
+        failed: 0,
     };
     eprintln!("{bench}: {rounds} rounds of {seconds} s, seed {}", run.seed);
     run
@@ -501,8 +531,17 @@ pub(crate) fn side(name: &str, version: &str, built: &str, burst: u32, notes: &s
     }
 }
 
-/// Judges a run's goals, prints and stores the run, and draws its figures.
+/// Judges a run's goals, prints and stores the run, and draws its figures. Panics afterwards if turns of a run that checks the
+/// benchmark have failed, and at once if no turn has succeeded.
 pub(crate) fn finish(options: &Options, mut run: Run) {
+    assert!(
+        !run.is_without_values(),
+        "no turn has succeeded: there is no run to store"
+    );
+    if turn::is_interrupted() {
+        run.rounds = run.rounds.min(run.longest());
+        eprintln!("interrupted: the run has at most {} rounds", run.rounds);
+    }
     run.goals = run.judge(GOALS);
     if options.json {
         println!(
@@ -518,6 +557,13 @@ pub(crate) fn finish(options: &Options, mut run: Run) {
     if let Some(directory) = &options.svg {
         plot::draw_run(directory, &run);
     }
+    if run.failed > 0 {
+        eprintln!("{} turns failed and have no figures", run.failed);
+    }
+    assert!(
+        !options.quick || run.failed == 0,
+        "the benchmark does not work"
+    );
 }
 
 /// Returns target/bench, next to target/release/quietwire.

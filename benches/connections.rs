@@ -145,7 +145,10 @@ fn main() {
         for index in turns.order(cases.len()) {
             let case = cases[index];
             let own = directory.path().join(format!("{round}-{index}"));
-            run.add(&case.point(), case.figure(), case.measure(&own, &options));
+            let point = case.point();
+            run.turn(std::slice::from_ref(&point), |run| {
+                run.add(&point, case.figure(), case.measure(&own, &options));
+            });
         }
     }
     common::finish(&options, run);

@@ -104,6 +104,21 @@ enum Case {
     Changes(u32),
 }
 
+impl Case {
+    /// Returns the points that a turn of the case measures.
+    fn points(self) -> Vec<Point> {
+        match self {
+            Self::Filter(filter) => vec![filter.point()],
+            Self::OpenVSwitch(filter) => vec![filter.peer_point(OPEN_VSWITCH)],
+            Self::Vpp(filter) => vec![filter.peer_point(VPP)],
+            Self::Changes(others) => {
+                let points = [ELEMENT, RULE, ADDED].map(|what| change_point(others, what));
+                points.to_vec()
+            }
+        }
+    }
+}
+
 const FILTER_FIGURES: [Figure; 5] = [
     Figure::ForwardedPps,
     Figure::CyclesAFrame,
@@ -471,13 +486,15 @@ fn main() {
     for round in 0..rounds {
         for index in turns.order(cases.len()) {
             let own = directory.path().join(format!("{round}-{index}"));
-            match cases[index] {
-                Case::Filter(filter) => filter.measure(&own, &options, &mut run),
-                Case::OpenVSwitch(filter) => measure_peer(filter, &own, &options, &mut run),
-                Case::Vpp(filter) => measure_vpp(filter, &own, &options, &mut run),
-                Case::Changes(others) => measure_changes(others, &own, &mut run),
-            }
-            fs::remove_dir_all(&own).unwrap();
+            let case = cases[index];
+            run.turn(&case.points(), |run| match case {
+                Case::Filter(filter) => filter.measure(&own, &options, run),
+                Case::OpenVSwitch(filter) => measure_peer(filter, &own, &options, run),
+                Case::Vpp(filter) => measure_vpp(filter, &own, &options, run),
+                Case::Changes(others) => measure_changes(others, &own, run),
+            });
+            // A turn that failed may have made no directory.
+            let _ = fs::remove_dir_all(&own);
         }
     }
     common::finish(&options, run);

@@ -12,7 +12,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::goals::{MANY_FLOWS, ONE_FLOW, TESTER};
+use common::goals::{FOUR_CPUS, MANY_FLOWS, ONE_CPU, ONE_FLOW, TESTER, TWO_CPUS};
 use common::record::{Absent, Figure, Point, Run};
 use common::testpmd::{self, Testpmd};
 use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded, switch};
@@ -61,7 +61,7 @@ const GENERATORS: [(&str, &str, Generator); 4] = [
 ];
 
 /// The tester with several CPUs: cases and their numbers.
-const CPUS: [(&str, u32); 3] = [("1 CPU", 1), ("2 CPUs", 2), ("4 CPUs", 4)];
+const CPUS: [(&str, u32); 3] = [(ONE_CPU, 1), (TWO_CPUS, 2), (FOUR_CPUS, 4)];
 
 /// Figures of a turn: received frames per second, and cycles to make and to check a frame, rings included.
 const FIGURES: [Figure; 4] = [
@@ -112,7 +112,7 @@ fn of_tester(directory: &Path, (queues, seconds): (u32, f64), more: &[&str]) -> 
         more,
         connect: None,
     };
-    let result = load.offer();
+    let result = load.offer_to_itself();
     let cycles = |key: &str| result["health"][key].as_f64();
     let (make, check) = (cycles("generate_cycles"), cycles("check_cycles"));
     let both = make.zip(check).map(|(make, check)| make + check);
@@ -172,10 +172,13 @@ fn measure(
         for index in turns.order(generators.len()) {
             let (case, side, generator) = generators[index];
             let path = paths.next().unwrap();
-            let values = measured(generator, &path, seconds);
-            for (figure, value) in FIGURES.into_iter().zip(values) {
-                run.add(&point(case, side, generator), figure, value);
-            }
+            let point = point(case, side, generator);
+            run.turn(std::slice::from_ref(&point), |run| {
+                let values = measured(generator, &path, seconds);
+                for (figure, value) in FIGURES.into_iter().zip(values) {
+                    run.add(&point, figure, value);
+                }
+            });
         }
     }
 }

@@ -722,10 +722,14 @@ fn main() {
             let (side, device) = devices[index];
             runs += 1;
             let own: PathBuf = directory.path().join(runs.to_string());
-            let net = Net::start(&own, device);
-            // Announcements of new interfaces have passed.
-            std::thread::sleep(Duration::from_millis(500));
-            after_silence.push((side, measure(&mut run, &net, devices[index], seconds)));
+            let cases = CASES.iter().filter(|(_, case)| is_measured(device, *case));
+            let points: Vec<Point> = cases.map(|(name, _)| point(name, side)).collect();
+            run.turn(&points, |run| {
+                let net = Net::start(&own, device);
+                // Announcements of new interfaces have passed.
+                std::thread::sleep(Duration::from_millis(500));
+                after_silence.push((side, measure(run, &net, devices[index], seconds)));
+            });
         }
         let of_bridge = after_silence.iter().find(|(side, _)| *side == BRIDGE);
         let of_bridge = of_bridge.and_then(|(_, p50)| *p50);
@@ -739,7 +743,10 @@ fn main() {
                 let (side, device) = GUESTS[index];
                 runs += 1;
                 let own = directory.path().join(runs.to_string());
-                GuestNet::start(&own, boot, device).measure(&mut run, side, seconds);
+                let points = GUEST_CASES.map(|(name, _)| point(name, side));
+                run.turn(&points, |run| {
+                    GuestNet::start(&own, boot, device).measure(run, side, seconds);
+                });
             }
         }
     }

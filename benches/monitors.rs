@@ -123,8 +123,11 @@ fn main() {
                 for side in turns.order(SIDES.len()) {
                     let (side, monitors) = SIDES[side];
                     bench.set_monitors(monitors);
-                    let found = cycles(&mut bench, &trial(rate_pps, seconds));
-                    measured.add(&point(case, side), Figure::CyclesAFrame, found);
+                    let point = point(case, side);
+                    measured.turn(std::slice::from_ref(&point), |run| {
+                        let found = cycles(&mut bench, &trial(rate_pps, seconds));
+                        run.add(&point, Figure::CyclesAFrame, found);
+                    });
                 }
             }
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use common::goals::{IN_BUFFERS, IN_PLACE};
 use common::lcg::Lcg;
 use common::record::{Figure, Point, Run};
-use common::{Machine, Options, Spread, plot, switch};
+use common::{Machine, Options, Spread, Subject, plot, switch};
 use quietwire_dpdk::{Eal, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
@@ -57,14 +57,15 @@ fn main() {
         pacing_s: seconds,
         steps: CalibrationOptions::STEPS,
     };
-    let calibrations: Vec<Calibration> = (0..rounds)
-        .map(|_| tester.calibrate(&wanted, |_| ()).unwrap())
-        .filter(|calibration| calibration.sizes[0].clean_rate_pps > 0.0)
-        .collect();
-    assert!(
-        !calibrations.is_empty(),
-        "no rate was clean in any round: the machine is not quiet"
-    );
+    let mut calibrations: Vec<Calibration> = Vec::new();
+    for _ in 0..rounds {
+        run.turn(&[], |_| {
+            let calibration = tester.calibrate(&wanted, |_| ()).unwrap();
+            let is_clean = calibration.sizes[0].clean_rate_pps > 0.0;
+            assert!(is_clean, "no rate was clean: the machine is not quiet");
+            calibrations.push(calibration);
+        });
+    }
     record(&mut run, &calibrations);
     described(&options, &mut turns, &mut run, &mut tester);
     let testers = [&mut tester, &mut copying];
@@ -202,13 +203,14 @@ fn described(options: &Options, turns: &mut Lcg, run: &mut Run, tester: &mut Tes
     for _ in 0..options.rounds(ROUNDS) {
         for index in turns.order(trials.len()) {
             let (point, trial) = &trials[index];
-            std::thread::sleep(Duration::from_millis(75));
-            let result = tester.run_unpaced(trial).unwrap();
-            let (make, check) = (result.health.generate_cycles, result.health.check_cycles);
-            let values = [result.forwarding_rate_pps, make, check, make + check];
-            for (figure, value) in figures.into_iter().zip(values) {
-                run.add(point, figure, Some(value));
-            }
+            run.turn(std::slice::from_ref(point), |run| {
+                let result = common::unpaced(tester, trial, Subject::Tester);
+                let (make, check) = (result.health.generate_cycles, result.health.check_cycles);
+                let values = [result.forwarding_rate_pps, make, check, make + check];
+                for (figure, value) in figures.into_iter().zip(values) {
+                    run.add(point, figure, Some(value));
+                }
+            });
         }
     }
 }
@@ -228,12 +230,14 @@ fn accesses(options: &Options, turns: &mut Lcg, run: &mut Run, testers: [&mut Te
     let hz = run.machine.ghz * 1e9;
     for _ in 0..options.rounds(ROUNDS) {
         for index in turns.order(points.len()) {
-            std::thread::sleep(Duration::from_millis(75));
-            let result = testers[index].run_unpaced(&trial).unwrap();
-            let rate_pps = result.forwarding_rate_pps;
             let point = &points[index];
-            run.add(point, Figure::ReceivedPps, Some(rate_pps));
-            run.add(point, Figure::CyclesAFrame, Some(hz / rate_pps));
+            let tester = &mut *testers[index];
+            run.turn(std::slice::from_ref(point), |run| {
+                let result = common::unpaced(tester, &trial, Subject::Tester);
+                let rate_pps = result.forwarding_rate_pps;
+                run.add(point, Figure::ReceivedPps, Some(rate_pps));
+                run.add(point, Figure::CyclesAFrame, Some(hz / rate_pps));
+            });
         }
     }
 }

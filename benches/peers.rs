@@ -71,15 +71,13 @@ impl Bench<'_> {
         self.directory.join(self.runs.to_string())
     }
 
-    fn load(&self, ports: [String; 2], more: &[&str]) -> serde_json::Value {
-        let seconds = self.options.seconds();
+    fn load<'a>(&self, ports: [String; 2], more: &'a [&'a str]) -> Load<'a> {
         Load {
             ports,
-            seconds,
+            seconds: self.options.seconds(),
             more,
             connect: None,
         }
-        .offer()
     }
 
     /// Measures a device in one turn.
@@ -89,12 +87,13 @@ impl Bench<'_> {
             Device::Testpmd(mode) => {
                 let device = Testpmd::forward(&directory, mode);
                 let ports = [0, 1].map(|port| device.tester_uri(port));
-                (self.load(ports, more), None)
+                (self.load(ports, more).offer(), None)
             }
             Device::Quietwire(options) => {
                 let device = Switch::start(&directory, Kind::Memif, 2, options);
                 let ports = [0, 1].map(|port| device.tester_uri(port));
-                (self.load(ports, more), device.cycles_a_frame())
+                let result = self.load(ports, more).offer();
+                (result, device.cycles_a_frame())
             }
             Device::Vpp => {
                 let device = Vpp::start(&directory, &[], "");
@@ -123,7 +122,8 @@ impl Bench<'_> {
         let ports =
             ["server", "client"].map(|role| format!("memif:{}?role={role}", socket.display()));
         let cpus = format!("{TESTER_CPU},{DEVICE_CPU}");
-        forwarded(&self.load(ports, &["--cpus", &cpus]))
+        let more = ["--cpus", cpus.as_str()];
+        forwarded(&self.load(ports, &more).offer_to_itself())
     }
 }
 
@@ -161,6 +161,9 @@ fn main() {
             run.expect(&point(case, side), &figures);
         }
     }
+    for name in &testers {
+        run.expect(&point(WITHOUT_DEVICE, name), &[Figure::ForwardedPps]);
+    }
     let directory = tempfile::tempdir().unwrap();
     let mut bench = Bench {
         options: &options,
@@ -174,13 +177,18 @@ fn main() {
             for index in turns.order(devices.len()) {
                 let (side, device, addresses) = devices[index];
                 let more = ["--direction", word, "--mac-addresses", addresses];
-                bench.forward(&mut run, &point(case, side), device, &more);
+                let point = point(case, side);
+                run.turn(std::slice::from_ref(&point), |run| {
+                    bench.forward(run, &point, device, &more);
+                });
             }
         }
         for index in turns.order(testers.len()) {
-            let rate = bench.without_device(testers[index]);
             let point = point(WITHOUT_DEVICE, testers[index]);
-            run.add(&point, Figure::ForwardedPps, Some(rate));
+            run.turn(std::slice::from_ref(&point), |run| {
+                let rate = bench.without_device(testers[index]);
+                run.add(&point, Figure::ForwardedPps, Some(rate));
+            });
         }
     }
     common::finish(&options, run);

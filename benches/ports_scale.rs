@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::record::{Figure, Point};
 use common::switch::{self, Kind, Switch};
-use common::{DEADLINE, Machine, Options};
+use common::{DEADLINE, Machine, Options, Subject};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
     Directions, FrameAccess, FrameSizes, Limits, Preparation, Tester, TesterIdle, TesterOptions,
@@ -125,14 +125,14 @@ impl Bench {
         let pool = format!("tester{}", self.runs);
         let mut tester = Tester::open(&self.eal, &pool, ports, options).unwrap();
         tester.wait_for_links(Duration::from_secs(10)).unwrap();
-        let result = tester.run_unpaced(&Trial {
+        let trial = Trial {
             warm_up_s: 0.2,
             drain_s: 0.2,
             directions: spreading.directions(),
             // The rate is not used, but must be valid.
             ..Trial::new(1.0, self.options.seconds(), FrameSizes::Fixed(64))
-        });
-        result.unwrap().forwarding_rate_pps
+        };
+        common::unpaced(&mut tester, &trial, Subject::Device).forwarding_rate_pps
     }
 }
 
@@ -177,10 +177,12 @@ fn main() {
     for _ in 0..rounds {
         for case in turns.order(cases.len()) {
             let (spreading, ports) = cases[case];
-            let (rate, cycles) = bench.rate(directory.path(), spreading, ports);
             let point = point(spreading, ports);
-            run.add(&point, Figure::ForwardedPps, Some(rate));
-            run.add(&point, Figure::CyclesAFrame, cycles);
+            run.turn(std::slice::from_ref(&point), |run| {
+                let (rate, cycles) = bench.rate(directory.path(), spreading, ports);
+                run.add(&point, Figure::ForwardedPps, Some(rate));
+                run.add(&point, Figure::CyclesAFrame, cycles);
+            });
         }
     }
     common::finish(&options, run);

@@ -99,7 +99,8 @@ fn main() {
         }
     }
     if on_switch {
-        on_the_switch(&options, &mut turns, &mut run);
+        // Those of the simulated devices stay if the switch cannot be measured.
+        run.turn(&[], |run| on_the_switch(&options, &mut turns, run));
     }
     if let Some(directory) = &options.svg {
         draw(directory, &run);
@@ -255,11 +256,13 @@ impl Bench<'_> {
         }
         for _ in 0..rounds {
             for method in turns.order(METHODS.len()) {
-                let search = self.search(METHODS[method]);
                 let point = &points[method];
-                run.add(point, Figure::NdrPps, search.ndr_pps);
-                run.add(point, Figure::Trials, Some(f64::from(search.trials)));
-                run.add(point, Figure::SearchS, Some(search.seconds));
+                run.turn(std::slice::from_ref(point), |run| {
+                    let search = self.search(METHODS[method]);
+                    run.add(point, Figure::NdrPps, search.ndr_pps);
+                    run.add(point, Figure::Trials, Some(f64::from(search.trials)));
+                    run.add(point, Figure::SearchS, Some(search.seconds));
+                });
             }
         }
     }

@@ -146,12 +146,16 @@ fn main() {
     for _ in 0..rounds {
         for index in turns.order(stores.len()) {
             let (case, store) = &stores[index];
-            let seconds = report_s(store);
-            measured.add(&point(case, PAGE), Figure::ReportS, Some(seconds));
+            let point = point(case, PAGE);
+            measured.turn(std::slice::from_ref(&point), |run| {
+                run.add(&point, Figure::ReportS, Some(report_s(store)));
+            });
         }
         if let Some(store) = &million {
-            let seconds = state_s(store);
-            measured.add(&point(MILLION, STATE), Figure::StateS, Some(seconds));
+            let point = point(MILLION, STATE);
+            measured.turn(std::slice::from_ref(&point), |run| {
+                run.add(&point, Figure::StateS, Some(state_s(store)));
+            });
         }
     }
     common::finish(&options, measured);

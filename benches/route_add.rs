@@ -37,6 +37,7 @@ const ADDED: u32 = 0x2000_0000;
 const BURST: usize = 32;
 const QUIETWIRE: &str = "quietwire";
 const FORWARDED: &str = "first frame forwarded";
+const ANSWERED: &str = "request answered";
 /// Sleep of the traffic thread after a burst.
 const PAUSE: Duration = Duration::from_micros(20);
 /// Time during which probes are sent before their route is requested: many are sent, and none may return.
@@ -53,6 +54,15 @@ struct Shared {
     observed: AtomicU64,
     frames_sent: AtomicU64,
     stop: AtomicBool,
+}
+
+/// Ends the traffic when it is dropped, also after a request that failed.
+struct Stop<'a>(&'a Shared);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Release);
+    }
 }
 
 /// Times of one route, in microseconds from the request.
@@ -189,13 +199,14 @@ fn round(eal: &Eal, directory: &Path, round: u32) -> (Vec<Sample>, f64) {
     };
     scope(|scope| {
         let running = scope.spawn(move || traffic.run(eal));
+        let stop = Stop(&shared);
         let began = Instant::now();
         let samples = (1..=ROUTES_A_ROUND)
             .map(|network| add(&switch, &shared, network))
             .collect();
         let rate =
             shared.frames_sent.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-        shared.stop.store(true, Ordering::Release);
+        drop(stop);
         running.join().unwrap();
         (samples, rate)
     })
@@ -279,12 +290,14 @@ fn main() {
     let eal = common::start_dpdk("route-add", 128);
     for number in 0..rounds {
         let own = directory.path().join(number.to_string());
-        let (samples, load) = round(&eal, &own, number);
-        let forwarded = samples.iter().map(|sample| sample.forwarded_us);
-        record(&mut run, FORWARDED, forwarded);
-        let answered = samples.iter().map(|sample| sample.answered_us);
-        record(&mut run, "request answered", answered);
-        run.add(&point(FORWARDED), Figure::LoadPps, Some(load));
+        run.turn(&[FORWARDED, ANSWERED].map(point), |run| {
+            let (samples, load) = round(&eal, &own, number);
+            let forwarded = samples.iter().map(|sample| sample.forwarded_us);
+            record(run, FORWARDED, forwarded);
+            let answered = samples.iter().map(|sample| sample.answered_us);
+            record(run, ANSWERED, answered);
+            run.add(&point(FORWARDED), Figure::LoadPps, Some(load));
+        });
     }
     common::finish(&options, run);
 }

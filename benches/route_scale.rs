@@ -243,7 +243,9 @@ impl Size {
     }
 
     fn rounds(&self, directory: &Path, options: &Options, turns: &mut Lcg, run: &mut Run) {
-        let peers = self.peers(directory);
+        let mut peers = Vec::new();
+        // If it fails, the turns of the peers fail.
+        run.turn(&[], |_| peers = self.peers(directory));
         let Self { ip, routes, .. } = *self;
         let seconds = options.seconds();
         for round in 0..options.rounds(ROUNDS) {
@@ -251,22 +253,25 @@ impl Size {
                 let router = self.routers[index];
                 let point = self.point(router);
                 let own = directory.join(format!("{round}-{index}"));
-                let measured = match router {
-                    Router::Quietwire => measure(&own, ip, routes, seconds),
-                    Router::WithOneRoute => measure(&own, ip, 1, seconds),
-                    Router::Vpp => measure_vpp(&own, ip, routes, seconds),
-                    Router::Peer(lookup) => {
-                        let mut peers = peers.iter();
-                        let (_, peer) = peers.find(|(name, _)| *name == lookup).unwrap();
-                        let rate = peer.measured(|ports| rate(ports, ip, routes, seconds));
-                        run.add(&point, Figure::ForwardedPps, Some(rate));
-                        continue;
-                    }
-                };
-                run.add(&point, Figure::ForwardedPps, Some(measured.rate));
-                run.add(&point, Figure::CyclesAFrame, measured.cycles_a_frame);
-                run.add(&point, Figure::RouteCyclesAFrame, measured.route_cycles);
-                run.add(&point, Figure::LoadedS, Some(measured.loaded_s));
+                run.turn(std::slice::from_ref(&point), |run| {
+                    let measured = match router {
+                        Router::Quietwire => measure(&own, ip, routes, seconds),
+                        Router::WithOneRoute => measure(&own, ip, 1, seconds),
+                        Router::Vpp => measure_vpp(&own, ip, routes, seconds),
+                        Router::Peer(lookup) => {
+                            let mut peers = peers.iter();
+                            let found = peers.find(|(name, _)| *name == lookup);
+                            let (_, peer) = found.expect("the peer has started");
+                            let rate = peer.measured(|ports| rate(ports, ip, routes, seconds));
+                            run.add(&point, Figure::ForwardedPps, Some(rate));
+                            return;
+                        }
+                    };
+                    run.add(&point, Figure::ForwardedPps, Some(measured.rate));
+                    run.add(&point, Figure::CyclesAFrame, measured.cycles_a_frame);
+                    run.add(&point, Figure::RouteCyclesAFrame, measured.route_cycles);
+                    run.add(&point, Figure::LoadedS, Some(measured.loaded_s));
+                });
             }
         }
     }

@@ -756,7 +756,8 @@ fn main() {
         for index in turns.order(cases.len()) {
             let own = directory.path().join(format!("{round}-{index}"));
             fs::create_dir(&own).unwrap();
-            cases[index].measure(&own, &options, &mut run);
+            let case = cases[index];
+            run.turn(&[case.point()], |run| case.measure(&own, &options, run));
             fs::remove_dir_all(&own).unwrap();
         }
     }

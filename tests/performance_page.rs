@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that docs/performance.md matches its stored runs, and that verdicts follow from rounds.
+//! Tests that docs/performance.md matches its stored runs, that verdicts follow from rounds, and that a run survives turns that fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Shared code of the benchmarks: this test uses the part that reads and judges runs.
+// Shared code of the benchmarks: this test uses the part that makes, reads and judges runs.
+#[allow(dead_code)]
+#[path = "../benches/common/attempt.rs"]
+mod attempt;
 #[allow(dead_code)]
 #[path = "../benches/common/figure.rs"]
 mod figure;
@@ -25,6 +28,9 @@ mod spread;
 #[path = "../benches/common/tables.rs"]
 mod tables;
 #[allow(dead_code)]
+#[path = "../benches/common/turn.rs"]
+mod turn;
+#[allow(dead_code)]
 #[path = "../benches/common/verdict.rs"]
 mod verdict;
 #[allow(dead_code)]
@@ -33,6 +39,7 @@ mod words;
 
 use std::path::Path;
 
+use attempt::{Subject, measures_a_rate};
 use goals::{GOALS, Goal, Ratio};
 use lcg::Lcg;
 use record::{Absent, Bound, Figure, Judged, Point, Run, Verdict};
@@ -299,4 +306,96 @@ fn page_without_the_end_of_a_part_is_refused() {
     let text = "a\n<!-- made by make performance-page: none.json -->\nb\n<!-- end -->\nc\n";
     let error = tables::page(text, &[]).unwrap_err();
     assert!(error.contains("none.json"), "{error}");
+}
+
+#[test]
+fn turn_that_fails_leaves_its_round_empty_and_the_others_paired() {
+    let mut run = run([&[], &[]]);
+    let points = ["ours", "theirs"].map(|side| Point {
+        group: String::new(),
+        case: CASE.to_owned(),
+        size: None,
+        side: side.to_owned(),
+    });
+    let figures = [Figure::ForwardedPps, Figure::CyclesAFrame];
+    for point in &points {
+        run.expect(point, &figures);
+    }
+    for round in 0..5 {
+        for point in &points {
+            let fails = round == 2 && point.side == "ours";
+            let is_measured = run.turn(std::slice::from_ref(point), |run| {
+                run.add(point, Figure::ForwardedPps, Some(10.0));
+                assert!(!fails, "a peer that has ended");
+                run.add(point, Figure::CyclesAFrame, Some(5.0));
+            });
+            assert_eq!(is_measured, !fails);
+        }
+    }
+    let rounds = |side: &str, figure| run.find(CASE, side, figure).unwrap().rounds.clone();
+    for (figure, value) in figures.into_iter().zip([10.0, 5.0]) {
+        let some = Some(value);
+        assert_eq!(rounds("ours", figure), [some, some, None, some, some]);
+        assert_eq!(rounds("theirs", figure), [some; 5]);
+    }
+    assert_eq!((run.failed, run.longest()), (1, 5));
+    assert!(!run.is_without_values());
+    let judged = verdict(&run, Bound::AtLeast, 1.0);
+    assert_eq!(judged.verdict, Verdict::NotProven);
+    assert_eq!(judged.reason.unwrap(), "4 rounds; 5 are required");
+}
+
+#[test]
+fn run_of_which_every_turn_fails_has_no_values() {
+    let mut run = run([&[], &[]]);
+    assert!(!run.is_without_values(), "no figure is expected");
+    let point = Point {
+        group: String::new(),
+        case: CASE.to_owned(),
+        size: None,
+        side: "ours".to_owned(),
+    };
+    run.expect(&point, &[Figure::ForwardedPps]);
+    for _ in 0..2 {
+        run.turn(std::slice::from_ref(&point), |_| panic!("no peer"));
+    }
+    assert!(run.is_without_values());
+    assert_eq!((run.failed, run.longest()), (2, 2));
+}
+
+#[test]
+fn trial_with_uncertain_losses_still_measures_a_rate() {
+    let result = |received: u64, [missed, drops]: [u64; 2], causes: &[&str]| {
+        let reasons: Vec<_> = causes
+            .iter()
+            .map(|cause| serde_json::json!({ "cause": cause, "text": "" }))
+            .collect();
+        let validity = match causes.is_empty() {
+            true => serde_json::json!({ "state": "valid" }),
+            false => serde_json::json!({ "state": "invalid", "reasons": reasons }),
+        };
+        serde_json::json!({
+            "received_frames": received, "validity": validity,
+            "health": { "missed_at_most_frames": missed, "receive_drops": drops },
+        })
+    };
+    // Received frames, those that the tester missed and dropped, causes, and whether the rate is that of a device and of the tester.
+    let cases: [(u64, [u64; 2], &[&str], [bool; 2]); 9] = [
+        (1000, [0, 0], &[], [true, true]),
+        (1000, [10, 0], &["host-stall"], [true, true]),
+        (1000, [11, 0], &["receive-gap"], [false, true]),
+        (1000, [0, 1], &["receive-drops"], [false, true]),
+        (1000, [0, 0], &["stretched", "host-stall"], [true, true]),
+        (0, [0, 0], &["host-stall"], [false, false]),
+        (1000, [0, 0], &["excess"], [false, false]),
+        (1000, [0, 0], &["host-stall", "link-lost"], [false, false]),
+        (1000, [0, 0], &["clock"], [false, false]),
+    ];
+    for (received, missed, causes, expected) in cases {
+        let result = result(received, missed, causes);
+        let subjects = [Subject::Device, Subject::Tester];
+        let found = subjects.map(|subject| measures_a_rate(&result, subject));
+        assert_eq!(found, expected, "{result}");
+    }
+    assert!(!measures_a_rate(&serde_json::json!({}), Subject::Tester));
 }

@@ -137,6 +137,20 @@ const fn at_least(name: &'static str, case: &'static str, figure: Figure, wanted
     goal("connections", name, of, figure, itself, AtLeast, wanted)
 }
 
+/// Returns the goal that the tester is at least so many times as fast with several CPUs as with one.
+const fn scaled(name: &'static str, case: &'static str, wanted: f64) -> Goal {
+    let (of, to) = ((case, TESTER), Ratio::Of((ONE_CPU, TESTER)));
+    goal(
+        "generators",
+        name,
+        of,
+        Figure::ReceivedPps,
+        to,
+        AtLeast,
+        wanted,
+    )
+}
+
 /// Returns the goal that the tester generates and checks at least as many frames as a peer generates and counts.
 const fn generated(name: &'static str, case: &'static str, peer: &'static str) -> Goal {
     let (of, to) = ((case, TESTER), Ratio::Of((case, peer)));
@@ -244,6 +258,9 @@ const fn repeated(device: &'static str) -> Goal {
 /// Cases and our side of the benchmark of generators.
 pub(crate) const ONE_FLOW: &str = "one flow";
 pub(crate) const MANY_FLOWS: &str = "1,024 flows";
+pub(crate) const ONE_CPU: &str = "1 CPU";
+pub(crate) const TWO_CPUS: &str = "2 CPUs";
+pub(crate) const FOUR_CPUS: &str = "4 CPUs";
 pub(crate) const TESTER: &str = "quietwire's tester";
 /// Cases of the tester alone: its ways to access frames.
 pub(crate) const IN_PLACE: &str = "in place";
@@ -356,6 +373,8 @@ pub(crate) const GOALS: &[Goal] = &[
 
     generated("one flow: rate", ONE_FLOW, "testpmd txonly to rxonly"),
     generated("1,024 flows: rate", MANY_FLOWS, "testpmd flowgen to rxonly"),
+    scaled("2 CPUs: rate", TWO_CPUS, 1.8),
+    scaled("4 CPUs: rate", FOUR_CPUS, 3.4),
 
     rate("bridge_scale", "20,000 addresses, memif: rate", ("20,000", MEMIF), ("20,000", MEMIF_TWO), 0.8),
     rate("bridge_scale", "1,000,000 addresses, memif: rate", ("1,000,000", MEMIF), ("1,000,000", MEMIF_TWO), 0.5),

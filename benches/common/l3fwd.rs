@@ -158,7 +158,7 @@ impl L3fwd {
 
     /// Returns the result of `measure` for its ports. The router has the CPU only during the call.
     pub(crate) fn measured(&self, measure: impl FnOnce([String; 2]) -> f64) -> f64 {
-        self.running.signal("CONT");
+        let _awake = self.running.awake();
         sleep(PAUSE);
         let ports = [0, 1].map(|port| {
             let socket = self.directory.join(format!("p{port}.sock"));
@@ -166,7 +166,6 @@ impl L3fwd {
         });
         let result = measure(ports);
         sleep(PAUSE);
-        self.running.signal("STOP");
         result
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use super::placement::{helper_cpu, place_threads};
 use super::record::Side;
-use super::{DEADLINE, Running, huge_pages_free, log_into, tail, wait_until};
+use super::{Awake, DEADLINE, Running, huge_pages_free, log_into, tail, wait_until};
 
 /// From Debian's package openvswitch-switch-dpdk.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -180,13 +180,14 @@ impl OpenVSwitch {
         )
     }
 
-    /// Stops all its threads until [`Self::go_on`].
+    /// Stops all its threads until [`Self::awake`].
     pub(crate) fn pause(&self) {
         self.daemon.signal("STOP");
     }
 
-    pub(crate) fn go_on(&self) {
-        self.daemon.signal("CONT");
+    /// Continues all its threads until the value is dropped.
+    pub(crate) fn awake(&self) -> Awake<'_> {
+        self.daemon.awake()
     }
 
     /// Restores the flow limit, which Open vSwitch lowers by itself if checking its flows takes long.

@@ -95,6 +95,9 @@ pub(crate) struct Run {
     pub(crate) absent: Vec<Absent>,
     pub(crate) series: Vec<Series>,
     pub(crate) goals: Vec<Judged>,
+    /// Turns that failed: their rounds have no values.
+    #[serde(skip)]
+    pub(crate) failed: u32,
 }
 
 impl Run {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Described traffic over a memif link between two ports of the tester, with one and with several threads: every offered frame is
-//! counted, and the results of all threads are combined.
+//! Described traffic over a link between two ports of the tester (memif, or virtio-user to vhost-user), with one and with several threads:
+//! every offered frame is counted, and the results of all threads are combined.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -28,10 +28,26 @@ fn trial(rate: f64, traffic: &str) -> Trial {
     .unwrap()
 }
 
-fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) -> Tester {
+/// Both ends of a link: kind of port and options, for the server first.
+type Link = [(&'static str, &'static str); 2];
+
+const MEMIF: Link = [("memif", "role=server"), ("memif", "role=client")];
+const SPLIT: Link = [("vhost", "role=server"), ("virtio-user", "role=client")];
+const PACKED: Link = [
+    ("vhost", "role=server"),
+    ("virtio-user", "role=client&packed=on"),
+];
+
+fn tester(
+    eal: &Eal,
+    directory: &Path,
+    pool: &str,
+    cpus: &[u32],
+    (queues, [a, b]): (u16, Link),
+) -> Tester {
     let socket = directory.join(format!("{pool}.sock"));
-    let port = |name: &str, role: &str| {
-        let uri = format!("memif:{}?role={role}&queues={queues}", socket.display());
+    let port = |name: &str, (kind, options): (&str, &str)| {
+        let uri = format!("{kind}:{}?{options}&queues={queues}", socket.display());
         (name.to_owned(), uri.parse::<PortUri>().unwrap())
     };
     let options = TesterOptions {
@@ -53,7 +69,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
         idle: TesterIdle::default(),
         frame_access: FrameAccess::default(),
     };
-    let ports = [port("a", "server"), port("b", "client")];
+    let ports = [port("a", a), port("b", b)];
     let tester = Tester::open(eal, pool, &ports, options).unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();
     tester
@@ -110,12 +126,14 @@ fn what_is_described_is_received() {
     })
     .unwrap();
     // One thread; two threads with one port each; two threads with one queue pair of both ports each.
-    for (pool, cpus, queues) in [
-        ("one", &[0u32] as &[u32], 1),
-        ("ports", &[0, 1], 1),
-        ("queues", &[0, 1], 2),
+    for (pool, cpus, queues, link) in [
+        ("one", &[0u32] as &[u32], 1, MEMIF),
+        ("ports", &[0, 1], 1, MEMIF),
+        ("queues", &[0, 1], 2, MEMIF),
+        ("split", &[0], 1, SPLIT),
+        ("packed", &[0, 1], 2, PACKED),
     ] {
-        let mut tester = tester(&eal, directory.path(), pool, cpus, queues);
+        let mut tester = tester(&eal, directory.path(), pool, cpus, (queues, link));
         // Frames in the rings, and once in packet buffers.
         let in_buffers = (queues == 2).then_some(FrameAccess::PacketBuffers);
         let accesses = [in_buffers, Some(FrameAccess::InPlace)];
@@ -161,10 +179,12 @@ fn what_is_described_is_received() {
         }
     }
 
-    replayed(&eal, directory.path());
+    for (pool, link) in [("replay", MEMIF), ("replay-split", SPLIT)] {
+        replayed(&eal, directory.path(), pool, link);
+    }
 }
 
-fn replayed(eal: &Eal, directory: &Path) {
+fn replayed(eal: &Eal, directory: &Path, pool: &str, link: Link) {
     let path = directory.join("frames.pcap");
     let mut writer = PcapWriter::new(std::fs::File::create(&path).unwrap()).unwrap();
     for number in 0..100u8 {
@@ -174,7 +194,7 @@ fn replayed(eal: &Eal, directory: &Path) {
         writer.write_packet(&packet).unwrap();
     }
     drop(writer);
-    let mut tester = tester(eal, directory, "replay", &[0], 1);
+    let mut tester = tester(eal, directory, pool, &[0], (1, link));
     let file = |rest: &str| {
         format!(
             "[traffic]\ndirections = \"one-way\"\nreplay = {{ file = \"{}\"{rest} }}\n",
