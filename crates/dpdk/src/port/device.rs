@@ -18,7 +18,8 @@ use quietwire_packet::complete_partial_checksum;
 use super::counters::{self, QueueCounters};
 use super::flow_driver::PortDriver;
 use super::flow_rules::FlowRules;
-use super::function::ConfiguredFunction;
+use super::function::created::CreatedFunction;
+use super::function::{self, ConfiguredFunction};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
@@ -48,6 +49,8 @@ pub(crate) struct Device {
     uri: PortUri,
     // Restored when the driver of the function has ended.
     _function: Option<ConfiguredFunction>,
+    // Deleted after that, if it was created for the port.
+    _created: Option<CreatedFunction>,
     /// Flow rules of a card with a DPDK driver, once it was started. Removed before its stop.
     offloaded: Mutex<OffloadedRules<PortDriver>>,
     /// Those whose frames the card drops.
@@ -261,9 +264,11 @@ impl Device {
             xdp_program::remove_left_on(interface);
             super::flow_rules::remove_left_on(interface);
         }
+        function::restore_left_on(uri);
+        let created = CreatedFunction::open(uri, options)?;
         let function = ConfiguredFunction::open(uri, options)?;
         let mut device = probe(eal, uri, options, pool, function.is_some())?;
-        device._function = function;
+        (device._function, device._created) = (function, created);
         let options = &device.options(options)?;
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
@@ -855,6 +860,7 @@ fn probe(
             name: options.name.clone(),
             uri: uri.clone(),
             _function: None,
+            _created: None,
             offloaded: Mutex::new(OffloadedRules::new(PortDriver::new(id))),
             dropping: Mutex::new(OffloadedRules::counted(PortDriver::new(id))),
             flow_rules: Mutex::default(),
