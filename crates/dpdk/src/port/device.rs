@@ -3,6 +3,7 @@
 
 mod flow_control;
 mod flow_rules;
+mod promiscuous;
 mod properties;
 mod segmentation;
 
@@ -68,6 +69,8 @@ pub(crate) struct Device {
     // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
+    /// True if the port has enabled promiscuous mode of a device without a kernel interface.
+    is_made_promiscuous: bool,
     /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
     /// TCP segmentation of the card, if the port uses it.
@@ -98,6 +101,7 @@ impl Drop for Device {
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
         self.restore_flow_control();
+        self.disable_promiscuous_mode();
         // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
         unsafe {
             if self.is_started {
@@ -606,8 +610,7 @@ impl Device {
     /// Enables promiscuous mode.
     fn receive_all(&mut self) -> Result<(), Error> {
         let Some(interface) = self.uri.interface() else {
-            // SAFETY: started. A virtual device that does not support promiscuous mode receives all frames anyway.
-            unsafe { sys::rte_eth_promiscuous_enable(self.id) };
+            self.enable_promiscuous_mode();
             return Ok(());
         };
         let promiscuity = Promiscuity::of(interface).map_err(|error| Error::PortOpen {
@@ -870,6 +873,7 @@ fn probe(
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,
+            is_made_promiscuous: false,
             mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             segmentation: None,
