@@ -3,10 +3,14 @@
 //! IOMMU. Requires root and the emulator of `scripts/emulated-cards`. Emulation makes all rates meaningless, so none is measured.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "cards/functions.rs"]
+mod functions;
 #[path = "cards/guest.rs"]
 mod guest;
 #[path = "cards/monitor.rs"]
 mod monitor;
+#[path = "cards/split_path.rs"]
+mod split_path;
 #[path = "cards/study.rs"]
 mod study;
 #[path = "switch_ports/rig.rs"]
@@ -320,6 +324,25 @@ fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
     let frames = received_since(&mut guest, "a", &before);
     assert!(is_even(&frames), "{frames:?}");
     flows_arrive_in_order(&mut guest, FEW_FLOWS, 10, false);
+    guest.stop_switch();
+}
+
+/// Emulated, neither card spreads flows, so one queue may have all frames.
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn cards_that_do_not_spread_flows_forward_with_several_queues() {
+    let _alone = alone();
+    let mut guest = CardGuest::boot(&[E1000e, Vmxnet3]);
+    guest.bind_all();
+    guest.switch(&ports(&guest, "?queues=2"), "--cross-connect a,b");
+    for (name, from, to) in [("a", 0, 1), ("b", 1, 0)] {
+        guest.port_becomes(name, "up");
+        let before = queues(&mut guest, name);
+        assert_eq!(before.len(), 2, "{before:?}");
+        guest.wires[from].carries(&guest.wires[to], &frames(100, 1514));
+        let received = received_since(&mut guest, name, &before);
+        assert_eq!(received.iter().sum::<u64>(), 100, "{received:?}");
+    }
     guest.stop_switch();
 }
 

@@ -22,8 +22,9 @@ use crate::wire::Wire;
 const FIRST_SLOT: usize = 4;
 /// Modules besides those of the labs' guests.
 const MODULES: [&str; 4] = ["vfio_pci", "vfio_iommu_type1", "igb", "tun"];
-/// DPDK's drivers of the cards besides virtio's, of `null:` ports, and of dpdk-testpmd's links in a study.
-const DRIVERS: [&str; 4] = [
+/// DPDK's drivers of the cards besides virtio's, of `af-xdp:` and `null:` ports, and of dpdk-testpmd's links in a study.
+const DRIVERS: [&str; 5] = [
+    "librte_net_af_xdp.so",
     "librte_net_e1000.so",
     "librte_net_vmxnet3.so",
     "librte_net_null.so",

@@ -77,6 +77,46 @@ huge-pages-mib = 128
 name = "quietwire"
 "#;
 
+/// A switch that its owner's commands start and end.
+const OTHER: &str = r#"
+name = "other"
+title = "A device outside the lab, between emulated cards"
+rounds = 1
+[device]
+switch = "other"
+link = "other"
+topology = "vNet1"
+prepare = ["sh", "/tmp/prepare.sh", "DEVICE0", "DEVICE1"]
+prepare-timeout-s = 120
+restore = ["sh", "/tmp/restore.sh"]
+restore-timeout-s = 120
+[tester]
+cpu = "0"
+ports = ["TESTER0", "TESTER1"]
+realtime = false
+huge-pages-mib = 128
+[[case]]
+name = "other"
+"#;
+
+const PREPARE: &str = "\
+echo prepare >>/tmp/calls
+quietwire switch run --huge-pages require --memory-mib 256 --idle sleep --forwarding-cpus 1,2 --control-socket /tmp/other.sock \
+    --port a=pci:$1 --port b=pci:$2 --cross-connect a,b >/tmp/switch.log 2>&1 </dev/null &
+echo $! >/tmp/other.pid
+until quietwire switch show ports --control-socket /tmp/other.sock >/dev/null 2>&1; do
+    [ -e /proc/$(cat /tmp/other.pid) ] || { cat /tmp/switch.log; exit 1; }
+    sleep 1
+done
+";
+
+const RESTORE: &str = "\
+echo restore >>/tmp/calls
+[ -e /tmp/other.pid ] || exit 0
+kill $(cat /tmp/other.pid) && rm /tmp/other.pid
+while [ -S /tmp/other.sock ]; do sleep 1; done
+";
+
 /// Boots a guest with four cards: the first two are the device's, and cables connect them with the tester's.
 fn connected() -> CardGuest {
     CardGuest::boot_connected(&[Igb; 4], &[(0, 2), (1, 3)])
@@ -103,6 +143,11 @@ fn the_studies_of_cards_are_valid() {
         assert_eq!(file.device.ports, addresses[..2]);
         assert_eq!(file.tester.ports, addresses[2..]);
     }
+    let text = with_addresses(OTHER, &addresses);
+    let file = StudyFile::parse(&text, Path::new("study.toml")).unwrap();
+    assert!(file.is_external());
+    assert_eq!(file.device.prepare[2..], addresses[..2]);
+    assert_eq!(file.tester.ports, addresses[2..]);
 }
 
 /// Runs a study from beginning to end, which leaves nothing behind. Returns the names of its cases.
@@ -180,4 +225,18 @@ fn a_study_measures_from_cards_to_a_network_function_and_back() {
     let mut guest = connected();
     guest.bind_all();
     assert_eq!(run(&mut guest, PHYSICAL), ["quietwire"]);
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn a_study_measures_a_device_between_cards_that_commands_prepare() {
+    let _alone = alone();
+    let mut guest = connected();
+    guest.bind_all();
+    for (name, script) in [("prepare", PREPARE), ("restore", RESTORE)] {
+        guest.run(&format!("cat >/tmp/{name}.sh <<'END'\n{script}END"));
+    }
+    assert_eq!(run(&mut guest, OTHER), ["other"]);
+    assert_eq!(guest.run("cat /tmp/calls"), "prepare\nrestore\n");
+    guest.run("[ ! -e /tmp/other.pid ] && [ ! -e /tmp/other.sock ]");
 }

@@ -18,7 +18,7 @@ pub enum Problem {
 }
 
 /// Kernel drivers that give user space access to a device.
-const VFIO: &str = "vfio-pci";
+pub(crate) const VFIO: &str = "vfio-pci";
 const UIO: &[&str] = &["uio_pci_generic", "igb_uio"];
 /// Kernel drivers that DPDK's drivers work beside (bifurcated).
 const SHARED: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
@@ -156,6 +156,38 @@ pub(crate) fn virtual_function(root: &Path, address: &str) -> Option<VirtualFunc
     Some(VirtualFunction { physical, number })
 }
 
+/// Returns the virtual function that has this address, or that would have it if its physical function had enough of them. `None` if no
+/// network card of this machine has such a function. `root` is that of [`check`].
+pub(crate) fn possible_function(root: &Path, address: &str) -> Option<VirtualFunction> {
+    virtual_function(root, address).or_else(|| {
+        let (physical, number, _) = Device::at(root, address).possible_function()?;
+        Some(VirtualFunction { physical, number })
+    })
+}
+
+/// Returns the number of virtual functions of a device, if it supports them. `root` is that of [`check`].
+pub(crate) fn function_count(root: &Path, address: &str) -> Option<u32> {
+    // The kernel holds it back while a driver creates or removes functions (drivers/pci/iov.c), and such a driver may hang.
+    let file = Device::at(root, address).path.join("sriov_numvfs");
+    let text = run_within(FUNCTIONS_MAX, move || fs::read_to_string(file)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Returns the addresses of the virtual functions of a device. `root` is that of [`check`].
+pub(crate) fn functions_of(root: &Path, address: &str) -> Vec<String> {
+    let directory = Device::at(root, address).path;
+    let links = names_in(&directory).into_iter();
+    links
+        .filter(|link| link.starts_with("virtfn"))
+        .filter_map(|link| name_of_link(&directory.join(link)))
+        .collect()
+}
+
+/// Returns true for a driver that gives user space access to a device.
+pub(crate) fn is_of_user_space(driver: &str) -> bool {
+    driver == VFIO || UIO.contains(&driver)
+}
+
 /// Returns the first kernel interface of a device: its name and its index. `None` if no driver of the kernel has made one in the network
 /// namespace of sysfs. `root` is that of [`check`].
 pub(crate) fn interface(root: &Path, address: &str) -> Option<(String, u32)> {
@@ -260,10 +292,8 @@ impl<'root> Device<'root> {
             if domain_of_card != domain || distance % stride != 0 || place >= total {
                 return None;
             }
-            // The kernel holds it back while a driver creates or removes functions (drivers/pci/iov.c), and such a driver may hang.
-            let file = devices.join(&physical).join("sriov_numvfs");
-            let text = run_within(FUNCTIONS_MAX, move || fs::read_to_string(file)).ok()?;
-            Some((physical, place, text.trim().parse().ok()?))
+            let present = function_count(self.root, &physical)?;
+            Some((physical, place, present))
         })
     }
 

@@ -107,7 +107,13 @@ fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
 }
 
 fn check_pci(uri: &PortUri, port: &str) -> Result<(), Error> {
-    let PortUri::Pci { address, .. } = uri else {
+    // A port that creates functions checks its device afterwards.
+    let PortUri::Pci {
+        address,
+        functions: None,
+        ..
+    } = uri
+    else {
         return Ok(());
     };
     let (port, address) = (port.to_owned(), address.clone());

@@ -196,6 +196,8 @@ pub enum PortUri {
         flow_control: Option<FlowControl>,
         /// Arguments of the DPDK driver (`name=value`, separated by commas).
         devargs: Option<String>,
+        /// Virtual functions that the physical function gets if it has none. The port deletes them when it is closed. Default: none.
+        functions: Option<u16>,
         /// Settings of a virtual function.
         function: FunctionSettings,
     },
@@ -543,6 +545,7 @@ impl PortUri {
                 hw_offload,
                 flow_control,
                 devargs,
+                functions,
                 function,
                 ..
             } => {
@@ -552,6 +555,7 @@ impl PortUri {
                     flag(*hw_offload, "hw-offload=on"),
                     value("flow-control", flow_control.map(FlowControl::name)),
                     value("devargs", devargs.as_ref()),
+                    value("functions", functions.as_ref()),
                 ];
                 options.extend(function.options().into_iter().map(Some));
                 options

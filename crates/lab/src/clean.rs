@@ -30,7 +30,8 @@ pub struct CleanReport {
     pub flow_rules: Vec<u32>,
     /// Interfaces of veth ports that killed switches and testers had left: their near ends. Each was removed with its other end.
     pub veth_pairs: Vec<String>,
-    /// PCI addresses of virtual functions whose settings killed switches and testers had left changed. They are restored.
+    /// PCI addresses of virtual functions whose settings killed switches and testers had left changed, or that they had created. The settings
+    /// are restored, and created functions are deleted.
     pub virtual_functions: Vec<String>,
     /// Indexes of interfaces, each in its network namespace, whose features for VLAN tags killed switches and testers had left switched off.
     /// They are switched on.

@@ -106,7 +106,7 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         }
         for address in &report.virtual_functions {
             print(format!(
-                "virtual function {address} of a killed process: settings restored"
+                "virtual function {address} of a killed process: restored to its former state"
             ))?;
         }
         for index in &report.tag_features {

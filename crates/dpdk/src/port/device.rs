@@ -3,6 +3,7 @@
 
 mod flow_control;
 mod flow_rules;
+mod promiscuous;
 mod properties;
 mod segmentation;
 
@@ -18,7 +19,8 @@ use quietwire_packet::complete_partial_checksum;
 use super::counters::{self, QueueCounters};
 use super::flow_driver::PortDriver;
 use super::flow_rules::FlowRules;
-use super::function::ConfiguredFunction;
+use super::function::created::CreatedFunction;
+use super::function::{self, ConfiguredFunction};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
@@ -48,6 +50,8 @@ pub(crate) struct Device {
     uri: PortUri,
     // Restored when the driver of the function has ended.
     _function: Option<ConfiguredFunction>,
+    // Deleted after that, if it was created for the port.
+    _created: Option<CreatedFunction>,
     /// Flow rules of a card with a DPDK driver, once it was started. Removed before its stop.
     offloaded: Mutex<OffloadedRules<PortDriver>>,
     /// Those whose frames the card drops.
@@ -65,6 +69,8 @@ pub(crate) struct Device {
     // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
+    /// True if the port has enabled promiscuous mode of a device without a kernel interface.
+    is_made_promiscuous: bool,
     /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
     /// TCP segmentation of the card, if the port uses it.
@@ -95,6 +101,7 @@ impl Drop for Device {
         // From here on, the kernel gets all frames.
         drop(self.steering().take());
         self.restore_flow_control();
+        self.disable_promiscuous_mode();
         // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
         unsafe {
             if self.is_started {
@@ -261,9 +268,11 @@ impl Device {
             xdp_program::remove_left_on(interface);
             super::flow_rules::remove_left_on(interface);
         }
+        function::restore_left_on(uri);
+        let created = CreatedFunction::open(uri, options)?;
         let function = ConfiguredFunction::open(uri, options)?;
         let mut device = probe(eal, uri, options, pool, function.is_some())?;
-        device._function = function;
+        (device._function, device._created) = (function, created);
         let options = &device.options(options)?;
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
@@ -601,8 +610,7 @@ impl Device {
     /// Enables promiscuous mode.
     fn receive_all(&mut self) -> Result<(), Error> {
         let Some(interface) = self.uri.interface() else {
-            // SAFETY: started. A virtual device that does not support promiscuous mode receives all frames anyway.
-            unsafe { sys::rte_eth_promiscuous_enable(self.id) };
+            self.enable_promiscuous_mode();
             return Ok(());
         };
         let promiscuity = Promiscuity::of(interface).map_err(|error| Error::PortOpen {
@@ -855,6 +863,7 @@ fn probe(
             name: options.name.clone(),
             uri: uri.clone(),
             _function: None,
+            _created: None,
             offloaded: Mutex::new(OffloadedRules::new(PortDriver::new(id))),
             dropping: Mutex::new(OffloadedRules::counted(PortDriver::new(id))),
             flow_rules: Mutex::default(),
@@ -864,6 +873,7 @@ fn probe(
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,
+            is_made_promiscuous: false,
             mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             segmentation: None,

@@ -6,6 +6,7 @@
 //! They are restored when the port is closed, or by a later process if this one was killed. A setting that another program has changed since
 //! is left alone.
 
+pub(super) mod created;
 mod message;
 mod record;
 
@@ -53,7 +54,6 @@ impl ConfiguredFunction {
         };
         let (root, directory) = (Path::new("/"), Path::new(DIRECTORY));
         let port = options.name.clone();
-        restore_left(root, directory, |record| record.address == *address);
         if function.is_empty() {
             return Ok(None);
         }
@@ -120,6 +120,14 @@ impl Function for KernelFunction {
     fn set(&self, setting: &Setting) -> io::Result<()> {
         let message = message::change(self.index, self.number, setting)?;
         rtnetlink::ask(&self.socket, libc::RTM_SETLINK, libc::NLM_F_ACK, &message).map(drop)
+    }
+}
+
+/// Restores settings that a killed process has changed for a port of the same device.
+pub(super) fn restore_left_on(uri: &PortUri) {
+    if let PortUri::Pci { address, .. } = uri {
+        let (root, directory) = (Path::new("/"), Path::new(DIRECTORY));
+        restore_left(root, directory, |record| record.address == *address);
     }
 }
 
@@ -296,13 +304,18 @@ fn give_back(root: &Path, directory: &Path, record: &Record) -> bool {
     false
 }
 
-/// Restores settings of virtual functions that killed processes have changed. Returns the PCI addresses of these functions.
+/// Restores settings of virtual functions that killed processes have changed, and deletes functions that they have created. Returns the PCI
+/// addresses of these functions.
 #[must_use]
 pub fn restore_left_functions() -> Vec<String> {
-    restore_left(Path::new("/"), Path::new(DIRECTORY), |record| {
+    let mut restored = restore_left(Path::new("/"), Path::new(DIRECTORY), |record| {
         let own = ProcessId::own().map(|own| (own.pid, own.start_time));
         own != Some(record.process)
-    })
+    });
+    restored.extend(created::delete_left_functions());
+    restored.sort();
+    restored.dedup();
+    restored
 }
 
 fn restore_left(root: &Path, directory: &Path, which: impl Fn(&Record) -> bool) -> Vec<String> {

@@ -36,6 +36,9 @@ const MTU_MAX: u16 = 9198;
 const VLAN_MAX: u16 = 4094;
 const RATE_MAX: u32 = 1_000_000;
 
+/// Most virtual functions that a port creates.
+const FUNCTIONS_MAX: u16 = 256;
+
 /// Longest arguments of a driver, octets.
 const DEVARGS_MAX: usize = 256;
 
@@ -70,6 +73,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("hw-offload", &["pci"]),
     ("flow-control", &["pci"]),
     ("devargs", &["pci"]),
+    ("functions", &["pci"]),
     ("vlan", &["pci"]),
     ("trust", &["pci"]),
     ("spoof-check", &["pci"]),
@@ -232,6 +236,18 @@ impl<'uri> Options<'uri> {
 
     fn devargs(&self) -> Result<Option<String>, String> {
         self.get("devargs").map(driver_arguments).transpose()
+    }
+
+    fn functions(&self) -> Result<Option<u16>, String> {
+        let Some(number) = self.get("functions") else {
+            return Ok(None);
+        };
+        match number.parse::<u16>() {
+            Ok(count @ 1..=FUNCTIONS_MAX) => Ok(Some(count)),
+            _ => Err(format!(
+                "functions must be a number from 1 to {FUNCTIONS_MAX}, not '{number}'"
+            )),
+        }
     }
 
     fn function(&self) -> Result<FunctionSettings, String> {
@@ -510,6 +526,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             hw_offload: options.switch("hw-offload", false)?,
             flow_control: options.flow_control()?,
             devargs: options.devargs()?,
+            functions: options.functions()?,
             function: options.function()?,
         }),
         _ if place.is_empty() => Ok(PortUri::Null),

@@ -40,6 +40,7 @@ fn every_form_survives_printing_and_reading() {
         "pci:0000:17:00.0?queues=8&rss=symmetric&devargs=mprq_en=1,rxqs_min_mprq=4&trust=on",
         "pci:0000:17:02.0?queues=2&mac=02:00:00:00:00:0a&vlan=4094&trust=on&spoof-check=off&max-tx-rate=1000",
         "pci:0000:17:02.0?vlan=0&trust=off&spoof-check=on&max-tx-rate=0",
+        "pci:0000:17:02.0?functions=4&mac=02:00:00:00:00:0a",
     ] {
         let uri: PortUri = text.parse().unwrap();
         assert_eq!(uri.to_string(), text);
@@ -173,6 +174,8 @@ fn wrong_uris_are_reported_with_the_reason() {
         ("pci:0000:17:00.0?devargs=a", "not 'a'"),
         ("pci:0000:17:00.0?devargs=a=1,,b=2", "NAME=VALUE"),
         ("pci:0000:17:00.0?devargs=a=1 --no-huge=1", "NAME=VALUE"),
+        ("pci:0000:17:02.0?functions=0", "1 to 256, not '0'"),
+        ("pci:0000:17:02.0?functions=257", "1 to 256, not '257'"),
         ("pci:0000:17:02.0?trust=1", "'on' or 'off', not '1'"),
         ("pci:0000:17:02.0?max-tx-rate=-1", "0 to 1000000, not '-1'"),
         ("pci:0000:17:02.0?mac=01:00:5e:00:00:01", "unicast"),
