@@ -96,7 +96,7 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
         tracing::error!("addresses: {error}");
     }
     if let Err(error) = collecting.await {
-        tracing::error!("attachments of ended containers: {error}");
+        tracing::error!("attachments of containers: {error}");
     }
     if let Some(exporting) = exporting
         && let Err(error) = exporting.await

@@ -202,6 +202,13 @@ fn an_attachment_is_a_port_that_del_removes() {
         assert_eq!(ports[0].bridge.as_deref(), Some("lan"));
         assert_eq!(ports[0].bridging.access.unwrap().get(), 7);
     }
+    // The agent can add the same port again.
+    let record = port::record_in(&rig.path().join("sockets"), &name);
+    let attached = Record::read(&record).unwrap().attached.unwrap();
+    assert_eq!(switch.ports.borrow()[0], attached.port);
+    assert_eq!(attached.interface, None);
+    assert_eq!(attached.ips[0].address.to_string(), "10.0.0.5/24");
+    assert_eq!(attached.routes.len(), 1);
     // The IPAM plugin has the whole configuration.
     let input = fs::read_to_string(rig.path().join("input")).unwrap();
     assert!(input.contains("10.0.0.0/24"), "{input}");
