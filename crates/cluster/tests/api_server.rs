@@ -9,6 +9,8 @@ mod faults;
 mod networks;
 #[path = "api_server/node.rs"]
 mod node;
+#[path = "api_server/rights.rs"]
+mod rights;
 #[path = "api_server/server.rs"]
 mod server;
 #[path = "api_server/webhook.rs"]
@@ -461,6 +463,8 @@ fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_r
             node::a_partition_is_applied_drifts_and_is_rolled_back(&server, &admin).await;
             networks::a_network_has_a_definition_as_long_as_it_exists(&server, &admin).await;
             webhook::pods_request_the_resources_of_their_networks(&server, &admin).await;
+            rights::each_role_has_its_rights_only(&admin).await;
+            faults::a_partition_follows_its_resource(&server, &admin).await;
             faults::no_pod_has_two_addresses_and_none_is_left(&server, &admin).await;
             faults::no_network_is_lost_and_no_definition_made_twice(&mut server, &admin).await;
         };
