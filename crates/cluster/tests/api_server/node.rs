@@ -57,6 +57,7 @@ impl RunningAgent {
             places: KubeletPaths {
                 configuration: kubelet.join("config.yaml"),
                 cpu_state: kubelet.join("cpu_manager_state"),
+                memory_state: kubelet.join("memory_manager_state"),
                 pod_resources: kubelet.join("absent.sock"),
                 device_plugins: kubelet.join("device-plugins"),
             },
