@@ -114,6 +114,7 @@ fn good() -> Vec<(&'static str, Value)> {
             "Network",
             json!({ "bridge": "lan", "vlan": 7,
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
+                "routes": [{ "destination": "0.0.0.0/0" }, { "destination": "fd00::/8", "gateway": "fd00:66::1" }],
                 "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }] }),
         ),
     ]
@@ -130,6 +131,7 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "interfaces": [interface], "vrfs": vrfs })
     };
     let range = |range: Value| json!({ "bridge": "lan", "ranges": [range] });
+    let routes = |route: Value| json!({ "bridge": "lan", "ranges": [{ "subnet": "10.66.0.0/24" }], "routes": [route] });
     vec![
         (
             "NodePartition",
@@ -266,6 +268,21 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "Network",
             json!({ "bridge": "lan", "reservations": [{ "address": "10.0.0.9", "pod": "a" }] }),
             "a reservation is in no subnet",
+        ),
+        (
+            "Network",
+            routes(json!({ "destination": "10.0.0.0" })),
+            "destination is not a prefix",
+        ),
+        (
+            "Network",
+            routes(json!({ "destination": "10.0.0.0/8", "gateway": "x" })),
+            "gateway is no IP address",
+        ),
+        (
+            "Network",
+            json!({ "bridge": "lan", "routes": [{ "destination": "10.0.0.0/8" }] }),
+            "routes require ranges",
         ),
         (
             "Network",

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use quietwire_switch::config::AddPort;
 use serde_json::{Value, json};
 
+use super::config::Ipam;
 use super::record::{AttachmentLock, Record};
 use super::running::SwitchPort;
 use super::verbs::execute;
@@ -165,6 +166,23 @@ fn addresses_of_a_network_require_a_pod_and_an_agent() {
     let error = rig.call("STATUS", &more, &switch).unwrap_err();
     assert_eq!(error.code(), ErrorCode::NotAvailable as u64);
     assert_eq!(rig.calls(), "");
+}
+
+#[test]
+fn routes_of_a_network_are_those_of_its_configuration() {
+    let rig = Rig::new("");
+    let parse = |routes: Value| {
+        let ipam = json!({ "type": "quietwire", "network": "apps/lan", "routes": routes });
+        NetworkConfig::parse(&rig.config(&json!({ "ipam": ipam })))
+    };
+    let config = parse(json!([{ "dst": "10.0.0.0/8", "gw": "10.66.0.1" }, { "dst": "::/0" }]));
+    let ipam = config.unwrap().ipam.unwrap();
+    let Ipam::Agent(agent) = &ipam else {
+        panic!("{ipam:?}");
+    };
+    let destinations = agent.routes.iter().map(|route| route.dst.to_string());
+    assert_eq!(destinations.collect::<Vec<_>>(), ["10.0.0.0/8", "::/0"]);
+    assert!(parse(json!([{ "dst": "10.0.0.0" }])).is_err());
 }
 
 #[test]
