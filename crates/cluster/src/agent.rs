@@ -16,6 +16,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod urgent;
 
 pub use export::Exports;
 pub use machine::{Machine, MachineError};
