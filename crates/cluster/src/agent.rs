@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agent of a node: applies the `NodePartition` that selects the node, verifies it, reports its state, and rolls it back when no resource
-//! selects the node any more. Configures the switch as a `DataPlane` requests, serves the device plugin, and removes attachments of the CNI
-//! plugin whose containers have ended.
+//! selects the node any more. Configures the switch as a `DataPlane` requests, and serves the device plugin. Removes attachments of the CNI
+//! plugin whose containers have ended, and attaches running containers again after a restart of the switch.
 
 mod api;
 mod attachments;
@@ -16,6 +16,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod urgent;
 
 pub use export::Exports;
 pub use machine::{Machine, MachineError};

@@ -14,7 +14,7 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{PartitionRequest, Plan, Role, plan};
 use quietwire_host::{CpuId, CpuList};
 
-use crate::kubelet::{Kubelet, STATIC, STRICT};
+use crate::kubelet::{Kubelet, STATIC, STATIC_MEMORY, STRICT};
 
 /// CPUs that the plan and a container both have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +210,38 @@ fn settings(machine: &Inventory, plan: &Plan, kubelet: &Kubelet) -> Vec<Setting>
     }
     if settings.is_empty() {
         settings.extend(stale(kubelet, &taken));
+    }
+    settings.extend(recorded_pools(plan, kubelet));
+    settings
+}
+
+/// Returns the pools of huge pages that kubelet's memory manager has recorded as smaller than the plan makes them.
+fn recorded_pools(plan: &Plan, kubelet: &Kubelet) -> Vec<Setting> {
+    let state = kubelet.memory_state.as_ref();
+    let Some(state) = state.filter(|state| state.policy == STATIC_MEMORY) else {
+        return Vec::new();
+    };
+    let mut settings = Vec::new();
+    for pool in &plan.huge_pages {
+        let is_of_pool = |node: u32, page_kib: u64| {
+            page_kib == pool.page_kib && pool.node.is_none_or(|of_pool| of_pool == node)
+        };
+        let recorded = state.huge_pages.iter();
+        let recorded = recorded
+            .filter(|((node, page_kib), _)| is_of_pool(*node, *page_kib))
+            .fold(0_u64, |sum, (_, kib)| sum.saturating_add(*kib));
+        let planned = pool.pages.saturating_mul(pool.page_kib);
+        if recorded >= planned {
+            continue;
+        }
+        let place = pool.node.map_or_else(String::new, |node| format!(" of node {node}"));
+        settings.push(Setting {
+            key: "memory_manager_state".to_owned(),
+            now: format!("{recorded} KiB"),
+            wanted: format!("{planned} KiB in pages of {} KiB{place}", pool.page_kib),
+            reason: "kubelet does not start with other huge pages than it has recorded: drain the node, stop kubelet, remove the file, start kubelet after the plan is applied"
+                .to_owned(),
+        });
     }
     settings
 }

@@ -17,6 +17,7 @@
     )
 )]
 
+mod again;
 mod config;
 mod delegate;
 mod device_info;
@@ -38,6 +39,7 @@ mod version;
 
 use serde_json::json;
 
+pub(crate) use again::attach_again;
 pub(crate) use config::SOCKET_DIRECTORY;
 pub use config::{INPUT_MAX, NetworkConfig};
 pub use environment::{COMMAND, Command, Environment, Variables};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Configuration and assignments of kubelet on this node: its configuration file, the state file of its CPU manager, and its gRPC services
-//! on Unix sockets.
+//! Configuration and assignments of kubelet on this node: its configuration file, the state files of its CPU and memory manager, and its
+//! gRPC services on Unix sockets.
 
 // Files and messages of another program: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -20,6 +20,7 @@ mod cpu_state;
 mod file;
 #[cfg(test)]
 mod fuzz;
+mod memory_state;
 pub mod messages;
 mod pod_resources;
 pub mod services;
@@ -33,6 +34,7 @@ pub use claims::{Claim, claims};
 pub use configuration::{Configuration, STATIC, STRICT};
 pub use cpu_state::CpuManagerState;
 pub use file::KubeletFileError;
+pub use memory_state::{MemoryManagerState, STATIC_MEMORY};
 pub use pod_resources::{PodCpus, PodResourcesError, pod_cpus};
 
 /// Time for a reply of the pod-resources service.
@@ -45,6 +47,8 @@ pub struct KubeletPaths {
     pub configuration: PathBuf,
     /// State file of the CPU manager, in kubelet's root directory.
     pub cpu_state: PathBuf,
+    /// State file of the memory manager, in kubelet's root directory.
+    pub memory_state: PathBuf,
     /// Socket of the pod-resources service.
     pub pod_resources: PathBuf,
     /// Directory of the sockets of device plugins, and of kubelet's registration service. The same for every root directory of kubelet.
@@ -57,6 +61,7 @@ impl Default for KubeletPaths {
         Self {
             configuration: root.join("config.yaml"),
             cpu_state: root.join("cpu_manager_state"),
+            memory_state: root.join("memory_manager_state"),
             pod_resources: root.join("pod-resources/kubelet.sock"),
             device_plugins: root.join("device-plugins"),
         }
@@ -70,6 +75,8 @@ pub struct Kubelet {
     pub configuration: Configuration,
     /// State of its CPU manager. `None` if the file does not exist: kubelet has not run yet.
     pub cpu_state: Option<CpuManagerState>,
+    /// State of its memory manager. `None` if the file does not exist.
+    pub memory_state: Option<MemoryManagerState>,
     /// Exclusive CPUs of containers.
     pub claims: Vec<Claim>,
 }
@@ -82,10 +89,12 @@ impl Kubelet {
     pub fn read(places: &KubeletPaths, pods: &[PodCpus]) -> Result<Self, KubeletFileError> {
         let configuration = Configuration::read(&places.configuration)?;
         let cpu_state = CpuManagerState::read(&places.cpu_state)?;
+        let memory_state = MemoryManagerState::read(&places.memory_state)?;
         let claims = claims(cpu_state.as_ref(), pods);
         Ok(Self {
             configuration,
             cpu_state,
+            memory_state,
             claims,
         })
     }

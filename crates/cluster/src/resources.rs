@@ -22,7 +22,7 @@ pub use data_plane::{
     Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, Port, RejectedChange,
     SwitchStatus, Vrf,
 };
-pub use network::{Network, NetworkSpec, Range, Reservation};
+pub use network::{Network, NetworkRoute, NetworkSpec, Range, Reservation};
 pub use node_partition::{
     FailedCheck, Forwarding, Guest, Host, Machine, Neighbour, Nic, NodePartition,
     NodePartitionSpec, NodePartitionStatus, NodeStatus, Phase, Request, Rollout, SiblingUse,

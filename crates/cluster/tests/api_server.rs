@@ -9,6 +9,8 @@ mod faults;
 mod networks;
 #[path = "api_server/node.rs"]
 mod node;
+#[path = "api_server/rights.rs"]
+mod rights;
 #[path = "api_server/server.rs"]
 mod server;
 #[path = "api_server/webhook.rs"]
@@ -112,6 +114,7 @@ fn good() -> Vec<(&'static str, Value)> {
             "Network",
             json!({ "bridge": "lan", "vlan": 7,
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
+                "routes": [{ "destination": "0.0.0.0/0" }, { "destination": "fd00::/8", "gateway": "fd00:66::1" }],
                 "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }] }),
         ),
     ]
@@ -128,6 +131,7 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "interfaces": [interface], "vrfs": vrfs })
     };
     let range = |range: Value| json!({ "bridge": "lan", "ranges": [range] });
+    let routes = |route: Value| json!({ "bridge": "lan", "ranges": [{ "subnet": "10.66.0.0/24" }], "routes": [route] });
     vec![
         (
             "NodePartition",
@@ -264,6 +268,21 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "Network",
             json!({ "bridge": "lan", "reservations": [{ "address": "10.0.0.9", "pod": "a" }] }),
             "a reservation is in no subnet",
+        ),
+        (
+            "Network",
+            routes(json!({ "destination": "10.0.0.0" })),
+            "destination is not a prefix",
+        ),
+        (
+            "Network",
+            routes(json!({ "destination": "10.0.0.0/8", "gateway": "x" })),
+            "gateway is no IP address",
+        ),
+        (
+            "Network",
+            json!({ "bridge": "lan", "routes": [{ "destination": "10.0.0.0/8" }] }),
+            "routes require ranges",
         ),
         (
             "Network",
@@ -461,6 +480,8 @@ fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_r
             node::a_partition_is_applied_drifts_and_is_rolled_back(&server, &admin).await;
             networks::a_network_has_a_definition_as_long_as_it_exists(&server, &admin).await;
             webhook::pods_request_the_resources_of_their_networks(&server, &admin).await;
+            rights::each_role_has_its_rights_only(&admin).await;
+            faults::a_partition_follows_its_resource(&server, &admin).await;
             faults::no_pod_has_two_addresses_and_none_is_left(&server, &admin).await;
             faults::no_network_is_lost_and_no_definition_made_twice(&mut server, &admin).await;
         };

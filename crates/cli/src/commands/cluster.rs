@@ -180,6 +180,7 @@ fn agent(args: &AgentArgs) -> Result<()> {
         places: KubeletPaths {
             configuration: args.kubelet_config.clone(),
             cpu_state: args.kubelet_root.join("cpu_manager_state"),
+            memory_state: args.kubelet_root.join("memory_manager_state"),
             pod_resources: args.kubelet_root.join("pod-resources/kubelet.sock"),
             ..KubeletPaths::default()
         },

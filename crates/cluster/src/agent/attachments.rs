@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments of the CNI plugin that remain after the end of their containers.
+//! Attachments of the CNI plugin that remain after the end of their containers, and those that a restarted switch lacks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use crate::cni::{self, RunningSwitch};
 
-/// Interval between two rounds.
-const INTERVAL: Duration = Duration::from_secs(20);
+/// Interval between two rounds. After a restart of the switch, containers have no network until the next round.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Removes attachments whose containers have ended without DEL, until `ended` becomes true. `root` is the root directory of the node. Errors
-/// are logged once, and tried again.
+/// Removes attachments whose containers have ended without DEL, and attaches running containers again whose ports the switch lacks, until
+/// `ended` becomes true. `root` is the root directory of the node. Errors are logged once, and tried again.
 pub(super) async fn serve(root: PathBuf, mut ended: watch::Receiver<bool>) {
     let directory = root.join(cni::SOCKET_DIRECTORY.trim_start_matches('/'));
     let mut reported: Vec<String> = Vec::new();
@@ -21,19 +21,25 @@ pub(super) async fn serve(root: PathBuf, mut ended: watch::Receiver<bool>) {
         let (directory, root) = (directory.clone(), root.clone());
         let work = move || {
             let boot = BootId::current();
-            cni::remove_left(&directory, &root, boot, RunningSwitch::new)
+            let removed = cni::remove_left(&directory, &root, boot, RunningSwitch::new);
+            let again = cni::attach_again(&directory, &root, boot, RunningSwitch::new);
+            (removed, again)
         };
         match tokio::task::spawn_blocking(work).await {
-            Ok(removed) => {
+            Ok((removed, again)) => {
                 for port in removed.ports {
                     tracing::info!("port {port} is removed: its container has ended without DEL");
                 }
-                for error in removed.errors.iter().filter(|it| !reported.contains(*it)) {
-                    tracing::warn!("attachments of ended containers: {error}");
+                for port in again.ports {
+                    tracing::info!("port {port} is added again: the switch was started again");
                 }
-                reported = removed.errors;
+                let errors = [removed.errors, again.errors].concat();
+                for error in errors.iter().filter(|it| !reported.contains(*it)) {
+                    tracing::warn!("attachments of containers: {error}");
+                }
+                reported = errors;
             }
-            Err(error) => tracing::error!("attachments of ended containers: {error}"),
+            Err(error) => tracing::error!("attachments of containers: {error}"),
         }
         tokio::select! {
             _ = ended.changed() => break,

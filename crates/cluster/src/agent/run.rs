@@ -20,6 +20,7 @@ use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain};
 use super::switch::{OwnObjects, Running, bring};
+use super::urgent::{self, Urgent};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
 use crate::devices::{self, DevicesConfig};
@@ -96,7 +97,7 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
         tracing::error!("addresses: {error}");
     }
     if let Err(error) = collecting.await {
-        tracing::error!("attachments of ended containers: {error}");
+        tracing::error!("attachments of containers: {error}");
     }
     if let Some(exporting) = exporting
         && let Err(error) = exporting.await
@@ -144,8 +145,9 @@ impl Agent {
         let following_partitions = tokio::spawn(self.cluster.clone().follow(known));
         let (known, mut planes) = watch::channel(None::<Vec<DataPlane>>);
         let following_planes = tokio::spawn(self.cluster.clone().follow(known));
-        while !*ended.borrow() {
+        'passes: while !*ended.borrow() {
             let current = partitions.borrow_and_update().clone();
+            let handled = self.urgent_partitions(current.as_deref());
             // Without a list nothing is changed: the API server may be away.
             if let Some(current) = current
                 && let Err(error) = self.pass(&current).await
@@ -153,21 +155,44 @@ impl Agent {
                 tracing::warn!("{error}");
             }
             let current = planes.borrow_and_update().clone();
+            let handled_planes = current.as_deref().map(urgent::of_planes);
             if let Some(current) = current
                 && let Err(error) = self.pass_data_planes(&current).await
             {
                 tracing::warn!("{error}");
             }
-            tokio::select! {
-                _ = ended.changed() => break,
-                changed = partitions.changed() => if changed.is_err() { break },
-                changed = planes.changed() => if changed.is_err() { break },
-                () = tokio::time::sleep(CHECK) => {}
+            let next = tokio::time::Instant::now() + CHECK;
+            loop {
+                tokio::select! {
+                    _ = ended.changed() => break 'passes,
+                    changed = partitions.changed() => {
+                        if changed.is_err() {
+                            break 'passes;
+                        }
+                        if self.urgent_partitions(partitions.borrow().as_deref()) != handled {
+                            break;
+                        }
+                    }
+                    changed = planes.changed() => {
+                        if changed.is_err() {
+                            break 'passes;
+                        }
+                        if planes.borrow().as_deref().map(urgent::of_planes) != handled_planes {
+                            break;
+                        }
+                    }
+                    () = tokio::time::sleep_until(next) => break,
+                }
             }
             tokio::time::sleep(PAUSE).await;
         }
         following_partitions.abort();
         following_planes.abort();
+    }
+
+    /// Returns the parts of partitions whose change is urgent for the node. `None` without a list.
+    fn urgent_partitions(&self, partitions: Option<&[NodePartition]>) -> Option<Vec<Urgent>> {
+        partitions.map(|partitions| urgent::of_partitions(partitions, &self.node))
     }
 
     /// Runs a function that reads or changes the machine, outside of the thread of the runtime.

@@ -62,6 +62,7 @@ impl Rig {
         KubeletPaths {
             configuration: directory.join("config.yaml"),
             cpu_state: directory.join("cpu_manager_state"),
+            memory_state: directory.join("memory_manager_state"),
             pod_resources: directory.join("absent.sock"),
             device_plugins: directory.join("device-plugins"),
         }

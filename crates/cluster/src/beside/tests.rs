@@ -8,7 +8,7 @@ use quietwire_host::partition::{CpuRequest, PartitionRequest};
 use quietwire_host::{CpuId, CpuList};
 
 use super::*;
-use crate::kubelet::{Claim, Configuration, CpuManagerState};
+use crate::kubelet::{Claim, Configuration, CpuManagerState, MemoryManagerState, STATIC_MEMORY};
 
 fn cpus(text: &str) -> CpuList {
     text.parse().unwrap()
@@ -116,6 +116,30 @@ fn a_kubelet_that_runs_with_an_earlier_configuration_is_found() {
             refusal.to_string().contains("cpu_manager_state"),
             "{refusal}"
         );
+    }
+}
+
+#[test]
+fn huge_pages_that_the_memory_manager_has_not_recorded_are_named() {
+    let mut kubelet = strict("0-3");
+    let plan = plan_beside(&eight(), &forwarding(1), &kubelet, "edge").unwrap();
+    let pool = plan.huge_pages[0].clone();
+    let recorded = |policy: &str, kib: u64| {
+        Some(MemoryManagerState {
+            policy: policy.to_owned(),
+            huge_pages: BTreeMap::from([((pool.node.unwrap_or(0), pool.page_kib), kib)]),
+        })
+    };
+    let needed = pool.pages * pool.page_kib;
+    for (policy, kib) in [("None", 0), (STATIC_MEMORY, needed)] {
+        kubelet.memory_state = recorded(policy, kib);
+        plan_beside(&eight(), &forwarding(1), &kubelet, "edge").unwrap();
+    }
+    kubelet.memory_state = recorded(STATIC_MEMORY, needed - 1);
+    let refusal = plan_beside(&eight(), &forwarding(1), &kubelet, "edge").unwrap_err();
+    let text = refusal.to_string();
+    for part in ["memory_manager_state", &format!("{needed} KiB in pages")] {
+        assert!(text.contains(part), "{text}");
     }
 }
 

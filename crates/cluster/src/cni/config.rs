@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
-use super::reply::{CniError, CniResult, ErrorCode};
+use super::reply::{CniError, CniResult, ErrorCode, Route};
 use super::version::VERSIONS;
 use crate::addresses::{self, NetworkName};
 
@@ -123,6 +123,8 @@ pub struct OfAgent {
     pub(super) network: NetworkName,
     /// Socket of the agent.
     pub(super) socket: PathBuf,
+    /// Routes through the interface.
+    pub(super) routes: Vec<Route>,
 }
 
 /// A container's interface in a network.
@@ -199,6 +201,8 @@ fn of_agent(section: Map<String, Value>) -> Result<OfAgent, String> {
         network: NetworkName,
         #[serde(default = "agent_socket")]
         socket: PathBuf,
+        #[serde(default)]
+        routes: Vec<Route>,
     }
     let section: Section =
         serde_json::from_value(Value::Object(section)).map_err(|error| error.to_string())?;
@@ -211,6 +215,7 @@ fn of_agent(section: Map<String, Value>) -> Result<OfAgent, String> {
     Ok(OfAgent {
         network: section.network,
         socket: section.socket,
+        routes: section.routes,
     })
 }
 

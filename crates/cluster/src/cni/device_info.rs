@@ -31,6 +31,11 @@ pub(super) fn describe(kind: PortKind, socket: &Path) -> Option<Value> {
     }
 }
 
+/// Returns the description of an interface of the node that is in the container, by the PCI address of its device.
+pub(super) fn describe_pci(address: &str) -> Value {
+    json!({ "type": "pci", "version": "1.1.0", "pci": { "pci-address": address } })
+}
+
 /// Writes the description to a file, whole or not at all. The directory is created.
 ///
 /// # Errors
@@ -42,4 +47,23 @@ pub(super) fn write(path: &Path, description: &Value) -> Result<(), CniError> {
         let what = format!("CNIDeviceInfoFile: writing {}: {error}", path.display());
         CniError::new(ErrorCode::Io, what)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_the_type_and_the_address_of_the_specification() {
+        let pci = describe_pci("0000:17:02.1");
+        assert_eq!(pci["type"], "pci");
+        assert_eq!(pci["version"], "1.1.0");
+        assert_eq!(pci["pci"], json!({ "pci-address": "0000:17:02.1" }));
+        let socket = Path::new("/run/it/vhost.sock");
+        let vhost = describe(PortKind::VhostUser, socket).unwrap();
+        assert_eq!(vhost["vhost-user"]["path"], json!(socket));
+        for kind in [PortKind::Veth, PortKind::HostDevice] {
+            assert_eq!(describe(kind, socket), None);
+        }
+    }
 }

@@ -25,7 +25,7 @@ const IFLA_NET_NS_FD: u16 = 28;
 /// PCI devices in sysfs.
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Network namespace of the plugin, which is that of the node.
-const OWN: &str = "/proc/thread-self/ns/net";
+pub(super) const OWN: &str = "/proc/thread-self/ns/net";
 /// First word of the alias of an interface that this plugin moved.
 const WORD: &str = "quietwire-cni";
 /// Pattern of the name of an interface on the node before it has its former name. The kernel completes it.
@@ -160,13 +160,36 @@ pub(super) fn give_back(
             Err(failure) => return Err(refused("of the container", failure)),
         }
     }
-    restore(&is_of).map_err(|failure| refused("of the node", failure))
+    restore(&is_of).map_err(|failure| refused("of the node", failure))?;
+    Ok(())
 }
 
-/// Gives interfaces on the node their former names, and removes the aliases.
-fn restore(is_of: &impl Fn(&str) -> bool) -> Result<(), Failure> {
+/// Gives the interfaces of ended containers that are in the network namespace of a file their former names. Returns whether there are such
+/// interfaces. A file that does not exist has none.
+///
+/// # Errors
+/// [`ErrorCode::Io`] with the step that the kernel refused.
+pub(super) fn restore_in(
+    namespace: &Path,
+    is_of: impl Fn(&str) -> bool + Sync,
+) -> Result<bool, CniError> {
+    let node = match File::open(namespace) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened.map_err(|error| {
+            let what = format!("{}: {error}", namespace.display());
+            CniError::new(ErrorCode::Io, what)
+        })?,
+    };
+    netns::within(Some(&node), || restore(&is_of))
+        .map_err(|failure| refused("of the node", failure))
+}
+
+/// Gives interfaces on the node their former names, and removes the aliases. Returns whether there are such interfaces.
+fn restore(is_of: &impl Fn(&str) -> bool) -> Result<bool, Failure> {
     let links = Links::open()?;
-    for interface in links.marked(is_of)? {
+    let marked = links.marked(is_of)?;
+    let is_any = !marked.is_empty();
+    for interface in marked {
         // Kernels before 6.2 rename interfaces only that are down.
         let down = link(interface.index, 0, libc::IFF_UP.cast_unsigned(), &[]);
         links.ask(libc::RTM_SETLINK, "setting it down", Ok(down))?;
@@ -184,7 +207,7 @@ fn restore(is_of: &impl Fn(&str) -> bool) -> Result<(), Failure> {
         let none = push(&mut empty, IFLA_IFALIAS, &[]).map(|()| empty);
         links.set(interface.index, "removing the alias", none)?;
     }
-    Ok(())
+    Ok(is_any)
 }
 
 fn open(namespace: &str) -> Result<File, CniError> {
@@ -295,7 +318,52 @@ fn former(message: &[u8], is_of: &impl Fn(&str) -> bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use nix::sched::{CloneFlags, unshare};
+    use quietwire_base::Deadline;
+    use quietwire_base::supervised::Command;
+
     use super::*;
+
+    const ONE: &str = "c0123456789abcd";
+
+    /// Returns the network namespace of a node with an interface as the kernel moves it back from an ended container.
+    fn node_with_returned_interface() -> File {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
+            let mark = alias(ONE, "eth1");
+            let pair = [
+                "link", "add", "dev0", "type", "veth", "peer", "name", "far0",
+            ];
+            let marked = ["link", "set", "dev0", "alias", &mark];
+            for words in [&pair[..], &marked[..]] {
+                let done = Command::new("ip").args(words);
+                let done = done.run(Deadline::after(Duration::from_secs(30)));
+                done.unwrap().into_result().unwrap();
+            }
+            File::open(OWN).unwrap()
+        });
+        made.join().unwrap()
+    }
+
+    #[test]
+    fn an_interface_that_the_kernel_moved_back_gets_its_former_name() {
+        let node = node_with_returned_interface();
+        let path = format!("/proc/self/fd/{}", node.as_raw_fd());
+        let restored =
+            |attachment: &str| restore_in(Path::new(&path), |it| it == attachment).unwrap();
+        assert!(!restored("c00000000000002"));
+        assert!(restored(ONE));
+        let names = || -> Result<[bool; 2], Failure> {
+            Ok(["eth1", "dev0"].map(|name| if_nametoindex(name).is_ok()))
+        };
+        assert_eq!(netns::within(Some(&node), names), Ok([true, false]));
+        // It has no alias any more.
+        assert!(!restored(ONE));
+        assert!(!restore_in(Path::new("/absent"), |_: &str| true).unwrap());
+    }
 
     #[test]
     fn an_alias_has_the_attachment_and_the_former_name() {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Attachments whose containers have ended without DEL: the node was started again, or the runtime was killed.
+//!
+//! After the end of a container, the kernel moves its interface of a card to the node. It gets its former name again here.
 
 use std::fs;
 use std::io;
@@ -9,18 +11,18 @@ use std::time::Duration;
 use quietwire_base::BootId;
 
 use super::config::PortKind;
-use super::port;
-use super::record::{self, AttachmentLock, Record, identity};
+use super::record::{self, AttachmentLock, Record};
 use super::reply::CniError;
 use super::running::Switch;
+use super::{host_device, port};
 
-/// Root directory of the node in the PID namespace of the node, also in a container with other mounts.
-const OF_INIT: &str = "proc/1/root";
+/// Network namespace of the node, in the PID namespace of the node.
+const NETNS_OF_NODE: &str = "proc/1/ns/net";
 
 /// Result of a round.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Removed {
-    /// Ports whose attachments were removed.
+pub(crate) struct Round {
+    /// Names of the attachments that were removed, or attached again.
     pub(crate) ports: Vec<String>,
     /// Errors. The next round tries those attachments again.
     pub(crate) errors: Vec<String>,
@@ -30,14 +32,14 @@ pub(crate) struct Removed {
 /// `/proc` and `/run`, and `boot` the running boot. `switch_at` returns the switch at a control socket.
 ///
 /// An attachment stays if that is not certain: its record cannot be read, this process does not see the directory in which the namespace had
-/// its file, or a call for it has not ended. Interfaces of the node stay for DEL and GC, which restore their names.
+/// its file, or a call for it has not ended. The record of an interface of the node stays until the interface is on the node.
 pub(crate) fn remove_left<S: Switch>(
     directory: &Path,
     root: &Path,
     boot: Option<BootId>,
     switch_at: impl Fn(&Path) -> S,
-) -> Removed {
-    let mut removed = Removed::default();
+) -> Round {
+    let mut removed = Round::default();
     let names = match record::names(directory) {
         Ok(names) => names,
         Err(error) => {
@@ -62,8 +64,10 @@ pub(crate) fn remove_left<S: Switch>(
         };
         // Another call may have changed it before.
         if let Some(record) = read_left() {
-            match remove(directory, &name, &record, &switch_at) {
-                Ok(()) => removed.ports.push(name),
+            let is_earlier = is_of_earlier_boot(&record, boot);
+            match remove(directory, root, &name, &record, is_earlier, &switch_at) {
+                Ok(true) => removed.ports.push(name),
+                Ok(false) => {}
                 Err(error) => removed.errors.push(format!("port {name}: {error}")),
             }
         }
@@ -75,42 +79,45 @@ pub(crate) fn remove_left<S: Switch>(
 /// Returns true if the network namespace of an attachment has certainly ended.
 fn is_left(record: &Record, root: &Path, boot: Option<BootId>) -> bool {
     // All namespaces end with their boot.
-    if record.boot.is_some() && boot.is_some() && record.boot != boot {
-        return true;
-    }
-    // The name of an interface is restored by its alias, which the kernel keeps.
-    record.port != PortKind::HostDevice
-        && [root.to_owned(), root.join(OF_INIT)]
+    is_of_earlier_boot(record, boot)
+        || record::roots(root)
             .iter()
             .any(|root| is_absent(record, root))
 }
 
-/// Returns true if the directory of a namespace is below this root, and the file of the namespace is not in it.
-fn is_absent(record: &Record, root: &Path) -> bool {
-    // This link leads out of the root directory if its target is an absolute path.
-    let netns = record.netns.as_path();
-    let path = match netns.strip_prefix("/var/run") {
-        Ok(rest) => Path::new("run").join(rest),
-        Err(_) => netns.strip_prefix("/").unwrap_or(netns).to_owned(),
-    };
-    let path = root.join(path);
-    let is_same_directory = record.netns_directory.is_some()
-        && path.parent().and_then(identity) == record.netns_directory;
-    let found = fs::symlink_metadata(&path);
-    is_same_directory && found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+fn is_of_earlier_boot(record: &Record, boot: Option<BootId>) -> bool {
+    record.boot.is_some() && boot.is_some() && record.boot != boot
 }
 
-/// Removes port, socket and record of an attachment.
+/// Returns true if the directory of a namespace is below this root, and the file of the namespace is not in it.
+fn is_absent(record: &Record, root: &Path) -> bool {
+    record.netns_below(root).is_some_and(|path| {
+        let found = fs::symlink_metadata(path);
+        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    })
+}
+
+/// Removes port, socket and record of an attachment, or gives its interface the former name. Returns false if the attachment stays, because
+/// its interface is not on the node.
 fn remove<S: Switch>(
     directory: &Path,
+    root: &Path,
     name: &str,
     record: &Record,
+    is_earlier: bool,
     switch_at: impl Fn(&Path) -> S,
-) -> Result<(), CniError> {
+) -> Result<bool, CniError> {
     if record.port != PortKind::HostDevice {
         switch_at(&record.control_socket).delete_port(name)?;
+    } else if !is_earlier {
+        // Since another boot, interfaces have no alias.
+        let node = root.join(NETNS_OF_NODE);
+        if !host_device::restore_in(&node, |attachment| attachment == name)? {
+            return Ok(false);
+        }
     }
-    record::remove_files(directory, record.port, name)
+    record::remove_files(directory, record.port, name)?;
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -121,6 +128,7 @@ mod tests {
 
     use quietwire_switch::config::AddPort;
 
+    use super::super::record::{OF_INIT, identity};
     use super::super::reply::ErrorCode;
     use super::super::running::SwitchPort;
     use super::*;
@@ -188,6 +196,7 @@ mod tests {
                 netns: Path::new("/run/netns").join(netns),
                 netns_directory: identity(&self.0.path().join("run/netns")),
                 boot: BootId::current(),
+                attached: None,
             };
             record.write(&self.file(name)).unwrap();
             let sockets = self.records().join(name);
@@ -196,14 +205,14 @@ mod tests {
             record
         }
 
-        fn remove_left(&self, switch: &Ports) -> Removed {
+        fn remove_left(&self, switch: &Ports) -> Round {
             let boot = BootId::current();
             remove_left(&self.records(), self.0.path(), boot, |_: &Path| switch)
         }
     }
 
-    fn of(names: &[&str]) -> Removed {
-        Removed {
+    fn of(names: &[&str]) -> Round {
+        Round {
             ports: names.iter().map(|&name| name.to_owned()).collect(),
             errors: Vec::new(),
         }
@@ -249,7 +258,7 @@ mod tests {
             other.write(&node.file(ONE)).unwrap();
             assert_eq!(node.remove_left(&switch), of(&[]));
         }
-        // DEL or GC restores its name.
+        // Its interface is not on the node, as far as this process sees it.
         let of_node = Record {
             port: PortKind::HostDevice,
             ..record

@@ -43,6 +43,7 @@ pub(super) fn add(
     });
     let result = CniResult {
         ips: ips.collect(),
+        routes: of_agent.routes.clone(),
         ..CniResult::default()
     };
     Ok((result, mac))

@@ -10,16 +10,19 @@ use std::time::Duration;
 
 use quietwire_base::durable::{self, remove_if_exists};
 use quietwire_base::{BootId, Deadline, LockError, LockFile};
+use quietwire_switch::config::AddPort;
 use serde::{Deserialize, Serialize};
 
 use super::config::{NetworkConfig, PortKind};
 use super::port;
-use super::reply::{CniError, ErrorCode};
+use super::reply::{CniError, ErrorCode, Ip, Route};
 
 /// Mode of directories: the sockets in them are accessible to their owner only.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
 /// Mode of records.
 const FILE_MODE: u32 = 0o644;
+/// Root directory of the node in the PID namespace of the node, also in a container with other mounts.
+pub(super) const OF_INIT: &str = "proc/1/root";
 
 /// Identity of a directory: the same in all mount namespaces, and another one if the directory is created again.
 type Identity = (u64, u64);
@@ -40,6 +43,23 @@ pub(super) struct Record {
     pub(super) netns_directory: Option<Identity>,
     /// Boot in which ADD ran.
     pub(super) boot: Option<BootId>,
+    /// Port and settings of the interface. `None`: ADD has not ended, or the interface is one of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) attached: Option<Attached>,
+}
+
+/// Port of an attachment and the settings of its interface, as ADD made them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Attached {
+    /// The port, with the MAC address of the interface.
+    pub(super) port: AddPort,
+    /// Name of the interface in the container. `None`: the port has a socket.
+    pub(super) interface: Option<String>,
+    /// Addresses of the interface.
+    pub(super) ips: Vec<Ip>,
+    /// Routes through the interface.
+    pub(super) routes: Vec<Route>,
 }
 
 /// Returns the identity of a directory.
@@ -58,7 +78,23 @@ impl Record {
             netns: netns.to_owned(),
             netns_directory: netns.parent().and_then(identity),
             boot: BootId::current(),
+            attached: None,
         }
+    }
+
+    /// Returns the file of the network namespace below a root directory of the node. `None` if the directory of the file is absent there, or
+    /// is not the one in which the namespace was created.
+    pub(super) fn netns_below(&self, root: &Path) -> Option<PathBuf> {
+        // This link leads out of the root directory if its target is an absolute path.
+        let netns = self.netns.as_path();
+        let path = match netns.strip_prefix("/var/run") {
+            Ok(rest) => Path::new("run").join(rest),
+            Err(_) => netns.strip_prefix("/").unwrap_or(netns).to_owned(),
+        };
+        let path = root.join(path);
+        let is_same_directory = self.netns_directory.is_some()
+            && path.parent().and_then(identity) == self.netns_directory;
+        is_same_directory.then_some(path)
     }
 
     /// Reads a record; `None` if the file does not exist or has other contents.
@@ -74,6 +110,11 @@ impl Record {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         durable::replace(path, &text, FILE_MODE)
     }
+}
+
+/// Returns the root directories below which this process may see files of the node: its own, and that of the first process.
+pub(super) fn roots(root: &Path) -> [PathBuf; 2] {
+    [root.to_owned(), root.join(OF_INIT)]
 }
 
 /// Removes the socket of a port with its directory, and the record, if they exist.
@@ -195,6 +236,7 @@ mod tests {
             netns: "/run/netns/pod-1".into(),
             netns_directory: identity(place.path()),
             boot: BootId::current(),
+            attached: None,
         };
         record.write(&path).unwrap();
         assert_eq!(Record::read(&path), Some(record));

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use quietwire_switch::config::AddPort;
 use serde_json::{Value, json};
 
+use super::config::Ipam;
 use super::record::{AttachmentLock, Record};
 use super::running::SwitchPort;
 use super::verbs::execute;
@@ -168,6 +169,23 @@ fn addresses_of_a_network_require_a_pod_and_an_agent() {
 }
 
 #[test]
+fn routes_of_a_network_are_those_of_its_configuration() {
+    let rig = Rig::new("");
+    let parse = |routes: Value| {
+        let ipam = json!({ "type": "quietwire", "network": "apps/lan", "routes": routes });
+        NetworkConfig::parse(&rig.config(&json!({ "ipam": ipam })))
+    };
+    let config = parse(json!([{ "dst": "10.0.0.0/8", "gw": "10.66.0.1" }, { "dst": "::/0" }]));
+    let ipam = config.unwrap().ipam.unwrap();
+    let Ipam::Agent(agent) = &ipam else {
+        panic!("{ipam:?}");
+    };
+    let destinations = agent.routes.iter().map(|route| route.dst.to_string());
+    assert_eq!(destinations.collect::<Vec<_>>(), ["10.0.0.0/8", "::/0"]);
+    assert!(parse(json!([{ "dst": "10.0.0.0" }])).is_err());
+}
+
+#[test]
 fn an_attachment_is_a_port_that_del_removes() {
     let rig = Rig::new(ADDRESS);
     let switch = FakeSwitch::default();
@@ -202,6 +220,13 @@ fn an_attachment_is_a_port_that_del_removes() {
         assert_eq!(ports[0].bridge.as_deref(), Some("lan"));
         assert_eq!(ports[0].bridging.access.unwrap().get(), 7);
     }
+    // The agent can add the same port again.
+    let record = port::record_in(&rig.path().join("sockets"), &name);
+    let attached = Record::read(&record).unwrap().attached.unwrap();
+    assert_eq!(switch.ports.borrow()[0], attached.port);
+    assert_eq!(attached.interface, None);
+    assert_eq!(attached.ips[0].address.to_string(), "10.0.0.5/24");
+    assert_eq!(attached.routes.len(), 1);
     // The IPAM plugin has the whole configuration.
     let input = fs::read_to_string(rig.path().join("input")).unwrap();
     assert!(input.contains("10.0.0.0/24"), "{input}");

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_packet::MacAddress;
+use serde_json::Value;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
 use super::environment::{Command, Environment};
-use super::record::{self, AttachmentLock, DIRECTORY_MODE, Record};
+use super::record::{self, Attached, AttachmentLock, DIRECTORY_MODE, Record};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
 use super::running::Switch;
 use super::{delegate, device_info, host_device, interface, of_agent, port};
@@ -202,6 +203,7 @@ impl Call<'_> {
         let (environment, attachment) = (self.environment, self.port_name());
         let namespace = environment.netns.as_deref().unwrap_or_default();
         let device = self.config.host_device()?;
+        let pci = host_device::is_pci(device).then_some(device);
         let requested = self.config.mac(environment)?;
         host_device::check_free(namespace, &environment.interface)?;
         let (given, reserved) = self.request_addresses()?;
@@ -211,7 +213,11 @@ impl Call<'_> {
                 host_device::take(namespace, device, &environment.interface, &attachment)
             })
             .and_then(|()| self.configure(&given))
-            .and_then(|own| with_mac(own, requested.or(reserved)));
+            .and_then(|own| with_mac(own, requested.or(reserved)))
+            .and_then(|own| {
+                self.write_device_info(pci.map(device_info::describe_pci))?;
+                Ok(own)
+            });
         let own = done.map_err(|error| {
             let moved = host_device::give_back(Some(namespace), |it| it == attachment)
                 .and_then(|()| self.remove_files(&attachment));
@@ -224,9 +230,8 @@ impl Call<'_> {
             };
             self.release(error)
         })?;
-        let pci_id = host_device::is_pci(device).then(|| device.to_owned());
         let own = Interface {
-            pci_id: pci_id.filter(|_| self.config.is_1_1()),
+            pci_id: pci.filter(|_| self.config.is_1_1()).map(str::to_owned),
             ..own
         };
         Ok(self.complete(self.begin(), own, given))
@@ -266,7 +271,7 @@ impl Call<'_> {
                 self.configure(&given)?
             }
             Some(socket) => {
-                self.write_device_info(&socket)?;
+                self.write_device_info(device_info::describe(config.port, &socket))?;
                 let path = socket.display().to_string();
                 Interface {
                     name: self.environment.interface.clone(),
@@ -276,7 +281,34 @@ impl Call<'_> {
                 }
             }
         };
+        self.record_port(name, &own, &given)?;
         Ok(self.complete(result, own, given))
+    }
+
+    /// Records the port and the settings of its interface: the agent attaches the container again if the switch is started again.
+    fn record_port(&self, name: &str, own: &Interface, given: &CniResult) -> Result<(), CniError> {
+        let is_veth = self.config.port == PortKind::Veth;
+        let mac = own.mac.as_deref().and_then(|mac| mac.parse().ok());
+        let record = Record {
+            attached: Some(Attached {
+                port: port::port(self.config, self.environment, mac),
+                interface: is_veth.then(|| own.name.clone()),
+                ips: given.ips.clone(),
+                routes: given.routes.clone(),
+            }),
+            ..self.record()
+        };
+        let path = port::record(self.config, name);
+        record.write(&path).map_err(|error| {
+            let what = format!("writing {}: {error}", path.display());
+            CniError::new(ErrorCode::Io, what)
+        })
+    }
+
+    /// Returns the record of an attachment that is being made.
+    fn record(&self) -> Record {
+        let netns = self.environment.netns.as_deref().unwrap_or_default();
+        Record::new(self.config, Path::new(netns))
     }
 
     /// Configures the interface in the container.
@@ -295,9 +327,9 @@ impl Call<'_> {
         })
     }
 
-    fn write_device_info(&self, socket: &Path) -> Result<(), CniError> {
+    /// Describes the device of the attachment in the file that the runtime names.
+    fn write_device_info(&self, description: Option<Value>) -> Result<(), CniError> {
         let file = self.config.runtime_config.device_info_file.as_deref();
-        let description = device_info::describe(self.config.port, socket);
         match file.zip(description) {
             // A file that is there comes from a device plugin, and stays.
             Some((file, description)) if !file.exists() => device_info::write(file, &description),
@@ -310,8 +342,7 @@ impl Call<'_> {
         let config = self.config;
         let of_socket = port::socket_directory(config, name);
         let directory = of_socket.unwrap_or_else(|| config.socket_directory.clone());
-        let netns = self.environment.netns.as_deref().unwrap_or_default();
-        let record = Record::new(config, Path::new(netns));
+        let record = self.record();
         let mut builder = DirBuilder::new();
         let made = builder
             .recursive(true)
@@ -420,15 +451,11 @@ impl Call<'_> {
         let is_left = |name: &str| {
             name.starts_with(&prefix) && !valid.contains(name) && self.is_recorded(name)
         };
-        if self.is_host_device() {
-            // Those of living containers are not on the node.
-            host_device::give_back(None, is_left)?;
-            return self.ipam(Command::Gc);
-        }
-        let ports = switch.ports()?.into_iter();
-        let mut names: BTreeSet<String> = ports.map(|port| port.name).collect();
         // Records can remain without ports: the switch has ended meanwhile.
-        names.extend(record::names(&self.config.socket_directory)?);
+        let mut names = record::names(&self.config.socket_directory)?;
+        if !self.is_host_device() {
+            names.extend(switch.ports()?.into_iter().map(|port| port.name));
+        }
         let mut failed = Vec::new();
         for name in names.iter().filter(|name| is_left(name)) {
             if let Err(error) = self.remove_left(switch, name) {
@@ -448,8 +475,16 @@ impl Call<'_> {
         let Some(_lock) = AttachmentLock::acquire(directory, name, Duration::ZERO)? else {
             return Ok(());
         };
-        switch.delete_port(name)?;
-        self.remove_files(name)
+        if !self.is_host_device() {
+            switch.delete_port(name)?;
+            return self.remove_files(name);
+        }
+        // Interfaces of living containers are not on the node.
+        let node = Path::new(host_device::OWN);
+        match host_device::restore_in(node, |attachment| attachment == name)? {
+            true => self.remove_files(name),
+            false => Ok(()),
+        }
     }
 
     fn status(&self, switch: &impl Switch) -> Result<(), CniError> {

@@ -5,6 +5,7 @@ use quietwire_base::fuzz::{check, planted};
 
 use super::configuration::Configuration;
 use super::cpu_state::CpuManagerState;
+use super::memory_state::MemoryManagerState;
 
 /// Parses any text as a configuration of kubelet.
 fn fuzz_configuration(octets: &[u8]) -> bool {
@@ -29,6 +30,18 @@ fn fuzz_state(octets: &[u8]) -> bool {
     true
 }
 
+/// Parses any text as the state of kubelet's memory manager.
+fn fuzz_memory(octets: &[u8]) -> bool {
+    let Ok(state) = MemoryManagerState::parse(&String::from_utf8_lossy(octets)) else {
+        return false;
+    };
+    planted("cluster-memory-manager-state", || {
+        let mut pools = state.huge_pages.values();
+        pools.any(|kib| *kib > 5)
+    });
+    true
+}
+
 #[test]
 fn configuration() {
     check(
@@ -44,5 +57,14 @@ fn state() {
         env!("CARGO_MANIFEST_DIR"),
         "cluster-cpu-manager-state",
         fuzz_state,
+    );
+}
+
+#[test]
+fn memory() {
+    check(
+        env!("CARGO_MANIFEST_DIR"),
+        "cluster-memory-manager-state",
+        fuzz_memory,
     );
 }

@@ -29,6 +29,34 @@ evictionHard: {memory.available: 100Mi}
 
 const STATE: &str = r#"{"policyName":"static","defaultCpuSet":"0,3-5","entries":{"7f1c":{"app":"1-2"}},"checksum":1353318690}"#;
 
+const MEMORY: &str = r#"{"policyName":"Static","machineState":{"0":{"numberOfAssignments":0,"memoryMap":{
+    "hugepages-1Gi":{"total":0,"systemReserved":0,"allocatable":0,"reserved":0,"free":0},
+    "hugepages-2Mi":{"total":67108864,"systemReserved":0,"allocatable":67108864,"reserved":0,"free":67108864},
+    "memory":{"total":8589934592,"systemReserved":104857600,"allocatable":8485076992,"reserved":0,"free":8485076992}},
+    "cells":[0]}},"checksum":1}"#;
+
+#[test]
+fn the_state_of_the_memory_manager_is_read() {
+    let state = MemoryManagerState::parse(MEMORY).unwrap();
+    assert_eq!(state.policy, STATIC_MEMORY);
+    let pools = [((0, 2048), 65_536), ((0, 1_048_576), 0)];
+    assert_eq!(state.huge_pages, pools.into());
+    let none = r#"{"policyName":"None","machineState":null,"checksum":1}"#;
+    assert!(
+        MemoryManagerState::parse(none)
+            .unwrap()
+            .huge_pages
+            .is_empty()
+    );
+    for text in [
+        "{}",
+        r#"{"policyName":"Static","machineState":{"x":{}}}"#,
+        r#"{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"total":-1}}}}}"#,
+    ] {
+        assert!(MemoryManagerState::parse(text).is_err(), "{text}");
+    }
+}
+
 #[test]
 fn the_configuration_is_read() {
     let configuration = Configuration::parse(CONFIGURATION).unwrap();
@@ -96,6 +124,7 @@ fn files_that_are_missing_or_malformed_are_named() {
     let places = KubeletPaths {
         configuration: root.path().join("config.yaml"),
         cpu_state: root.path().join("cpu_manager_state"),
+        memory_state: root.path().join("memory_manager_state"),
         ..KubeletPaths::default()
     };
     let error = Kubelet::read(&places, &[]).unwrap_err().to_string();
@@ -109,6 +138,10 @@ fn files_that_are_missing_or_malformed_are_named() {
     std::fs::write(&places.cpu_state, "{").unwrap();
     let error = Kubelet::read(&places, &[]).unwrap_err().to_string();
     assert!(error.contains("cpu_manager_state: "), "{error}");
+    std::fs::write(&places.cpu_state, STATE).unwrap();
+    std::fs::write(&places.memory_state, MEMORY).unwrap();
+    let kubelet = Kubelet::read(&places, &[]).unwrap();
+    assert_eq!(kubelet.memory_state.unwrap().policy, STATIC_MEMORY);
 }
 
 /// A kubelet with one pod.

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
-use crate::resources::{GROUP, Network};
+use crate::resources::{GROUP, Network, NetworkRoute};
 
 /// Version of the CNI specification of the network configuration, which all runtimes support.
 const CNI_VERSION: &str = "1.0.0";
@@ -28,6 +28,14 @@ pub(super) fn resource() -> ApiResource {
     }
 }
 
+/// Returns a route as a CNI result has it.
+fn route(route: &NetworkRoute) -> Value {
+    match &route.gateway {
+        Some(gateway) => json!({ "dst": route.destination, "gw": gateway }),
+        None => json!({ "dst": route.destination }),
+    }
+}
+
 /// Returns the network configuration of the CNI plugin.
 fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
     let spec = &network.spec;
@@ -44,7 +52,11 @@ fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
     }
     // Without ranges, pods have the addresses that they request.
     if !spec.ranges.is_empty() {
-        plugin["ipam"] = json!({ "type": "quietwire", "network": format!("{namespace}/{name}") });
+        let mut ipam = json!({ "type": "quietwire", "network": format!("{namespace}/{name}") });
+        if !spec.routes.is_empty() {
+            ipam["routes"] = spec.routes.iter().map(route).collect();
+        }
+        plugin["ipam"] = ipam;
     }
     // A namespace has no dot, so that names of networks of several namespaces differ.
     json!({ "cniVersion": CNI_VERSION, "name": format!("{namespace}.{name}"), "plugins": [plugin] })

@@ -52,6 +52,7 @@ fn configuration(definition: &Value) -> Value {
 fn the_plugin_accepts_the_configuration_of_a_definition() {
     let spec = json!({
         "bridge": "lan", "vlan": 7, "mtu": 9000, "ranges": [{ "subnet": "10.66.0.0/24" }],
+        "routes": [{ "destination": "10.0.0.0/8" }, { "destination": "0.0.0.0/0", "gateway": "10.66.0.1" }],
     });
     let all = definitions(&[
         network("apps", "lan", &spec),
@@ -77,7 +78,10 @@ fn the_plugin_accepts_the_configuration_of_a_definition() {
     assert_eq!((&plugin["vlan"], &plugin["mtu"]), (&json!(7), &json!(9000)));
     assert_eq!(
         plugin["ipam"],
-        json!({ "type": "quietwire", "network": "apps/lan" })
+        json!({
+            "type": "quietwire", "network": "apps/lan",
+            "routes": [{ "dst": "10.0.0.0/8" }, { "dst": "0.0.0.0/0", "gw": "10.66.0.1" }],
+        })
     );
 }
 

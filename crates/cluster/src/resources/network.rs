@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
     {
         "rule": "!has(self.reservations) || self.reservations.all(r, has(self.ranges) && self.ranges.exists(a, cidr(a.subnet).containsIP(r.address)))",
         "message": "a reservation is in no subnet of ranges"
-    }
+    },
+    { "rule": "!has(self.routes) || has(self.ranges)", "message": "routes require ranges" }
 ]))]
 pub struct NetworkSpec {
     /// Bridge of the switch.
@@ -46,6 +47,10 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["address"]))]
     pub reservations: Vec<Reservation>,
+    /// Routes of pods through the network, in addition to those to its subnets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub routes: Vec<NetworkRoute>,
     /// Resource of the device plugin that each pod of the network requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
@@ -78,6 +83,23 @@ pub struct Range {
     #[schemars(length(max = 39))]
     pub last: Option<String>,
     /// Gateway of the subnet. No pod gets this address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 39))]
+    pub gateway: Option<String>,
+}
+
+/// A route of pods through the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    { "rule": "isCIDR(self.destination)", "message": "destination is not a prefix like 10.0.0.0/8 or fd00::/8" },
+    { "rule": "!has(self.gateway) || isIP(self.gateway)", "message": "gateway is no IP address" }
+]))]
+pub struct NetworkRoute {
+    /// Destination prefix (`10.0.0.0/8`).
+    #[schemars(length(max = 43))]
+    pub destination: String,
+    /// Next hop. Default: the gateway of a range of the same family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 39))]
     pub gateway: Option<String>,

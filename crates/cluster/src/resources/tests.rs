@@ -138,7 +138,7 @@ fn every_validation_rule_has_a_message() {
             );
         }
     });
-    assert_eq!(rules, 19);
+    assert_eq!(rules, 22);
 }
 
 #[test]

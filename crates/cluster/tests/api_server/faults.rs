@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller of networks and the addresses of pods behind an API server that fails as a seed decides: refused and lost requests,
-//! conflicts, watches that expire or end, connections that break, a restart, and the loss of one of two controllers. No network is lost, no
-//! definition is made twice, and no pod has two addresses. QUIETWIRE_SEED chooses the seed.
+//! The controller of networks, the addresses of pods and the partition of a node behind an API server that fails as a seed decides: refused
+//! and lost requests, conflicts, watches that expire or end, connections that break, a restart, and the loss of one of two controllers. No
+//! network is lost, no definition is made twice, no pod has two addresses, and a partition is applied and rolled back once. QUIETWIRE_SEED
+//! chooses the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,7 +32,10 @@ use quietwire_host::machines;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::node::{NODE, RunningAgent, ask};
+use super::node::{
+    GOVERNOR, IN_FORCE, NODE, RunningAgent, ask, is_rolled_back, quiet, reaches, settings,
+    write_machine,
+};
 use super::server::{Server, User, wait_for};
 use super::{api, object};
 
@@ -473,4 +477,58 @@ pub(crate) async fn no_pod_has_two_addresses_and_none_is_left(server: &Server, a
         .delete("faulty", &DeleteParams::default())
         .await
         .unwrap();
+}
+
+/// The rights of the agent are installed, and its node has the label of the partition.
+pub(crate) async fn a_partition_follows_its_resource(server: &Server, admin: &Client) {
+    let (directory, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = root.path();
+    write_machine(root);
+    let before = settings(root);
+    let upstream = server.kubeconfig_file(User::Agent(NODE));
+    let proxy = Proxy::start(&upstream, seed() + 3, directory.path());
+    let agent = RunningAgent::with(proxy.kubeconfig.clone(), root);
+    let partitions = api(admin, "NodePartition");
+    partitions
+        .create(&PostParams::default(), &quiet())
+        .await
+        .unwrap();
+    let first = reaches(&partitions, &IN_FORCE).await;
+    let governor = root.join(GOVERNOR);
+    fs::write(&governor, "powersave").unwrap();
+    let drifted = reaches(&partitions, &["drifted"]).await;
+    assert!(
+        drifted.failed_checks[0].file.contains("scaling_governor"),
+        "{drifted:?}"
+    );
+    fs::write(&governor, "performance").unwrap();
+    reaches(&partitions, &IN_FORCE).await;
+
+    // A new generation is applied over the first one.
+    let machine = json!({ "governor": "performance" });
+    let change = Patch::Merge(json!({ "spec": { "request": { "machine": machine } } }));
+    let changed = partitions
+        .patch("quiet", &PatchParams::default(), &change)
+        .await
+        .unwrap();
+    let generation = changed.metadata.generation.unwrap();
+    assert!(generation > first.observed_generation);
+    wait_for("the node has the new generation", async || {
+        let status = reaches(&partitions, &IN_FORCE).await;
+        (status.observed_generation == generation).then_some(())
+    })
+    .await;
+    partitions
+        .delete("quiet", &DeleteParams::default())
+        .await
+        .unwrap();
+    is_rolled_back(root).await;
+    // Changes that were made twice would have the settings of the first time as those before.
+    assert_eq!(settings(root), before);
+    wait_for("requests fail", async || {
+        (proxy.count() >= FAULTS_MIN).then_some(())
+    })
+    .await;
+    proxy.calm();
+    agent.end();
 }

@@ -27,7 +27,9 @@ use super::{api, object};
 pub(crate) const NODE: &str = "n1";
 /// Time for a reply of the agent.
 const REPLY: Duration = Duration::from_secs(60);
-const GOVERNOR: &str = "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
+pub(crate) const GOVERNOR: &str = "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
+/// States of a node whose partition is applied.
+pub(crate) const IN_FORCE: [&str; 3] = ["applied", "pending-reboot", "verified"];
 const CONFIGURATION: &str = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n\
     cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nreservedSystemCPUs: \"0,3\"\n";
 
@@ -55,6 +57,7 @@ impl RunningAgent {
             places: KubeletPaths {
                 configuration: kubelet.join("config.yaml"),
                 cpu_state: kubelet.join("cpu_manager_state"),
+                memory_state: kubelet.join("memory_manager_state"),
                 pod_resources: kubelet.join("absent.sock"),
                 device_plugins: kubelet.join("device-plugins"),
             },
@@ -84,7 +87,7 @@ impl Drop for RunningAgent {
 }
 
 /// Returns the settings of the machine.
-fn settings(root: &Path) -> BTreeMap<PathBuf, String> {
+pub(crate) fn settings(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     let mut left = vec![root.join("proc"), root.join("sys")];
     while let Some(directory) = left.pop() {
@@ -113,7 +116,7 @@ async fn reported(partitions: &Api<DynamicObject>) -> Option<NodeStatus> {
 }
 
 /// Waits until the agent reports one of some states.
-async fn reaches(partitions: &Api<DynamicObject>, phases: &[&str]) -> NodeStatus {
+pub(crate) async fn reaches(partitions: &Api<DynamicObject>, phases: &[&str]) -> NodeStatus {
     wait_for(&format!("the node is one of {phases:?}"), async || {
         let status = reported(partitions).await?;
         let phase = serde_json::to_value(status.phase).unwrap();
@@ -122,17 +125,41 @@ async fn reaches(partitions: &Api<DynamicObject>, phases: &[&str]) -> NodeStatus
     .await
 }
 
+/// Writes the files of a machine with enough CPUs for the partition of these tests.
+pub(crate) fn write_machine(root: &Path) {
+    let machine = machines::Machine {
+        cores: 4,
+        ..machines::Machine::default()
+    };
+    machine.write(root).unwrap();
+}
+
+/// Returns the partition of these tests.
+pub(crate) fn quiet() -> DynamicObject {
+    let spec = json!({
+        "nodeSelector": { "role": "quiet" },
+        "request": { "forwarding": { "cpus": "3" }, "machine": { "bootIsolation": false } },
+        "rollout": { "failureDomain": "zone" },
+    });
+    object("NodePartition", "quiet", &spec)
+}
+
+/// Waits until the agent has rolled the partition back.
+pub(crate) async fn is_rolled_back(root: &Path) {
+    let marker = root.join("run/quietwire/agent/partition.json");
+    wait_for("the partition is rolled back", async || {
+        (!marker.exists()).then_some(())
+    })
+    .await;
+}
+
 pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
     server: &Server,
     admin: &Client,
 ) {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let machine = machines::Machine {
-        cores: 4,
-        ..machines::Machine::default()
-    };
-    machine.write(root).unwrap();
+    write_machine(root);
     let before = settings(root);
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -144,18 +171,11 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
     let agent = RunningAgent::start(server, root);
 
     let partitions = api(admin, "NodePartition");
-    let spec = json!({
-        "nodeSelector": { "role": "quiet" },
-        "request": { "forwarding": { "cpus": "3" }, "machine": { "bootIsolation": false } },
-        "rollout": { "failureDomain": "zone" },
-    });
-    let quiet = object("NodePartition", "quiet", &spec);
     partitions
-        .create(&PostParams::default(), &quiet)
+        .create(&PostParams::default(), &quiet())
         .await
         .unwrap();
-    let in_force = ["applied", "pending-reboot", "verified"];
-    let status = reaches(&partitions, &in_force).await;
+    let status = reaches(&partitions, &IN_FORCE).await;
     assert_eq!(status.domain, "z1");
     assert_eq!(
         status.groups.get("forwarding").map(String::as_str),
@@ -171,7 +191,7 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
         "{drifted:?}"
     );
     fs::write(&governor, "performance").unwrap();
-    reaches(&partitions, &in_force).await;
+    reaches(&partitions, &IN_FORCE).await;
 
     pods_have_addresses(admin, &root.join("run/quietwire/addresses/agent.sock")).await;
 
@@ -183,11 +203,7 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
         .delete("quiet", &DeleteParams::default())
         .await
         .unwrap();
-    let marker = root.join("run/quietwire/agent/partition.json");
-    wait_for("the partition is rolled back", async || {
-        (!marker.exists()).then_some(())
-    })
-    .await;
+    is_rolled_back(root).await;
     assert_eq!(settings(root), before);
     agent.end();
 }
