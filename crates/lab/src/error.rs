@@ -169,7 +169,7 @@ pub enum LabError {
     },
     /// KVM was requested, but no guest boots under it.
     #[error(
-        "guests cannot run under KVM on this machine: {0} (use software emulation, or any accelerator)"
+        "guests cannot run under KVM on this machine: {0} (use the accelerator 'software' or 'auto')"
     )]
     NoKvm(String),
     /// Options that stress-ng does not accept.

@@ -229,7 +229,7 @@ fn run_echo(args: &EchoArgs, abort: &AtomicBool) -> Result<()> {
     }
     if result.replies == 0 {
         bail!(CheckFailed(format!(
-            "no reply to any of {} requests to {} within the timeout",
+            "no reply to any of {} requests to {} within the timeout (check that an echo service runs there, or increase --timeout)",
             result.requests, result.server
         )));
     }

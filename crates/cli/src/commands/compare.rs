@@ -67,7 +67,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
             Comparison::of(&own, &theirs, config)
                 .with_context(|| format!("stores {} and {}", first.display(), second.display()))?
         }
-        _ => bail!(Usage("two stores are required".to_owned())),
+        _ => bail!(Usage(
+            "two stores are required (name a second store, or two cases with --case)".to_owned()
+        )),
     };
     if args.json {
         print(serde_json::to_string_pretty(&comparison)?)?;

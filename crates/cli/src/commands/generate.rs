@@ -138,7 +138,7 @@ enum Direction {
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     if args.ports.len() > 2 {
         bail!(Usage(format!(
-            "--port: {} ports given, but a tester has one or two",
+            "--port: {} ports given, but a tester has one or two (remove the others)",
             args.ports.len()
         )));
     }
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
 fn run_conversations(args: &GenerateArgs) -> Result<()> {
     if args.timestamps.is_some() {
         bail!(Usage(
-            "--timestamps: conversations have no latency streams (remove it)".to_owned()
+            "--timestamps: conversations have no low-rate streams (remove it)".to_owned()
         ));
     }
     connections::run(&Setup {
@@ -201,7 +201,7 @@ fn checked_trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
     check_trial(is_unpaced, &trial)?;
     if args.timestamps.is_some() && trial.low_rate_pps <= 0.0 {
         bail!(Usage(
-            "--timestamps: the trial has no latency streams, because of --low-rate 0 or a capture (remove --timestamps)".to_owned()
+            "--timestamps: the trial has no low-rate streams, because of --low-rate 0 or a capture (remove --timestamps)".to_owned()
         ));
     }
     check_time_stamps(args.timestamps.as_ref())?;

@@ -141,7 +141,7 @@ fn check_undone(report: &CleanReport) -> Result<()> {
     let failures = report.failures().count();
     if failures > 0 {
         return Err(CheckFailed(format!(
-            "{failures} changes could not be undone (listed above)"
+            "{failures} changes could not be undone (listed above; run `quietwire lab clean`, or undo them by hand)"
         ))
         .into());
     }

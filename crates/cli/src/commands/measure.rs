@@ -146,7 +146,7 @@ fn built_in(
     }
     if !file.measures_addresses() && given > 2 {
         bail!(Usage(format!(
-            "--port: {given} ports given, but a tester has one or two"
+            "--port: {given} ports given, but a tester has one or two (remove the others)"
         )));
     }
     if file.opens_connections() && given != 2 {

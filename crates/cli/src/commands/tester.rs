@@ -92,7 +92,7 @@ pub(crate) fn run(args: &TesterArgs) -> Result<()> {
 fn calibrate(args: &CalibrateArgs) -> Result<()> {
     if args.ports.len() > 2 {
         bail!(Usage(format!(
-            "--port: {} ports given, but a calibration requires one or two",
+            "--port: {} ports given, but a calibration requires one or two (remove the others)",
             args.ports.len()
         )));
     }
@@ -102,7 +102,9 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
         ));
     }
     if args.both && args.ports.len() == 1 {
-        bail!(Usage("--both requires a second --port".to_owned()));
+        bail!(Usage(
+            "--both requires a second --port (add it, or remove --both)".to_owned()
+        ));
     }
     let options = options(args)?;
     let cpus = args.tester.cpus()?;
@@ -152,7 +154,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     {
         None => Ok(()),
         Some(size) => bail!(CheckFailed(format!(
-            "no rate was clean with frames of {} (the reasons are listed above)",
+            "no rate was clean with frames of {} (the reasons are listed above; use CPUs without other work)",
             of(size)
         ))),
     }
@@ -179,7 +181,7 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
         }
         if traffic.directions == Some(Directions::Both) && args.ports.len() == 1 {
             bail!(Usage(format!(
-                "{shown} has traffic in both directions, which requires a second --port"
+                "{shown} has traffic in both directions, which requires a second --port (add it, or describe one direction)"
             )));
         }
         if traffic.replay.is_some() || traffic.has_rate() {

@@ -115,7 +115,7 @@ fn read(directory: &Path) -> Result<TrendStores> {
     }
     if stores.is_empty() {
         bail!(Usage(format!(
-            "{}: no store of a complete study (*.{STORE}) that can be read; give the directory with the stores",
+            "{}: the directory has no readable store (*.{STORE}) of a complete study (give the directory with the stores)",
             directory.display()
         )));
     }

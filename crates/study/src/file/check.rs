@@ -205,7 +205,7 @@ fn frames(traffic: &Traffic) -> Checked {
         (
             "replay",
             frames.replay.is_some(),
-            "frames of a capture file are not supported in a study, because it cannot assign them to trials",
+            "frames of a capture file are not supported in a study, because it cannot assign them to trials (remove this key)",
         ),
     ];
     for (key, is_reported, reported) in elsewhere {
@@ -224,7 +224,9 @@ fn frames(traffic: &Traffic) -> Checked {
     if let Some(index) = traffic.frame_sizes.iter().position(smallest) {
         return fault(
             &[Key("traffic"), Key("frame-sizes"), Index(index)],
-            format!("the headers and the tester's signature require {needed} octets with FCS"),
+            format!(
+                "the headers and the tester's signature require {needed} octets with FCS (use a larger size)"
+            ),
         );
     }
     Ok(())
@@ -322,7 +324,7 @@ fn case_traffic(file: &StudyFile, case: &Case, index: usize) -> Checked {
         if file.traffic.frames.is_some() {
             return fault(
                 &path,
-                "it cannot be combined with [traffic.frames], which sets flows and addresses",
+                "this key cannot be combined with [traffic.frames], which sets flows and addresses (remove one of them)",
             );
         }
     }

@@ -123,7 +123,7 @@ fn options(args: &UpArgs) -> Result<LocalOptions> {
 pub(super) fn up(args: &UpArgs) -> Result<()> {
     if !args.local {
         bail!(Usage(
-            "clusters of several machines are not started here (use --local)".to_owned()
+            "`quietwire cluster up` starts clusters on this machine only (add --local)".to_owned()
         ));
     }
     if args.reserved_cpus.is_empty() {
@@ -135,29 +135,36 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     require_root("namespaces of a cluster")?;
     LocalCluster::check(&options).map_err(local_error)?;
     let stop = stop_on_signals(
-        "the keeper of the cluster may still be removing it (wait for that with `quietwire cluster down`)",
+        "the process of the cluster may still be removing it (wait for that with `quietwire cluster down`)",
     )?;
     let mut keeper = Command::new(&options.quietwire)
         .args(["cluster", "keep"])
         .in_this_group()
         .start(Streams::Pipes)
-        .context("cannot start the keeper of the cluster")?;
+        .context("cannot start the process of the cluster")?;
     keeper.set_timeout(UNDO_TIMEOUT);
     // It leads a session of its own and outlives this process. Dropped before, it removes everything.
     if let Some(mut stdin) = keeper.take_stdin() {
         stdin
             .write_all(&serde_json::to_vec(&options)?)
-            .context("cannot send the options to the keeper of the cluster")?;
+            .context("cannot send the options to the process of the cluster")?;
     }
     let began = std::time::Instant::now();
     loop {
         let is_late = began.elapsed() > START_TIMEOUT;
         if stop.load(Ordering::Relaxed) || is_late {
             // Dropping the keeper ends it.
-            let reason = if is_late { "too slow" } else { "interrupted" };
-            bail!(CheckFailed(format!("the cluster did not start: {reason}")));
+            let text = if is_late {
+                format!(
+                    "the cluster did not start within {} s (end other work on this machine, then repeat the command)",
+                    START_TIMEOUT.as_secs()
+                )
+            } else {
+                "the start of the cluster was interrupted by a signal".to_owned()
+            };
+            bail!(CheckFailed(text));
         }
-        if let Some(status) = keeper.exit().context("waiting for the keeper")? {
+        if let Some(status) = keeper.exit().context("waiting for the cluster")? {
             let text = "the cluster did not start (reason above)".to_owned();
             match status.code() {
                 Some(2) => bail!(Usage(text)),
@@ -219,7 +226,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
     if report.is_ready() {
         return Ok(());
     }
-    bail!(CheckFailed("the cluster is not ready".to_owned()))
+    bail!(CheckFailed(
+        "the cluster is not ready (its logs are in the state directory)".to_owned()
+    ))
 }
 
 fn describe(report: &StatusReport) -> String {

@@ -83,7 +83,7 @@ impl BisectArgs {
             return Ok(());
         }
         bail!(CheckFailed(format!(
-            "some commits could not be judged, so {} commits may have the regression",
+            "some commits could not be judged, so {} commits may have the regression (increase --runs, or correct the command for these commits)",
             found.suspects.len()
         )))
     }

@@ -133,7 +133,7 @@ pub(super) fn run(args: &Setup<'_>) -> Result<()> {
     match &result.validity {
         Validity::Valid => check_nat(&result),
         Validity::Invalid(_) => Err(CheckFailed(
-            "the run is invalid because the tester failed, so it has no result for the device"
+            "the run is invalid because the tester failed, so it has no result for the device (use a lower rate, or a CPU without other work)"
                 .to_owned(),
         )
         .into()),
@@ -145,7 +145,7 @@ fn check_nat(result: &ConnectionResult) -> Result<()> {
     let server = result.server.as_ref();
     match server.and_then(|server| server.nat_check.as_ref()) {
         Some(checked) if checked.violating > 0 => Err(CheckFailed(format!(
-            "{} of {} conversations were translated otherwise than expected",
+            "{} of {} conversations were translated otherwise than expected (the result lists the first of them)",
             checked.violating, checked.conversations
         ))
         .into()),

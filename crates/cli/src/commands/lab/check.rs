@@ -55,7 +55,10 @@ const FRAME_SIZE: u16 = 256;
 pub(super) fn run(args: &CheckArgs) -> Result<()> {
     let lab = find(&args.state_directory, args.name.as_deref())?;
     let Some(state) = lab.state else {
-        bail!(Usage(format!("lab {} is not up yet", lab.name)));
+        bail!(Usage(format!(
+            "lab {} is not up yet (wait until `quietwire lab up` ends)",
+            lab.name
+        )));
     };
     if state.tester.chains.is_empty() {
         bail!(Usage(format!(
@@ -65,9 +68,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     }
     if !state.died.is_empty() {
         bail!(CheckFailed(format!(
-            "{} of lab {} died",
+            "{} of lab {name} died (stop the lab with `quietwire lab down {name}`, then start it again)",
             state.died.join(", "),
-            lab.name
+            name = lab.name
         )));
     }
     let place = NetNs::of(state.tester.namespace.as_deref())?;

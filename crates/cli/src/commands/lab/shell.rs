@@ -51,25 +51,33 @@ pub(super) fn run(args: &ShellArgs) -> Result<()> {
 fn guest(args: &ShellArgs) -> Result<GuestSide> {
     let lab = find(&args.state_directory, args.name.as_deref())?;
     let Some(state) = lab.state else {
-        bail!(Usage(format!("lab {} is not up yet", lab.name)));
+        bail!(Usage(format!(
+            "lab {} is not up yet (wait until `quietwire lab up` ends)",
+            lab.name
+        )));
+    };
+    let in_guests = state
+        .elements
+        .iter()
+        .filter(|element| element.guest.is_some());
+    let names: Vec<&str> = in_guests.map(|element| element.name.as_str()).collect();
+    let guests = match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
     };
     let mut elements = state.elements.into_iter();
     if let Some(element) = elements.find(|element| element.name == args.guest) {
         return element.guest.ok_or_else(|| {
             let (name, place) = (element.name, element.place);
             Usage(format!(
-                "{name} runs on the host's kernel ({place}), so it has no guest and no shell"
+                "element {name} runs on the host's kernel ({place}), so it has no shell (name a guest; guests: {guests})"
             ))
             .into()
         });
     }
-    let all = &state.graph.elements;
-    let names: Vec<&str> = all.iter().map(|element| element.name.as_str()).collect();
     bail!(Usage(format!(
-        "lab {} has no guest '{}' (guests: {})",
-        lab.name,
-        args.guest,
-        names.join(", ")
+        "lab {} has no guest '{}' (guests: {guests})",
+        lab.name, args.guest
     )))
 }
 

@@ -118,19 +118,19 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         stop: Stop::default(),
     };
     let stop = stop_on_signals(
-        "the keeper of the lab may still be undoing its changes (check that with `quietwire lab clean`)",
+        "the process of the lab may still be undoing its changes (check that with `quietwire lab clean`)",
     )?;
     // The keeper outlives this process and must not hold its standard streams open. It leads a session of its own.
     let mut keeper = Command::new(program)
         .args(["lab", "keep"])
         .in_this_group()
         .start(Streams::Pipes)
-        .context("cannot start the keeper of the lab")?;
+        .context("cannot start the process of the lab")?;
     keeper.set_timeout(UNDO_TIMEOUT);
     if let Some(mut stdin) = keeper.take_stdin() {
         stdin
             .write_all(&serde_json::to_vec(&options)?)
-            .context("cannot send the options to the keeper of the lab")?;
+            .context("cannot send the options to the process of the lab")?;
     }
     let timeout = timeout(args, options.graph.elements.len());
     // After an error, dropping the keeper ends it, and it undoes its changes.
@@ -144,10 +144,10 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         Ok(Answer::Failed { message, code: 3 }) => bail!(MissingPrerequisite(message)),
         Ok(Answer::Failed { message, .. }) => bail!(CheckFailed(message)),
         Err(_) if line.is_empty() => bail!(CheckFailed(
-            "the keeper of the lab ended without an answer (undo its changes with `quietwire lab clean`)".to_owned()
+            "the process of the lab ended without a reply (undo its changes with `quietwire lab clean`)".to_owned()
         )),
         Err(error) => bail!(CheckFailed(format!(
-            "the keeper of the lab gave an answer of an unknown format: {error} (undo its changes with `quietwire lab clean`)"
+            "the process of the lab sent a reply of an unknown format: {error} (undo its changes with `quietwire lab clean`)"
         ))),
     }
 }
@@ -164,7 +164,7 @@ fn timeout(args: &UpArgs, elements: usize) -> Duration {
 /// # Errors
 /// The stop flag is set, or the keeper prints nothing in time.
 fn answer_of(keeper: &mut Supervised, timeout: Duration, stop: &AtomicBool) -> Result<String> {
-    let stdout = keeper.take_stdout().context("the keeper has no pipe")?;
+    let stdout = keeper.take_stdout().context("the lab has no pipe")?;
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
@@ -175,7 +175,7 @@ fn answer_of(keeper: &mut Supervised, timeout: Duration, stop: &AtomicBool) -> R
     let deadline = Deadline::after(timeout);
     loop {
         match receiver.recv_timeout(POLL_INTERVAL) {
-            Ok(line) => return line.context("cannot read the answer of the keeper of the lab"),
+            Ok(line) => return line.context("cannot read the reply of the process of the lab"),
             Err(_) if stop.load(Ordering::Relaxed) => bail!(CheckFailed(
                 "the start of the lab was interrupted by a signal (if changes are left, undo them with `quietwire lab clean`)".to_owned()
             )),

@@ -110,7 +110,7 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
     let files = args.target.render(&plan);
     if files.is_empty() {
         return Err(Usage(format!(
-            "the plan has no guest, so there is nothing to render for {}",
+            "the plan has no guest, so there is nothing to render for {} (add a [[guest]] to the request)",
             args.target.name()
         ))
         .into());

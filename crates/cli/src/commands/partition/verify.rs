@@ -124,7 +124,10 @@ fn outcome(checks: &[Check]) -> Result<()> {
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail);
     match failed.count() {
         0 => Ok(()),
-        failed => Err(CheckFailed(format!("{failed} checks failed")).into()),
+        failed => Err(CheckFailed(format!(
+            "{failed} checks failed (listed above, with their remedies)"
+        ))
+        .into()),
     }
 }
 
