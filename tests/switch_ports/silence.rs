@@ -93,7 +93,17 @@ fn ports_of_the_kernel_cost_little(idle: &str) {
     for end in ["v1", "v3"] {
         until_asleep(&switch);
         middle.ip(&["address", "add", "10.9.2.3/24", "dev", end]);
-        let probe = ["arping", "-f", "-c", "1", "-w", "1", "-I", end, ADDRESSES[0]];
+        let probe = [
+            "arping",
+            "-f",
+            "-c",
+            "1",
+            "-w",
+            "1",
+            "-I",
+            end,
+            ADDRESSES[0],
+        ];
         until("a reply arrives", || {
             let output = middle.command("busybox").args(probe).output().unwrap();
             output.status.success().then_some(())

@@ -234,7 +234,9 @@ fn recorded_pools(plan: &Plan, kubelet: &Kubelet) -> Vec<Setting> {
         if recorded >= planned {
             continue;
         }
-        let place = pool.node.map_or_else(String::new, |node| format!(" of node {node}"));
+        let place = pool
+            .node
+            .map_or_else(String::new, |node| format!(" of node {node}"));
         settings.push(Setting {
             key: "memory_manager_state".to_owned(),
             now: format!("{recorded} KiB"),

@@ -157,8 +157,7 @@ mod tests {
             .to_string()
     }
 
-    const KERNEL_TAP: &str =
-        "[[interface]]\nname = \"i\"\nport = \"p0\"\naddresses = [\"192.0.2.1/24\"]\nkernel = \"k\"\n";
+    const KERNEL_TAP: &str = "[[interface]]\nname = \"i\"\nport = \"p0\"\naddresses = [\"192.0.2.1/24\"]\nkernel = \"k\"\n";
     const MEMIF: &str = "memif:/m?role=server";
 
     /// The guide has a row for each capability: the kinds of ports that require it, and what else requires it.

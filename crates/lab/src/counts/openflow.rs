@@ -80,7 +80,11 @@ mod tests {
         .with_drops(DropStage::ToSend, "tx_errors", 0);
         assert_eq!(of_dump(REPORTED), Ok(BTreeMap::from([(1, expected)])));
         assert_eq!(of_dump(""), Ok(BTreeMap::new()));
-        for lacking in ["port 1: rx pkts=?", "port 1: rx bytes=9", "port 1:\n tx pkts=1"] {
+        for lacking in [
+            "port 1: rx pkts=?",
+            "port 1: rx bytes=9",
+            "port 1:\n tx pkts=1",
+        ] {
             assert!(of_dump(lacking).is_err(), "{lacking}");
         }
     }

@@ -348,8 +348,16 @@ mod tests {
             ..kind(None)
         };
         let missing = known.missing(&sleeping, &trial(Directions::Both)).unwrap();
-        assert!(missing.lacks.ends_with("only one with `--idle poll`"), "{missing}");
-        assert!(missing.command.ends_with("--realtime-priority 0 --idle sleep"), "{missing}");
+        assert!(
+            missing.lacks.ends_with("only one with `--idle poll`"),
+            "{missing}"
+        );
+        assert!(
+            missing
+                .command
+                .ends_with("--realtime-priority 0 --idle sleep"),
+            "{missing}"
+        );
         let named = Source {
             is_named: true,
             ..source(None)

@@ -429,7 +429,10 @@ fn the_large_buffer_that_was_freed_last_is_used_first() {
         let mut numbers = frames.each_ref().map(Mbuf::buffer);
         drop(frames);
         numbers.reverse();
-        assert_eq!([take(), take(), take()].map(|frame| frame.buffer()), numbers);
+        assert_eq!(
+            [take(), take(), take()].map(|frame| frame.buffer()),
+            numbers
+        );
     }
     let all: Vec<_> = (0..LARGE).map(|_| take()).collect();
     assert!(Mbuf::empty(&pool, 0).is_none());

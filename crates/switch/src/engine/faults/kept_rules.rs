@@ -295,5 +295,8 @@ inspect = "i"
     let place = |name: &str| of_new.iter().position(|one| *one == name);
     let before = ["output rules", "names", "inspection", "fragments"].map(place);
     assert!(before.iter().all(Option::is_some), "{of_new:?}");
-    assert!(before.into_iter().max() < Some(place("share")), "{of_new:?}");
+    assert!(
+        before.into_iter().max() < Some(place("share")),
+        "{of_new:?}"
+    );
 }
