@@ -56,6 +56,7 @@ fn main() {
         search_s: 0.5,
         pacing_s: seconds,
         steps: CalibrationOptions::STEPS,
+        warm_up_s: CalibrationOptions::WARM_UP_S,
     };
     let mut calibrations: Vec<Calibration> = Vec::new();
     for _ in 0..rounds {

@@ -380,7 +380,8 @@ fn trial_with_uncertain_losses_still_measures_a_rate() {
         })
     };
     // Received frames, those that the tester missed and dropped, causes, and whether the rate is that of a device and of the tester.
-    let cases: [(u64, [u64; 2], &[&str], [bool; 2]); 9] = [
+    type Case = (u64, [u64; 2], &'static [&'static str], [bool; 2]);
+    let cases: [Case; 9] = [
         (1000, [0, 0], &[], [true, true]),
         (1000, [10, 0], &["host-stall"], [true, true]),
         (1000, [11, 0], &["receive-gap"], [false, true]),

@@ -646,7 +646,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
     let plan = parse(FILE).unwrap().plan(&online()).unwrap();
     plan.check_changeable(&plan).unwrap();
     type Change = (&'static str, fn(&mut Plan));
-    let changes: [Change; 17] = [
+    let changes: [Change; 18] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
