@@ -33,6 +33,8 @@ mod load;
 mod load_balancer;
 #[path = "switch_memif/malformed.rs"]
 mod malformed;
+#[path = "switch_memif/many_ports.rs"]
+mod many_ports;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
 #[path = "switch_memif/names.rs"]

@@ -31,6 +31,7 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_get_port_by_name",
     "rte_eth_dev_info_get",
     "rte_eth_dev_configure",
+    "rte_eth_dev_count_total",
     "rte_eth_dev_adjust_nb_rx_tx_desc",
     "rte_eth_dev_start",
     "rte_eth_dev_stop",
@@ -68,7 +69,11 @@ const TYPES: &[&str] = &[
     "rte_ether_addr",
 ];
 
-const VARIABLES: &[&str] = &["RTE_PKTMBUF_HEADROOM", "RTE_MBUF_DEFAULT_DATAROOM"];
+const VARIABLES: &[&str] = &[
+    "RTE_MAX_ETHPORTS",
+    "RTE_MBUF_DEFAULT_DATAROOM",
+    "RTE_PKTMBUF_HEADROOM",
+];
 
 /// Oldest libdpdk whose API these bindings were written for.
 const DPDK_VERSION_MIN: &str = "22.11";

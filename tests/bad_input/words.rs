@@ -33,7 +33,20 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
     workspace.refused(
         BAD_INPUT,
         with(&ports.concat()),
-        &["switch.toml, line 97, key 'port'", "maximum: 32"],
+        &[
+            "switch.toml, line 97, key 'port': port 'p32': too many ports of the kinds af-xdp",
+            "maximum: 32 in sum",
+        ],
+    );
+    let port = |number: u32| format!("[[port]]\nname = \"p{number}\"\nuri = \"tap:t{number}\"\n");
+    let ports: Vec<String> = (0..257).map(port).collect();
+    workspace.refused(
+        BAD_INPUT,
+        with(&ports.concat()),
+        &[
+            "switch.toml, line 769, key 'port'",
+            "port 'p256': too many ports (maximum: 256)",
+        ],
     );
     let nothing = "memory-mib = 0\n[[port]]\nname = \"a\"\nuri = \"null:\"\n";
     fs::write(workspace.path("switch.toml"), nothing).unwrap();

@@ -12,6 +12,7 @@
 mod bell;
 mod burst;
 pub mod cycles;
+mod devices_max;
 mod eal;
 mod error;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod uri;
 
 pub use bell::Bell;
 pub use burst::{Blank, Burst, Drain, Mbuf};
+pub use devices_max::{DEVICES_MAX, too_many_devices};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
 pub use mempool::Mempool;

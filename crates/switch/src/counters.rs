@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::filter::RuleEffect;
 use quietwire_tables::named;
+use quietwire_tables::port_mask::PortMask;
 use quietwire_tables::route::{Punt, Tally};
 
-/// Maximum number of ports of a switch: DPDK's own limit (RTE_MAX_ETHPORTS in Debian's build).
-pub const PORTS_MAX: usize = 32;
+/// Maximum number of ports of a switch. Those that have a driver of DPDK are at most [`quietwire_dpdk::DEVICES_MAX`].
+pub const PORTS_MAX: usize = PortMask::PORTS;
 
 /// A counter with one writing thread and any number of readers.
 #[derive(Debug, Default)]

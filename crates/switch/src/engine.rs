@@ -40,7 +40,7 @@ mod tx_paths;
 mod undo;
 mod wiring;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -240,7 +240,15 @@ impl Engine {
 
     /// Returns the numbers of the ports of a group.
     pub(crate) fn members(&self, group: &Group) -> Vec<u16> {
-        let number = |index: &usize| self.number_in_use(&self.plan.ports.get(*index)?.name);
+        let open = self.ports().filter(|(_, slot)| !slot.is_closing);
+        // A search for each name would take too long: the members are determined for each port.
+        let numbers: HashMap<&str, u16> = open
+            .map(|(number, slot)| (slot.plan.name.as_str(), number))
+            .collect();
+        let number = |index: &usize| {
+            let port = self.plan.ports.get(*index)?;
+            numbers.get(port.name.as_str()).copied()
+        };
         group.ports().iter().filter_map(number).collect()
     }
 

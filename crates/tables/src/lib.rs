@@ -28,6 +28,7 @@ pub mod nat66;
 pub mod neighbour;
 pub mod nptv6;
 pub mod owner;
+pub mod port_mask;
 pub mod route;
 #[cfg(test)]
 mod scapy;

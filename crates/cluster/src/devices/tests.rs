@@ -117,7 +117,7 @@ fn mistakes_in_the_file_of_resources_are_named() {
         ),
         (
             "name = \"a\"\nkind = \"memif\"",
-            "count: expected 1 to 32, the maximum",
+            "count: expected 1 to 256, the maximum",
         ),
         (
             "name = \"a\"\nkind = \"memif\"\ncount = 1\nvlan = 2",
@@ -140,7 +140,7 @@ fn mistakes_in_the_file_of_resources_are_named() {
         "[[resource]]\nname = \"a\"\nkind = \"memif\"\ncount = {}\n",
         PORTS_MAX + 1
     ));
-    assert!(error.unwrap_err().contains("expected 1 to 32"));
+    assert!(error.unwrap_err().contains("expected 1 to 256"));
     let twice = format!("{MEMIF}{MEMIF}");
     assert!(
         DevicesConfig::parse(&twice)
@@ -169,7 +169,7 @@ fn all_sockets_together_are_at_most_the_ports_of_a_switch() {
     let error = DevicesConfig::parse(&two_resources(PORTS_MAX - 1, 2)).unwrap_err();
     assert_eq!(
         error,
-        "count: the resources have 33 sockets, but a switch has at most 32 ports (lower count)"
+        "count: the resources have 257 sockets, but a switch has at most 256 ports (lower count)"
     );
 }
 

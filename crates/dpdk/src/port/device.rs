@@ -28,6 +28,7 @@ use super::tags::TagsInFrames;
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
 use crate::burst::{Burst, Mbuf};
+use crate::devices_max;
 use crate::eal::Eal;
 use crate::error::{self, Error};
 use crate::library_log::Mark;
@@ -834,6 +835,12 @@ fn probe(
                     cause,
                 ));
             }
+        }
+        if !is_found && devices_max::is_full() {
+            return Err(Error::PortOptions {
+                port: options.name.clone(),
+                what: devices_max::too_many_devices(),
+            });
         }
         if !is_found || again {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());

@@ -41,6 +41,13 @@ impl PortKind {
         Self::Null,
     ];
 
+    /// Returns true for ports with a driver of DPDK, of which a process has at most [`crate::DEVICES_MAX`]. The others have drivers of this
+    /// crate.
+    #[must_use]
+    pub const fn is_device(self) -> bool {
+        matches!(self, Self::AfXdp | Self::Pci | Self::Pcap | Self::Null)
+    }
+
     /// Returns the scheme.
     #[must_use]
     pub const fn name(self) -> &'static str {

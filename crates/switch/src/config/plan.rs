@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quietwire_base::{Idle, Seccomp};
-use quietwire_dpdk::{PortUri, SteerRule};
+use quietwire_dpdk::{DEVICES_MAX, PortUri, SteerRule, too_many_devices};
 use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
@@ -554,8 +554,12 @@ fn plan_ports(
         }
         if ports.len() == PORTS_MAX {
             return Err(location.wrong(format!(
-                "port '{name}': too many ports (maximum: {PORTS_MAX}, DPDK's limit)"
+                "port '{name}': too many ports (maximum: {PORTS_MAX})"
             )));
+        }
+        let devices = ports.iter().filter(|port| port.uri.kind().is_device());
+        if uri.kind().is_device() && devices.count() >= DEVICES_MAX {
+            return Err(location.wrong(format!("port '{name}': {}", too_many_devices())));
         }
         for (what, queues) in [("rx", setting.rx_queues), ("tx", setting.tx_queues)] {
             if queues.is_some_and(|queues| !(1..=QUEUES_MAX).contains(&queues)) {

@@ -13,6 +13,7 @@ mod plan;
 mod sets;
 mod statement;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use quietwire_packet::VlanId;
@@ -82,6 +83,16 @@ impl RuleSetting {
     pub(crate) fn port_sets(&self) -> impl Iterator<Item = &str> {
         let names = [&self.port, &self.from].into_iter().flatten();
         names.filter_map(|name| port_set(name))
+    }
+
+    /// Returns the number of rules that the rule is compiled to: one for each of its ports. `counts` has the numbers of ports of sets.
+    pub(crate) fn times_compiled(&self, counts: &HashMap<&str, usize>) -> usize {
+        let of_set = |name: &Option<String>| match name.as_deref().and_then(port_set) {
+            Some(set) => counts.get(set).copied().unwrap_or(1),
+            None => 1,
+        };
+        let of_sets = of_set(&self.port).saturating_mul(of_set(&self.from));
+        self.ports.len().max(1).saturating_mul(of_sets)
     }
 
     /// Returns true unless the rule is for other ports. A rule of a set of ports may be for any port.

@@ -4,10 +4,12 @@ use std::fmt;
 use std::path::Path;
 
 use quietwire_base::Fault;
+use quietwire_dpdk::DEVICES_MAX;
 use quietwire_host::CpuList;
 
 use super::bridging::{BridgingSetting, FloodingSetting};
 use super::*;
+use crate::counters::PORTS_MAX;
 use crate::error::SwitchError;
 use quietwire_tables::bridge::PortVlans;
 
@@ -367,15 +369,32 @@ fn wrong_files_are_named_with_line_and_key() {
 
 #[test]
 fn a_port_beyond_the_limit_is_refused_with_its_line() {
-    let port = |number: usize| format!("[[port]]\nname = \"p{number}\"\nuri = \"null:\"\n");
-    let plan = |count: usize| {
+    let plan = |uri: fn(usize) -> String, count: usize| {
+        let port = |number: usize| {
+            let uri = uri(number);
+            format!("[[port]]\nname = \"p{number}\"\nuri = \"{uri}\"\n")
+        };
         let ports: Vec<String> = (0..count).map(port).collect();
         parse(&ports.concat()).unwrap().plan(&online())
     };
-    assert_eq!(plan(32).unwrap().ports.len(), 32);
-    let error = message(plan(33), Fault::BadInput);
+    // As many devices of DPDK as possible, and other ports.
+    let uri = |number: usize| match number {
+        0..DEVICES_MAX => "null:".to_owned(),
+        _ => format!("memif:/run/{number}.sock?role=server"),
+    };
+    assert_eq!(plan(uri, PORTS_MAX).unwrap().ports.len(), 256);
+    let error = message(plan(uri, PORTS_MAX + 1), Fault::BadInput);
     assert!(
-        error.starts_with("switch.toml, line 97, key 'port': port 'p32': too many ports"),
+        error.starts_with("switch.toml, line 769, key 'port': port 'p256': too many ports"),
+        "{error}"
+    );
+    assert!(error.contains("maximum: 256"), "{error}");
+    let error = message(
+        plan(|_| "null:".to_owned(), DEVICES_MAX + 1),
+        Fault::BadInput,
+    );
+    assert!(
+        error.starts_with("switch.toml, line 97, key 'port': port 'p32': too many ports of the"),
         "{error}"
     );
     assert!(error.contains("maximum: 32"), "{error}");

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
-use quietwire_dpdk::{Mempool, Port, PortOptions, PortUri, RxQueue};
+use quietwire_dpdk::{DEVICES_MAX, Mempool, Port, PortOptions, PortUri, RxQueue, too_many_devices};
 use quietwire_packet::FCS_LENGTH;
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::fragment_order::HELD_FRAGMENTS;
@@ -169,7 +169,16 @@ impl Engine {
         if self.ports().count() + new.len() > PORTS_MAX {
             return Err(SwitchError::Config {
                 location: "ports".to_owned(),
-                what: format!("too many ports (maximum: {PORTS_MAX}, DPDK's limit)"),
+                what: format!("too many ports (maximum: {PORTS_MAX})"),
+            });
+        }
+        // Those that are being closed are still open.
+        let open = self.ports().map(|(_, slot)| &slot.plan);
+        let devices = open.chain(&new).filter(|port| port.uri.kind().is_device());
+        if devices.count() > DEVICES_MAX {
+            return Err(SwitchError::Config {
+                location: "ports".to_owned(),
+                what: too_many_devices(),
             });
         }
         let ports = if new.is_empty() {

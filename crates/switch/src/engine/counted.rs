@@ -9,6 +9,7 @@ use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::rules::{RuleSetting, Rules, SetSetting};
 use crate::config::steer::SteerSetting;
 use quietwire_tables::filter::{Fallback, RuleTable};
+use quietwire_tables::port_mask::PortMask;
 
 /// A kernel filter and its number of matched frames.
 pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
@@ -45,11 +46,11 @@ pub(super) struct RulePlace {
     /// Ingress port, or the port that frames leave by.
     pub(super) port: Option<u16>,
     /// Several such ports, as [`quietwire_tables::filter::FurtherMatch::ports`].
-    pub(super) ports: u32,
+    pub(super) ports: PortMask,
     /// Ingress port of frames that leave.
     pub(super) from: Option<u16>,
     /// Several such ports, as [`quietwire_tables::filter::FurtherMatch::from_ports`].
-    pub(super) from_ports: u32,
+    pub(super) from_ports: PortMask,
     /// Bridge of the port, among [`CompiledRules::bridges`].
     pub(super) group: Option<u16>,
     /// Port that gets copies.
@@ -68,6 +69,6 @@ pub(super) struct CompiledRules {
     pub(super) bridges: Vec<String>,
     /// Sets, by their numbers.
     pub(super) sets: Vec<Arc<SetSetting>>,
-    /// Ports of each set of names of ports, with a bit for each.
-    pub(super) port_sets: BTreeMap<String, u32>,
+    /// Ports of each set of names of ports.
+    pub(super) port_sets: BTreeMap<String, PortMask>,
 }

@@ -148,7 +148,6 @@ impl Engine {
             with_router.contains(&number).then(|| BridgeContext {
                 fdb: Arc::clone(&view.fdb),
                 tables: Arc::clone(&view.tables),
-                ports: view.tables.port_numbers().map(usize::from).collect(),
             })
         };
         let pairs = self.numbered(&self.plan).into_iter();

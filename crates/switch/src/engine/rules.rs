@@ -24,6 +24,7 @@ use quietwire_tables::filter::{
     Fallback, FurtherMatch, NameFlows, NameMatch, OutMatch, PortRule, PortRules, RuleLog,
     RuleTable, SetField, Statements,
 };
+use quietwire_tables::port_mask::PortMask;
 
 /// Maximum number of rules in a page.
 const PAGE_MAX: usize = 4096;
@@ -43,7 +44,7 @@ struct UncompiledRules<'plan> {
     places: Arc<Vec<RulePlace>>,
     bridges: Vec<String>,
     sets: &'plan [Arc<SetSetting>],
-    port_sets: BTreeMap<String, u32>,
+    port_sets: BTreeMap<String, PortMask>,
 }
 
 impl UncompiledRules<'_> {
@@ -149,7 +150,7 @@ impl Engine {
     }
 
     /// Returns true if the rules of the plan are compiled, with the current numbers of their ports.
-    fn has_compiled_rules(&self, port_sets: &BTreeMap<String, u32>) -> bool {
+    fn has_compiled_rules(&self, port_sets: &BTreeMap<String, PortMask>) -> bool {
         let compiled = self.rules.compiled.as_ref();
         compiled.is_some_and(|compiled| compiled.port_sets == *port_sets)
             && Arc::ptr_eq(&self.rules.asked, &self.plan.rules)
@@ -179,16 +180,17 @@ impl Engine {
         &self,
         rules: &[CountedRule],
         bridges: &[String],
-        port_sets: &BTreeMap<String, u32>,
+        port_sets: &BTreeMap<String, PortMask>,
     ) -> Vec<RulePlace> {
         let number = |name: &str| self.number(name).unwrap_or(NO_PORT);
+        let none = PortMask::default();
         // A set without ports stands for a port that does not exist.
         let numbered = |name: &Option<String>| match name.as_deref().map(|one| (one, port_set(one)))
         {
-            None => (None, 0),
-            Some((name, None)) => (Some(number(name)), 0),
-            Some((_, Some(set))) => match port_sets.get(set).copied().unwrap_or(0) {
-                0 => (Some(NO_PORT), 0),
+            None => (None, none),
+            Some((name, None)) => (Some(number(name)), none),
+            Some((_, Some(set))) => match port_sets.get(set).copied().unwrap_or_default() {
+                ports if ports.is_empty() => (Some(NO_PORT), none),
                 ports => (None, ports),
             },
         };
@@ -196,8 +198,9 @@ impl Engine {
             let bridge = rule.bridge.as_ref();
             let (port, of_set) = numbered(&rule.port);
             let (from, from_ports) = numbered(&rule.from);
-            let ports = self.mask_of(&rule.ports) | of_set;
-            let has_none = !rule.ports.is_empty() && ports == 0;
+            let listed = rule.ports.iter().filter_map(|name| self.number(name));
+            let ports = listed.collect::<PortMask>().union(of_set);
+            let has_none = !rule.ports.is_empty() && ports.is_empty();
             RulePlace {
                 port: if has_none { Some(NO_PORT) } else { port },
                 ports,
@@ -211,28 +214,16 @@ impl Engine {
         rules.iter().map(place).collect()
     }
 
-    /// Returns a bit for each port. There are at most 32 ports.
-    fn mask_of(&self, ports: &[String]) -> u32 {
-        ports.iter().fold(0, |all, name| all | self.bit_of(name))
-    }
-
-    /// Returns the bit of a port; 0 if it does not exist.
-    fn bit_of(&self, port: &str) -> u32 {
-        let number = self.number(port).map(u32::from);
-        number
-            .and_then(|number| 1u32.checked_shl(number))
-            .unwrap_or(0)
-    }
-
     /// Returns the ports of each set of names of ports.
-    fn port_sets(&self) -> BTreeMap<String, u32> {
+    fn port_sets(&self) -> BTreeMap<String, PortMask> {
         let sets = self.plan.rules.sets.iter();
         let sets = sets.filter(|set| set.kind == SetType::Ifname);
-        let ports = |elements: &[Element]| {
-            elements.iter().fold(0, |all, element| match element {
-                Element::Name(name) => all | self.bit_of(&name.to_string()),
-                _ => all,
-            })
+        let ports = |elements: &[Element]| -> PortMask {
+            let number = |element: &Element| match element {
+                Element::Name(name) => self.number(&name.to_string()),
+                _ => None,
+            };
+            elements.iter().filter_map(number).collect()
         };
         sets.map(|set| (set.name.0.clone(), ports(&set.elements)))
             .collect()

@@ -17,6 +17,7 @@ use quietwire_tables::bridge::{
 };
 use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::fdb::Fdb;
+use quietwire_tables::port_mask::PortMask;
 
 /// Bridge state of a port, as read by forwarding threads.
 #[derive(Debug)]
@@ -127,15 +128,13 @@ impl Path<'_> {
                 } = bridging;
                 let local = &mut context.routing.local;
                 let decisions = decisions.as_slice();
-                let lost =
+                let (touched, lost) =
                     self.distribute_with(from, &stage.tables, decisions, local, context.pool);
                 if let Some(counters) = self.counters.get(input) {
                     counters.dropped(PortDrop::NoOutput).add(lost);
                 }
                 self.telemetry.lap_of(Step::Rewrite, decisions.len());
-                for output in &stage.others {
-                    self.flush(*output);
-                }
+                self.flush_all(touched);
                 self.route_from_bridge(context);
             }
         }
@@ -144,10 +143,19 @@ impl Path<'_> {
     /// Puts each frame to the output of its decision, and then sends the bursts of all outputs.
     fn distribute(&mut self, input: usize, others: &[usize], decisions: &[Decision]) {
         let mut lost = 0;
+        // Outputs of frames that are not flooded.
+        let mut touched = PortMask::default();
+        let mut is_flooded = false;
         for (frame, decision) in self.received.drain().zip(decisions) {
             let ports: &[usize] = match decision {
-                Decision::Forward(output) => &[usize::from(*output)],
-                Decision::Flood => others,
+                Decision::Forward(output) => {
+                    touched.insert(*output);
+                    &[usize::from(*output)]
+                }
+                Decision::Flood => {
+                    is_flooded = true;
+                    others
+                }
                 Decision::Drop(_) => continue,
                 // Only `decide_with` returns these decisions; `decide` never does.
                 Decision::ForwardTag(..) | Decision::FloodSet(_) | Decision::Local(..) => {
@@ -174,12 +182,16 @@ impl Path<'_> {
             counters.dropped(PortDrop::NoOutput).add(lost);
         }
         self.telemetry.lap_of(Step::Rewrite, decisions.len());
-        for output in others {
-            self.flush(*output);
+        self.flush_all(touched);
+        if is_flooded {
+            for output in others {
+                self.flush(*output);
+            }
         }
     }
 
-    /// Distributes with tags and to the router. Frames for the router wait in `local`. Returns the number of lost frames.
+    /// Distributes with tags and to the router. Frames for the router wait in `local`. Returns the ports that frames wait for, and the number of
+    /// lost frames.
     pub(super) fn distribute_with(
         &mut self,
         from: Ingress,
@@ -187,9 +199,13 @@ impl Path<'_> {
         decisions: &[Decision],
         local: &mut Burst,
         pool: &Mempool,
-    ) -> u64 {
+    ) -> (PortMask, u64) {
         let mut lost = 0;
-        let mut outputs = Outputs(self.outputs, self.telemetry);
+        let mut outputs = Outputs {
+            all: &mut *self.outputs,
+            touched: PortMask::default(),
+            telemetry: &mut *self.telemetry,
+        };
         for (mut frame, decision) in self.received.drain().zip(decisions) {
             match *decision {
                 Decision::Forward(port) => lost += outputs.put(port, frame),
@@ -211,18 +227,25 @@ impl Path<'_> {
                 Decision::Flood => lost += 1,
             }
         }
-        lost
+        (outputs.touched, lost)
     }
 }
 
-/// The outputs of a thread, by number of the port.
-struct Outputs<'worker>(&'worker mut [Option<Box<Output>>], &'worker mut Telemetry);
+/// The outputs of a thread.
+struct Outputs<'worker> {
+    /// By number of the port.
+    all: &'worker mut [Option<Box<Output>>],
+    /// Ports that frames wait for.
+    touched: PortMask,
+    telemetry: &'worker mut Telemetry,
+}
 
 impl Outputs<'_> {
     /// Adds a frame to the burst of a port. Returns 1 if the frame is lost, otherwise 0.
     #[inline(always)]
     fn put(&mut self, port: u16, frame: Mbuf<'_>) -> u64 {
-        match self.0.get_mut(usize::from(port)) {
+        self.touched.insert(port);
+        match self.all.get_mut(usize::from(port)) {
             Some(Some(place)) => u64::from(place.waiting.push(frame).is_err()),
             _ => 1,
         }
@@ -240,8 +263,8 @@ impl Outputs<'_> {
     /// Copies a frame and its trace state.
     fn copy<'eal>(&mut self, frame: &Mbuf<'eal>, pool: &Mempool) -> Option<Mbuf<'eal>> {
         let copy = frame.copy(pool)?;
-        if self.1.is_watched() {
-            self.1.copied(frame.buffer(), copy.buffer());
+        if self.telemetry.is_watched() {
+            self.telemetry.copied(frame.buffer(), copy.buffer());
         }
         Some(copy)
     }

@@ -17,6 +17,7 @@ use quietwire_tables::filter::{
     Continued, NameFlows, PortRules, RuleEffect, RuleEffects, SourceGuard, Statements, Verdict,
     Verdicts,
 };
+use quietwire_tables::port_mask::PortMask;
 
 /// Resources for filtering the frames of one queue.
 pub(super) struct FilterContext<'worker> {
@@ -217,8 +218,8 @@ impl Path<'_> {
     ) {
         let effects = &mut *self.leaving.effects;
         let mut counts = RuleEffects::default();
-        // A bit for each port that frames wait for. There are fewer than 64 ports.
-        let mut touched = 0u64;
+        // Ports that frames wait for.
+        let mut touched = PortMask::default();
         let received = self.received.drain().zip(verdicts);
         for (number, (mut frame, verdict)) in received.enumerate() {
             for (statements, action) in statements_of(rules, (*verdict, number), continued) {
@@ -235,7 +236,7 @@ impl Path<'_> {
                         true => RuleEffect::Duplicated,
                         false => RuleEffect::NotDuplicated,
                     }] += 1;
-                    touched |= 1u64.checked_shl(port as u32).unwrap_or(0);
+                    touched.insert(port as u16);
                 }
                 if statements.changes_frames() && verdict.accepts() {
                     frame = changed(frame, (statements, None), pool, self.telemetry, &mut counts);
@@ -243,7 +244,7 @@ impl Path<'_> {
             }
             if verdict.rejects() {
                 counts[effects.reject(self.outputs, input, &frame, pool)] += 1;
-                touched |= 1u64.checked_shl(input as u32).unwrap_or(0);
+                touched.insert(input as u16);
             }
             // `kept` has space for a burst.
             drop(kept.push(frame));
@@ -254,9 +255,6 @@ impl Path<'_> {
                 counters.effect(effect).add(count);
             }
         }
-        while touched != 0 {
-            self.flush(touched.trailing_zeros() as usize);
-            touched &= touched - 1;
-        }
+        self.flush_all(touched);
     }
 }

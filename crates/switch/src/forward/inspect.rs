@@ -14,6 +14,7 @@ use quietwire_tables::filter::{
     Answer, Board, HeldPacket, INSPECT_HEADER, Inspect, InspectFlows, NoInspectFlows, PortRules,
     Query, RuleEffect, RuleEffects, Ruling, Verdict, Verdicts,
 };
+use quietwire_tables::port_mask::PortMask;
 
 use super::effects::put;
 use super::lengths::measure;
@@ -115,7 +116,7 @@ pub(crate) struct InspectStage {
     /// Number of packets that wait.
     count: usize,
     /// Number of those of each port.
-    of_ports: [usize; PORTS_MAX],
+    of_ports: Box<[usize]>,
     /// Has one for each packet that waits.
     budget: Arc<HeldBudget>,
     /// Empty between two steps.
@@ -190,7 +191,7 @@ impl InspectStage {
             flows: InspectFlows::new(Arc::clone(&board))?,
             chunks: (0..CHUNKS).map(|_| Chunk::new(eal)).collect(),
             count: 0,
-            of_ports: [0; PORTS_MAX],
+            of_ports: vec![0; PORTS_MAX].into_boxed_slice(),
             budget,
             spare: Burst::new(eal),
         };
@@ -418,8 +419,8 @@ impl Path<'_> {
     ) -> Inspected {
         let mut effects = RuleEffects::default();
         let mut found = Inspected::default();
-        // A bit for each port that queries wait for. There are fewer than 64 ports.
-        let mut touched = 0u64;
+        // Ports that queries wait for.
+        let mut touched = PortMask::default();
         let now_ms = now_ms();
         let received = self.received.drain().zip(verdicts.iter_mut());
         for (number, (frame, verdict)) in received.enumerate() {
@@ -447,7 +448,7 @@ impl Path<'_> {
                         *verdict = Verdict::Held(rule);
                         if ticket.packet > 0 {
                             effects[RuleEffect::Inspected] += 1;
-                            touched |= 1u64.checked_shl(u32::from(inspect.port)).unwrap_or(0);
+                            touched.insert(inspect.port);
                         }
                     }
                 }
@@ -463,10 +464,7 @@ impl Path<'_> {
             counters.dropped(PortDrop::Inspector).add(found.dropped);
             counters.dropped(PortDrop::NoVerdict).add(found.without);
         }
-        while touched != 0 {
-            self.flush(touched.trailing_zeros() as usize);
-            touched &= touched - 1;
-        }
+        self.flush_all(touched);
         found
     }
 

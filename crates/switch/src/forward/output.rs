@@ -43,7 +43,7 @@ pub(crate) struct Output {
 #[derive(Debug)]
 pub(crate) struct OutputRules {
     /// By number of the port.
-    rules: [Option<PortRules>; PORTS_MAX],
+    rules: Box<[Option<PortRules>]>,
     mtus: LinkMtus,
     /// All rules, if some rule of frames that leave compares connections.
     compared: Option<PortRules>,
@@ -53,7 +53,7 @@ impl OutputRules {
     /// Creates the rules of no port, with the MTUs of links. `compared`: all rules, if some rule of frames that leave compares connections.
     pub(crate) fn new(mtus: LinkMtus, compared: Option<PortRules>) -> Self {
         Self {
-            rules: Default::default(),
+            rules: (0..PORTS_MAX).map(|_| None).collect(),
             mtus,
             compared,
         }

@@ -6,6 +6,7 @@ use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{Continued, PortRules, Statements, Verdict, Verdicts};
+use quietwire_tables::port_mask::PortMask;
 
 use super::effects::{Effects, Egress};
 use super::lengths::measure;
@@ -186,6 +187,14 @@ impl Path<'_> {
                 return;
             }
             transmit(tx_path, waiting, octets, counters, self.telemetry, output);
+        }
+    }
+
+    /// Sends the waiting frames of these outputs.
+    #[inline(always)]
+    pub(super) fn flush_all(&mut self, outputs: PortMask) {
+        for output in outputs.ports() {
+            self.flush(usize::from(output));
         }
     }
 

@@ -23,6 +23,7 @@ use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::nptv6::PrefixTranslation;
+use quietwire_tables::port_mask::PortMask;
 use quietwire_tables::route::{
     Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Punt, Router,
     decide, fragments, rewrite,
@@ -43,8 +44,6 @@ pub(crate) struct Domain {
 pub(crate) struct BridgeContext {
     pub(crate) fdb: Arc<Fdb>,
     pub(crate) tables: Arc<BridgeTables>,
-    /// Numbers of its ports.
-    pub(crate) ports: Vec<usize>,
 }
 
 /// Router state of a port with interfaces.
@@ -150,10 +149,6 @@ pub(super) struct RouteContext<'worker> {
     pub(super) pool: &'worker Mempool,
     pub(super) now_s: u32,
 }
-
-/// Set of ports that frames wait for, as a bit mask. There are fewer than 64 ports.
-#[derive(Clone, Copy, Default)]
-struct PortMask(u64);
 
 /// Ends of routed frames: the ports that they wait for, and the number of those that are lost.
 #[derive(Default)]
@@ -658,11 +653,7 @@ impl Path<'_> {
     }
 
     fn finish(&mut self, domain: &Domain, touched: PortMask, context: &mut RouteContext<'_>) {
-        let PortMask(mut ports) = touched;
-        while ports != 0 {
-            self.flush(ports.trailing_zeros() as usize);
-            ports &= ports - 1;
-        }
+        self.flush_all(touched);
         if !context.routing.to_bridges.is_empty() {
             self.bridge_routed(domain, context);
         }
@@ -780,7 +771,7 @@ impl Path<'_> {
             local,
             ..
         } = &mut *context.routing;
-        let lost = self.distribute_with(
+        let (touched, lost) = self.distribute_with(
             from,
             &to_bridges.tables,
             bridge_decisions.as_slice(),
@@ -790,9 +781,7 @@ impl Path<'_> {
         context.counters.not_sent.add(lost);
         // A frame never returns to the bridge interface that sent it.
         local.free();
-        for port in &to_bridges.ports {
-            self.flush(*port);
-        }
+        self.flush_all(touched);
     }
 
     /// Routes the frames that a bridge delivered to the router.
@@ -880,7 +869,7 @@ fn leave(
             {
                 return None;
             }
-            touched.0 |= 1u64.checked_shl(u32::from(port))?;
+            touched.insert(port);
             match outputs.get_mut(usize::from(port))? {
                 Some(place) => place.waiting.push(frame).ok(),
                 None => None,

@@ -39,7 +39,7 @@ const TURNS_BEFORE_SLEEP: u32 = 512;
 /// costs more than a nap.
 const NAPS_BEFORE_SLEEP: u32 = 64;
 /// Maximum number of relay rings of a thread.
-const RELAYS_MAX: usize = 256;
+const RELAYS_MAX: usize = 2048;
 
 /// State of a forwarding thread.
 #[derive(Debug)]

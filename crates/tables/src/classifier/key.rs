@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys: the fields of a packet that rules compare, as words.
 
+use crate::port_mask::PortMask;
+
 /// Number of words of a key.
 pub const WORDS: usize = 16;
 
@@ -56,13 +58,15 @@ impl Field {
     pub const IS_TAGGED: Self = Self::at(3, 12, 1);
     /// Set if the frame leaves by the port that [`Self::INGRESS_PORT`] names.
     pub const IS_OUT: Self = Self::at(3, 13, 1);
+    /// Set if a port received a frame that leaves: [`Self::FROM_PORT`].
+    pub const HAS_FROM_PORT: Self = Self::at(3, 14, 1);
     /// VLAN of the outermost tag. Requires [`Self::IS_TAGGED`].
     pub const VLAN: Self = Self::at(3, 0, 12);
     /// Number of the ingress port.
     pub const INGRESS_PORT: Self = Self::at(4, 16, 16);
     /// Number of the port that a frame leaves by: the lower half of [`Self::INGRESS_PORT`].
     pub const OUT_PORT: Self = Self::at(4, 16, 8);
-    /// Number of the port that received a frame that leaves: the upper half of [`Self::INGRESS_PORT`].
+    /// Number of the port that received a frame that leaves: the upper half of [`Self::INGRESS_PORT`]. Requires [`Self::HAS_FROM_PORT`].
     pub const FROM_PORT: Self = Self::at(4, 24, 8);
     /// Number of the group (bridge or VRF) of the ingress port.
     pub const INGRESS_GROUP: Self = Self::at(4, 0, 16);
@@ -84,6 +88,10 @@ impl Field {
         (value << self.shift) & self.mask()
     }
 }
+
+// Frames that leave have the numbers of two ports in one field.
+const _: () = assert!(PortMask::PORTS <= 1 << Field::OUT_PORT.width);
+const _: () = assert!(PortMask::PORTS <= 1 << Field::FROM_PORT.width);
 
 /// Words of both MAC addresses.
 pub(super) fn mac_words(source: u64, destination: u64) -> [(usize, u32); 3] {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use quietwire_base::BURST_MAX;
 
 use crate::classifier::{Classifier, Key, NO_RULE, Rule};
+use crate::port_mask::PortMask;
 
-/// Maximum number of rules that continue. A rule with several ports counts for each.
-pub const CONTINUE_MAX: usize = 1024;
+/// Maximum number of rules that continue: as many for each port as one packet can match. A rule with several ports counts for each.
+pub const CONTINUE_MAX: usize = PASSES_MAX * PortMask::PORTS;
 /// Maximum number of passes, and so of rules that continue for one packet.
 pub const PASSES_MAX: usize = 16;
 

@@ -13,6 +13,7 @@ use super::pattern::{IPV4, IPV4_HEADER, IPV6, IPV6_HEADER};
 use super::rule_match::{FurtherMatch, OutMatch};
 use super::sets::bit;
 use crate::classifier::{Field, Key, Rule};
+use crate::port_mask::PortMask;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -20,13 +21,21 @@ const ICMPV6: u8 = 58;
 /// All bits of a MAC address.
 const MAC: u64 = 0xffff_ffff_ffff;
 
-/// Number of no port, in the key of a frame that leaves.
-const NOWHERE: u16 = 0x7f;
-
-/// Returns the number of an ingress port in the key of a frame that leaves.
+/// Makes the key of a received frame that of one that leaves. `from` is the port that received it, if any did.
 #[inline(always)]
-pub(super) fn number_of(from: Option<u16>) -> u32 {
-    u32::from(from.filter(|port| *port < NOWHERE).unwrap_or(NOWHERE))
+pub(super) fn mark_output(key: &mut Key, from: Option<u16>) {
+    key.set(Field::IS_OUT, 1);
+    key.clear(Field::FROM_PORT);
+    if let Some(port) = from.filter(|port| is_port(*port)) {
+        key.set(Field::FROM_PORT, u32::from(port));
+        key.set(Field::HAS_FROM_PORT, 1);
+    }
+}
+
+/// Returns false for a number that no port has.
+#[inline(always)]
+fn is_port(number: u16) -> bool {
+    usize::from(number) < PortMask::PORTS
 }
 
 /// Adds the condition that a rule for frames that leave requires.
@@ -40,7 +49,7 @@ fn required(rule: Rule, out: OutMatch) -> Rule {
 
 /// Requires the port by which a frame leaves, or the one that received it.
 fn with_port(rule: Rule, field: Field, port: u16) -> Rule {
-    match port < NOWHERE {
+    match is_port(port) {
         true => rule.with(field, u32::from(port)),
         // No frame passes a port that does not exist.
         false => rule.with_bits(Field::METADATA, bit(usize::MAX), bit(usize::MAX)),
@@ -49,19 +58,18 @@ fn with_port(rule: Rule, field: Field, port: u16) -> Rule {
 
 /// Adds the port that received a frame that leaves to a rule.
 pub(super) fn received_by(rule: Rule, port: u16) -> Rule {
-    with_port(rule, Field::FROM_PORT, port)
+    with_port(rule, Field::FROM_PORT, port).with(Field::HAS_FROM_PORT, 1)
 }
 
-/// Returns a rule with each of several ports, which have a bit in `ports`: the rule itself if there are none. `with` adds a port.
+/// Returns a rule with each of several ports: the rule itself if there are none. `with` adds a port.
 pub(super) fn for_each(
-    ports: u32,
+    ports: PortMask,
     rule: Rule,
     with: impl Fn(Rule, u16) -> Rule,
 ) -> impl Iterator<Item = Rule> {
-    let one = (ports == 0).then_some(rule);
-    let each = (0..u32::BITS as u16).filter(move |port| ports >> port & 1 == 1);
-    one.into_iter()
-        .chain(each.map(move |port| with(rule, port)))
+    let one = ports.is_empty().then_some(rule);
+    let each = ports.ports().map(move |port| with(rule, port));
+    one.into_iter().chain(each)
 }
 
 /// Fields that some rule or set of a table compares.

@@ -7,19 +7,11 @@ use quietwire_base::BURST_MAX;
 
 use super::action::Action;
 use super::ct_states::{STATES, state_bit};
-use super::further::number_of;
+use super::further::mark_output;
 use super::rules::PortRules;
 use super::verdict::{Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE};
 use crate::connections::CtState;
-
-/// Makes the key of a received frame that of one that leaves.
-#[inline(always)]
-fn mark_output(key: &mut Key, from: Option<u16>) {
-    key.set(Field::IS_OUT, 1);
-    key.clear(Field::FROM_PORT);
-    key.set(Field::FROM_PORT, number_of(from));
-}
 
 /// Returns a class without bits that none of the conditions has, and with a state.
 #[inline(always)]
@@ -104,6 +96,7 @@ mod tests {
     };
     use super::*;
     use crate::connections::{LabelBits, MarkBits};
+    use crate::port_mask::PortMask;
 
     fn rule(port: Option<u16>, further: FurtherMatch, action: Action) -> PortRule {
         PortRule {
@@ -126,6 +119,10 @@ mod tests {
             out: Some(OutMatch { from }),
             ..FurtherMatch::default()
         }
+    }
+
+    fn mask(ports: &[u16]) -> PortMask {
+        ports.iter().copied().collect()
     }
 
     fn frame() -> Vec<u8> {
@@ -183,7 +180,12 @@ mod tests {
         assert_eq!(leaves(1, Some(6)), None);
         assert_eq!(leaves(1, None), None);
         assert_eq!(leaves(2, None), Some(2));
-        assert_eq!(leaves(0, Some(127)), None);
+        // Frames of the service thread, and a number that no port has, are those of no port.
+        assert_eq!((leaves(0, None), leaves(0, Some(256))), (None, None));
+        assert_eq!(
+            (leaves(255, Some(5)), leaves(255, Some(255))),
+            (Some(3), None)
+        );
         assert_eq!(counters[0].load(Ordering::Relaxed), 2);
         let received = |port| {
             let rules = PortRules::new(Arc::clone(&table), port, None);
@@ -200,18 +202,18 @@ mod tests {
 
     #[test]
     fn a_rule_of_several_ports_is_one_rule() {
-        let ports = |ports| FurtherMatch {
-            ports,
+        let ports = |ports: &[u16]| FurtherMatch {
+            ports: mask(ports),
             ..FurtherMatch::default()
         };
         let rules = [
-            rule(None, ports(0b1010), Action::Drop),
+            rule(None, ports(&[1, 3]), Action::Drop),
             rule(Some(2), FurtherMatch::default(), Action::Drop),
-            rule(None, ports(1 << 31 | 1), Action::Accept),
+            rule(None, ports(&[0, 31, 32, 64, 255]), Action::Accept),
         ];
         let table = Arc::new(RuleTable::new(rules, Fallback::default()));
         let frame = frame();
-        let found: Vec<Option<u32>> = [0, 1, 2, 3, 4, 31]
+        let found: Vec<Option<u32>> = [0, 1, 2, 3, 4, 31, 32, 64, 65, 255]
             .into_iter()
             .map(|port| {
                 let rules = PortRules::new(Arc::clone(&table), port, None);
@@ -226,20 +228,22 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(found, [Some(2), Some(0), Some(1), Some(0), None, Some(2)]);
+        let of_few = [Some(2), Some(0), Some(1), Some(0), None];
+        let of_many = [Some(2), Some(2), Some(2), None, Some(2)];
+        assert_eq!(found, [of_few, of_many].concat());
     }
 
     #[test]
     fn a_rule_of_several_ports_that_received_frames_is_one_rule() {
-        let further = |ports, from_ports| FurtherMatch {
-            ports,
-            from_ports,
+        let further = |ports: &[u16], from_ports: &[u16]| FurtherMatch {
+            ports: mask(ports),
+            from_ports: mask(from_ports),
             ..out(None)
         };
         let rules = [
-            rule(None, further(0b10, 0b1100), Action::Drop),
-            rule(None, further(0, 0b1), Action::Drop),
-            rule(Some(2), further(0, 0b1000), Action::Continue),
+            rule(None, further(&[1], &[2, 3]), Action::Drop),
+            rule(None, further(&[], &[0, 200]), Action::Drop),
+            rule(Some(2), further(&[], &[3]), Action::Continue),
         ];
         let counted = Arc::clone(&rules[2].frames);
         let table = Arc::new(RuleTable::new(rules, Fallback::default()));
@@ -257,6 +261,10 @@ mod tests {
         let found = [1, 2].map(|port| [0, 1, 2, 3].map(|from| leaves(port, Some(from))));
         let of_1 = [Some(1), None, Some(0), Some(0)];
         assert_eq!(found, [of_1, [Some(1), None, None, None]]);
+        assert_eq!(
+            [200, 201].map(|from| leaves(1, Some(from))),
+            [Some(1), None]
+        );
         assert_eq!(leaves(1, None), None);
         assert_eq!(counted.load(Ordering::Relaxed), 1);
     }

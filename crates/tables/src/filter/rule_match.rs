@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::element::{SetField, SetType};
 use super::packet::{EtherType, PacketMatch, Ports, Protocol, as_text, parse_prefix};
+use crate::port_mask::PortMask;
 
 /// TCP flags and their bits (RFC 9293, section 3.1), in the words of nftables.
 const FLAGS: [(&str, u8); 8] = [
@@ -405,16 +406,16 @@ pub struct FurtherMatch {
     pub tagged: Option<bool>,
     /// Matches frames that leave, instead of received ones.
     pub out: Option<OutMatch>,
-    /// Several ports instead of the one of the rule: a bit for each number under 32. 0: no such condition.
-    pub ports: u32,
+    /// Several ports instead of the one of the rule. Empty: no such condition.
+    pub ports: PortMask,
     /// Several ports that received frames that leave, instead of the one of `out`, as `ports`.
-    pub from_ports: u32,
+    pub from_ports: PortMask,
 }
 
 /// Match of frames that leave. Port and group of the rule are those that the frame leaves by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutMatch {
-    /// Number of the port that received the frame, under 64.
+    /// Number of the port that received the frame.
     pub from: Option<u16>,
 }
 
@@ -443,8 +444,8 @@ impl RuleMatch {
             dscp: self.dscp,
             tagged: self.tagged,
             out: None,
-            ports: 0,
-            from_ports: 0,
+            ports: PortMask::default(),
+            from_ports: PortMask::default(),
         }
     }
 

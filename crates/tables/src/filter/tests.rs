@@ -16,6 +16,7 @@ use quietwire_base::BURST_MAX;
 
 use super::reference::{Rule, judge};
 use super::*;
+use crate::port_mask::PortMask;
 
 fn action() -> impl Strategy<Value = Action> {
     prop::sample::select(vec![Action::Accept, Action::Drop])
@@ -557,7 +558,11 @@ fn on_vlan((vlan, action): &(u16, Action)) -> PortRule {
         vlan: Some(*vlan),
         packet: PacketMatch::default(),
         further: FurtherMatch {
-            ports: if vlan % 10 == 3 { 0b11 } else { 0 },
+            ports: if vlan % 10 == 3 {
+                [0, 1].into_iter().collect()
+            } else {
+                PortMask::default()
+            },
             ..FurtherMatch::default()
         },
         sets: Vec::new(),

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of rules that continue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::{CONTINUE_MAX, FurtherMatch, OutMatch, PASSES_MAX, PortRule};
 
-use super::{Action, RuleSetting, port_set};
+use super::{Action, RuleSetting};
 use crate::config::location::Located;
 use crate::error::SwitchError;
 
 /// A rule of the settings.
 type LocatedRule = Located<Arc<RuleSetting>>;
 
-/// Checks the rules that continue, given the rules that are new and the names of ports and bridges.
+/// Checks the rules that continue, given the rules that are new, the names of ports and bridges, and the numbers of ports of sets.
 ///
 /// # Errors
 /// [`SwitchError::Config`] for a rule beyond the limits, or one that inspects packets that others change.
@@ -22,11 +22,12 @@ pub(super) fn check(
     all: &[LocatedRule],
     new: &[LocatedRule],
     names: (&BTreeSet<&str>, &BTreeSet<&str>),
+    counts: &HashMap<&str, usize>,
 ) -> Result<(), SwitchError> {
     let continues = |rule: &LocatedRule| rule.value.action == Action::Continue;
     let inspects = |rule: &LocatedRule| rule.value.statements.inspect.is_some();
     if new.iter().any(continues) {
-        check_passes(all, names)?;
+        check_passes(all, names, counts)?;
     }
     if new.iter().any(|rule| continues(rule) || inspects(rule)) {
         check_inspection(all)?;
@@ -35,15 +36,19 @@ pub(super) fn check(
 }
 
 /// Checks that all rules that continue can be compiled.
-fn check_passes(
+///
+/// # Errors
+/// [`SwitchError::Config`] for a rule beyond the limits.
+pub(super) fn check_passes(
     all: &[LocatedRule],
     names: (&BTreeSet<&str>, &BTreeSet<&str>),
+    counts: &HashMap<&str, usize>,
 ) -> Result<(), SwitchError> {
     let continuing = all.iter();
     let continuing = continuing.filter(|rule| rule.value.action == Action::Continue);
     let continuing: Vec<&LocatedRule> = continuing.collect();
     let rules: Vec<&RuleSetting> = continuing.iter().map(|rule| &*rule.value).collect();
-    let beyond = first_beyond(&rules, names);
+    let beyond = first_beyond(&rules, names, counts);
     match beyond.and_then(|place| continuing.get(place)) {
         Some(Located { value, location }) => Err(location.wrong(format!(
             "rule '{}': too many rules with action continue (maximum: {CONTINUE_MAX}, and {PASSES_MAX} for one packet; remove some, or give them conditions that exclude each other)",
@@ -54,15 +59,21 @@ fn check_passes(
 }
 
 /// Returns the place of the first of these rules, all of which continue, that is beyond the limits. The names are those of all ports and
-/// bridges.
+/// bridges, and `counts` has the numbers of ports of sets.
 pub(super) fn first_beyond(
     rules: &[&RuleSetting],
     names: (&BTreeSet<&str>, &BTreeSet<&str>),
+    counts: &HashMap<&str, usize>,
 ) -> Option<usize> {
+    let mut compiled = 0usize;
     // The first one is found without those behind it.
-    let few = rules.iter().take(CONTINUE_MAX.saturating_add(1));
+    let few = rules.iter().take_while(|rule| {
+        compiled = compiled.saturating_add(rule.times_compiled(counts));
+        compiled <= CONTINUE_MAX
+    });
     let few: Vec<PortRule> = few.map(|rule| port_rule(rule, names)).collect();
-    PortRule::first_without_pass(&few)
+    let beyond = (few.len() < rules.len()).then_some(few.len());
+    PortRule::first_without_pass(&few).or(beyond)
 }
 
 /// Checks that no rule inspects packets that an earlier rule may have changed.
@@ -85,16 +96,14 @@ fn check_inspection(all: &[LocatedRule]) -> Result<(), SwitchError> {
     }
 }
 
-/// Returns the conditions of a rule, with the places of ports and bridges as their numbers, and without those that exclude no other rule.
+/// Returns the conditions of a rule, with the places of ports and bridges as their numbers, and without those that exclude no other rule. A
+/// set of ports excludes none: it may have any ports later.
 fn port_rule(rule: &RuleSetting, (ports, bridges): (&BTreeSet<&str>, &BTreeSet<&str>)) -> PortRule {
     let number = |names: &BTreeSet<&str>, name: &String| {
         let place = names.iter().position(|one| one == name);
         place.and_then(|place| u16::try_from(place).ok())
     };
     let port = |name: &String| number(ports, name);
-    let bit = |name: &String| 1u32.checked_shl(port(name)?.into());
-    let is_set = |name: &Option<String>| name.as_deref().and_then(port_set).is_some();
-    let listed = rule.ports.iter().filter_map(bit);
     let from = rule.from.as_ref().and_then(port);
     PortRule {
         port: rule.port.as_ref().and_then(port),
@@ -103,15 +112,7 @@ fn port_rule(rule: &RuleSetting, (ports, bridges): (&BTreeSet<&str>, &BTreeSet<&
         packet: rule.packet.packet(),
         further: FurtherMatch {
             out: rule.is_out().then_some(OutMatch { from }),
-            // A set may have any ports later.
-            ports: match is_set(&rule.port) {
-                true => u32::MAX,
-                false => listed.fold(0, |all, bit| all | bit),
-            },
-            from_ports: match is_set(&rule.from) {
-                true => u32::MAX,
-                false => 0,
-            },
+            ports: rule.ports.iter().filter_map(port).collect(),
             ..rule.packet.further()
         },
         sets: Vec::new(),
@@ -189,19 +190,21 @@ mod tests {
             let error = planned(&(text + &rules("c", &at(other)[..1]))).unwrap_err();
             assert!(error.contains("rule 'c-0': too many"), "{error}");
         }
-        // A rule of a set of ports counts for each port.
-        let set = "[[set]]\nname = \"s\"\ntype = \"ifname\"\n";
+        // A rule of a set of ports counts for each element.
+        let names: Vec<String> = (0..128).map(|n| format!("\"p{n}\"")).collect();
+        let names = names.join(", ");
+        let set = format!("[[set]]\nname = \"s\"\ntype = \"ifname\"\nelements = [{names}]\n");
         let of_set = |n: usize| format!("port = \"@s\"\nvlan = {n}");
-        let of_sets: Vec<String> = (1..=CONTINUE_MAX / 32 + 1).map(of_set).collect();
-        planned(&(set.to_owned() + &rules("a", &of_sets[1..]))).unwrap();
-        let error = planned(&(set.to_owned() + &rules("a", &of_sets))).unwrap_err();
+        let of_sets: Vec<String> = (1..=CONTINUE_MAX / 128 + 1).map(of_set).collect();
+        planned(&(set.clone() + &rules("a", &of_sets[1..]))).unwrap();
+        let error = planned(&(set + &rules("a", &of_sets))).unwrap_err();
         assert!(error.contains("rule 'a-32': too many"), "{error}");
-        let many: Vec<String> = (1..=CONTINUE_MAX + 1)
-            .map(|n| format!("vlan = {n}"))
+        let many: Vec<String> = (0..=CONTINUE_MAX)
+            .map(|n| format!("source = \"10.{}.{}.0/24\"", n / 256, n % 256))
             .collect();
         planned(&rules("a", &many[1..])).unwrap();
         let error = planned(&rules("a", &many)).unwrap_err();
-        assert!(error.contains("rule 'a-1024': too many"), "{error}");
+        assert!(error.contains("rule 'a-4096': too many"), "{error}");
     }
 
     #[test]

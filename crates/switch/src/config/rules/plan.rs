@@ -14,9 +14,6 @@ use crate::config::shared_list::{CommonEnds, SharedList};
 use crate::error::SwitchError;
 use quietwire_tables::filter::{NameKind, NameMatch, RULES_MAX, RuleMatch, SET_USES_MAX, SetField};
 
-/// Number of ports for which a rule of a set of ports may be compiled.
-const SET_PORTS: usize = u32::BITS as usize;
-
 /// A rule of the settings.
 type LocatedRule = Located<Arc<RuleSetting>>;
 
@@ -41,6 +38,12 @@ pub(in crate::config) fn plan(
     let former_sets = former.map(|(former, rules)| (slice(&former.sets), &rules.sets[..]));
     let sets = sets::plan(slice(&settings.sets), former_sets.unwrap_or_default())?;
     let kept = former.filter(|(_, rules)| kinds(&sets).eq(kinds(&rules.sets)));
+    if kept.is_some_and(|(_, rules)| has_more_ports(&rules.sets, &sets)) {
+        let all = slice(&settings.rules);
+        let counts = sets::port_counts(sets.iter().map(|set| &**set));
+        check_compiled(all, &counts)?;
+        continuing::check_passes(all, (ports, bridges), &counts)?;
+    }
     let rules = match kept {
         Some((former, rules)) if settings.shares_rules_with(former) => rules.rules.clone(),
         kept => {
@@ -67,6 +70,14 @@ fn kinds(sets: &[Arc<SetSetting>]) -> impl Iterator<Item = (&SetName, SetType)> 
     sets.iter().map(|set| (&set.name, set.kind))
 }
 
+/// Returns true if a set of ports has more elements than before: rules of it are compiled more often. Both lists have the same sets.
+fn has_more_ports(former: &[Arc<SetSetting>], sets: &[Arc<SetSetting>]) -> bool {
+    let mut both = former.iter().zip(sets);
+    both.any(|(former, now)| {
+        now.kind == SetType::Ifname && now.elements.len() > former.elements.len()
+    })
+}
+
 /// Returns all rules. Those that the former ones do not have are checked. The former ones were checked with the same ports, bridges and
 /// sets, or with fewer ports and bridges.
 fn check_all(
@@ -77,8 +88,9 @@ fn check_all(
 ) -> Result<Vec<Arc<RuleSetting>>, SwitchError> {
     let ends = CommonEnds::of(former, all, |one, now| Arc::ptr_eq(one, &now.value));
     let (gone, new) = (ends.middle(former), ends.middle(all));
+    let counts = sets::port_counts(sets.iter().map(|set| &**set));
     check_names(all, gone, new)?;
-    check_number(all, gone, new)?;
+    check_number(all, gone, new, &counts)?;
     let kinds: HashMap<&SetName, SetType> = kinds(sets).collect();
     for Located { value, location } in new {
         let name = &value.name;
@@ -99,7 +111,7 @@ fn check_all(
             .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
     }
     check_uses(all, gone, new)?;
-    continuing::check(all, new, (ports, bridges))?;
+    continuing::check(all, new, (ports, bridges), &counts)?;
     Ok(all.iter().map(|rule| Arc::clone(&rule.value)).collect())
 }
 
@@ -141,36 +153,34 @@ fn check_names(
     Ok(())
 }
 
-/// Checks the number of rules.
+/// Checks the number of rules, given the numbers of ports of sets.
 fn check_number(
     all: &[LocatedRule],
     gone: &[Arc<RuleSetting>],
     new: &[LocatedRule],
+    counts: &HashMap<&str, usize>,
 ) -> Result<(), SwitchError> {
     if let Some(rule) = all.get(RULES_MAX) {
         let what = format!("too many rules (maximum: {RULES_MAX})");
         return Err(rule.location.wrong(what));
     }
-    // A rule with several ports is compiled once for each.
-    let of_set = |name: &Option<String>| match name.as_deref().and_then(port_set) {
-        Some(_) => SET_PORTS,
-        None => 1,
-    };
-    let count = |rule: &RuleSetting| {
-        let of_sets = of_set(&rule.port).saturating_mul(of_set(&rule.from));
-        rule.ports.len().max(1).saturating_mul(of_sets)
-    };
+    let count = |rule: &RuleSetting| rule.times_compiled(counts);
     let sum_of_gone: usize = gone.iter().map(|rule| count(rule)).sum();
     let sum_of_new: usize = new.iter().map(|rule| count(&rule.value)).sum();
     if sum_of_new <= sum_of_gone {
         return Ok(());
     }
+    check_compiled(all, counts)
+}
+
+/// Checks the number of compiled rules. A rule with several ports is compiled once for each.
+fn check_compiled(all: &[LocatedRule], counts: &HashMap<&str, usize>) -> Result<(), SwitchError> {
     let mut compiled = 0usize;
     for Located { value, location } in all {
-        compiled = compiled.saturating_add(count(value));
+        compiled = compiled.saturating_add(value.times_compiled(counts));
         if compiled > RULES_MAX {
             return Err(location.wrong(format!(
-                "rule '{}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each, and one with a set of ports {SET_PORTS} times)",
+                "rule '{}': too many rules (maximum: {RULES_MAX}; a rule with ports counts for each, and one with a set of ports for each element)",
                 value.name
             )));
         }
@@ -402,6 +412,7 @@ mod tests {
     use super::super::{MalformedAction, RuleFile};
     use super::*;
     use crate::config::Change;
+    use crate::counters::PORTS_MAX;
 
     fn planned(text: &str) -> Result<Rules, String> {
         let directory = tempfile::tempdir().unwrap();
@@ -697,14 +708,41 @@ mod tests {
             let error = rule(keys).unwrap_err();
             assert!(error.contains(printed), "{keys}: {error}");
         }
-        let many = |count: usize| -> String {
-            let rule = "action = \"drop\"\nport = \"@guests\"\n";
-            let rules = (0..count).map(|n| format!("[[rule]]\nname = \"{n}\"\n{rule}"));
-            set.to_owned() + &rules.collect::<String>()
+    }
+
+    #[test]
+    fn a_rule_of_a_set_of_ports_counts_for_each_element() {
+        let text = |count: usize, ports: usize| -> String {
+            let names: Vec<String> = (0..ports).map(|n| format!("\"p{n}\"")).collect();
+            let set = format!(
+                "[[set]]\nname = \"guests\"\ntype = \"ifname\"\nelements = [{}]\n",
+                names.join(", ")
+            );
+            let keys =
+                "action = \"drop\"\ndirection = \"out\"\nport = \"@guests\"\nfrom = \"@guests\"\n";
+            let rules = (0..count).map(|n| format!("[[rule]]\nname = \"{n}\"\n{keys}"));
+            set + &rules.collect::<String>()
         };
-        planned(&many(RULES_MAX / SET_PORTS)).unwrap();
-        let error = planned(&many(RULES_MAX / SET_PORTS + 1)).unwrap_err();
-        assert!(error.contains("a set of ports 32 times"), "{error}");
+        planned(&text(RULES_MAX / 1024, 32)).unwrap();
+        let error = planned(&text(RULES_MAX / 1024 + 1, 32)).unwrap_err();
+        assert!(error.contains("rule '97': too many rules"), "{error}");
+        assert!(error.contains("a set of ports for each element"), "{error}");
+        // A switch does not have so many ports.
+        planned(&text(1, 2 * PORTS_MAX)).unwrap();
+        assert!(planned(&text(2, 2 * PORTS_MAX)).is_err());
+        // Rules do not change with the elements of their sets, but are compiled more often.
+        let (ports, bridges) = (BTreeSet::new(), BTreeSet::new());
+        let text = text(RULES_MAX / 1024, 32);
+        let file = RuleFile::parse(std::path::Path::new("rules.toml"), &text);
+        let settings = file.unwrap().settings();
+        let rules = plan(&settings, &ports, &bridges, None).unwrap();
+        let mut more = settings.clone();
+        let name = SetName("guests".to_owned());
+        more.add_elements(&name, vec!["another".parse().unwrap()], None)
+            .unwrap();
+        assert!(more.shares_rules_with(&settings));
+        let error = plan(&more, &ports, &bridges, Some((&settings, &rules))).unwrap_err();
+        assert!(error.to_string().contains("too many rules"), "{error}");
     }
 
     #[test]

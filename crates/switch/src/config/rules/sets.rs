@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::location::Located;
 use crate::config::shared_list::CommonEnds;
+use crate::counters::PORTS_MAX;
 use crate::error::SwitchError;
 
 /// Maximum number of sets.
@@ -34,6 +35,19 @@ pub struct SetSetting {
     /// Elements with a timeout of their own, in seconds, instead of that of the set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub element_timeouts_s: BTreeMap<Element, u32>,
+}
+
+/// Returns the number of ports of each set of ports, by its name, as far as a rule of the set is compiled for them: at least one, and at most
+/// those of a switch.
+pub(crate) fn port_counts<'sets>(
+    sets: impl Iterator<Item = &'sets SetSetting>,
+) -> HashMap<&'sets str, usize> {
+    let of_ports = sets.filter(|set| set.kind == SetType::Ifname);
+    let count = |set: &'sets SetSetting| {
+        let elements = set.elements.len().clamp(1, PORTS_MAX);
+        (set.name.0.as_str(), elements)
+    };
+    of_ports.map(count).collect()
 }
 
 /// Returns true if the elements of a set have the name of a port.

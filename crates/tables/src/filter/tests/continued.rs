@@ -148,25 +148,25 @@ fn rules_beyond_the_passes_and_those_of_other_ports_do_not_match() {
         assert_eq!(verdicts[0], Verdict::Default(Action::Accept));
         loads(&counters)
     };
-    let continues = |port: Option<u16>, ports: u32| PortRule {
+    let continues = |port: Option<u16>, ports: &[u16]| PortRule {
         port,
         further: FurtherMatch {
-            ports,
+            ports: ports.iter().copied().collect(),
             ..FurtherMatch::default()
         },
         ..port_rule(&(None, PacketMatch::default(), Action::Continue))
     };
-    let many = vec![continues(None, 0); PASSES_MAX + 1];
+    let many = vec![continues(None, &[]); PASSES_MAX + 1];
     assert_eq!(PortRule::first_without_pass(&many), Some(PASSES_MAX));
     // They share a counter.
     assert_eq!(counts(0, many)[0], PASSES_MAX as u64);
-    let each = (0..CONTINUE_MAX as u16 + 1).map(|port| continues(Some(port), 0));
+    let each = (0..CONTINUE_MAX as u16 + 1).map(|port| continues(Some(port), &[]));
     let each: Vec<PortRule> = each.collect();
     assert_eq!(PortRule::first_without_pass(&each), Some(CONTINUE_MAX));
     assert_eq!(PortRule::first_without_pass(&each[..CONTINUE_MAX]), None);
     // A port that does not exist needs no pass.
-    let mut rules = vec![continues(Some(u16::MAX), 0); PASSES_MAX];
-    rules.extend([continues(None, 0b110), continues(Some(2), 0)]);
+    let mut rules = vec![continues(Some(u16::MAX), &[]); PASSES_MAX];
+    rules.extend([continues(None, &[1, 2]), continues(Some(2), &[])]);
     assert_eq!(counts(1, rules.clone())[PASSES_MAX..], [1, 0]);
     assert_eq!(counts(2, rules)[PASSES_MAX..], [2, 1]);
 }

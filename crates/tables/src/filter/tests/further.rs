@@ -9,6 +9,7 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::{MacAddress, VlanId};
 
 use super::super::*;
+use crate::port_mask::PortMask;
 
 /// A packet by its fields.
 #[derive(Clone, Debug)]
@@ -267,8 +268,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                     dscp: dscp.map(Dscp),
                     tagged,
                     out: None,
-                    ports: 0,
-                    from_ports: 0,
+                    ports: PortMask::default(),
+                    from_ports: PortMask::default(),
                 },
                 sets,
             },

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::condition::{Added, Alternatives, Condition};
 use super::hook::Hook;
 use super::{leaving, order};
-use crate::config::rules::{RuleSetting, SetSetting, StatementSetting};
+use crate::config::rules::{RuleSetting, SetSetting, StatementSetting, sets};
 
 /// Maximum number of filter rules for one imported rule.
 const ALTERNATIVES_MAX: usize = 1024;
@@ -403,7 +403,8 @@ impl Expansion<'_> {
 
     /// Removes and notes rules that continue beyond their limits, and rules that compare what an earlier one has set.
     fn limit_continuing(&mut self) {
-        let beyond = order::first_beyond(&self.rules).unwrap_or(usize::MAX);
+        let counts = sets::port_counts(self.source.sets.iter());
+        let beyond = order::first_beyond(&self.rules, &counts).unwrap_or(usize::MAX);
         let mut is_dscp_set = false;
         for (place, rule) in std::mem::take(&mut self.rules).into_iter().enumerate() {
             let continues = rule.action == Action::Continue;

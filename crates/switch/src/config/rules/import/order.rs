@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of imported rules that continue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use quietwire_tables::filter::Action;
 
@@ -70,8 +70,8 @@ fn meet(one: &RuleSetting, other: &RuleSetting) -> bool {
     without(one) == without(other)
 }
 
-/// Returns the place of the first rule that continues beyond the limits.
-pub(super) fn first_beyond(rules: &[RuleSetting]) -> Option<usize> {
+/// Returns the place of the first rule that continues beyond the limits. `counts` has the numbers of ports of sets.
+pub(super) fn first_beyond(rules: &[RuleSetting], counts: &HashMap<&str, usize>) -> Option<usize> {
     let continues = |(_, rule): &(usize, &RuleSetting)| rule.action == Action::Continue;
     let all = rules.iter().enumerate().filter(continues);
     let (places, own): (Vec<usize>, Vec<&RuleSetting>) = all.unzip();
@@ -79,6 +79,6 @@ pub(super) fn first_beyond(rules: &[RuleSetting]) -> Option<usize> {
     for rule in &own {
         ports.extend(rule.port_names().map(String::as_str));
     }
-    let beyond = continuing::first_beyond(&own, (&ports, &BTreeSet::new()))?;
+    let beyond = continuing::first_beyond(&own, (&ports, &BTreeSet::new()), counts)?;
     places.get(beyond).copied()
 }
