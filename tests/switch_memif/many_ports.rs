@@ -106,8 +106,11 @@ fn a_burst_of_tagged_broadcasts_reaches_hundreds_of_access_ports() {
         )
     };
     let ports: String = (1..=PORTS_MAX).map(port).collect();
-    let names: Vec<String> = (1..=PORTS_MAX).map(|number| format!("\"p{number}\"")).collect();
-    let bridge = format!("[[bridge]]\nname = \"lan\"\nports = [{}]\n", names.join(", "));
+    let names: Vec<String> = (1..=PORTS_MAX)
+        .map(|number| format!("\"p{number}\""))
+        .collect();
+    let names = names.join(", ");
+    let bridge = format!("[[bridge]]\nname = \"lan\"\nports = [{names}]\n");
     let config = bench.path("switch.toml");
     let rings = "rx-ring-size = 64\ntx-ring-size = 64\n";
     fs::write(&config, format!("{rings}{ports}{bridge}")).unwrap();

@@ -389,7 +389,10 @@ fn a_port_beyond_the_limit_is_refused_with_its_line() {
         "{error}"
     );
     assert!(error.contains("maximum: 256"), "{error}");
-    let error = message(plan(|_| "null:".to_owned(), DEVICES_MAX + 1), Fault::BadInput);
+    let error = message(
+        plan(|_| "null:".to_owned(), DEVICES_MAX + 1),
+        Fault::BadInput,
+    );
     assert!(
         error.starts_with("switch.toml, line 97, key 'port': port 'p32': too many ports of the"),
         "{error}"
