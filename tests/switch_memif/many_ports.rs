@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A switch with as many ports as it can have.
 
+use std::fs;
+
 use quietwire_switch::PORTS_MAX;
-use quietwire_switch::report::PortReport;
+use quietwire_switch::report::{PortDrop, PortReport};
 
 use crate::bench::{Bench, Peer, change, frame, refused};
+use crate::vlans::tagged;
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 
@@ -86,4 +89,41 @@ fn a_bridge_forwards_between_as_many_ports_as_a_switch_can_have() {
     broadcast(&mut peers, 0, 14, &[1, 2, 3, 4, 5]);
     let ports: Vec<PortReport> = bench.show("ports");
     assert_eq!(ports.len(), PORTS_MAX);
+}
+
+#[test]
+fn a_burst_of_tagged_broadcasts_reaches_hundreds_of_access_ports() {
+    let bench = Bench::new(&[], &[]);
+    let port = |number: usize| {
+        let socket = bench.path(&format!("p{number}.sock"));
+        let mode = match number {
+            1 => "trunk = \"5\"",
+            _ => "access = 5",
+        };
+        format!(
+            "[[port]]\nname = \"p{number}\"\nuri = \"memif:{}?role=server\"\nbridging = {{ {mode} }}\n",
+            socket.display()
+        )
+    };
+    let ports: String = (1..=PORTS_MAX).map(port).collect();
+    let names: Vec<String> = (1..=PORTS_MAX)
+        .map(|number| format!("\"p{number}\""))
+        .collect();
+    let names = names.join(", ");
+    let bridge = format!("[[bridge]]\nname = \"lan\"\nports = [{names}]\n");
+    let config = bench.path("switch.toml");
+    let rings = "rx-ring-size = 64\ntx-ring-size = 64\n";
+    fs::write(&config, format!("{rings}{ports}{bridge}")).unwrap();
+    let config = config.display().to_string();
+    let mut bench = bench.only(&["--config", &config, "--memory-mib", "256"]);
+    bench.start_again();
+    let mut peers = ["p1", "p41", "p256"].map(|name| bench.peer(name));
+    let calls: Vec<Vec<u8>> = (0..32).map(|n| frame(BROADCAST, mac(0), n)).collect();
+    let on_trunk: Vec<Vec<u8>> = calls.iter().map(|call| tagged(call, 0x8100, 5)).collect();
+    peers[0].send(&on_trunk);
+    for peer in &mut peers[1..] {
+        assert_eq!(peer.receive(calls.len()), calls);
+    }
+    let ports: Vec<PortReport> = bench.show("ports");
+    assert_eq!(ports[0].counts.drops[PortDrop::NoOutput], 0);
 }

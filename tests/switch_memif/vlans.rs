@@ -19,7 +19,7 @@ fn vlan(number: u16) -> Option<VlanId> {
 }
 
 /// Returns the frame with a tag before its type (IEEE 802.1Q, section 9.3).
-fn tagged(frame: &[u8], tpid: u16, tci: u16) -> Vec<u8> {
+pub(crate) fn tagged(frame: &[u8], tpid: u16, tci: u16) -> Vec<u8> {
     let mut tagged = frame[..12].to_vec();
     tagged.extend(tpid.to_be_bytes());
     tagged.extend(tci.to_be_bytes());

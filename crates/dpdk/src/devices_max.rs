@@ -33,10 +33,8 @@ mod tests {
     #[test]
     fn the_problem_names_the_kinds_and_the_limit() {
         let problem = too_many_devices();
-        for part in [
-            "af-xdp, pci, pcap, null",
-            &format!("maximum: {DEVICES_MAX} "),
-        ] {
+        let limit = format!("maximum: {DEVICES_MAX} ");
+        for part in ["af-xdp, pci, pcap, null", limit.as_str()] {
             assert!(problem.contains(part), "{problem}");
         }
         assert!(!problem.contains("memif"), "{problem}");

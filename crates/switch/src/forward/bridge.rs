@@ -231,6 +231,9 @@ impl Path<'_> {
     }
 }
 
+/// Copies of a frame, each after an action on its tag. Ports differ in few actions: remove the tag, or give it one of two types.
+type TaggedCopies<'eal> = [Option<(TagAction, Mbuf<'eal>)>; 3];
+
 /// The outputs of a thread.
 struct Outputs<'worker> {
     /// By number of the port.
@@ -269,11 +272,34 @@ impl Outputs<'_> {
         Some(copy)
     }
 
-    /// Adds copies of a frame: references to the same octets if these stay unchanged, otherwise octets of their own. The last copy is the
-    /// frame itself.
-    fn put_copies(
+    /// Adds a copy of a frame after an action on its tag. `copies` has those of earlier ports: a port with the same action gets a reference to
+    /// the same octets, so that the buffers for copies suffice for bursts to hundreds of ports.
+    fn put_tagged_copy<'eal>(
         &mut self,
-        frame: Mbuf<'_>,
+        frame: &Mbuf<'eal>,
+        (port, action): (u16, TagAction),
+        copies: &mut TaggedCopies<'eal>,
+        pool: &Mempool,
+    ) -> u64 {
+        let mut known = copies.iter().flatten();
+        if let Some((_, copy)) = known.find(|(same, _)| *same == action) {
+            return self.put(port, copy.share());
+        }
+        let copy = self.copy(frame, pool);
+        let Some(copy) = copy.and_then(|mut copy| act(&mut copy, action).then_some(copy)) else {
+            return 1;
+        };
+        let lost = self.put(port, copy.share());
+        if let Some(place) = copies.iter_mut().find(|place| place.is_none()) {
+            *place = Some((action, copy));
+        }
+        lost
+    }
+
+    /// Adds copies of a frame: references to the same octets for ports with the same action on the tag. The last copy is the frame itself.
+    fn put_copies<'eal>(
+        &mut self,
+        frame: Mbuf<'eal>,
         copies: impl Iterator<Item = Copy>,
         local: &mut Burst,
         pool: &Mempool,
@@ -281,6 +307,7 @@ impl Outputs<'_> {
         let mut lost = 0;
         let mut copies = copies.peekable();
         let mut shared = false;
+        let mut tagged: TaggedCopies<'eal> = Default::default();
         while let Some(copy) = copies.next() {
             let (port, action) = match copy {
                 Copy::Port(port, action) => (port, action),
@@ -300,10 +327,7 @@ impl Outputs<'_> {
                 shared = true;
                 self.put(port, frame.share())
             } else {
-                match self.copy(&frame, pool) {
-                    Some(copy) => self.put_tagged(port, copy, action),
-                    None => 1,
-                }
+                self.put_tagged_copy(&frame, (port, action), &mut tagged, pool)
             };
         }
         lost
