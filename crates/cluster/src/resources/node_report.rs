@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `NodeReport`: the states of one node for the resources that select it. Only the agent of the node writes it. The bounds of texts and
-//! lists keep the object far below the size that etcd stores.
+//! `NodeReport`: the states of one node for the resources that select it. Only the agent of the node writes it. All texts and lists have
+//! bounds.
 
 // Each printed column has a type, often the same.
 #![allow(clippy::duplicated_attributes)]
