@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 
-use crate::resources::{DataPlane, Network, NodePartition};
+use crate::resources::{DataPlane, Network, NodePartition, NodeReport};
 
 /// Time for the reply to a request.
 const REQUEST: Duration = Duration::from_secs(20);
@@ -34,6 +34,7 @@ pub(crate) trait Followed:
 
 impl Followed for NodePartition {}
 impl Followed for DataPlane {}
+impl Followed for NodeReport {}
 impl Followed for Network {}
 
 /// Sends a request, and waits 20 s for its reply.

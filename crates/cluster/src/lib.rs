@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kubernetes: custom resources, the agent that partitions a node beside kubelet, the device plugin and the CNI plugin that give ports of a
-//! running switch to pods, the controller of networks, and a local cluster for development.
+//! running switch to pods, the controller of networks and of summaries, and a local cluster for development.
 //!
 //! Must not know packets.
 
@@ -21,6 +21,7 @@ pub mod networks;
 pub mod resources;
 #[cfg(test)]
 mod simulated;
+mod summary;
 
 /// Returns a runtime of one thread, for the agent and for tests.
 ///

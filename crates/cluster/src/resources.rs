@@ -8,6 +8,7 @@ mod cpus;
 mod data_plane;
 mod network;
 mod node_partition;
+mod node_report;
 mod selector;
 #[cfg(test)]
 mod tests;
@@ -19,14 +20,16 @@ pub use address::{Address, AddressSpec};
 pub use condition::now;
 pub use cpus::{Cpus, MalformedCpus};
 pub use data_plane::{
-    Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, Port, RejectedChange,
-    SwitchStatus, Vrf,
+    Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, NodeRejection, Port,
+    RejectedChange, Vrf,
 };
 pub use network::{Network, NetworkRoute, NetworkSpec, Range, Reservation};
 pub use node_partition::{
-    FailedCheck, Forwarding, Guest, Host, Machine, Neighbour, Nic, NodePartition,
-    NodePartitionSpec, NodePartitionStatus, NodeStatus, Phase, Request, Rollout, SiblingUse,
+    FailedCheck, FailedNode, Forwarding, Guest, Host, Machine, Neighbour, NextNode, Nic,
+    NodePartition, NodePartitionSpec, NodePartitionStatus, Phase, PhaseCounts, Request, Rollout,
+    SiblingUse,
 };
+pub use node_report::{DataPlaneReport, NodeReport, NodeReportSpec, PartitionReport};
 
 /// API group of the resources.
 pub const GROUP: &str = "quietwire.io";
@@ -37,6 +40,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![
         NodePartition::crd(),
         DataPlane::crd(),
+        NodeReport::crd(),
         Network::crd(),
         Address::crd(),
     ]

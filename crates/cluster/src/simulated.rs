@@ -105,7 +105,12 @@ impl Simulated {
     }
 
     fn reply(&self, method: &Method, path: &str, query: &str, body: &Value) -> (u16, String) {
-        let (plural, namespace, name) = target(path);
+        let Target {
+            plural,
+            namespace,
+            name,
+            subresource,
+        } = target(path);
         let mut state = self.state();
         let is_watch = query.contains("watch=true");
         let verb = match (method.as_str(), &name) {
@@ -117,7 +122,11 @@ impl Simulated {
             ("DELETE", _) => "delete",
             other => panic!("{other:?} {path}"),
         };
-        state.requests.push((verb.to_owned(), plural.clone()));
+        let resource = match &subresource {
+            Some(subresource) => format!("{plural}/{subresource}"),
+            None => plural.clone(),
+        };
+        state.requests.push((verb.to_owned(), resource));
         if state.is_away {
             return failure(503, "away");
         }
@@ -161,6 +170,7 @@ impl Simulated {
                         }
                         present.clone()
                     }
+                    None if subresource.is_some() => return failure(404, "not found"),
                     None => json!({}),
                 };
                 merge(&mut object, body);
@@ -206,9 +216,16 @@ impl State {
     }
 }
 
-/// Returns the kind, the namespace and the name that a path has: `/api/v1/[namespaces/NAMESPACE/]KIND[/NAME]`, and the same below
-/// `/apis/GROUP/VERSION`.
-fn target(path: &str) -> (String, String, Option<String>) {
+/// Object or kind of a request.
+struct Target {
+    plural: String,
+    namespace: String,
+    name: Option<String>,
+    subresource: Option<String>,
+}
+
+/// Returns the target of a path: `/api/v1/[namespaces/NAMESPACE/]KIND[/NAME[/SUBRESOURCE]]`, and the same below `/apis/GROUP/VERSION`.
+fn target(path: &str) -> Target {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let parts = match parts[0] {
         "api" => &parts[2..],
@@ -218,8 +235,13 @@ fn target(path: &str) -> (String, String, Option<String>) {
         ["namespaces", namespace, rest @ ..] => (*namespace, rest),
         all => ("", all),
     };
-    let name = parts.get(1).map(|name| (*name).to_owned());
-    (parts[0].to_owned(), namespace.to_owned(), name)
+    let part = |index: usize| parts.get(index).map(|part| (*part).to_owned());
+    Target {
+        plural: parts[0].to_owned(),
+        namespace: namespace.to_owned(),
+        name: part(1),
+        subresource: part(2),
+    }
 }
 
 /// Returns the pairs of a selector of labels: `labelSelector=a%3D1%2Cb%3D2`.

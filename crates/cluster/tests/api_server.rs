@@ -30,7 +30,9 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::{Api, Client, Resource, ResourceExt as _};
-use quietwire_cluster::resources::{Address, DataPlane, Network, NodePartition, definitions};
+use quietwire_cluster::resources::{
+    Address, DataPlane, Network, NodePartition, NodeReport, definitions,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -69,6 +71,7 @@ fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     match kind {
         "NodePartition" => Api::all_with(client.clone(), &ApiResource::erase::<NodePartition>(&())),
         "DataPlane" => Api::all_with(client.clone(), &ApiResource::erase::<DataPlane>(&())),
+        "NodeReport" => Api::all_with(client.clone(), &ApiResource::erase::<NodeReport>(&())),
         "Address" => {
             Api::default_namespaced_with(client.clone(), &ApiResource::erase::<Address>(&()))
         }
@@ -350,16 +353,16 @@ where
     }
 }
 
-/// The state of a node, as its agent reports it.
-fn state(node: &str) -> Patch<Value> {
+/// The report of a node, as its agent writes it.
+fn report(node: &str, phase: &str) -> Patch<Value> {
     Patch::Apply(json!({
-        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
-        "status": { "nodes": [{ "node": node, "phase": "verified" }] },
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodeReport", "metadata": { "name": node },
+        "spec": { "partitions": [{ "partition": "good-0", "phase": phase }] },
     }))
 }
 
-fn manager(node: &str) -> PatchParams {
-    PatchParams::apply(&format!("quietwire-{node}")).force()
+fn manager() -> PatchParams {
+    PatchParams::apply("quietwire-agent").force()
 }
 
 async fn gives_the_agent_its_rights_only(server: &Server, admin: &Client) {
@@ -372,20 +375,25 @@ async fn gives_the_agent_its_rights_only(server: &Server, admin: &Client) {
         (!is_forbidden(&listed)).then_some(())
     })
     .await;
-    // Each agent owns the entry of its node.
+    // Each agent writes the report of its node.
     for node in ["n1", "n2"] {
-        let of_node = api(&server.client(User::Agent(node)).await, "NodePartition");
+        let of_node = api(&server.client(User::Agent(node)).await, "NodeReport");
         let patched = of_node
-            .patch_status("good-0", &manager(node), &state(node))
+            .patch(node, &manager(), &report(node, "verified"))
             .await;
         patched.unwrap();
     }
-    let both = api(admin, "NodePartition").get("good-0").await.unwrap();
-    assert_eq!(
-        both.data["status"]["nodes"].as_array().unwrap().len(),
-        2,
-        "{both:?}"
-    );
+    let both = api(admin, "NodeReport")
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    assert_eq!(both.items.len(), 2, "{both:?}");
+    let status = Patch::Apply(json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
+        "status": { "selected": 7 },
+    }));
+    let patched = partitions.patch_status("good-0", &manager(), &status).await;
+    assert!(is_forbidden(&patched), "{patched:?}");
 
     let spec = json!({ "nodeSelector": { "role": "edge" } });
     let other = object("NodePartition", "other", &spec);
@@ -394,33 +402,36 @@ async fn gives_the_agent_its_rights_only(server: &Server, admin: &Client) {
     let pods: Api<Pod> = Api::all(agent.clone());
     assert!(is_forbidden(&pods.list(&ListParams::default()).await));
     let nodes: Api<Node> = Api::all(agent.clone());
-    nodes.list(&ListParams::default()).await.unwrap();
+    let listed = nodes.list(&ListParams::default()).await;
+    assert!(is_forbidden(&listed), "{listed:?}");
+    let found = nodes.get_opt("n1").await;
+    assert!(found.is_ok(), "{found:?}");
     let deleted = nodes.delete("n1", &DeleteParams::default()).await;
     assert!(is_forbidden(&deleted));
 }
 
-async fn keeps_an_agent_to_the_entry_of_its_node(server: &Server, admin: &Client) {
+async fn keeps_an_agent_to_the_report_of_its_node(server: &Server, admin: &Client) {
     create::<ValidatingAdmissionPolicy>(admin, "policy.yaml", "ValidatingAdmissionPolicy").await;
     let binding = "ValidatingAdmissionPolicyBinding";
     create::<ValidatingAdmissionPolicyBinding>(admin, "policy.yaml", binding).await;
-    let partitions = api(&server.client(User::Agent("n1")).await, "NodePartition");
-    // As the agent of the other node writes it, so that nothing is owned twice.
-    let foreign = Patch::Apply(json!({
-        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
-        "status": { "nodes": [{ "node": "n2", "phase": "failed" }] },
-    }));
+    let reports = api(&server.client(User::Agent("n1")).await, "NodeReport");
     let refusal = wait_for("the policy is in force", async || {
-        let parameters = manager("n2").dry_run();
-        let patched = partitions
-            .patch_status("good-0", &parameters, &foreign)
+        let parameters = manager().dry_run();
+        let patched = reports
+            .patch("n2", &parameters, &report("n2", "failed"))
             .await;
         patched.err().map(|error| error.to_string())
     })
     .await;
     assert!(
-        refusal.contains("an agent may change the entry of its own node only"),
+        refusal.contains("an agent may write the report of its own node only"),
         "{refusal}"
     );
+    // Also a report that does not exist yet.
+    let made = reports
+        .patch("n3", &manager(), &report("n3", "failed"))
+        .await;
+    assert!(is_forbidden(&made), "{made:?}");
     let addresses = api(&server.client(User::Agent("n1")).await, "Address");
     let address = |node: &str| {
         let spec = json!({
@@ -449,22 +460,48 @@ async fn keeps_an_agent_to_the_entry_of_its_node(server: &Server, admin: &Client
         .delete("lan.10-88-0-5", &DeleteParams::default())
         .await
         .unwrap();
-    // Its own entry, and its removal.
-    let own = partitions
-        .patch_status("good-0", &manager("n1"), &state("n1"))
+    // Its own report, and the removal of its states.
+    let own = reports
+        .patch("n1", &manager(), &report("n1", "verified"))
         .await;
     own.unwrap();
     let none = Patch::Apply(json!({
-        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition", "metadata": { "name": "good-0" },
-        "status": { "nodes": [] },
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodeReport", "metadata": { "name": "n1" },
+        "spec": {},
     }));
-    let removed = partitions
-        .patch_status("good-0", &manager("n1"), &none)
-        .await;
-    assert_eq!(
-        removed.unwrap().data["status"]["nodes"][0]["node"],
-        json!("n2")
-    );
+    let removed = reports.patch("n1", &manager(), &none).await;
+    let removed = removed.unwrap();
+    assert!(removed.data["spec"]["partitions"].is_null(), "{removed:?}");
+    let other = api(admin, "NodeReport").get("n2").await.unwrap();
+    assert_eq!(other.data["spec"]["partitions"][0]["phase"], "verified");
+}
+
+/// Texts and lists of a report have bounds, so that no agent fills the store.
+async fn refuses_reports_without_bounds(admin: &Client) {
+    let reports = api(admin, "NodeReport");
+    let states = |count: usize, message: &str| {
+        let names = (0..count).map(|number| format!("p{number}"));
+        let states: Vec<Value> = names
+            .map(|name| json!({ "partition": name, "phase": "verified", "message": message }))
+            .collect();
+        object("NodeReport", "bounds", &json!({ "partitions": states }))
+    };
+    for (report, message) in [
+        (states(17, ""), "Too many"),
+        (states(1, &"x".repeat(1025)), "Too long"),
+    ] {
+        let created = reports.create(&PostParams::default(), &report).await;
+        let Err(kube::Error::Api(status)) = created else {
+            panic!("{created:?}");
+        };
+        assert!(status.message.contains(message), "{}", status.message);
+    }
+    let report = states(16, &"x".repeat(1024));
+    let parameters = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    reports.create(&parameters, &report).await.unwrap();
 }
 
 #[test]
@@ -476,7 +513,9 @@ fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_r
             install(&admin).await;
             accepts_the_good_and_refuses_the_bad(&admin).await;
             gives_the_agent_its_rights_only(&server, &admin).await;
-            keeps_an_agent_to_the_entry_of_its_node(&server, &admin).await;
+            keeps_an_agent_to_the_report_of_its_node(&server, &admin).await;
+            refuses_reports_without_bounds(&admin).await;
+            networks::install_controller(&admin).await;
             node::a_partition_is_applied_drifts_and_is_rolled_back(&server, &admin).await;
             networks::a_network_has_a_definition_as_long_as_it_exists(&server, &admin).await;
             webhook::pods_request_the_resources_of_their_networks(&server, &admin).await;

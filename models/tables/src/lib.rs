@@ -23,6 +23,7 @@ mod sources {
     pub mod nat66;
     pub mod neighbour;
     pub mod owner;
+    pub mod port_mask;
     pub mod route;
     pub mod share;
 }

@@ -51,7 +51,7 @@ enum ClusterCommand {
     Nodes(NodesArgs),
 }
 
-/// Run the controller of networks, which maintains a NetworkAttachmentDefinition for each Network.
+/// Run the controller, which orders rollouts and maintains a NetworkAttachmentDefinition for each Network.
 #[derive(Debug, Args)]
 struct ControllerArgs {
     /// Address and credentials of the API server. Default: those of the pod, or KUBECONFIG.

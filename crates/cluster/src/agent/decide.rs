@@ -10,7 +10,7 @@ use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::status::{plain, refused, verified};
 use crate::kubelet::Kubelet;
-use crate::resources::{NodePartition, NodeStatus, Phase};
+use crate::resources::{NodePartition, PartitionReport, Phase};
 
 /// The resources that select a node.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub(super) fn selected<'a>(
 #[derive(Debug)]
 pub(super) enum Step {
     /// Only report a state.
-    Report(NodeStatus),
+    Report(PartitionReport),
     /// Apply a plan, if it is the node's turn.
     Apply {
         /// Owner of the plan.
@@ -93,7 +93,7 @@ pub(super) fn decide(
         if let Ok(kubelet) = kubelet
             && let Err(refusal) = machine.check_beside(&plan, kubelet, &owner.name)
         {
-            return Ok(Step::Report(NodeStatus {
+            return Ok(Step::Report(PartitionReport {
                 phase: Phase::Drifted,
                 ..refused(&refusal)
             }));

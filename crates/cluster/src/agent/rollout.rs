@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Order of a rollout: one failure domain after the other, in the order of their names. It stops at the first failure.
 //!
-//! Every agent decides from the same status, without a leader. A node changes when all nodes of earlier domains have changed. A status that is
-//! read late can only delay a node: a node that has changed stays changed for the same generation.
+//! The controller summarises the reports of all nodes in the status of the resource. Every agent decides from this summary. A node changes
+//! when all nodes of earlier domains have changed. A summary that is read late can only delay a node: a node that has changed stays changed
+//! for the same generation.
 
-use std::collections::BTreeMap;
-
-use crate::resources::{NodeStatus, Phase};
+use crate::resources::NodePartition;
 
 /// Whether a node may change now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,82 +19,99 @@ pub(super) enum Turn {
         /// Its domain.
         domain: String,
     },
-    /// The rollout is paused, or a node failed.
+    /// The rollout is paused, a node failed, or the generation has no summary yet.
     Stopped {
         /// The reason.
         reason: String,
     },
 }
 
-/// Returns whether the node `me` may change to a generation. `domains` has the domain of each selected node.
-pub(super) fn turn(
-    me: &str,
-    domains: &BTreeMap<String, String>,
-    statuses: &[NodeStatus],
-    generation: i64,
-    is_paused: bool,
-) -> Turn {
-    if is_paused {
+/// Returns whether the node `me` of a failure domain may change to the current generation of a partition.
+pub(super) fn turn(me: &str, domain: &str, partition: &NodePartition) -> Turn {
+    if partition.spec.rollout.paused {
         return Turn::Stopped {
             reason: "spec.rollout.paused is true".to_owned(),
         };
     }
-    let current = |node: &str| {
-        let mut statuses = statuses.iter();
-        statuses.find(|status| status.node == node && status.observed_generation == generation)
+    let generation = partition.metadata.generation.unwrap_or_default();
+    let status = partition.status.as_ref();
+    let Some(status) = status.filter(|status| status.observed_generation == generation) else {
+        return Turn::Stopped {
+            reason: format!("waits for the controller to summarise generation {generation}"),
+        };
     };
-    let others = domains.iter().filter(|(node, _)| *node != me);
-    let failed = others
-        .clone()
-        .find_map(|(node, _)| current(node).filter(|status| has_failed(status.phase)));
-    if let Some(failed) = failed {
+    // A node may try again after its own failure.
+    if let Some(failed) = status.failed.iter().find(|failed| failed.node != me) {
         return Turn::Stopped {
             reason: format!("node '{}' failed: {}", failed.node, failed.message),
         };
     }
-    let none = String::new();
-    let own = domains.get(me).unwrap_or(&none);
-    let mut earlier: Vec<(&String, &String)> = others.filter(|(_, domain)| *domain < own).collect();
-    earlier.sort_by_key(|(node, domain)| (*domain, *node));
-    let waiting = earlier
-        .into_iter()
-        .find(|(node, _)| !current(node).is_some_and(|status| has_changed(status.phase)));
-    match waiting {
-        Some((node, domain)) => Turn::Wait {
-            node: node.clone(),
-            domain: domain.clone(),
+    match &status.next {
+        Some(next) if next.node != me && next.domain.as_str() < domain => Turn::Wait {
+            node: next.node.clone(),
+            domain: next.domain.clone(),
         },
-        None => Turn::Now,
+        _ => Turn::Now,
     }
-}
-
-fn has_failed(phase: Phase) -> bool {
-    matches!(phase, Phase::Refused | Phase::Failed | Phase::Drifted)
-}
-
-fn has_changed(phase: Phase) -> bool {
-    matches!(
-        phase,
-        Phase::Applied | Phase::PendingReboot | Phase::Verified
-    )
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
+    use crate::resources::{NodeReport, NodeReportSpec, PartitionReport, Phase};
+    use crate::summary::of_partition;
 
-    fn status(node: &str, generation: i64, phase: Phase) -> NodeStatus {
-        NodeStatus {
-            node: node.to_owned(),
-            observed_generation: generation,
-            phase,
+    /// Name of a node, generation and state.
+    type State = (String, i64, Phase);
+
+    /// Returns a partition at a generation, with the summary of nodes in domains.
+    fn partition(
+        domains: &BTreeMap<String, String>,
+        states: &[State],
+        generation: i64,
+        is_paused: bool,
+    ) -> NodePartition {
+        let partition = json!({
+            "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition",
+            "metadata": { "name": "edge", "uid": "u1", "generation": generation },
+            "spec": {
+                "nodeSelector": { "role": "edge" }, "rollout": { "failureDomain": "zone", "paused": is_paused },
+            },
+        });
+        let mut partition: NodePartition = serde_json::from_value(partition).unwrap();
+        let labels = |domain: &str| -> BTreeMap<String, String> {
+            let pairs = [("role", "edge"), ("zone", domain)];
+            let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            pairs.into()
+        };
+        let nodes: BTreeMap<String, BTreeMap<String, String>> = domains
+            .iter()
+            .map(|(node, domain)| (node.clone(), labels(domain)))
+            .collect();
+        let reports: Vec<NodeReport> = states.iter().map(report).collect();
+        partition.status = Some(of_partition(&partition, &nodes, &reports));
+        partition
+    }
+
+    fn report((node, generation, phase): &State) -> NodeReport {
+        let state = PartitionReport {
+            partition: "edge".to_owned(),
+            uid: "u1".to_owned(),
+            observed_generation: *generation,
+            phase: *phase,
             message: "no memory".to_owned(),
-            ..NodeStatus::default()
-        }
+            ..PartitionReport::default()
+        };
+        let spec = NodeReportSpec {
+            partitions: vec![state],
+            ..NodeReportSpec::default()
+        };
+        NodeReport::new(node, spec)
     }
 
     fn domains(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -108,30 +124,47 @@ mod tests {
     #[test]
     fn a_node_waits_for_earlier_domains_and_stops_at_failures() {
         let domains = domains(&[("a", "z1"), ("b", "z1"), ("c", "z2")]);
-        let first = turn("a", &domains, &[], 2, false);
-        assert_eq!(first, Turn::Now);
+        let of = |me: &str, states: &[State], is_paused: bool| {
+            turn(me, &domains[me], &partition(&domains, states, 2, is_paused))
+        };
+        let none: [State; 0] = [];
+        assert_eq!(of("a", &none, false), Turn::Now);
+        // Nodes of the same domain do not wait for each other.
+        assert_eq!(of("b", &none, false), Turn::Now);
         let wait = |node: &str| Turn::Wait {
             node: node.to_owned(),
             domain: "z1".to_owned(),
         };
-        assert_eq!(turn("c", &domains, &[], 2, false), wait("a"));
-        let mut statuses = vec![
-            status("a", 2, Phase::Verified),
-            status("b", 1, Phase::Verified),
+        assert_eq!(of("c", &none, false), wait("a"));
+        let mut states = vec![
+            ("a".to_owned(), 2, Phase::Verified),
+            ("b".to_owned(), 1, Phase::Verified),
         ];
-        assert_eq!(turn("c", &domains, &statuses, 2, false), wait("b"));
-        statuses[1] = status("b", 2, Phase::PendingReboot);
-        assert_eq!(turn("c", &domains, &statuses, 2, false), Turn::Now);
-        statuses[1] = status("b", 2, Phase::Failed);
-        let stopped = turn("c", &domains, &statuses, 2, false);
+        assert_eq!(of("c", &states, false), wait("b"));
+        states[1] = ("b".to_owned(), 2, Phase::PendingReboot);
+        assert_eq!(of("c", &states, false), Turn::Now);
+        states[1] = ("b".to_owned(), 2, Phase::Failed);
+        let stopped = of("c", &states, false);
         let reason = "node 'b' failed: no memory".to_owned();
         assert_eq!(stopped, Turn::Stopped { reason });
-        // A node may try again after its own failure.
-        assert_eq!(turn("b", &domains, &statuses, 2, false), Turn::Now);
-        assert!(matches!(
-            turn("a", &domains, &[], 2, true),
-            Turn::Stopped { .. }
-        ));
+        // A node may try again after its own failure, but not after those of others.
+        assert_eq!(of("b", &states, false), Turn::Now);
+        states[0] = ("a".to_owned(), 2, Phase::Drifted);
+        assert!(matches!(of("b", &states, false), Turn::Stopped { .. }));
+        assert!(matches!(of("a", &none, true), Turn::Stopped { .. }));
+    }
+
+    #[test]
+    fn a_node_waits_for_the_summary_of_the_generation() {
+        let domains = domains(&[("a", "z1")]);
+        let mut partition = partition(&domains, &[], 2, false);
+        assert_eq!(turn("a", "z1", &partition), Turn::Now);
+        partition.metadata.generation = Some(3);
+        let reason = "waits for the controller to summarise generation 3".to_owned();
+        let stopped = Turn::Stopped { reason };
+        assert_eq!(turn("a", "z1", &partition), stopped);
+        partition.status = None;
+        assert_eq!(turn("a", "z1", &partition), stopped);
     }
 
     proptest! {
@@ -146,22 +179,23 @@ mod tests {
             let names: Vec<String> = (0..of.len()).map(|index| format!("n{index}")).collect();
             let pairs = names.iter().zip(&of).map(|(name, domain)| (name.clone(), format!("z{domain}")));
             let domains: BTreeMap<String, String> = pairs.collect();
-            let mut statuses: Vec<NodeStatus> = Vec::new();
+            let mut states: Vec<State> = Vec::new();
             for index in order {
                 let index = index.index(names.len());
                 let name = &names[index];
-                if statuses.iter().any(|status| status.node == *name) {
+                if states.iter().any(|(node, ..)| node == name) {
                     continue;
                 }
-                if turn(name, &domains, &statuses, 1, false) == Turn::Now {
-                    let has_failed = statuses.iter().any(|status| status.phase == Phase::Failed);
+                let summarised = partition(&domains, &states, 1, false);
+                if turn(name, &domains[name], &summarised) == Turn::Now {
+                    let has_failed = states.iter().any(|(.., phase)| *phase == Phase::Failed);
                     prop_assert!(!has_failed);
-                    let changed: BTreeSet<&String> = statuses.iter().map(|status| &status.node).collect();
+                    let changed: BTreeSet<&String> = states.iter().map(|(node, ..)| node).collect();
                     for (other, domain) in &domains {
                         prop_assert!(*domain >= domains[name] || changed.contains(other));
                     }
                     let phase = if fails[index] { Phase::Failed } else { Phase::Verified };
-                    statuses.push(status(name, 1, phase));
+                    states.push((name.clone(), 1, phase));
                 }
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Life of the agent: it follows the resources, brings the node to what they request, and checks it at intervals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
+use kube::api::ObjectMeta;
 use tokio::sync::watch;
 
 use super::api::Cluster;
@@ -18,7 +19,7 @@ use super::export::{self, Exporter, Exports};
 use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
-use super::status::{complete, groups, is_same, plain};
+use super::status::{complete, groups, is_same, plain, rejections};
 use super::switch::{OwnObjects, Running, bring};
 use super::urgent::{self, Urgent};
 use crate::addresses::{self, Book};
@@ -26,7 +27,8 @@ use crate::connection::{AgentError, connect, ended};
 use crate::devices::{self, DevicesConfig};
 use crate::kubelet::{Kubelet, KubeletPaths};
 use crate::resources::{
-    DataPlane, DataPlaneSpec, NodePartition, NodeStatus, Phase, RejectedChange, SwitchStatus, now,
+    DataPlane, DataPlaneReport, DataPlaneSpec, NodePartition, NodeReportSpec, PartitionReport,
+    Phase, RejectedChange, now,
 };
 
 /// Interval of the checks. A thread that was moved is reported within 15 s.
@@ -35,6 +37,10 @@ const CHECK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Interval at which the labels of the node are read.
 const LABELS: Duration = Duration::from_secs(60);
+/// Interval at which the report of the node is read: others may have changed or deleted it.
+const REPORT: Duration = Duration::from_secs(300);
+/// Most states of each kind in the report. These are the bounds of the schema.
+const STATES_MAX: usize = 16;
 /// Pause before a change that failed is tried again.
 const RETRY: Duration = Duration::from_secs(60);
 /// File with the objects that the agent has added to the switch, below the root directory.
@@ -120,9 +126,12 @@ pub(super) struct Agent {
     machine: Arc<Mutex<Machine>>,
     switch: Running,
     made: PathBuf,
-    labels: Option<(Instant, BTreeMap<String, String>)>,
+    /// Metadata of the node, and the time at which it was read.
+    metadata: Option<(Instant, ObjectMeta)>,
+    /// The report of the node as the API server has it, and the time at which it was read.
+    report: Option<(Instant, NodeReportSpec)>,
     /// Generation of a change that failed, and the time of the next attempt.
-    retry: Option<(Marker, Instant, NodeStatus)>,
+    retry: Option<(Marker, Instant, PartitionReport)>,
 }
 
 impl Agent {
@@ -134,7 +143,8 @@ impl Agent {
             machine: Arc::new(Mutex::new(Machine::new(&options.root))),
             switch: Running::new(&options.control_socket),
             made: options.root.join(MADE),
-            labels: None,
+            metadata: None,
+            report: None,
             retry: None,
         }
     }
@@ -147,13 +157,14 @@ impl Agent {
         let following_planes = tokio::spawn(self.cluster.clone().follow(known));
         'passes: while !*ended.borrow() {
             let current = partitions.borrow_and_update().clone();
-            let handled = self.urgent_partitions(current.as_deref());
             // Without a list nothing is changed: the API server may be away.
-            if let Some(current) = current
-                && let Err(error) = self.pass(&current).await
+            if let Some(current) = &current
+                && let Err(error) = self.pass(current).await
             {
                 tracing::warn!("{error}");
             }
+            // With the states of the node after the pass.
+            let handled = self.urgent_partitions(current.as_deref());
             let current = planes.borrow_and_update().clone();
             let handled_planes = current.as_deref().map(urgent::of_planes);
             if let Some(current) = current
@@ -192,7 +203,7 @@ impl Agent {
 
     /// Returns the parts of partitions whose change is urgent for the node. `None` without a list.
     fn urgent_partitions(&self, partitions: Option<&[NodePartition]>) -> Option<Vec<Urgent>> {
-        partitions.map(|partitions| urgent::of_partitions(partitions, &self.node))
+        partitions.map(|partitions| urgent::of_partitions(partitions, &self.known()))
     }
 
     /// Runs a function that reads or changes the machine, outside of the thread of the runtime.
@@ -209,12 +220,18 @@ impl Agent {
     /// Brings the node one step nearer to the state that the resources request, and reports its state.
     pub(super) async fn pass(&mut self, partitions: &[NodePartition]) -> Result<(), PassError> {
         let labels = self.current_labels().await?;
+        self.read_report().await?;
         let marker = self.on_machine(|machine| machine.marker()).await?;
         let Selected { owner, others } = selected(partitions, &labels, marker.as_ref());
         let uid = owner.and_then(|owner| owner.metadata.uid.clone());
         if let Some(marker) = marker.filter(|marker| Some(&marker.uid) != uid.as_ref()) {
             self.roll_back(&marker, partitions).await?;
         }
+        let selecting = partitions.iter().filter(|it| it.spec.selects(&labels));
+        let selecting: BTreeSet<String> = selecting.filter_map(|it| it.uid()).collect();
+        let mut report = self.known();
+        report.partitions.retain(|it| selecting.contains(&it.uid));
+        self.write(report).await?;
         for other in others {
             let name = owner.map(kube::ResourceExt::name_any).unwrap_or_default();
             let text = format!(
@@ -224,26 +241,19 @@ impl Agent {
             );
             self.report(other, plain(Phase::Refused, text), "").await?;
         }
-        for partition in partitions.iter().filter(|it| !it.spec.selects(&labels)) {
-            if self.reported(partition).is_some() {
-                let name = partition.name_any();
-                self.cluster
-                    .report::<NodePartition>(&name, None::<&NodeStatus>)
-                    .await?;
-            }
-        }
         let Some(owner) = owner else {
             return Ok(());
         };
         let key = &owner.spec.rollout.failure_domain;
         let domain = labels.get(key).cloned().unwrap_or_default();
-        let status = self.advance(owner).await?;
+        let status = self.advance(owner, &domain).await?;
         self.report(owner, status, &domain).await
     }
 
     /// Brings the switch to the state that the first resource by name requests for the node, and reports rejected changes.
     pub(super) async fn pass_data_planes(&mut self, planes: &[DataPlane]) -> Result<(), PassError> {
         let labels = self.current_labels().await?;
+        self.read_report().await?;
         let mut selecting: Vec<&DataPlane> = planes
             .iter()
             .filter(|plane| plane.metadata.deletion_timestamp.is_none())
@@ -254,20 +264,17 @@ impl Agent {
         let owner = selecting.next();
         let spec = owner.map(|plane| plane.spec.clone());
         let rejected = self.bring(spec.unwrap_or_default()).await?;
+        let all = planes.iter().filter(|it| it.spec.selects(&labels));
+        let all: BTreeSet<String> = all.filter_map(|it| it.uid()).collect();
+        let mut report = self.known();
+        report.data_planes.retain(|it| all.contains(&it.uid));
+        self.write(report).await?;
         if let Some(owner) = owner {
             self.report_switch(owner, rejected).await?;
             for other in selecting {
                 let message = format!("DataPlane '{}' selects the node as well", owner.name_any());
                 let object = "switch".to_owned();
                 self.report_switch(other, vec![RejectedChange { object, message }])
-                    .await?;
-            }
-        }
-        for plane in planes.iter().filter(|plane| !plane.spec.selects(&labels)) {
-            if self.switch_status(plane).is_some() {
-                let name = plane.name_any();
-                self.cluster
-                    .report::<DataPlane>(&name, None::<&SwitchStatus>)
                     .await?;
             }
         }
@@ -302,55 +309,87 @@ impl Agent {
         done.map_err(|error| PassError::Task(format!("{}: {error}", self.made.display())))
     }
 
-    fn switch_status<'a>(&self, plane: &'a DataPlane) -> Option<&'a SwitchStatus> {
-        let mut nodes = plane.status.as_ref()?.nodes.iter();
-        nodes.find(|status| status.node == self.node)
-    }
-
-    /// Reports the rejected changes of a resource unless it has them already.
+    /// Reports the rejected changes of a resource unless the report has them already.
     async fn report_switch(
-        &self,
+        &mut self,
         plane: &DataPlane,
         rejected: Vec<RejectedChange>,
     ) -> Result<(), PassError> {
-        let reported = self.switch_status(plane);
+        let rejected = rejections(&rejected);
+        let (name, uid) = (plane.name_any(), plane.uid().unwrap_or_default());
         let generation = plane.metadata.generation.unwrap_or_default();
+        let mut report = self.known();
+        let reported = report.data_planes.iter().find(|it| it.uid == uid);
         if reported
             .is_some_and(|it| it.rejected == rejected && it.observed_generation == generation)
         {
             return Ok(());
         }
-        let name = plane.name_any();
         for change in &rejected {
             tracing::warn!("DataPlane '{name}': {}: {}", change.object, change.message);
         }
-        let status = SwitchStatus {
-            node: self.node.clone(),
+        report.data_planes.retain(|it| it.data_plane != name);
+        report.data_planes.push(DataPlaneReport {
+            data_plane: name,
+            uid,
             observed_generation: generation,
             last_transition_time: now(),
             rejected,
-        };
-        Ok(self
-            .cluster
-            .report::<DataPlane>(&name, Some(&status))
-            .await?)
+        });
+        report.data_planes.sort_by_key(|it| it.data_plane.clone());
+        report.data_planes.truncate(STATES_MAX);
+        self.write(report).await
+    }
+
+    /// Reads the report of the node, unless that was done within five minutes.
+    async fn read_report(&mut self) -> Result<(), PassError> {
+        let report = self.report.as_ref();
+        if report.is_none_or(|(at, _)| at.elapsed() >= REPORT) {
+            let report = self.cluster.reported().await?.unwrap_or_default();
+            self.report = Some((Instant::now(), report));
+        }
+        Ok(())
+    }
+
+    /// Returns the report of the node as the API server has it.
+    fn known(&self) -> NodeReportSpec {
+        let report = self.report.as_ref();
+        report.map_or_else(NodeReportSpec::default, |(_, report)| report.clone())
+    }
+
+    /// Writes the report of the node unless the API server has it already.
+    async fn write(&mut self, report: NodeReportSpec) -> Result<(), PassError> {
+        if report == self.known() {
+            return Ok(());
+        }
+        let uid = self.current_node().await?.uid.unwrap_or_default();
+        // If the reply is lost, the API server may have either report.
+        self.report = None;
+        self.cluster.report(&uid, &report).await?;
+        self.report = Some((Instant::now(), report));
+        Ok(())
     }
 
     /// Returns the labels of the node, at most a minute old.
     async fn current_labels(&mut self) -> Result<BTreeMap<String, String>, PassError> {
-        if let Some((at, labels)) = &self.labels
+        Ok(self.current_node().await?.labels.unwrap_or_default())
+    }
+
+    /// Returns the metadata of the node, at most a minute old.
+    async fn current_node(&mut self) -> Result<ObjectMeta, PassError> {
+        if let Some((at, metadata)) = &self.metadata
             && at.elapsed() < LABELS
         {
-            return Ok(labels.clone());
+            return Ok(metadata.clone());
         }
-        let labels = self.cluster.labels().await?;
-        self.labels = Some((Instant::now(), labels.clone()));
-        Ok(labels)
+        let metadata = self.cluster.node().await?;
+        self.metadata = Some((Instant::now(), metadata.clone()));
+        Ok(metadata)
     }
 
     /// Rolls back the partition of a resource that does not select the node any more.
     async fn roll_back(
-        &self,
+        &mut self,
         marker: &Marker,
         partitions: &[NodePartition],
     ) -> Result<(), PassError> {
@@ -372,7 +411,11 @@ impl Agent {
     }
 
     /// Makes the next step for the resource that the node follows, and returns the state.
-    async fn advance(&mut self, partition: &NodePartition) -> Result<NodeStatus, PassError> {
+    async fn advance(
+        &mut self,
+        partition: &NodePartition,
+        domain: &str,
+    ) -> Result<PartitionReport, PassError> {
         let kubelet = Kubelet::observe(&self.places).await;
         let resource = partition.clone();
         let step = self.on_machine(move |machine| {
@@ -389,11 +432,11 @@ impl Agent {
         {
             return Ok(status.clone());
         }
-        let planned = |message: String| NodeStatus {
+        let planned = |message: String| PartitionReport {
             groups: groups(&plan),
             ..plain(Phase::Planned, message)
         };
-        match self.turn(partition).await? {
+        match turn(&self.node, domain, partition) {
             Turn::Now => {}
             Turn::Wait { node, domain } => {
                 return Ok(planned(format!(
@@ -405,22 +448,11 @@ impl Agent {
         self.apply(owner, *plan).await
     }
 
-    async fn turn(&self, partition: &NodePartition) -> Result<Turn, PassError> {
-        let domains = self.cluster.domains(&partition.spec).await?;
-        let statuses = partition
-            .status
-            .as_ref()
-            .map_or(&[][..], |status| status.nodes.as_slice());
-        let generation = partition.metadata.generation.unwrap_or_default();
-        let is_paused = partition.spec.rollout.paused;
-        Ok(turn(&self.node, &domains, statuses, generation, is_paused))
-    }
-
     async fn apply(
         &mut self,
         owner: Marker,
         plan: quietwire_host::partition::Plan,
-    ) -> Result<NodeStatus, PassError> {
+    ) -> Result<PartitionReport, PassError> {
         tracing::info!(
             "applies generation {} of NodePartition '{}'",
             owner.generation,
@@ -444,7 +476,7 @@ impl Agent {
             Ok((applied, _)) => applied.failures.join("; "),
             Err(error) => error.to_string(),
         };
-        let status = NodeStatus {
+        let status = PartitionReport {
             groups: of_plan,
             ..plain(Phase::Failed, &failures)
         };
@@ -452,35 +484,38 @@ impl Agent {
         Ok(status)
     }
 
-    /// Returns the state of the node that a resource has.
-    fn reported<'a>(&self, partition: &'a NodePartition) -> Option<&'a NodeStatus> {
-        let mut nodes = partition.status.as_ref()?.nodes.iter();
-        nodes.find(|status| status.node == self.node)
-    }
-
-    /// Reports a state unless the resource has it already.
+    /// Reports a state unless the report has it already.
     async fn report(
-        &self,
+        &mut self,
         partition: &NodePartition,
-        status: NodeStatus,
+        status: PartitionReport,
         domain: &str,
     ) -> Result<(), PassError> {
-        let reported = self.reported(partition);
+        let (name, uid) = (partition.name_any(), partition.uid().unwrap_or_default());
         let generation = partition.metadata.generation.unwrap_or_default();
-        let status = complete(status, &self.node, domain, generation, reported);
+        let status = PartitionReport {
+            partition: name.clone(),
+            uid,
+            ..status
+        };
+        let mut report = self.known();
+        let reported = report.partitions.iter().find(|it| it.uid == status.uid);
+        let status = complete(status, domain, generation, reported);
         if reported.is_some_and(|reported| is_same(reported, &status)) {
             return Ok(());
         }
-        let name = partition.name_any();
         tracing::info!(
             "NodePartition '{name}': {:?} {}",
             status.phase,
             status.message
         );
-        Ok(self
-            .cluster
-            .report::<NodePartition>(&name, Some(&status))
-            .await?)
+        report.partitions.retain(|it| it.partition != name);
+        report.partitions.push(status);
+        // The node follows one partition, and refuses the others.
+        let place = |it: &PartitionReport| (it.phase == Phase::Refused, it.partition.clone());
+        report.partitions.sort_by_key(place);
+        report.partitions.truncate(STATES_MAX);
+        self.write(report).await
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of a node in the status of its resource.
+//! State of a node in its report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,17 @@ use quietwire_host::partition::Plan;
 use quietwire_host::verify::{Check, KERNEL_THREADS};
 
 use crate::beside::Refusal;
-use crate::resources::{FailedCheck, NodeStatus, Phase, now};
+use crate::resources::{FailedCheck, PartitionReport, Phase, RejectedChange, now};
 
-/// Most failing checks in a status.
+/// Most failing checks of a state. These are the bounds of the schema.
 const CHECKS_MAX: usize = 16;
-/// Longest text in a status, characters.
+/// Most groups of a state.
+const GROUPS_MAX: usize = 256;
+/// Most kernel command line parameters of a state.
+const PENDING_MAX: usize = 64;
+/// Most settings of kubelet of a state.
+const SETTINGS_MAX: usize = 16;
+/// Longest text of a state, characters.
 const TEXT_MAX: usize = 1024;
 
 /// Returns a text of at most 1024 characters.
@@ -22,22 +28,41 @@ fn bounded(text: &str) -> String {
     }
 }
 
+/// Returns the texts of a list, as far as a state has space for them.
+fn texts(all: impl IntoIterator<Item = String>, most: usize) -> Vec<String> {
+    let all = all.into_iter().take(most);
+    all.map(|text| bounded(&text)).collect()
+}
+
+/// Returns refused changes with texts for which a report has space.
+pub(super) fn rejections(rejected: &[RejectedChange]) -> Vec<RejectedChange> {
+    let rejected = rejected.iter();
+    rejected
+        .map(|change| RejectedChange {
+            object: bounded(&change.object),
+            message: bounded(&change.message),
+        })
+        .collect()
+}
+
 /// Returns the state of a node without a plan.
-pub(super) fn plain(phase: Phase, message: impl AsRef<str>) -> NodeStatus {
-    NodeStatus {
+pub(super) fn plain(phase: Phase, message: impl AsRef<str>) -> PartitionReport {
+    PartitionReport {
         phase,
         message: bounded(message.as_ref()),
-        ..NodeStatus::default()
+        ..PartitionReport::default()
     }
 }
 
 /// Returns the state of a node whose plan is refused.
-pub(super) fn refused(refusal: &Refusal) -> NodeStatus {
+pub(super) fn refused(refusal: &Refusal) -> PartitionReport {
     let settings = match refusal {
-        Refusal::Settings(settings) => settings.iter().map(ToString::to_string).collect(),
+        Refusal::Settings(settings) => {
+            texts(settings.iter().map(ToString::to_string), SETTINGS_MAX)
+        }
         Refusal::Infeasible(_) | Refusal::Overlap(_) => Vec::new(),
     };
-    NodeStatus {
+    PartitionReport {
         kubelet_settings: settings,
         ..plain(Phase::Refused, refusal.to_string())
     }
@@ -45,9 +70,9 @@ pub(super) fn refused(refusal: &Refusal) -> NodeStatus {
 
 /// Returns the CPUs of each group of a plan.
 pub(super) fn groups(plan: &Plan) -> BTreeMap<String, String> {
-    let groups = plan.groups.iter();
+    let groups = plan.groups.iter().take(GROUPS_MAX);
     groups
-        .map(|group| (group.name.clone(), group.cpus.to_string()))
+        .map(|group| (group.name.clone(), bounded(&group.cpus.to_string())))
         .collect()
 }
 
@@ -58,7 +83,7 @@ pub(super) fn verified(
     failing: &[Check],
     baseline: &[String],
     pending: Vec<String>,
-) -> NodeStatus {
+) -> PartitionReport {
     let drifted: Vec<&Check> = failing
         .iter()
         .filter(|check| baseline.iter().all(|name| name != check.name))
@@ -83,9 +108,9 @@ pub(super) fn verified(
     // Those that are new first.
     let mut ordered: Vec<&Check> = failing.iter().collect();
     ordered.sort_by_key(|check| baseline.iter().any(|name| name == check.name));
-    NodeStatus {
+    PartitionReport {
         groups: groups(plan),
-        pending,
+        pending: texts(pending, PENDING_MAX),
         failed_checks: ordered
             .into_iter()
             .take(CHECKS_MAX)
@@ -105,16 +130,14 @@ fn failed_check(check: &Check) -> FailedCheck {
     }
 }
 
-/// Completes a state with the node and its time: the time of the reported state if only the time would change.
+/// Completes a state of a resource with the domain of the node and its time: the time of the reported state if only the time would change.
 pub(super) fn complete(
-    status: NodeStatus,
-    node: &str,
+    status: PartitionReport,
     domain: &str,
     generation: i64,
-    reported: Option<&NodeStatus>,
-) -> NodeStatus {
-    let status = NodeStatus {
-        node: node.to_owned(),
+    reported: Option<&PartitionReport>,
+) -> PartitionReport {
+    let status = PartitionReport {
         domain: domain.to_owned(),
         observed_generation: generation,
         ..status
@@ -123,7 +146,7 @@ pub(super) fn complete(
         Some(reported) if reported.phase == status.phase => reported.last_transition_time.clone(),
         _ => now(),
     };
-    NodeStatus {
+    PartitionReport {
         last_transition_time: time,
         ..status
     }
@@ -131,7 +154,7 @@ pub(super) fn complete(
 
 /// Returns the failing checks of a state, and the words of what they observed. Figures are left out: they differ at every look, as do the
 /// numbers of threads that start and end. So are kernel threads: the kernel runs work in whichever worker (`kworker/…`) is free.
-fn named(status: &NodeStatus) -> Vec<(&str, BTreeSet<&str>)> {
+fn named(status: &PartitionReport) -> Vec<(&str, BTreeSet<&str>)> {
     let mut all = Vec::new();
     for check in &status.failed_checks {
         let observed = match check.name.as_str() {
@@ -149,8 +172,8 @@ fn named(status: &NodeStatus) -> Vec<(&str, BTreeSet<&str>)> {
 
 /// Returns whether a state has been reported already. Figures of failing checks differ at every look, so that of a drifted node is the same if
 /// the same checks fail and name the same threads of programs, interrupts or settings.
-pub(super) fn is_same(reported: &NodeStatus, status: &NodeStatus) -> bool {
-    let is_drifted = |status: &NodeStatus| status.phase == Phase::Drifted;
+pub(super) fn is_same(reported: &PartitionReport, status: &PartitionReport) -> bool {
+    let is_drifted = |status: &PartitionReport| status.phase == Phase::Drifted;
     let has_same_checks = is_drifted(reported)
         && is_drifted(status)
         && !status.failed_checks.is_empty()
@@ -239,22 +262,31 @@ mod tests {
 
     #[test]
     fn the_time_is_that_of_the_last_change_of_the_phase() {
-        let first = complete(plain(Phase::Planned, "a"), "n", "z", 3, None);
+        let first = complete(plain(Phase::Planned, "a"), "z", 3, None);
         assert!(first.last_transition_time.ends_with('Z'), "{first:?}");
-        let old = NodeStatus {
+        let old = PartitionReport {
             last_transition_time: "2026-01-01T00:00:00Z".to_owned(),
             ..first
         };
-        let same = complete(plain(Phase::Planned, "b"), "n", "z", 3, Some(&old));
+        let same = complete(plain(Phase::Planned, "b"), "z", 3, Some(&old));
         assert_eq!(same.last_transition_time, old.last_transition_time);
-        let other = complete(plain(Phase::Failed, "b"), "n", "z", 3, Some(&old));
+        let other = complete(plain(Phase::Failed, "b"), "z", 3, Some(&old));
         assert_ne!(other.last_transition_time, old.last_transition_time);
-        assert_eq!((other.node.as_str(), other.observed_generation), ("n", 3));
+        assert_eq!((other.domain.as_str(), other.observed_generation), ("z", 3));
     }
 
     #[test]
     fn long_texts_are_cut() {
         assert_eq!(bounded(&"µ".repeat(5000)).chars().count(), TEXT_MAX);
         assert_eq!(bounded("short"), "short");
+        let all = texts((0..100).map(|_| "x".repeat(2000)), PENDING_MAX);
+        assert_eq!((all.len(), all[0].len()), (PENDING_MAX, TEXT_MAX));
+        let long = RejectedChange {
+            object: "port a".to_owned(),
+            message: "m".repeat(2000),
+        };
+        let cut = rejections(&[long]);
+        assert_eq!(cut[0].object, "port a");
+        assert_eq!(cut[0].message.len(), TEXT_MAX);
     }
 }

@@ -18,10 +18,16 @@ use super::run::Agent;
 use super::*;
 use crate::follow::follow_once;
 use crate::kubelet::KubeletPaths;
-use crate::resources::{DataPlane, NodePartition, NodePartitionStatus, NodeStatus, Phase};
+use crate::resources::{
+    DataPlane, NodePartition, NodeReport, NodeReportSpec, PartitionReport, Phase,
+};
 use crate::runtime;
+use crate::summary::of_partition;
 
 const CONFIGURATION: &str = "kind: KubeletConfiguration\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nreservedSystemCPUs: \"0,3\"\n";
+
+/// Path of the report of the node.
+const REPORT: &str = "/apis/quietwire.io/v1alpha1/nodereports/n1";
 
 /// A node with four cores, and the API server.
 struct Rig {
@@ -30,6 +36,8 @@ struct Rig {
     nodes: Vec<(&'static str, Value)>,
     /// Paths and bodies of the patches.
     patches: Arc<Mutex<Vec<(String, Value)>>>,
+    /// The report of the node.
+    report: Arc<Mutex<Option<Value>>>,
     /// Verbs and resources of all requests, as a ClusterRole has them.
     requests: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
@@ -40,6 +48,7 @@ impl Rig {
             root: tempfile::tempdir().unwrap(),
             nodes: vec![("n1", json!({ "role": "edge", "zone": "z1" }))],
             patches: Arc::default(),
+            report: Arc::default(),
             requests: Arc::default(),
         };
         let machine = machines::Machine {
@@ -71,9 +80,11 @@ impl Rig {
     fn client(&self) -> Client {
         let nodes = self.nodes.clone();
         let patches = Arc::clone(&self.patches);
+        let report = Arc::clone(&self.report);
         let requests = Arc::clone(&self.requests);
         let service = tower::service_fn(move |request: Request<Body>| {
             let (nodes, patches) = (nodes.clone(), Arc::clone(&patches));
+            let report = Arc::clone(&report);
             requests.lock().unwrap().insert(permission(&request));
             // A watch ends at once, without events.
             let request_is_watch = is_watch(&request);
@@ -83,26 +94,26 @@ impl Rig {
                     (Method::PATCH, _) => {
                         let octets = request.into_body().collect_bytes().await.unwrap();
                         let body: Value = serde_json::from_slice(&octets).unwrap();
-                        let reply = json!({
-                            "apiVersion": body["apiVersion"], "kind": body["kind"],
-                            "metadata": body["metadata"], "spec": { "nodeSelector": {} },
-                        });
-                        patches.lock().unwrap().push((path.clone(), body));
-                        (StatusCode::OK, reply)
+                        *report.lock().unwrap() = Some(body.clone());
+                        patches.lock().unwrap().push((path.clone(), body.clone()));
+                        (StatusCode::OK, body)
                     }
-                    (Method::GET, "/api/v1/nodes") => {
-                        let items: Vec<Value> = nodes.iter().map(node).collect();
-                        let list = json!({
-                            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
-                            "metadata": {}, "items": items,
+                    (Method::GET, REPORT) => {
+                        let stored = report.lock().unwrap().clone();
+                        let absent = json!({
+                            "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 404,
+                            "message": "not found", "reason": "NotFound",
                         });
-                        (StatusCode::OK, list)
+                        match stored {
+                            Some(stored) => (StatusCode::OK, stored),
+                            None => (StatusCode::NOT_FOUND, absent),
+                        }
                     }
                     (Method::GET, "/apis/quietwire.io/v1alpha1/nodepartitions") => {
                         let list = json!({
                             "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartitionList",
                             "metadata": { "resourceVersion": "7" },
-                            "items": [partition("edge", "u1", None)],
+                            "items": [partition("edge", "u1")],
                         });
                         (StatusCode::OK, list)
                     }
@@ -143,13 +154,37 @@ impl Rig {
         Agent::new(Cluster::new(self.client(), "n1".to_owned()), options)
     }
 
-    /// Returns the entry of the node that the agent reported last, and forgets all reports.
-    fn reported(&self) -> Option<NodeStatus> {
+    /// Returns the report that the agent wrote last, and forgets all patches.
+    fn written(&self) -> Option<NodeReportSpec> {
         let patches = std::mem::take(&mut *self.patches.lock().unwrap());
         let (path, body) = patches.into_iter().next_back()?;
-        assert!(path.ends_with("/nodepartitions/edge/status"), "{path}");
-        let status: NodePartitionStatus = serde_json::from_value(body["status"].clone()).unwrap();
-        status.nodes.into_iter().next()
+        assert_eq!(path, REPORT);
+        let owner = &body["metadata"]["ownerReferences"][0];
+        assert_eq!(
+            (&owner["kind"], &owner["uid"]),
+            (&json!("Node"), &json!("of-n1"))
+        );
+        let report: NodeReport = serde_json::from_value(body).unwrap();
+        Some(report.spec)
+    }
+
+    /// Returns the state of the node that the agent reported last, and forgets all patches.
+    fn reported(&self) -> Option<PartitionReport> {
+        self.written()?.partitions.into_iter().next()
+    }
+
+    /// Returns a partition with the summary of its nodes, none of which has reported.
+    fn summarised(&self, name: &str, uid: &str) -> NodePartition {
+        let mut partition = partition(name, uid);
+        let nodes = self.nodes.iter();
+        let nodes: BTreeMap<String, BTreeMap<String, String>> = nodes
+            .map(|(name, labels)| {
+                let labels = serde_json::from_value(labels.clone()).unwrap();
+                ((*name).to_owned(), labels)
+            })
+            .collect();
+        partition.status = Some(of_partition(&partition, &nodes, &[]));
+        partition
     }
 
     /// Returns all files of the machine except those of the agent.
@@ -236,6 +271,8 @@ fn the_cluster_role_has_exactly_the_verbs_of_the_requests() {
         }
     }
     let mut needed = rig.requests.lock().unwrap().clone();
+    // A patch that makes an object requires the right to create it.
+    needed.insert(("create".to_owned(), "nodereports".to_owned()));
     needed.extend(crate::addresses::tests::requests());
     needed.extend(super::export::tests::requests());
     assert_eq!(needed, allowed);
@@ -300,7 +337,7 @@ fn files_of_the_package_are_listed_and_agree() {
 fn node((name, labels): &(&'static str, Value)) -> Value {
     json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-        "metadata": { "name": name, "labels": labels },
+        "metadata": { "name": name, "labels": labels, "uid": format!("of-{name}") },
     })
 }
 
@@ -320,7 +357,7 @@ fn collect(root: &Path, directory: &Path, into: &mut BTreeMap<String, String>) {
     }
 }
 
-fn partition(name: &str, uid: &str, status: Option<&NodeStatus>) -> NodePartition {
+fn partition(name: &str, uid: &str) -> NodePartition {
     let value = json!({
         "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition",
         "metadata": { "name": name, "uid": uid, "generation": 1 },
@@ -329,7 +366,6 @@ fn partition(name: &str, uid: &str, status: Option<&NodeStatus>) -> NodePartitio
             "request": { "forwarding": { "cpus": "3" }, "machine": { "bootIsolation": false } },
             "rollout": { "failureDomain": "zone" },
         },
-        "status": { "nodes": status.into_iter().collect::<Vec<_>>() },
     });
     serde_json::from_value(value).unwrap()
 }
@@ -348,19 +384,23 @@ fn a_switch_that_does_not_run_is_reported() {
     let rig = Rig::new();
     runtime().unwrap().block_on(async {
         rig.agent().pass_data_planes(&[plane()]).await.unwrap();
-        let patches = std::mem::take(&mut *rig.patches.lock().unwrap());
-        assert!(
-            patches[0].0.ends_with("/dataplanes/edge/status"),
-            "{patches:?}"
+        let state = rig.written().unwrap().data_planes.remove(0);
+        assert_eq!(
+            (state.data_plane.as_str(), state.uid.as_str()),
+            ("edge", "u9")
         );
-        let status = &patches[0].1["status"]["nodes"][0];
-        assert_eq!(status["observedGeneration"], 3);
-        assert_eq!(status["rejected"][0]["object"], "switch");
-        let message = status["rejected"][0]["message"].as_str().unwrap();
+        assert_eq!(state.observed_generation, 3);
+        assert_eq!(state.rejected[0].object, "switch");
+        let message = &state.rejected[0].message;
         assert!(message.contains("absent.sock"), "{message}");
-        // No resource, nothing made: the switch is not asked.
+        // Another agent of the node reads the report, which has the state already.
+        rig.agent().pass_data_planes(&[plane()]).await.unwrap();
+        assert_eq!(rig.written(), None);
+        // No resource, nothing made: the switch is not asked, and the state is removed.
         rig.agent().pass_data_planes(&[]).await.unwrap();
-        assert!(rig.patches.lock().unwrap().is_empty());
+        assert_eq!(rig.written(), Some(NodeReportSpec::default()));
+        rig.agent().pass_data_planes(&[]).await.unwrap();
+        assert_eq!(rig.written(), None);
     });
 }
 
@@ -370,7 +410,8 @@ fn a_partition_is_applied_and_rolled_back_when_its_resource_is_deleted() {
     let before = rig.files();
     runtime().unwrap().block_on(async {
         let mut agent = rig.agent();
-        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        let known = rig.summarised("edge", "u1");
+        agent.pass(std::slice::from_ref(&known)).await.unwrap();
         let status = rig.reported().unwrap();
         assert!(
             matches!(
@@ -379,7 +420,11 @@ fn a_partition_is_applied_and_rolled_back_when_its_resource_is_deleted() {
             ),
             "{status:?}"
         );
-        assert_eq!((status.node.as_str(), status.domain.as_str()), ("n1", "z1"));
+        assert_eq!(
+            (status.partition.as_str(), status.uid.as_str()),
+            ("edge", "u1")
+        );
+        assert_eq!(status.domain, "z1");
         assert_eq!(status.observed_generation, 1);
         assert_eq!(
             status.groups.get("forwarding").map(String::as_str),
@@ -389,7 +434,6 @@ fn a_partition_is_applied_and_rolled_back_when_its_resource_is_deleted() {
         assert_eq!(rig.files()[governor], "performance");
 
         // The second pass finds nothing to do.
-        let known = partition("edge", "u1", Some(&status));
         agent.pass(std::slice::from_ref(&known)).await.unwrap();
         assert_eq!(rig.reported(), None);
 
@@ -407,6 +451,7 @@ fn a_partition_is_applied_and_rolled_back_when_its_resource_is_deleted() {
         let mut agent = rig.agent();
         agent.pass(&[]).await.unwrap();
         assert_eq!(rig.files(), before);
+        assert_eq!(rig.written(), Some(NodeReportSpec::default()));
         assert!(
             !rig.root
                 .path()
@@ -423,7 +468,7 @@ fn a_plan_that_collides_with_kubelet_changes_nothing() {
     rig.configure("kind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n");
     runtime().unwrap().block_on(async {
         let mut agent = rig.agent();
-        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        agent.pass(&[rig.summarised("edge", "u1")]).await.unwrap();
         let status = rig.reported().unwrap();
         assert_eq!(status.phase, Phase::Refused);
         assert_eq!(status.kubelet_settings.len(), 3, "{status:?}");
@@ -434,7 +479,7 @@ fn a_plan_that_collides_with_kubelet_changes_nothing() {
         rig.configure(CONFIGURATION);
         let state = r#"{"policyName":"static","defaultCpuSet":"1-2","entries":{"7f1c":{"app":"3"}}}"#;
         fs::write(rig.places().cpu_state, state).unwrap();
-        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        agent.pass(&[rig.summarised("edge", "u1")]).await.unwrap();
         let status = rig.reported().unwrap();
         assert_eq!(
             status.message,
@@ -452,7 +497,7 @@ fn a_node_waits_for_nodes_of_earlier_domains() {
     let before = rig.files();
     runtime().unwrap().block_on(async {
         let mut agent = rig.agent();
-        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        agent.pass(&[rig.summarised("edge", "u1")]).await.unwrap();
         let status = rig.reported().unwrap();
         assert_eq!(status.phase, Phase::Planned);
         assert_eq!(status.message, "waits for node 'n0' of domain 'a0'");
@@ -465,18 +510,54 @@ fn a_second_resource_for_the_same_node_is_refused() {
     let rig = Rig::new();
     runtime().unwrap().block_on(async {
         let mut agent = rig.agent();
-        let both = [partition("edge", "u2", None), partition("core", "u1", None)];
+        let both = [rig.summarised("edge", "u2"), rig.summarised("core", "u1")];
         agent.pass(&both).await.unwrap();
-        let patches = rig.patches.lock().unwrap().clone();
-        let phases: Vec<(String, Value)> = patches
-            .into_iter()
-            .map(|(path, body)| (path, body["status"]["nodes"][0].clone()))
-            .collect();
-        assert!(phases[0].0.ends_with("/edge/status"), "{phases:?}");
-        assert_eq!(phases[0].1["phase"], "refused");
+        let states = rig.written().unwrap().partitions;
+        let names: Vec<&str> = states.iter().map(|it| it.partition.as_str()).collect();
+        assert_eq!(names, ["core", "edge"]);
+        assert_ne!(states[0].phase, Phase::Refused);
+        assert_eq!(states[1].phase, Phase::Refused);
         let message = "NodePartition 'core' and NodePartition 'edge' both select node 'n1'";
-        assert_eq!(phases[0].1["message"], message);
-        assert!(phases[1].0.ends_with("/core/status"), "{phases:?}");
+        assert_eq!(states[1].message, message);
+    });
+}
+
+#[test]
+fn a_node_waits_for_the_controller_and_then_changes() {
+    let rig = Rig::new();
+    let before = rig.files();
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        agent.pass(&[partition("edge", "u1")]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert_eq!(status.phase, Phase::Planned);
+        assert_eq!(
+            status.message,
+            "waits for the controller to summarise generation 1"
+        );
+        assert_eq!(rig.files(), before);
+        agent.pass(&[rig.summarised("edge", "u1")]).await.unwrap();
+        let status = rig.reported().unwrap();
+        assert_ne!(status.phase, Phase::Planned, "{status:?}");
+        assert_ne!(rig.files(), before);
+    });
+}
+
+#[test]
+fn states_of_former_resources_leave_the_report() {
+    let rig = Rig::new();
+    runtime().unwrap().block_on(async {
+        let mut agent = rig.agent();
+        agent.pass(&[rig.summarised("edge", "u1")]).await.unwrap();
+        assert_eq!(rig.reported().unwrap().uid, "u1");
+        // It was deleted, and made again under the same name.
+        agent.pass(&[rig.summarised("edge", "u2")]).await.unwrap();
+        let states = rig.written().unwrap().partitions;
+        assert_eq!((states.len(), states[0].uid.as_str()), (1, "u2"));
+        let mut elsewhere = rig.summarised("edge", "u2");
+        elsewhere.spec.node_selector = [("role".to_owned(), "core".to_owned())].into();
+        agent.pass(&[elsewhere]).await.unwrap();
+        assert_eq!(rig.written(), Some(NodeReportSpec::default()));
     });
 }
 
@@ -494,7 +575,7 @@ fn a_partition_that_was_applied_by_hand_is_left_alone() {
     let before = rig.files();
     runtime().unwrap().block_on(async {
         let mut agent = rig.agent();
-        agent.pass(&[partition("edge", "u1", None)]).await.unwrap();
+        agent.pass(&[rig.summarised("edge", "u1")]).await.unwrap();
         let status = rig.reported().unwrap();
         assert_eq!(status.phase, Phase::Failed);
         assert!(status.message.contains("partition rollback"), "{status:?}");

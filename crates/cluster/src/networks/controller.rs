@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Life of the controller: it follows the networks, and makes, changes and removes their definitions.
+//! Life of the controller: it follows the networks, and makes, changes and removes their definitions. It also summarises the reports of
+//! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use super::definition::{Key, MANAGED_BY, definitions, is_current, is_made_here, 
 use crate::connection::{AgentError, connect, ended};
 use crate::follow::{bounded, follow};
 use crate::resources::Network;
+use crate::summary;
 
 /// Owner of the fields that the controller writes.
 const MANAGER: &str = "quietwire-controller";
@@ -33,7 +35,7 @@ pub struct ControllerOptions {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// Runs the controller until `stop` becomes true. The definitions stay. Several controllers at the same time do the same.
+/// Runs the controller until `stop` becomes true. Definitions and summaries stay. Several controllers at the same time do the same.
 ///
 /// # Errors
 /// [`AgentError`].
@@ -46,6 +48,7 @@ async fn serve(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<()
     let mut ended = ended(stop);
     let (known, mut networks) = watch::channel(None::<Vec<Network>>);
     let following = tokio::spawn(follow(Api::<Network>::all(client.clone()), known));
+    let summarising = tokio::spawn(summary::serve(client.clone(), ended.clone()));
     let controller = Controller::new(client);
     let mut reported = String::new();
     while !*ended.borrow() {
@@ -73,6 +76,7 @@ async fn serve(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<()
         tokio::time::sleep(PAUSE).await;
     }
     following.abort();
+    summarising.abort();
     Ok(())
 }
 

@@ -8,9 +8,12 @@ use super::controller::Controller;
 use super::definition::definitions;
 use crate::cni::NetworkConfig;
 use crate::follow::follow_once;
-use crate::resources::Network;
+use crate::resources::{
+    DataPlane, DataPlaneSpec, Network, NodePartition, NodePartitionSpec, NodeReport,
+};
 use crate::runtime;
 use crate::simulated::{FOREIGN, Simulated};
+use crate::summary::Summaries;
 
 const DEFINITIONS: &str = "network-attachment-definitions";
 
@@ -199,6 +202,23 @@ fn without_an_api_server_nothing_is_removed() {
     });
 }
 
+/// Follows partitions, data planes and reports, and writes summaries.
+async fn summarise(server: &Simulated) {
+    let (known, _partitions) = tokio::sync::watch::channel(None::<Vec<NodePartition>>);
+    let all = kube::Api::all(server.client());
+    follow_once(&all, &known).await.unwrap();
+    let (known, _planes) = tokio::sync::watch::channel(None::<Vec<DataPlane>>);
+    let all = kube::Api::all(server.client());
+    follow_once(&all, &known).await.unwrap();
+    let (known, _reports) = tokio::sync::watch::channel(None::<Vec<NodeReport>>);
+    let all = kube::Api::all(server.client());
+    follow_once(&all, &known).await.unwrap();
+    let partition = NodePartition::new("edge", NodePartitionSpec::default());
+    let plane = DataPlane::new("edge", DataPlaneSpec::default());
+    let mut summaries = Summaries::new(server.client());
+    summaries.pass(&[partition], &[plane], &[]).await.unwrap();
+}
+
 #[test]
 fn the_cluster_role_of_the_controller_has_exactly_the_verbs_of_the_requests() {
     let server = Simulated::default();
@@ -210,6 +230,7 @@ fn the_cluster_role_of_the_controller_has_exactly_the_verbs_of_the_requests() {
             .unwrap();
         pass(&server, &controller, &[lan(7)]).await.unwrap();
         pass(&server, &controller, &[]).await.unwrap();
+        summarise(&server).await;
     });
     let mut needed: BTreeSet<(String, String)> = server.requests().into_iter().collect();
     // A patch that makes an object requires the right to create it.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `DataPlane`: bridges, ports, VRFs, interfaces and filter rules of the switch on nodes.
 
+// Each printed column has a type, often the same.
+#![allow(clippy::duplicated_attributes)]
+
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
@@ -20,6 +23,13 @@ use super::selector::selects;
     shortname = "qdp",
     category = "quietwire",
     doc = "Bridges, ports, VRFs, interfaces and filter rules of the switch on nodes",
+    printcolumn(name = "Selected", type_ = "integer", json_path = ".status.selected"),
+    printcolumn(
+        name = "Configured",
+        type_ = "integer",
+        json_path = ".status.configured"
+    ),
+    printcolumn(name = "Failed", type_ = "integer", json_path = ".status.failed"),
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -177,36 +187,47 @@ pub struct Interface {
 #[serde(rename_all = "camelCase")]
 pub struct RejectedChange {
     /// The object: `bridge lan`, `port left`, `interface lan0` or `rules`.
+    #[schemars(length(max = 1024))]
     pub object: String,
     /// Message of the switch.
+    #[schemars(length(max = 1024))]
     pub message: String,
 }
 
-/// State of the switch on one node.
+/// A change that the switch of a node refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SwitchStatus {
+pub struct NodeRejection {
     /// Name of the node.
     pub node: String,
-    /// Generation of the resource to which the state belongs.
-    #[serde(default)]
-    pub observed_generation: i64,
-    /// Time of the last change of the state (RFC 3339).
-    #[serde(default)]
-    pub last_transition_time: String,
-    /// Changes that the switch refused.
-    #[serde(default)]
-    pub rejected: Vec<RejectedChange>,
+    /// The object.
+    #[schemars(length(max = 1024))]
+    pub object: String,
+    /// Message of the switch.
+    #[schemars(length(max = 1024))]
+    pub message: String,
 }
 
-/// State of the switches on all nodes.
+/// Summary of the reports of all selected nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataPlaneStatus {
-    /// State of each node. The agent of a node owns the entry of its node.
+    /// Generation of the resource to which the summary belongs.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
-    pub nodes: Vec<SwitchStatus>,
+    pub observed_generation: i64,
+    /// Number of selected nodes.
+    #[serde(default)]
+    pub selected: u32,
+    /// Number of nodes whose switch has all objects.
+    #[serde(default)]
+    pub configured: u32,
+    /// Number of nodes whose switch refused a change.
+    #[serde(default)]
+    pub failed: u32,
+    /// First refused changes, at most one of each node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub rejected: Vec<NodeRejection>,
 }
 
 impl DataPlaneSpec {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `NodePartition`: a partition request for the nodes that a selector matches, and the state of each node.
+//! `NodePartition`: a partition request for the nodes that a selector matches, and the summary of their states.
+
+// Each printed column has a type, often the same.
+#![allow(clippy::duplicated_attributes)]
 
 use std::collections::BTreeMap;
 
@@ -32,6 +35,42 @@ fn failure_domain() -> String {
     shortname = "qnp",
     category = "quietwire",
     doc = "Partition of CPUs, cache, memory and interrupts of nodes",
+    printcolumn(name = "Selected", type_ = "integer", json_path = ".status.selected"),
+    printcolumn(
+        name = "Planned",
+        type_ = "integer",
+        json_path = ".status.counts.planned"
+    ),
+    printcolumn(
+        name = "Applied",
+        type_ = "integer",
+        json_path = ".status.counts.applied"
+    ),
+    printcolumn(
+        name = "Pending",
+        type_ = "integer",
+        json_path = ".status.counts.pendingReboot"
+    ),
+    printcolumn(
+        name = "Verified",
+        type_ = "integer",
+        json_path = ".status.counts.verified"
+    ),
+    printcolumn(
+        name = "Drifted",
+        type_ = "integer",
+        json_path = ".status.counts.drifted"
+    ),
+    printcolumn(
+        name = "Failed",
+        type_ = "integer",
+        json_path = ".status.counts.failed"
+    ),
+    printcolumn(
+        name = "Refused",
+        type_ = "integer",
+        json_path = ".status.counts.refused"
+    ),
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -285,60 +324,99 @@ pub enum Phase {
 #[serde(rename_all = "camelCase")]
 pub struct FailedCheck {
     /// Its name.
+    #[schemars(length(max = 253))]
     pub name: String,
     /// Files that it reads.
+    #[schemars(length(max = 1024))]
     pub file: String,
     /// Expected value.
+    #[schemars(length(max = 1024))]
     pub expected: String,
     /// Observed value.
+    #[schemars(length(max = 1024))]
     pub actual: String,
     /// Remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub remedy: Option<String>,
 }
 
-/// State of one node.
+/// Number of nodes in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeStatus {
+pub struct PhaseCounts {
+    /// Nodes on which a check failed from the beginning.
+    #[serde(default)]
+    pub applied: u32,
+    /// Nodes on which a check fails that passed before.
+    #[serde(default)]
+    pub drifted: u32,
+    /// Nodes on which a change failed.
+    #[serde(default)]
+    pub failed: u32,
+    /// Nodes with changes that require a reboot.
+    #[serde(default)]
+    pub pending_reboot: u32,
+    /// Nodes that wait for their turn.
+    #[serde(default)]
+    pub planned: u32,
+    /// Nodes that refuse the plan.
+    #[serde(default)]
+    pub refused: u32,
+    /// Nodes on which no check fails.
+    #[serde(default)]
+    pub verified: u32,
+}
+
+/// A node that has not changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NextNode {
     /// Name of the node.
     pub node: String,
     /// Its failure domain.
     #[serde(default)]
     pub domain: String,
-    /// Its state.
-    pub phase: Phase,
-    /// Generation of the resource to which the state belongs.
-    #[serde(default)]
-    pub observed_generation: i64,
-    /// Time of the last change of the state (RFC 3339).
-    #[serde(default)]
-    pub last_transition_time: String,
-    /// Reason of the state.
-    #[serde(default)]
-    pub message: String,
-    /// CPUs of each group of the plan.
-    #[serde(default)]
-    pub groups: BTreeMap<String, String>,
-    /// Kernel command line parameters that require a reboot.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pending: Vec<String>,
-    /// Settings of kubelet to change.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kubelet_settings: Vec<String>,
-    /// Checks that fail.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failed_checks: Vec<FailedCheck>,
 }
 
-/// State of all nodes.
+/// A node that is refused, failed or drifted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedNode {
+    /// Name of the node.
+    pub node: String,
+    /// Its state.
+    pub phase: Phase,
+    /// Reason of the state.
+    #[serde(default)]
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// Its first failing checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub checks: Vec<FailedCheck>,
+}
+
+/// Summary of the reports of all selected nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePartitionStatus {
-    /// State of each node. The agent of a node owns the entry of its node.
+    /// Generation of the resource to which the summary belongs.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
-    pub nodes: Vec<NodeStatus>,
+    pub observed_generation: i64,
+    /// Number of selected nodes.
+    #[serde(default)]
+    pub selected: u32,
+    /// Number of nodes in each state. Other nodes have not reported yet.
+    #[serde(default)]
+    pub counts: PhaseCounts,
+    /// First node that has not changed, by failure domain and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextNode>,
+    /// First nodes by name that are refused, failed or drifted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub failed: Vec<FailedNode>,
 }
 
 fn cpus(cpus: Option<&Cpus>, field: &str) -> Result<Option<CpuRequest>, MalformedCpus> {

@@ -25,8 +25,9 @@ fn definitions_have_names_versions_and_a_status_of_their_own() {
     for (definition, plural, is_namespaced, has_status) in [
         (&definitions()[0], "nodepartitions", false, true),
         (&definitions()[1], "dataplanes", false, true),
-        (&definitions()[2], "networks", true, false),
-        (&definitions()[3], "addresses", true, false),
+        (&definitions()[2], "nodereports", false, false),
+        (&definitions()[3], "networks", true, false),
+        (&definitions()[4], "addresses", true, false),
     ] {
         assert_eq!(
             definition.metadata.name.as_deref(),
@@ -176,6 +177,35 @@ fn a_request_of_a_resource_is_that_of_partition_toml() {
         error.starts_with("request.forwarding.cpus: '5-4'"),
         "{error}"
     );
+}
+
+/// Objects that an earlier version wrote have states of all nodes in their status, and may have fields that this version does not have.
+#[test]
+fn stored_objects_of_earlier_versions_are_read() {
+    let partition = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodePartition",
+        "metadata": { "name": "edge", "uid": "u1", "generation": 2 },
+        "spec": { "nodeSelector": { "role": "edge" }, "former": { "field": [1] } },
+        "status": { "nodes": [{ "node": "n1", "phase": "verified", "observedGeneration": 2 }] },
+    });
+    let partition: NodePartition = serde_json::from_value(partition).unwrap();
+    assert_eq!(partition.status, Some(NodePartitionStatus::default()));
+    assert_eq!(partition.spec.rollout, Rollout::default());
+    let plane = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "DataPlane",
+        "metadata": { "name": "edge", "uid": "u2", "generation": 2 },
+        "spec": { "nodeSelector": { "role": "edge" } },
+        "status": { "nodes": [{ "node": "n1", "rejected": [{ "object": "port a", "message": "no" }] }] },
+    });
+    let plane: DataPlane = serde_json::from_value(plane).unwrap();
+    assert_eq!(plane.status, Some(DataPlaneStatus::default()));
+    // A report of an earlier agent lacks fields that have defaults.
+    let report = json!({
+        "apiVersion": "quietwire.io/v1alpha1", "kind": "NodeReport", "metadata": { "name": "n1" },
+        "spec": { "partitions": [{ "partition": "edge", "phase": "planned" }], "former": 1 },
+    });
+    let report: NodeReport = serde_json::from_value(report).unwrap();
+    assert_eq!(report.spec.partitions[0].phase, Phase::Planned);
 }
 
 #[test]

@@ -26,12 +26,11 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
 use quietwire_base::random::Random;
-use quietwire_cluster::agent::AgentError;
-use quietwire_cluster::networks::{ControllerOptions, run};
 use quietwire_host::machines;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::networks::RunningController;
 use super::node::{
     GOVERNOR, IN_FORCE, NODE, RunningAgent, ask, is_rolled_back, quiet, reaches, settings,
     write_machine,
@@ -254,38 +253,6 @@ impl Drop for Proxy {
     }
 }
 
-/// A controller that uses a proxy. It ends when the value is dropped.
-struct RunningController {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), AgentError>>>,
-}
-
-impl RunningController {
-    fn start(proxy: &Proxy) -> Self {
-        let options = ControllerOptions {
-            kubeconfig: Some(proxy.kubeconfig.clone()),
-        };
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        let thread = thread::spawn(move || run(&options, &flag));
-        Self {
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn end(mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap().unwrap();
-    }
-}
-
-impl Drop for RunningController {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 fn name(number: usize) -> String {
     format!("fault-{number}")
 }
@@ -336,7 +303,8 @@ pub(crate) async fn no_network_is_lost_and_no_definition_made_twice(
     let directory = tempfile::tempdir().unwrap();
     let upstream = server.kubeconfig_file(User::Controller);
     let proxies = [seed, seed + 1].map(|seed| Proxy::start(&upstream, seed, directory.path()));
-    let [first, second] = [0, 1].map(|index| RunningController::start(&proxies[index]));
+    let [first, second] =
+        [0, 1].map(|index: usize| RunningController::with(proxies[index].kubeconfig.clone()));
 
     let resource = ApiResource {
         group: "k8s.cni.cncf.io".to_owned(),
@@ -488,21 +456,24 @@ pub(crate) async fn a_partition_follows_its_resource(server: &Server, admin: &Cl
     let upstream = server.kubeconfig_file(User::Agent(NODE));
     let proxy = Proxy::start(&upstream, seed() + 3, directory.path());
     let agent = RunningAgent::with(proxy.kubeconfig.clone(), root);
+    let upstream = server.kubeconfig_file(User::Controller);
+    let of_controller = Proxy::start(&upstream, seed() + 4, directory.path());
+    let controller = RunningController::with(of_controller.kubeconfig.clone());
     let partitions = api(admin, "NodePartition");
     partitions
         .create(&PostParams::default(), &quiet())
         .await
         .unwrap();
-    let first = reaches(&partitions, &IN_FORCE).await;
+    let first = reaches(admin, &IN_FORCE).await;
     let governor = root.join(GOVERNOR);
     fs::write(&governor, "powersave").unwrap();
-    let drifted = reaches(&partitions, &["drifted"]).await;
+    let drifted = reaches(admin, &["drifted"]).await;
     assert!(
         drifted.failed_checks[0].file.contains("scaling_governor"),
         "{drifted:?}"
     );
     fs::write(&governor, "performance").unwrap();
-    reaches(&partitions, &IN_FORCE).await;
+    reaches(admin, &IN_FORCE).await;
 
     // A new generation is applied over the first one.
     let machine = json!({ "governor": "performance" });
@@ -514,7 +485,7 @@ pub(crate) async fn a_partition_follows_its_resource(server: &Server, admin: &Cl
     let generation = changed.metadata.generation.unwrap();
     assert!(generation > first.observed_generation);
     wait_for("the node has the new generation", async || {
-        let status = reaches(&partitions, &IN_FORCE).await;
+        let status = reaches(admin, &IN_FORCE).await;
         (status.observed_generation == generation).then_some(())
     })
     .await;
@@ -530,5 +501,7 @@ pub(crate) async fn a_partition_follows_its_resource(server: &Server, admin: &Cl
     })
     .await;
     proxy.calm();
+    of_controller.calm();
     agent.end();
+    controller.end();
 }

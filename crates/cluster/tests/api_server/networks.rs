@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller of networks, with the user and the rights of its Deployment.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::{Api, Client};
+use quietwire_cluster::agent::AgentError;
 use quietwire_cluster::networks::{ControllerOptions, run};
 use serde_json::{Value, json};
 
@@ -43,19 +45,51 @@ async fn configuration(attachments: &Api<DynamicObject>, name: &str) -> Option<V
     Some(serde_json::from_str(config).unwrap())
 }
 
+/// Gives the controller its rights.
+pub(crate) async fn install_controller(admin: &Client) {
+    create::<ClusterRole>(admin, "controller.yaml", "ClusterRole").await;
+    create::<ClusterRoleBinding>(admin, "controller.yaml", "ClusterRoleBinding").await;
+}
+
+/// A running controller. It ends when the value is dropped.
+pub(crate) struct RunningController {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), AgentError>>>,
+}
+
+impl RunningController {
+    /// Starts a controller with a kubeconfig.
+    pub(crate) fn with(kubeconfig: PathBuf) -> Self {
+        let options = ControllerOptions {
+            kubeconfig: Some(kubeconfig),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = thread::spawn(move || run(&options, &flag));
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn end(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+impl Drop for RunningController {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 pub(crate) async fn a_network_has_a_definition_as_long_as_it_exists(
     server: &Server,
     admin: &Client,
 ) {
     define(admin, &attachments()).await;
-    create::<ClusterRole>(admin, "controller.yaml", "ClusterRole").await;
-    create::<ClusterRoleBinding>(admin, "controller.yaml", "ClusterRoleBinding").await;
-    let options = ControllerOptions {
-        kubeconfig: Some(server.kubeconfig_file(User::Controller)),
-    };
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let controller = thread::spawn(move || run(&options, &flag));
+    let controller = RunningController::with(server.kubeconfig_file(User::Controller));
 
     let resource = ApiResource {
         group: "k8s.cni.cncf.io".to_owned(),
@@ -86,6 +120,5 @@ pub(crate) async fn a_network_has_a_definition_as_long_as_it_exists(
         left.is_none().then_some(())
     })
     .await;
-    stop.store(true, Ordering::Relaxed);
-    controller.join().unwrap().unwrap();
+    controller.end();
 }

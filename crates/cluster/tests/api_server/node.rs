@@ -17,10 +17,11 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run};
 use quietwire_cluster::kubelet::KubeletPaths;
-use quietwire_cluster::resources::NodeStatus;
+use quietwire_cluster::resources::{NodePartitionStatus, NodeReportSpec, PartitionReport};
 use quietwire_host::machines;
 use serde_json::{Value, json};
 
+use super::networks::RunningController;
 use super::server::{Server, User, wait_for};
 use super::{api, object};
 
@@ -107,20 +108,35 @@ pub(crate) fn settings(root: &Path) -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// Returns the state of the node that the resource has.
-async fn reported(partitions: &Api<DynamicObject>) -> Option<NodeStatus> {
-    let partition = partitions.get("quiet").await.unwrap();
-    let nodes = partition.data["status"]["nodes"].clone();
-    let nodes: Vec<NodeStatus> = serde_json::from_value(nodes).unwrap_or_default();
-    nodes.into_iter().find(|status| status.node == NODE)
+/// Returns the state of the node for the partition of these tests, as its report has it.
+async fn reported(admin: &Client) -> Option<PartitionReport> {
+    let report = api(admin, "NodeReport").get_opt(NODE).await.unwrap()?;
+    let report: NodeReportSpec = serde_json::from_value(report.data["spec"].clone()).unwrap();
+    let mut states = report.partitions.into_iter();
+    states.find(|state| state.partition == "quiet")
 }
 
 /// Waits until the agent reports one of some states.
-pub(crate) async fn reaches(partitions: &Api<DynamicObject>, phases: &[&str]) -> NodeStatus {
+pub(crate) async fn reaches(admin: &Client, phases: &[&str]) -> PartitionReport {
     wait_for(&format!("the node is one of {phases:?}"), async || {
-        let status = reported(partitions).await?;
+        let status = reported(admin).await?;
         let phase = serde_json::to_value(status.phase).unwrap();
         phases.iter().any(|it| phase == json!(it)).then_some(status)
+    })
+    .await
+}
+
+/// Waits until the summary of the partition fulfils a condition.
+async fn summary_is(
+    partitions: &Api<DynamicObject>,
+    what: &str,
+    is_so: impl Fn(&NodePartitionStatus) -> bool,
+) -> NodePartitionStatus {
+    wait_for(what, async || {
+        let partition = partitions.get("quiet").await.unwrap();
+        let status = partition.data.get("status")?.clone();
+        let status: NodePartitionStatus = serde_json::from_value(status).unwrap();
+        is_so(&status).then_some(status)
     })
     .await
 }
@@ -169,29 +185,43 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
     let nodes: Api<Node> = Api::all(admin.clone());
     nodes.create(&PostParams::default(), &node).await.unwrap();
     let agent = RunningAgent::start(server, root);
+    let controller = RunningController::with(server.kubeconfig_file(User::Controller));
 
     let partitions = api(admin, "NodePartition");
     partitions
         .create(&PostParams::default(), &quiet())
         .await
         .unwrap();
-    let status = reaches(&partitions, &IN_FORCE).await;
+    let status = reaches(admin, &IN_FORCE).await;
     assert_eq!(status.domain, "z1");
     assert_eq!(
         status.groups.get("forwarding").map(String::as_str),
         Some("3")
     );
+    let summary = summary_is(&partitions, "the summary counts the node", |status| {
+        let counts = &status.counts;
+        counts.applied + counts.pending_reboot + counts.verified == 1
+    })
+    .await;
+    assert_eq!((summary.selected, summary.next), (1, None));
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
     let governor = root.join(GOVERNOR);
     assert_eq!(fs::read_to_string(&governor).unwrap().trim(), "performance");
 
     fs::write(&governor, "powersave").unwrap();
-    let drifted = reaches(&partitions, &["drifted"]).await;
+    let drifted = reaches(admin, &["drifted"]).await;
     assert!(
         drifted.failed_checks[0].file.contains("scaling_governor"),
         "{drifted:?}"
     );
+    let summary = summary_is(&partitions, "the summary names the node", |status| {
+        status.failed.first().is_some_and(|it| it.node == NODE)
+    })
+    .await;
+    assert_eq!((summary.counts.drifted, summary.selected), (1, 1));
+    assert_eq!(summary.failed[0].checks[0], drifted.failed_checks[0]);
     fs::write(&governor, "performance").unwrap();
-    reaches(&partitions, &IN_FORCE).await;
+    reaches(admin, &IN_FORCE).await;
 
     pods_have_addresses(admin, &root.join("run/quietwire/addresses/agent.sock")).await;
 
@@ -205,7 +235,12 @@ pub(crate) async fn a_partition_is_applied_drifts_and_is_rolled_back(
         .unwrap();
     is_rolled_back(root).await;
     assert_eq!(settings(root), before);
+    wait_for("the state leaves the report", async || {
+        reported(admin).await.is_none().then_some(())
+    })
+    .await;
     agent.end();
+    controller.end();
 }
 
 /// Sends a request for addresses to the agent, as the CNI plugin does.

@@ -20,12 +20,13 @@ const VERBS: [&str; 8] = [
 ];
 
 /// Groups, and resources with their subresources. No role has rights for the last ones, with which it could get further rights.
-const RESOURCES: [(&str, &str); 26] = [
+const RESOURCES: [(&str, &str); 27] = [
     ("", "nodes"),
     ("quietwire.io", "nodepartitions"),
     ("quietwire.io", "nodepartitions/status"),
     ("quietwire.io", "dataplanes"),
     ("quietwire.io", "dataplanes/status"),
+    ("quietwire.io", "nodereports"),
     ("quietwire.io", "networks"),
     ("quietwire.io", "addresses"),
     ("k8s.cni.cncf.io", "network-attachment-definitions"),
@@ -56,11 +57,10 @@ const RESOURCES: [(&str, &str); 26] = [
 type Rights = &'static [(&'static str, &'static [&'static str])];
 
 const AGENT: Rights = &[
-    ("nodes", &["get", "list"]),
+    ("nodes", &["get"]),
     ("nodepartitions", &["list", "watch"]),
-    ("nodepartitions/status", &["patch"]),
     ("dataplanes", &["list", "watch"]),
-    ("dataplanes/status", &["patch"]),
+    ("nodereports", &["get", "create", "patch"]),
     ("networks", &["get"]),
     ("addresses", &["list", "create", "patch", "delete"]),
     ("noderesourcetopologies", &["create", "patch"]),
@@ -68,6 +68,12 @@ const AGENT: Rights = &[
 ];
 
 const CONTROLLER: Rights = &[
+    ("nodes", &["list"]),
+    ("nodepartitions", &["list", "watch"]),
+    ("nodepartitions/status", &["patch"]),
+    ("dataplanes", &["list", "watch"]),
+    ("dataplanes/status", &["patch"]),
+    ("nodereports", &["list", "watch"]),
     ("networks", &["get", "list", "watch"]),
     (
         "network-attachment-definitions",
