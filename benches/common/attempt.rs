@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Maximum number of attempts if the tester fails in each trial.
 pub(crate) const ATTEMPTS: u32 = 8;
 
-/// What the rate of a trial describes.
+/// Subject of the rate of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A device between the ports of the tester. A frame that the tester missed was forwarded.

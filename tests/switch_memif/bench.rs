@@ -138,7 +138,7 @@ static DPDK: LazyLock<Dpdk> = LazyLock::new(|| {
 });
 
 /// Tests run side by side, because their threads sleep between frames. One that measures, or that keeps the forwarding CPU busy, runs alone
-/// ([`Bench::alone`]). Those that mostly wait run beside it too, except while they have peers ([`Bench::quiet`]).
+/// ([`Bench::alone`]). Those that mostly wait run at the same time, except while they have peers ([`Bench::quiet`]).
 static TURNS: RwLock<()> = RwLock::new(());
 
 /// Time in which a test may have peers. A test has one at a time: a test that waits to be alone lets no other begin.

@@ -12,7 +12,7 @@ pub(super) struct Urgent {
     uid: Option<String>,
     generation: Option<i64>,
     is_deleted: bool,
-    /// What decides about the turn of the node, if it waits for its turn.
+    /// Facts that decide about the turn of the node, if it waits for its turn.
     gate: Option<Gate>,
 }
 
