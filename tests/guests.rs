@@ -156,8 +156,7 @@ fn all_network_functions_bring_every_frame_back() {
 
 /// Runs those of the network functions in a guest, one after the other.
 fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
-    // While the guest boots, nothing is late.
-    let booting = beside_others();
+    let _alone = alone();
     let rig = Rig::new();
     let spec = rig.spec();
     let macs = [0, 1].map(|port| spec.ports[port].mac.to_string());
@@ -174,8 +173,6 @@ fn bring_every_frame_back(runs: impl Fn(&VnfKind) -> bool) {
     .unwrap();
     check_record(&guest);
     check_agent(&guest);
-    drop(booting);
-    let _alone = alone();
 
     let (to_router, routing) = routed([&macs[0], &macs[1]]);
     let plain = "[traffic]\nsizes = [[70, 1], [1518, 1]]\nintegrity = true\n";

@@ -249,7 +249,7 @@ fn a_regression_over_stores_ends_with_code_1_and_a_page() {
 fn a_trend_without_stores_or_with_bad_options_is_refused() {
     let workspace = Workspace::new();
     fs::create_dir(workspace.path("empty")).unwrap();
-    workspace.refused(&["trend", "empty"], &["empty", "no store"]);
+    workspace.refused(&["trend", "empty"], &["empty", "no readable store"]);
     workspace.refused(&["trend", "missing"], &["missing"]);
     workspace.refused(
         &["trend", "empty", "--error-rate", "0.9"],

@@ -41,8 +41,7 @@ const PARTS: u64 = 4;
 const MEMORY: u64 = 256 << 20;
 /// The first copy: octets per second, until this many octets are left. Each rate leaves a second or more to notice that. QEMU copies the
 /// firmware last, some hundred KiB, not the guest's memory.
-const COPYING: [(u64, u64); 9] = [
-    (128 << 20, 128 << 20),
+const COPYING: [(u64, u64); 8] = [
     (32 << 20, 48 << 20),
     (24 << 20, 24 << 20),
     (12 << 20, 12 << 20),

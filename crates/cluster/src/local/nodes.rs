@@ -268,7 +268,8 @@ mod tests {
         assert_eq!(leases[0]["metadata"]["namespace"], LEASES);
         let of = |resource: &str, requests: &[(String, String)]| {
             let all = requests.iter();
-            all.filter(|(_, plural)| plural == resource).count()
+            all.filter(|(_, path)| path.split('/').next() == Some(resource))
+                .count()
         };
         let requests = server.requests();
         assert_eq!(of("leases", &requests), 3, "{requests:?}");
