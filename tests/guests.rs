@@ -40,12 +40,12 @@ use quietwire_lab::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use quietwire_lab::guest::{Accelerator, AcceleratorChoice, Guest, Image, acceleration, console};
 use quietwire_lab::{Case, Lab, LabOptions, NeighbourPlace, NeighbourSpec};
 
-use rig::{DEADLINE, Rig, alone, beside_others, image, spec};
+use rig::{DEADLINE, Rig, alone, image, spec};
 use switches::Carrier;
 
 #[test]
 fn whether_guests_boot_under_kvm_is_found_out_once() {
-    let _beside_others = beside_others();
+    let _alone = alone();
     let found = acceleration(AcceleratorChoice::Auto, &image()).unwrap();
     assert!(!found.reason.is_empty());
     assert_eq!(
@@ -289,7 +289,7 @@ fn check_agent(guest: &Guest) {
 
 #[test]
 fn a_guest_that_does_not_come_up_is_reported_with_its_console() {
-    let _beside_others = beside_others();
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
     let found = acceleration(AcceleratorChoice::Auto, &image()).unwrap();
@@ -362,7 +362,7 @@ fn guests_of_a_killed_lab_end_when_the_lab_is_cleaned() {
     if let Some(state) = std::env::var_os(VICTIM) {
         return run_victim(Path::new(&state));
     }
-    let _beside_others = beside_others();
+    let _alone = alone();
     // Built in advance, so that the victim does not build it.
     image();
     let state = tempfile::tempdir().unwrap();

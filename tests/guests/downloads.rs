@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::machine::{Boot, Guest, Setup};
-use crate::rig::beside_others;
+use crate::rig::alone;
 use crate::switches::{DEADLINE, Namespace, Switch, run};
 
 /// Data that both sides send, so that the guest can compare: a line, repeated.
@@ -90,7 +90,7 @@ pub(crate) struct Case<'case> {
 
 impl Case<'_> {
     pub(crate) fn run(&self) {
-        let _beside_others = beside_others();
+        let _alone = alone();
         let namespace = Namespace::new(self.name);
         let directory = TempDir::new().unwrap();
         let script = SCRIPT.replace("OCTETS", &self.octets.to_string());

@@ -11,19 +11,18 @@ echo "DOMAIN [$(cat /sys/class/net/eth0/device/../iommu_group/type)]"
 
 #[test]
 fn a_guest_behind_an_iommu_sends_and_receives() {
-    run("iommu", 1);
+    run(1);
 }
 
 #[test]
 #[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
 fn guests_behind_an_iommu_send_and_receive_one_after_the_other() {
-    run("iommu-again", 2);
+    run(2);
 }
 
-/// Runs the guests. `name` must be unique to the test.
-fn run(name: &str, guests: usize) {
+fn run(guests: usize) {
     Case {
-        name,
+        name: "iommu",
         guests,
         // Each frame requires several messages between QEMU and the switch.
         octets: 2 << 20,

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use serde_json::{Value, json};
 
 use crate::machine::{Boot, Guest, Setup};
-use crate::rig::beside_others;
+use crate::rig::alone;
 use crate::sockets::noise;
 use crate::switches::{DEADLINE, Namespace, Switch, run, until};
 
@@ -250,7 +250,7 @@ fn switch(namespace: &Namespace, directory: &Path, tap: &str) -> Switch {
 
 #[test]
 fn a_guest_moves_to_another_switch_under_traffic() {
-    let _beside_others = beside_others();
+    let _alone = alone();
     let namespace = Namespace::new("move");
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use quietwire_base::wait_until;
@@ -25,18 +25,10 @@ pub(crate) fn quietwire() -> &'static str {
     env!("CARGO_BIN_EXE_quietwire")
 }
 
-/// Emulated guests use the CPUs of the machine.
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// Allows no other guest meanwhile: for guests whose vCPUs together use all CPUs, and whose frames must not be late.
-pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Allows other guests meanwhile: for guests of one vCPU, or guests that are waited for without a limit that matters. An emulated vCPU
-/// uses one CPU only, so a second guest boots on another CPU.
-pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+/// Allows one guest at a time: emulated guests use all CPUs.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn image() -> Image {
