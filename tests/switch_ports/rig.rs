@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 use quietwire_base::Deadline;
-use quietwire_host::threads::online_cpus;
 use quietwire_switch::SwitchError;
 use quietwire_switch::control::{Request, ask};
 use serde_json::Value;
@@ -63,12 +62,6 @@ impl Carrier {
     }
 }
 
-/// Returns the highest CPU, on which switches forward.
-fn last_cpu() -> String {
-    let online = online_cpus(Path::new("/")).unwrap();
-    online.iter().next_back().unwrap().0.to_string()
-}
-
 /// Returns true for the URI of a port whose frames the kernel carries.
 fn is_kernels(uri: &str) -> bool {
     let mut schemes = ["af-", "tap:", "veth:"].iter();
@@ -88,9 +81,7 @@ pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -
     let mut observed = Vec::new();
     let began = Instant::now();
     while observed.len() < TRIALS && began.elapsed() < DEADLINE {
-        let mut command = command();
-        // The traffic beside attacks of other tests polls on CPU 0, and a trial that ends milliseconds late is invalid.
-        let output = command.args(["--cpus", &last_cpu()]).output().unwrap();
+        let output = command().output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_invalid = printed.contains("the trial is invalid");
         assert!(is_invalid || output.status.success(), "{what}: {printed}");
