@@ -4,7 +4,7 @@
 //! `cargo bench -p quietwire --bench monitors` starts the device of a study several times, as root. Each start has the same number of rounds.
 //! In each round, both sides take turns in random order, without a start of the switch between them: starts of the switch differ by more
 //! than the monitors cost. The goal is that the cycles of the paired trials differ by less than 1 % without a schedule, where bursts are
-//! full. At a fixed rate, bursts of one or two frames vary from trial to trial, and the cycles a frame with them: these rows have no goal.
+//! long. At a fixed rate, bursts of one or two frames vary from trial to trial, and the cycles a frame with them: these rows have no goal.
 //! Cycles are those that the switch counts: they are valid even if the tester is the limit. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
