@@ -21,7 +21,11 @@ fn broadcast(peers: &mut [Peer], from: usize, number: u8, receivers: &[usize]) {
     peers[from].send(std::slice::from_ref(&call));
     for receiver in receivers {
         let received = peers[*receiver].receive(1);
-        assert_eq!(received, [call.clone()], "{number} at {receiver}");
+        assert_eq!(
+            received,
+            std::slice::from_ref(&call),
+            "{number} at {receiver}"
+        );
     }
 }
 
