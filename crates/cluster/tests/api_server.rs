@@ -31,7 +31,7 @@ use kube::api::{
 };
 use kube::{Api, Client, Resource, ResourceExt as _};
 use quietwire_cluster::resources::{
-    Address, DataPlane, Network, NodePartition, NodeReport, definitions,
+    Address, DataPlane, Network, NodePartition, NodeReport, NodeReportSpec, definitions,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -467,11 +467,11 @@ async fn keeps_an_agent_to_the_report_of_its_node(server: &Server, admin: &Clien
     own.unwrap();
     let none = Patch::Apply(json!({
         "apiVersion": "quietwire.io/v1alpha1", "kind": "NodeReport", "metadata": { "name": "n1" },
-        "spec": {},
+        "spec": NodeReportSpec::default(),
     }));
     let removed = reports.patch("n1", &manager(), &none).await;
     let removed = removed.unwrap();
-    assert!(removed.data["spec"]["partitions"].is_null(), "{removed:?}");
+    assert_eq!(removed.data["spec"]["partitions"], json!([]), "{removed:?}");
     let other = api(admin, "NodeReport").get("n2").await.unwrap();
     assert_eq!(other.data["spec"]["partitions"][0]["phase"], "verified");
 }

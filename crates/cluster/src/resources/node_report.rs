@@ -53,12 +53,13 @@ use super::node_partition::{FailedCheck, Phase};
 #[serde(rename_all = "camelCase")]
 pub struct NodeReportSpec {
     /// State for each partition. The one that the node follows is first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["partition"]))]
+    // Empty lists are written, and lists are atomic: a server-side apply that leaves nothing of `spec` removes it, which the API server refuses.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
     pub partitions: Vec<PartitionReport>,
     /// State of the switch for each data plane.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["dataPlane"]))]
+    #[serde(default)]
+    #[schemars(length(max = 16))]
     pub data_planes: Vec<DataPlaneReport>,
 }
 
