@@ -139,30 +139,24 @@ const fn at_least(name: &'static str, case: &'static str, figure: Figure, wanted
 
 /// Returns the goal that the tester is at least so many times as fast with several CPUs as with one.
 const fn scaled(name: &'static str, case: &'static str, wanted: f64) -> Goal {
-    let (of, to) = ((case, TESTER), Ratio::Of((ONE_CPU, TESTER)));
-    goal(
-        "generators",
-        name,
-        of,
-        Figure::ReceivedPps,
-        to,
-        AtLeast,
-        wanted,
-    )
+    received(name, case, (ONE_CPU, TESTER), wanted)
 }
 
 /// Returns the goal that the tester generates and checks at least as many frames as a peer generates and counts.
 const fn generated(name: &'static str, case: &'static str, peer: &'static str) -> Goal {
-    let (of, to) = ((case, TESTER), Ratio::Of((case, peer)));
-    goal(
-        "generators",
-        name,
-        of,
-        Figure::ReceivedPps,
-        to,
-        AtLeast,
-        1.0,
-    )
+    received(name, case, (case, peer), 1.0)
+}
+
+/// Returns the goal that the tester generates and checks at least this ratio of the frames of another side.
+const fn received(
+    name: &'static str,
+    case: &'static str,
+    to: (&'static str, &'static str),
+    wanted: f64,
+) -> Goal {
+    let (of, to) = ((case, TESTER), Ratio::Of(to));
+    let figure = Figure::ReceivedPps;
+    goal("generators", name, of, figure, to, AtLeast, wanted)
 }
 
 /// Case of one benchmark.

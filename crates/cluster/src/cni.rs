@@ -23,6 +23,8 @@ mod delegate;
 mod device_info;
 mod environment;
 #[cfg(test)]
+mod fake;
+#[cfg(test)]
 mod fuzz;
 mod host_device;
 mod interface;
@@ -31,6 +33,7 @@ mod of_agent;
 mod port;
 mod record;
 mod reply;
+mod round;
 mod running;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 
+use crate::problem::Problem;
 use crate::resources::{DataPlane, Network, NodePartition, NodeReport};
 
 /// Time for the reply to a request.
@@ -55,25 +56,14 @@ fn silent(time: Duration) -> kube::Error {
 /// Keeps all resources current in `known`, until its receivers are gone (verbs `list` and `watch`).
 pub(crate) async fn follow<K: Followed>(api: Api<K>, known: watch::Sender<Option<Vec<K>>>) {
     let mut pause = PAUSE.0;
-    let mut reported = String::new();
+    let mut problem = Problem::default();
     while !known.is_closed() {
         let begun = Instant::now();
-        match follow_once(&api, &known).await {
-            Ok(()) => {
-                reported.clear();
-                // The watch ended at its time.
-                if begun.elapsed() >= SHORTEST {
-                    pause = PAUSE.0;
-                    continue;
-                }
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if text != reported {
-                    tracing::warn!("{}: {text}", K::plural(&()));
-                    reported = text;
-                }
-            }
+        let has_failed = problem.note(&K::plural(&()), follow_once(&api, &known).await);
+        // The watch ended at its time.
+        if !has_failed && begun.elapsed() >= SHORTEST {
+            pause = PAUSE.0;
+            continue;
         }
         tokio::time::sleep(pause).await;
         pause = pause.saturating_mul(2).min(PAUSE.1);

@@ -18,6 +18,7 @@ mod hash;
 pub mod kubelet;
 pub mod local;
 pub mod networks;
+mod problem;
 pub mod resources;
 #[cfg(test)]
 mod simulated;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use quietwire_base::run_within;
 
+use crate::error::Error;
+
 /// Reason why DPDK cannot use a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
@@ -15,6 +17,25 @@ pub enum Problem {
     Wrong(String),
     /// The device exists but requires preparation.
     NotReady(String),
+}
+
+impl Problem {
+    /// Returns the error of a port whose device this is.
+    pub(crate) fn of_port(self, port: &str, address: &str) -> Error {
+        let (port, address) = (port.to_owned(), address.to_owned());
+        match self {
+            Self::Wrong(what) => Error::NoPciDevice {
+                port,
+                address,
+                what,
+            },
+            Self::NotReady(what) => Error::PciNotReady {
+                port,
+                address,
+                what,
+            },
+        }
+    }
 }
 
 /// Kernel drivers that give user space access to a device.

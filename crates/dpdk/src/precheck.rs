@@ -16,7 +16,7 @@ use quietwire_base::net_device;
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::pcap;
-use crate::pci::{self, Problem};
+use crate::pci;
 use crate::port::TUN_DEVICE;
 use crate::port::peers::socket::Address;
 use crate::uri::{PortUri, Role};
@@ -116,20 +116,7 @@ fn check_pci(uri: &PortUri, port: &str) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    let (port, address) = (port.to_owned(), address.clone());
-    match pci::check(Path::new("/"), &address) {
-        Ok(()) => Ok(()),
-        Err(Problem::Wrong(what)) => Err(Error::NoPciDevice {
-            port,
-            address,
-            what,
-        }),
-        Err(Problem::NotReady(what)) => Err(Error::PciNotReady {
-            port,
-            address,
-            what,
-        }),
-    }
+    pci::check(Path::new("/"), address).map_err(|problem| problem.of_port(port, address))
 }
 
 fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {

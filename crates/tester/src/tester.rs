@@ -148,7 +148,7 @@ impl Tester {
                 .ports
                 .iter()
                 .take(self.paired())
-                .map(|port| kind_of(port.port.handle.uri()))
+                .map(|port| port.port.handle.uri().kind().name().to_owned())
                 .collect(),
             cpu_model: TesterKind::cpu_model_here(),
             cpus: self.options.cpus.clone(),
@@ -392,11 +392,4 @@ impl Tester {
             })
             .sum()
     }
-}
-
-/// Returns the scheme of a port URI: the text before the colon.
-fn kind_of(uri: &PortUri) -> String {
-    let text = uri.to_string();
-    text.split_once(':')
-        .map_or_else(|| text.clone(), |(kind, _)| kind.to_owned())
 }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::follow::bounded;
 use crate::kubelet::{Kubelet, KubeletPaths};
+use crate::problem::Problem;
 
 /// Interval at which kubelet is read.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -234,7 +235,7 @@ pub(super) async fn serve(
     mut ended: watch::Receiver<bool>,
 ) {
     let mut inventory: Option<(Inventory, Instant)> = None;
-    let mut reported = String::new();
+    let mut problem = Problem::default();
     while !*ended.borrow() {
         let is_old = inventory
             .as_ref()
@@ -251,19 +252,15 @@ pub(super) async fn serve(
             };
         }
         let kubelet = Kubelet::observe(&places).await;
-        let mut problem = String::new();
-        if let Some((inventory, _)) = &inventory
-            && let Err(error) = exporter.pass(inventory, kubelet.as_ref().ok()).await
-        {
-            problem = error.to_string();
+        let mut done = Ok(());
+        if let Some((inventory, _)) = &inventory {
+            let passed = exporter.pass(inventory, kubelet.as_ref().ok()).await;
+            done = passed.map_err(|error| error.to_string());
         }
-        if problem.is_empty() && exporter.exports.topology {
-            problem = kubelet.err().unwrap_or_default();
+        if exporter.exports.topology {
+            done = done.and(kubelet.map(drop));
         }
-        if !problem.is_empty() && problem != reported {
-            tracing::warn!("node topology and features: {problem}");
-        }
-        reported = problem;
+        problem.note("node topology and features", done);
         tokio::select! {
             _ = ended.changed() => break,
             () = tokio::time::sleep(INTERVAL) => {}

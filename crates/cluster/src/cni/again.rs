@@ -4,13 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use quietwire_base::BootId;
 
-use super::left::Round;
-use super::record::{self, Attached, AttachmentLock, Record};
+use super::record::{self, Attached, Record};
 use super::reply::{CniError, ErrorCode};
+use super::round::Round;
 use super::running::Switch;
 use super::{interface, port};
 
@@ -44,46 +43,20 @@ pub(crate) fn attach_again<S: Switch>(
     boot: Option<BootId>,
     switch_at: impl Fn(&Path) -> S,
 ) -> Round {
-    let mut round = Round::default();
-    let names = match record::names(directory) {
-        Ok(names) => names,
-        Err(error) => {
-            round.errors.push(error.to_string());
-            return round;
-        }
-    };
     // Names of the ports of each switch; `None` if it does not reply.
     let mut present: BTreeMap<PathBuf, Option<BTreeSet<String>>> = BTreeMap::new();
-    for name in names {
-        let path = port::record_in(directory, &name);
-        let Some(known) = living(&path, root, boot) else {
-            continue;
-        };
+    let lacking = |name: &str| {
+        let known = living(&port::record_in(directory, name), root, boot)?;
         let ports = present
             .entry(known.control_socket.clone())
             .or_insert_with(|| names_of_ports(&switch_at(&known.control_socket)));
-        if ports.as_ref().is_none_or(|ports| ports.contains(&name)) {
-            continue;
-        }
-        let lock = match AttachmentLock::acquire(directory, &name, Duration::ZERO) {
-            Ok(Some(lock)) => lock,
-            Ok(None) => continue,
-            Err(error) => {
-                round.errors.push(format!("port {name}: {error}"));
-                continue;
-            }
-        };
-        // Another call may have changed it before.
-        if let Some(known) = living(&path, root, boot) {
-            let switch = switch_at(&known.control_socket);
-            match attach(&switch, &known.attached, &known.netns) {
-                Ok(()) => round.ports.push(name),
-                Err(error) => round.errors.push(format!("port {name}: {error}")),
-            }
-        }
-        drop(lock);
-    }
-    round
+        let is_lacking = ports.as_ref().is_some_and(|ports| !ports.contains(name));
+        is_lacking.then_some(known)
+    };
+    Round::over(directory, lacking, |_, known| {
+        let switch = switch_at(&known.control_socket);
+        attach(&switch, &known.attached, &known.netns).map(|()| true)
+    })
 }
 
 fn names_of_ports(switch: &impl Switch) -> Option<BTreeSet<String>> {
@@ -115,143 +88,45 @@ fn attach(switch: &impl Switch, attached: &Attached, netns: &Path) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::fs;
+    use std::time::Duration;
 
-    use quietwire_switch::config::AddPort;
-    use quietwire_switch::config::bridging::BridgingSetting;
-
-    use super::super::config::PortKind;
-    use super::super::record::identity;
-    use super::super::running::SwitchPort;
+    use super::super::fake::{FakeSwitch, Node, ONE, TWO, memif, of};
+    use super::super::record::AttachmentLock;
     use super::*;
 
-    const ONE: &str = "c00000000000001";
-    const TWO: &str = "c00000000000002";
-
-    /// A switch that can be away, and can refuse ports.
-    #[derive(Default)]
-    struct Restarted {
-        ports: RefCell<Vec<AddPort>>,
-        is_away: bool,
-        refuses: bool,
+    /// Records an attachment. The file is no namespace, so no interface in it can be configured.
+    fn recorded(node: &Node, name: &str, interface: Option<&str>) -> Record {
+        fs::write(node.netns(name), "").unwrap();
+        let attached = Attached {
+            port: memif(name),
+            interface: interface.map(str::to_owned),
+            ips: Vec::new(),
+            routes: Vec::new(),
+        };
+        node.record(name, name, Some(attached))
     }
 
-    impl Switch for &Restarted {
-        fn add_port(&self, port: AddPort) -> Result<(), CniError> {
-            if self.refuses {
-                return Err(CniError::new(ErrorCode::Refused, "no bridge lan"));
-            }
-            self.ports.borrow_mut().push(port);
-            Ok(())
-        }
-
-        fn delete_port(&self, name: &str) -> Result<bool, CniError> {
-            let mut ports = self.ports.borrow_mut();
-            let before = ports.len();
-            ports.retain(|port| port.name != name);
-            Ok(ports.len() < before)
-        }
-
-        fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
-            if self.is_away {
-                return Err(CniError::new(ErrorCode::TryAgain, "no switch"));
-            }
-            let ports = self.ports.borrow();
-            let port = |port: &AddPort| SwitchPort {
-                name: port.name.clone(),
-                group: port.bridge.clone().unwrap_or_default(),
-            };
-            Ok(ports.iter().map(port).collect())
-        }
-
-        fn bridges(&self) -> Result<Vec<String>, CniError> {
-            Ok(Vec::new())
-        }
-    }
-
-    fn memif(name: &str) -> AddPort {
-        AddPort {
-            name: name.to_owned(),
-            uri: format!("memif:/run/quietwire/cni/{name}/memif.sock?role=server"),
-            rx_queues: None,
-            tx_queues: None,
-            rx_cpus: None,
-            bridge: Some("lan".to_owned()),
-            bridging: BridgingSetting::default(),
-        }
-    }
-
-    /// A node with files of namespaces and records of attachments.
-    struct Node(tempfile::TempDir);
-
-    impl Node {
-        fn new() -> Self {
-            let node = Self(tempfile::tempdir().unwrap());
-            fs::create_dir_all(node.0.path().join("run/netns")).unwrap();
-            fs::create_dir_all(node.records()).unwrap();
-            node
-        }
-
-        fn records(&self) -> PathBuf {
-            self.0.path().join("run/quietwire/cni")
-        }
-
-        /// Records an attachment. The file is no namespace, so no interface in it can be configured.
-        fn attach(&self, name: &str, interface: Option<&str>) -> Record {
-            let netns = self.0.path().join("run/netns").join(name);
-            fs::write(&netns, "").unwrap();
-            let record = Record {
-                network: "lan".to_owned(),
-                port: PortKind::Memif,
-                control_socket: "/run/quietwire/switch.sock".into(),
-                netns: Path::new("/run/netns").join(name),
-                netns_directory: identity(&self.0.path().join("run/netns")),
-                boot: BootId::current(),
-                attached: Some(Attached {
-                    port: memif(name),
-                    interface: interface.map(str::to_owned),
-                    ips: Vec::new(),
-                    routes: Vec::new(),
-                }),
-            };
-            self.write(name, &record);
-            record
-        }
-
-        fn write(&self, name: &str, record: &Record) {
-            let path = port::record_in(&self.records(), name);
-            record.write(&path).unwrap();
-        }
-
-        fn attach_again(&self, switch: &Restarted) -> Round {
-            let boot = BootId::current();
-            attach_again(&self.records(), self.0.path(), boot, |_: &Path| switch)
-        }
-    }
-
-    fn of(names: &[&str]) -> Round {
-        Round {
-            ports: names.iter().map(|&name| name.to_owned()).collect(),
-            errors: Vec::new(),
-        }
+    fn again(node: &Node, switch: &FakeSwitch) -> Round {
+        let boot = BootId::current();
+        attach_again(&node.records(), node.root(), boot, |_: &Path| switch)
     }
 
     #[test]
     fn a_switch_that_was_started_again_gets_the_ports_of_running_containers() {
         let node = Node::new();
-        let mut switch = Restarted::default();
-        node.attach(ONE, None);
-        let ended = node.attach(TWO, None);
-        fs::remove_file(node.0.path().join("run/netns").join(TWO)).unwrap();
+        let mut switch = FakeSwitch::default();
+        recorded(&node, ONE, None);
+        let ended = recorded(&node, TWO, None);
+        fs::remove_file(node.netns(TWO)).unwrap();
         switch.is_away = true;
-        assert_eq!(node.attach_again(&switch), of(&[]));
+        assert_eq!(again(&node, &switch), of(&[]));
         switch.is_away = false;
-        assert_eq!(node.attach_again(&switch), of(&[ONE]));
+        assert_eq!(again(&node, &switch), of(&[ONE]));
         assert_eq!(*switch.ports.borrow(), [memif(ONE)]);
-        assert_eq!(node.attach_again(&switch), of(&[]));
+        assert_eq!(again(&node, &switch), of(&[]));
         // One whose ADD has not ended, and one of an earlier boot.
-        fs::write(node.0.path().join("run/netns").join(TWO), "").unwrap();
+        fs::write(node.netns(TWO), "").unwrap();
         for other in [
             Record {
                 attached: None,
@@ -262,8 +137,8 @@ mod tests {
                 ..ended
             },
         ] {
-            node.write(TWO, &other);
-            assert_eq!(node.attach_again(&switch), of(&[]));
+            other.write(&node.file(TWO)).unwrap();
+            assert_eq!(again(&node, &switch), of(&[]));
         }
         assert_eq!(switch.ports.borrow().len(), 1);
     }
@@ -271,23 +146,23 @@ mod tests {
     #[test]
     fn a_container_that_cannot_be_attached_has_no_port_and_is_tried_again() {
         let node = Node::new();
-        let mut switch = Restarted {
+        let mut switch = FakeSwitch {
             refuses: true,
-            ..Restarted::default()
+            ..FakeSwitch::default()
         };
-        node.attach(ONE, None);
-        node.attach(TWO, Some("eth0"));
-        let refused = node.attach_again(&switch);
+        recorded(&node, ONE, None);
+        recorded(&node, TWO, Some("eth0"));
+        let refused = again(&node, &switch);
         assert_eq!(refused.errors.len(), 2, "{refused:?}");
         switch.refuses = false;
         // A call for it has not ended.
         let lock = AttachmentLock::acquire(&node.records(), ONE, Duration::ZERO);
         let lock = lock.unwrap().unwrap();
-        let failed = node.attach_again(&switch);
+        let failed = again(&node, &switch);
         assert!(failed.ports.is_empty(), "{failed:?}");
         assert!(failed.errors[0].contains("eth0"), "{failed:?}");
         assert!(switch.ports.borrow().is_empty());
         drop(lock);
-        assert_eq!(node.attach_again(&switch).ports, [ONE]);
+        assert_eq!(again(&node, &switch).ports, [ONE]);
     }
 }

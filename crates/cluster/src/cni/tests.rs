@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands with a switch and an IPAM plugin of their own.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,61 +8,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quietwire_switch::config::AddPort;
 use serde_json::{Value, json};
 
 use super::config::Ipam;
+use super::fake::FakeSwitch;
 use super::record::{AttachmentLock, Record};
-use super::running::SwitchPort;
 use super::verbs::execute;
 use super::*;
-
-/// A switch that keeps its ports in memory.
-#[derive(Default)]
-struct FakeSwitch {
-    ports: RefCell<Vec<AddPort>>,
-    refuses: bool,
-    /// The reply to an addition is lost.
-    loses_reply: bool,
-    /// Another program adds the same port before.
-    has_rival: bool,
-}
-
-impl Switch for FakeSwitch {
-    fn add_port(&self, port: AddPort) -> Result<(), CniError> {
-        if self.refuses {
-            return Err(CniError::new(ErrorCode::Refused, "no memory"));
-        }
-        self.ports.borrow_mut().push(port);
-        if self.loses_reply {
-            return Err(CniError::new(ErrorCode::Io, "no reply within 30 s"));
-        }
-        if self.has_rival {
-            return Err(CniError::new(ErrorCode::Refused, "the port exists"));
-        }
-        Ok(())
-    }
-
-    fn delete_port(&self, name: &str) -> Result<bool, CniError> {
-        let mut ports = self.ports.borrow_mut();
-        let before = ports.len();
-        ports.retain(|port| port.name != name);
-        Ok(ports.len() < before)
-    }
-
-    fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
-        let ports = self.ports.borrow();
-        let port = |port: &AddPort| SwitchPort {
-            name: port.name.clone(),
-            group: port.bridge.clone().unwrap(),
-        };
-        Ok(ports.iter().map(port).collect())
-    }
-
-    fn bridges(&self) -> Result<Vec<String>, CniError> {
-        Ok(vec!["lan".to_owned()])
-    }
-}
 
 /// A directory with an IPAM plugin, which records the commands of its calls in `calls`, and its input in `input`.
 struct Rig(tempfile::TempDir);
@@ -118,7 +69,7 @@ impl Rig {
     fn call(&self, command: &str, more: &Value, switch: &FakeSwitch) -> Result<Value, CniError> {
         let input = self.config(more);
         let config = NetworkConfig::parse(&input).unwrap();
-        let text = execute(&self.environment(command), &config, &input, switch)?;
+        let text = execute(&self.environment(command), &config, &input, &switch)?;
         Ok(match text.as_str() {
             "" => Value::Null,
             text => serde_json::from_str(text).unwrap(),
@@ -157,7 +108,7 @@ fn addresses_of_a_network_require_a_pod_and_an_agent() {
     };
     let input = rig.config(&more);
     let config = NetworkConfig::parse(&input).unwrap();
-    let error = execute(&environment, &config, &input, &switch).unwrap_err();
+    let error = execute(&environment, &config, &input, &&switch).unwrap_err();
     assert_eq!(error.code(), ErrorCode::TryAgain as u64);
     assert!(switch.ports.borrow().is_empty());
 
@@ -291,7 +242,7 @@ fn a_second_add_at_the_same_time_changes_nothing() {
     let lock = lock.unwrap().unwrap();
     let config = NetworkConfig::parse(&rig.config(&json!({}))).unwrap();
     let added = port::port(&config, &rig.environment("ADD"), None);
-    switch.add_port(added).unwrap_err();
+    (&switch).add_port(added).unwrap_err();
     let record = Record::new(&config, Path::new("/run/netns/pod-1"));
     record.write(&port::record(&config, &name)).unwrap();
     let error = rig.call("ADD", &json!({}), &switch).unwrap_err();

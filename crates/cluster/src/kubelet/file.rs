@@ -43,6 +43,20 @@ impl KubeletFileError {
     }
 }
 
+/// Reads and parses a text file of at most 4 MiB. `None` if it does not exist. `parse` returns the problem of a text that it refuses.
+pub(super) fn parsed<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, KubeletFileError> {
+    match read(path) {
+        Ok(text) => parse(&text)
+            .map(Some)
+            .map_err(|problem| KubeletFileError::malformed(path, problem)),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads a text file of at most 4 MiB.
 pub(super) fn read(path: &Path) -> Result<String, KubeletFileError> {
     let mut text = String::new();

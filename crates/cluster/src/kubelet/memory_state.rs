@@ -60,13 +60,7 @@ impl MemoryManagerState {
     /// # Errors
     /// [`KubeletFileError`].
     pub fn read(path: &Path) -> Result<Option<Self>, KubeletFileError> {
-        match file::read(path) {
-            Ok(text) => Self::parse(&text)
-                .map(Some)
-                .map_err(|problem| KubeletFileError::malformed(path, problem)),
-            Err(error) if error.is_absent() => Ok(None),
-            Err(error) => Err(error),
-        }
+        file::parsed(path, Self::parse)
     }
 
     /// Parses the text of a state file.

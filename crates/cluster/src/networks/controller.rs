@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::definition::{Key, MANAGED_BY, definitions, is_current, is_made_here, resource};
 use crate::connection::{AgentError, connect, ended};
 use crate::follow::{bounded, follow};
+use crate::problem::Problem;
 use crate::resources::Network;
 use crate::summary;
 
@@ -50,23 +51,18 @@ async fn serve(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<()
     let following = tokio::spawn(follow(Api::<Network>::all(client.clone()), known));
     let summarising = tokio::spawn(summary::serve(client.clone(), ended.clone()));
     let controller = Controller::new(client);
-    let mut reported = String::new();
+    let mut problem = Problem::default();
     while !*ended.borrow() {
         let current = networks.borrow_and_update().clone();
         let mut pause = RESTORE;
         // Without a list nothing is changed: the API server may be away.
-        if let Some(current) = current {
-            let problem = match controller.pass(&current).await {
-                Ok(()) => String::new(),
-                Err(error) => error.to_string(),
-            };
-            if !problem.is_empty() {
-                pause = RETRY;
-                if problem != reported {
-                    tracing::warn!("network-attachment-definitions: {problem}");
-                }
-            }
-            reported = problem;
+        if let Some(current) = current
+            && problem.note(
+                "network-attachment-definitions",
+                controller.pass(&current).await,
+            )
+        {
+            pause = RETRY;
         }
         tokio::select! {
             _ = ended.changed() => break,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::resources::{
-    DataPlane, DataPlaneReport, DataPlaneStatus, FailedNode, NextNode, NodePartition,
-    NodePartitionStatus, NodeRejection, NodeReport, PartitionReport, Phase, PhaseCounts,
+    DataPlane, DataPlaneStatus, FailedNode, NextNode, NodePartition, NodePartitionStatus,
+    NodeRejection, NodeReport, NodeReportSpec, PartitionReport, Phase, PhaseCounts,
 };
 
 /// Most failed nodes of a summary. These are the bounds of the schema.
@@ -16,6 +16,18 @@ const CHECKS_MAX: usize = 4;
 /// Names of nodes and their labels.
 pub(crate) type Nodes = BTreeMap<String, BTreeMap<String, String>>;
 
+/// Returns the states that `find` returns, by name of the node.
+fn by_node<'reports, T>(
+    reports: &'reports [NodeReport],
+    find: impl Fn(&'reports NodeReportSpec) -> Option<&'reports T>,
+) -> BTreeMap<&'reports str, &'reports T> {
+    let states = reports.iter().filter_map(|report| {
+        let state = find(&report.spec)?;
+        Some((report.metadata.name.as_deref()?, state))
+    });
+    states.collect()
+}
+
 /// Returns the summary of a partition.
 pub(crate) fn of_partition(
     partition: &NodePartition,
@@ -24,12 +36,10 @@ pub(crate) fn of_partition(
 ) -> NodePartitionStatus {
     let uid = partition.metadata.uid.as_deref().unwrap_or_default();
     let generation = partition.metadata.generation.unwrap_or_default();
-    let states = reports.iter().filter_map(|report| {
-        let mut states = report.spec.partitions.iter();
-        let state = states.find(|it| it.uid == uid && it.observed_generation == generation)?;
-        Some((report.metadata.name.as_deref()?, state))
+    let states = by_node(reports, |spec| {
+        let mut states = spec.partitions.iter();
+        states.find(|it| it.uid == uid && it.observed_generation == generation)
     });
-    let states: BTreeMap<&str, &PartitionReport> = states.collect();
     let mut status = NodePartitionStatus {
         observed_generation: generation,
         ..NodePartitionStatus::default()
@@ -102,12 +112,10 @@ pub(crate) fn of_data_plane(
 ) -> DataPlaneStatus {
     let uid = plane.metadata.uid.as_deref().unwrap_or_default();
     let generation = plane.metadata.generation.unwrap_or_default();
-    let states = reports.iter().filter_map(|report| {
-        let mut states = report.spec.data_planes.iter();
-        let state = states.find(|it| it.uid == uid && it.observed_generation == generation)?;
-        Some((report.metadata.name.as_deref()?, state))
+    let states = by_node(reports, |spec| {
+        let mut states = spec.data_planes.iter();
+        states.find(|it| it.uid == uid && it.observed_generation == generation)
     });
-    let states: BTreeMap<&str, &DataPlaneReport> = states.collect();
     let mut status = DataPlaneStatus {
         observed_generation: generation,
         ..DataPlaneStatus::default()

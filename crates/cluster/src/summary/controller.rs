@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::compute::{Nodes, of_data_plane, of_partition};
 use crate::follow::{Followed, bounded, follow};
+use crate::problem::Problem;
 use crate::resources::{DataPlane, NodePartition, NodeReport};
 
 /// Owner of the fields that the controller writes.
@@ -34,7 +35,7 @@ pub(crate) async fn serve(client: Client, mut ended: watch::Receiver<bool>) {
     let (known, mut reports) = watch::channel(None::<Vec<NodeReport>>);
     let following_reports = tokio::spawn(follow(Api::all(client.clone()), known));
     let mut summaries = Summaries::new(client);
-    let mut reported = String::new();
+    let mut problem = Problem::default();
     while !*ended.borrow() {
         let all_partitions = partitions.borrow_and_update().clone();
         let all_planes = planes.borrow_and_update().clone();
@@ -45,17 +46,9 @@ pub(crate) async fn serve(client: Client, mut ended: watch::Receiver<bool>) {
             let all_partitions = all_partitions.unwrap_or_default();
             let all_planes = all_planes.unwrap_or_default();
             let done = summaries.pass(&all_partitions, &all_planes, &all_reports);
-            let problem = match done.await {
-                Ok(()) => String::new(),
-                Err(error) => error.to_string(),
-            };
-            if !problem.is_empty() {
+            if problem.note("summaries of nodes", done.await) {
                 pause = RETRY;
-                if problem != reported {
-                    tracing::warn!("summaries of nodes: {problem}");
-                }
             }
-            reported = problem;
         }
         tokio::select! {
             _ = ended.changed() => break,

@@ -59,21 +59,7 @@ impl CreatedFunction {
             // An error deletes them again.
             pci::check(machine.root, address).map(|()| created)
         });
-        opened.map_err(|problem| {
-            let (port, address) = (options.name.clone(), address.clone());
-            match problem {
-                Problem::Wrong(what) => Error::NoPciDevice {
-                    port,
-                    address,
-                    what,
-                },
-                Problem::NotReady(what) => Error::PciNotReady {
-                    port,
-                    address,
-                    what,
-                },
-            }
-        })
+        opened.map_err(|problem| problem.of_port(&options.name, address))
     }
 }
 
