@@ -24,6 +24,7 @@ struct State {
     requests: Vec<(String, String)>,
     uids: u64,
     is_away: bool,
+    are_creates_repeated: bool,
 }
 
 /// An API server in memory.
@@ -104,6 +105,11 @@ impl Simulated {
         self.state().is_away = is_away;
     }
 
+    /// Decides whether each object is created twice, as by a client that lost the first reply. The reply is that of the second time.
+    pub(crate) fn repeat_creates(&self, are_repeated: bool) {
+        self.state().are_creates_repeated = are_repeated;
+    }
+
     fn reply(&self, method: &Method, path: &str, query: &str, body: &Value) -> (u16, String) {
         let Target {
             plural,
@@ -158,6 +164,9 @@ impl Simulated {
                     return failure(409, "already exists");
                 }
                 let object = state.completed(body, &key);
+                if state.are_creates_repeated {
+                    return failure(409, "already exists");
+                }
                 (201, object.to_string())
             }
             ("patch", Some(name)) => {

@@ -264,12 +264,31 @@ impl Book {
                     taken.insert(address);
                     return Ok(made);
                 }
-                // Another node was faster.
-                Err(kube::Error::Api(status)) if status.code == 409 => taken.insert(address),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    if let Some(own) = self.own(network, holder, address).await? {
+                        return self.reassign(network, holder, &own).await;
+                    }
+                    // Another node was faster.
+                    taken.insert(address);
+                }
                 Err(error) => return Err(error.into()),
-            };
+            }
         }
         Err(BookError::Contention(network.clone()))
+    }
+
+    /// Returns the object of an address, if the interface has that already. The client repeats a `create` whose reply was lost, and the
+    /// object from the first time is then in the way.
+    async fn own(
+        &self,
+        network: &NetworkName,
+        holder: &Holder,
+        address: IpAddr,
+    ) -> Result<Option<Address>, BookError> {
+        let selector = format!("{HOLDER}={}", of_holder(network, holder));
+        let present = self.list(network, &selector).await?;
+        let is_it = |it: &Address| address_of(it) == Some(address);
+        Ok(present.into_iter().find(is_it))
     }
 
     /// Gives an address of an interface to its present container (verb `patch` of `addresses`).

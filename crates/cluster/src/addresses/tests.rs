@@ -175,6 +175,29 @@ fn addresses_are_released_and_kept_by_a_pod_whose_sandbox_is_created_again() {
 }
 
 #[test]
+fn a_pod_has_one_address_if_the_reply_to_its_creation_is_lost() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    let book = book(&server, "n1");
+    server.repeat_creates(true);
+    runtime().unwrap().block_on(async {
+        let given = book.answer(&add("a", "c1", &[])).await.unwrap();
+        let requested = book.answer(&add("b", "c2", &["10.66.0.5"])).await;
+        assert_eq!(addresses(&requested.unwrap()), ["10.66.0.5/24"]);
+        assert_eq!(present(&server).len(), 2);
+        // That of another pod stays its own.
+        server.repeat_creates(false);
+        let error = book.answer(&add("c", "c3", &["10.66.0.5"])).await;
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "Network 'apps/lan': another pod has 10.66.0.5"
+        );
+        let again = book.answer(&add("a", "c1", &[])).await.unwrap();
+        assert_eq!(again, given);
+        assert_eq!(present(&server).len(), 2);
+    });
+}
+
+#[test]
 fn an_address_that_the_network_has_no_more_is_replaced_with_the_sandbox() {
     let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
     let book = book(&server, "n1");
