@@ -17,7 +17,7 @@ use quietwire_base::supervised::Command;
 pub(crate) use agent::of_agent;
 pub(crate) use kernel::of_links;
 pub(crate) use openflow::of_dump;
-pub(crate) use quietwire::of_switch;
+pub(crate) use quietwire::{of_switch, own_view_of_switch};
 pub use running::{RunningSwitch, SwitchCycles, SwitchReading};
 pub(crate) use telemetry::{of_program, statistics_of_program};
 pub(crate) use vpp::{errors, of_interfaces};

@@ -11,15 +11,15 @@ use quietwire_host::threads::{ThreadCpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_switch::config::Settings;
 use quietwire_switch::control::{Request, Subject};
-use quietwire_switch::report::{CyclesReport, PortReport, ThreadReport};
+use quietwire_switch::report::{CyclesReport, ThreadReport};
 use quietwire_tester::account::ElementCounts;
 use serde::de::IgnoredAny;
 
 use super::forwarder::Forwarder;
 use super::installed::version_line;
 use super::router;
-use crate::control::{ask, ask_within};
-use crate::counts::of_switch;
+use crate::control::ask;
+use crate::counts::{of_switch, own_view_of_switch};
 use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
@@ -339,13 +339,7 @@ impl Forwarder for Quietwire {
     }
 
     fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
-        let socket = control_socket(plan);
-        let cycles = Request::Show(Subject::Cycles);
-        let reported: CyclesReport = ask_within(&socket, &cycles, deadline.remaining())?;
-        let ports = Request::Show(Subject::Ports);
-        let ports: Vec<PortReport> = ask_within(&socket, &ports, deadline.remaining())?;
-        let view = OwnView::of_quietwire(&reported).with_ports(&ports);
-        Ok(view.with_memory(&ports, &reported.queues))
+        own_view_of_switch(&control_socket(plan), deadline)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

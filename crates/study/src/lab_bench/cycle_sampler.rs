@@ -9,7 +9,7 @@ use quietwire_base::unix_time_ns;
 use quietwire_host::CpuList;
 use quietwire_host::threads::set_affinity;
 use quietwire_lab::{CycleCount, CycleReader};
-use quietwire_tester::{DevicePoint, SERIES_POINTS_MAX, Trial, TrialResult};
+use quietwire_tester::{DevicePoint, SERIES_POINTS_MAX, TrialResult};
 
 /// Shortest time between two readings.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -28,6 +28,17 @@ struct Reading {
     count: CycleCount,
 }
 
+/// Readings of the device's cycles during a trial.
+#[derive(Debug)]
+pub(super) struct CycleReadings(Vec<Reading>);
+
+impl CycleReadings {
+    /// Returns the work of the device in the intervals of the counted part.
+    pub(super) fn points(&self, result: &TrialResult) -> Vec<DevicePoint> {
+        points(&self.0, result)
+    }
+}
+
 /// Sampler of the device's cycles. It stops when it is dropped.
 #[derive(Debug)]
 pub(super) struct CycleSampler {
@@ -36,13 +47,13 @@ pub(super) struct CycleSampler {
 }
 
 impl CycleSampler {
-    /// Starts a thread on `cpus`. None if there is no CPU for it, or no thread.
-    pub(super) fn start(reader: CycleReader, cpus: &CpuList, trial: &Trial) -> Option<Self> {
+    /// Starts a thread on `cpus` for a trial of `duration_s` seconds. None if there is no CPU for it, or no thread.
+    pub(super) fn start(reader: CycleReader, cpus: &CpuList, duration_s: f64) -> Option<Self> {
         if cpus.is_empty() {
             return None;
         }
         let (stop, stopped) = channel();
-        let (cpus, interval) = (cpus.clone(), interval(trial));
+        let (cpus, interval) = (cpus.clone(), interval(duration_s));
         let sample = move || {
             // Sampling on a forwarding CPU would disturb what is measured.
             match set_affinity(0, &cpus) {
@@ -57,9 +68,9 @@ impl CycleSampler {
         })
     }
 
-    /// Stops sampling, and returns the work of the device in the intervals of the counted part.
-    pub(super) fn finish(mut self, result: &TrialResult) -> Vec<DevicePoint> {
-        points(&self.end(), result)
+    /// Stops sampling.
+    pub(super) fn finish(mut self) -> CycleReadings {
+        CycleReadings(self.end())
     }
 
     fn end(&mut self) -> Vec<Reading> {
@@ -76,10 +87,9 @@ impl Drop for CycleSampler {
     }
 }
 
-/// Returns the time between two readings.
-fn interval(trial: &Trial) -> Duration {
-    let whole_s = trial.warm_up_s + trial.duration_s + trial.drain_s;
-    let interval = Duration::try_from_secs_f64(whole_s / SERIES_POINTS_MAX as f64);
+/// Returns the time between two readings in a trial of `duration_s` seconds.
+fn interval(duration_s: f64) -> Duration {
+    let interval = Duration::try_from_secs_f64(duration_s / SERIES_POINTS_MAX as f64);
     interval.unwrap_or(INTERVAL_MIN).max(INTERVAL_MIN)
 }
 
@@ -139,7 +149,7 @@ fn points(readings: &[Reading], result: &TrialResult) -> Vec<DevicePoint> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tester::{FrameSizes, LatencySummary};
+    use quietwire_tester::{FrameSizes, LatencySummary, Trial};
 
     use super::*;
 
@@ -187,8 +197,7 @@ mod tests {
 
     #[test]
     fn readings_are_as_many_in_a_long_trial_as_in_a_short_one() {
-        let trial = |duration_s| Trial::new(1000.0, duration_s, FrameSizes::Fixed(64));
-        assert_eq!(interval(&trial(0.5)), INTERVAL_MIN);
-        assert_eq!(interval(&trial(600.0)), Duration::from_secs(10));
+        assert_eq!(interval(0.5), INTERVAL_MIN);
+        assert_eq!(interval(600.0), Duration::from_secs(10));
     }
 }
