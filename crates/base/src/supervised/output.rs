@@ -145,7 +145,8 @@ impl BoundedLog {
         // The tail is at most as long as the file, and all parts together are shorter than it.
         let (head, tail) = (self.max / 4, (self.max / 4).min(self.length));
         let mut last = vec![0; usize::try_from(tail).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut last, self.length.saturating_sub(tail))?;
+        self.file
+            .read_exact_at(&mut last, self.length.saturating_sub(tail))?;
         let left_out = self.total.saturating_sub(head.saturating_add(tail));
         let marker = format!("\n({left_out} octets left out)\n");
         self.file.set_len(head)?;
