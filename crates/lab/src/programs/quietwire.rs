@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This project's own switch, as a switch or as a VNF.
 
+// Files of users and replies of a switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,7 +86,8 @@ impl Quietwire {
                     Idle::Poll
                 });
                 let pairs = plan.ports.len().div_ceil(2).max(1);
-                command.memory_mib = Some(MEMORY_MIB * u32::try_from(pairs).unwrap_or(u32::MAX));
+                command.memory_mib =
+                    Some(MEMORY_MIB.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)));
             }
         }
         command
@@ -97,14 +108,17 @@ impl Quietwire {
         };
         let what = "keep its threads to their CPUs";
         let mut denied = None;
-        let mut contradictions = 0;
+        let mut contradictions = 0_u32;
         context.wait_within(PINNED_DEADLINE, plan, &mut self.processes, what, || {
             let strays = strays(plan, settings, pid)?;
             let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
             let text = texts.join("; ");
             // A thread may be moved between the report and the read of /proc, but not twice in a row.
             let is_denied = strays.iter().any(|stray| stray.is_denied);
-            contradictions = if is_denied { contradictions + 1 } else { 0 };
+            contradictions = match is_denied {
+                true => contradictions.saturating_add(1),
+                false => 0,
+            };
             if contradictions == CONTRADICTIONS {
                 denied = Some(text);
                 return Ok(());

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cycles of the device over the time of a trial, read by a thread on CPUs that neither tester nor forwarding threads use.
 
+// Replies of a switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -115,7 +125,7 @@ fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>
 fn nanoseconds(from: Instant, to: Instant) -> i128 {
     let after = to.saturating_duration_since(from).as_nanos();
     let before = from.saturating_duration_since(to).as_nanos();
-    after.cast_signed() - before.cast_signed()
+    after.cast_signed().saturating_sub(before.cast_signed())
 }
 
 /// Returns the increases between readings, all of which are in the counted part or in the drain.
@@ -127,9 +137,11 @@ fn points(readings: &[Reading], result: &TrialResult) -> Vec<DevicePoint> {
     let Some(relation) = before.last().or(readings.first()) else {
         return Vec::new();
     };
-    let relation_ns = i128::from(relation.unix_ns) - i128::from(started_ns);
-    let since_start_s =
-        |reading: &Reading| (relation_ns + nanoseconds(relation.at, reading.at)) as f64 / 1e9;
+    let relation_ns = i128::from(relation.unix_ns).saturating_sub(i128::from(started_ns));
+    let since_start_s = |reading: &Reading| {
+        let since_ns = relation_ns.saturating_add(nanoseconds(relation.at, reading.at));
+        since_ns as f64 / 1e9
+    };
     let end_s = result.elapsed_s + result.trial.drain_s;
     let pairs = readings.windows(2).filter_map(|pair| {
         let [first, second] = pair else { return None };
