@@ -375,6 +375,13 @@ fn an_mtu_that_xdp_does_not_allow_is_named() {
     for part in ["port 'l'", "MTU of 9000 octets", "use af-packet"] {
         assert!(message.contains(part), "{message}");
     }
+    // One that XDP allows, but the switch does not.
+    for (namespace, end) in [(&net.middle, "l0"), (&net.left, "eth0")] {
+        namespace.ip(&["link", "set", end, "mtu", "3000"]);
+    }
+    switch.change(&["add", "port", "l", "af-xdp:l0"]);
+    let log = switch.printed();
+    assert!(log.contains("its MTU is 3000 octets"), "{log}");
     assert_eq!(switch.end(), Some(0));
     assert_eq!(net.state(), before);
 }

@@ -24,7 +24,7 @@ use super::function::{self, ConfiguredFunction};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
-use super::tags::ChangedFeatures;
+use super::tags::{self, ChangedFeatures};
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
 use crate::burst::{Burst, Mbuf};
@@ -287,6 +287,7 @@ impl Device {
             device._features = ChangedFeatures::of(interface);
             let former = xdp_program::program_of(interface);
             device.configure(options, pool)?;
+            tags::warn_of_mtu(interface, options.frame_size_max);
             device.xdp_program = RecordedProgram::of(interface, former);
             if let Some(prepared) = prepared {
                 let begun = device.begin_steering(prepared)?;

@@ -159,6 +159,18 @@ fn shorten(name: &str, directory: &Path) -> Vec<(u32, Record)> {
     changed
 }
 
+/// Warns if packets of the MTU of an interface are longer than the frames that the port receives, `frame_size_max` octets with FCS.
+pub(super) fn warn_of_mtu(name: &str, frame_size_max: u16) {
+    /// Octets of MAC addresses, type and FCS.
+    const FRAMING: u32 = 18;
+    if let Some(mtu) = net_device::value::<u32>(name, "mtu")
+        && mtu.saturating_add(FRAMING) > u32::from(frame_size_max)
+    {
+        let cause = format!("its MTU is {mtu} octets");
+        warn_of_lengths(name, &cause);
+    }
+}
+
 fn warn_of_lengths(name: &str, cause: &dyn Display) {
     tracing::warn!(
         "data may arrive at interface '{name}' in frames longer than frame-size-max, which the port loses: {cause} (use af-packet)"
