@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts in two network namespaces, connected by ports of the switch on kernel interfaces, by the Linux bridge, and by Open vSwitch: TCP
 //! data (iperf3), round-trip times of an echo service, the first frame after a silence, and frames of 64 octets. Then a host and a guest,
-//! connected by the Linux bridge and by the switch with a vhost-user port: the same.
+//! connected by the Linux bridge, by Open vSwitch, and by the switch with a vhost-user port: the same.
 //!
 //! `cargo bench -p quietwire --bench kernel_ports` prints the medians of rounds in which all sides take turns, and the goals, which are
 //! ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet machine. `-- --help`
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::guest::{BUSYBOX, Boot, Card, QEMU};
 use common::ovs::{self, Datapath, OpenVSwitch};
-use common::record::{Absent, Figure, Point, Run};
+use common::record::{Absent, Figure, Point, Run, Side};
 use common::{DEADLINE, Machine, Options, QUIETWIRE, Running, log_into, switch, wait_until};
 use serde_json::Value;
 
@@ -147,13 +147,29 @@ const CASES: [(&str, Case); 6] = [
 enum GuestDevice {
     /// The card is a tap of QEMU, with vhost-net if the machine has it.
     LinuxBridge,
+    /// The card is a vhost-user port with DPDK, else a tap of QEMU. The host has a veth pair.
+    OpenVSwitch(Datapath),
     /// The card is a vhost-user port with TCP segmentation, the host is on a tap.
     Quietwire,
 }
 
-const GUESTS: [(&str, GuestDevice); 2] = [
-    ("Linux bridge, guest", GuestDevice::LinuxBridge),
+const GUEST_BRIDGE: &str = "Linux bridge, guest";
+
+const GUESTS: [(&str, GuestDevice); 5] = [
+    (GUEST_BRIDGE, GuestDevice::LinuxBridge),
     ("quietwire, guest", GuestDevice::Quietwire),
+    (
+        "Open vSwitch, kernel datapath, guest",
+        GuestDevice::OpenVSwitch(Datapath::Kernel),
+    ),
+    (
+        "Open vSwitch, userspace datapath, guest",
+        GuestDevice::OpenVSwitch(Datapath::Userspace),
+    ),
+    (
+        "Open vSwitch, DPDK datapath, guest",
+        GuestDevice::OpenVSwitch(Datapath::Dpdk),
+    ),
 ];
 
 /// Measurement between a host and a guest.
@@ -379,6 +395,12 @@ fn lay_cable(middle: &Namespace, host: &Namespace, cable: &str) {
     middle.ip(&["link", "set", cable, "up"]);
 }
 
+/// Creates a tap for QEMU.
+fn add_tap(middle: &Namespace, tap: &str) {
+    middle.ip(&["tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr"]);
+    middle.ip(&["link", "set", tap, "up"]);
+}
+
 /// Creates a Linux bridge with these interfaces.
 fn add_bridge(middle: &Namespace, interfaces: &[&str]) {
     middle.ip(&["link", "add", "br0", "type", "bridge"]);
@@ -393,6 +415,7 @@ struct GuestNet {
     // The guest ends before the device, and this before the namespaces are removed.
     guest: Running,
     _switch: Option<Running>,
+    _ovs: Option<OpenVSwitch>,
     left: Namespace,
     _middle: Namespace,
 }
@@ -400,34 +423,47 @@ struct GuestNet {
 impl GuestNet {
     fn start(directory: &Path, boot: &Boot, device: GuestDevice) -> Self {
         let (left, middle) = (Namespace::new("left"), Namespace::new("middle"));
-        let socket = directory.join("guest.sock");
-        let switch = match device {
+        let mut socket = directory.join("guest.sock");
+        let [cable, tap] = CABLES;
+        let (mut switch, mut ovs) = (None, None);
+        let card = match device {
             GuestDevice::LinuxBridge => {
                 std::fs::create_dir(directory).expect("a new directory");
-                let [cable, tap] = CABLES;
                 lay_cable(&middle, &left, cable);
-                middle.ip(&["tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr"]);
-                middle.ip(&["link", "set", tap, "up"]);
+                add_tap(&middle, tap);
                 add_bridge(&middle, &CABLES);
-                None
+                Card::Tap(tap)
+            }
+            GuestDevice::OpenVSwitch(Datapath::Dpdk) => {
+                lay_cable(&middle, &left, cable);
+                let datapath = Datapath::Dpdk;
+                let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &[cable]);
+                socket = started.add_vhost_user("guest");
+                ovs = Some(started);
+                Card::VhostUser(&socket)
+            }
+            GuestDevice::OpenVSwitch(datapath) => {
+                lay_cable(&middle, &left, cable);
+                add_tap(&middle, tap);
+                let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &CABLES);
+                ovs = Some(started);
+                Card::Tap(tap)
             }
             GuestDevice::Quietwire => {
                 let uris = [
                     format!("tap:eth0?netns={}", left.0),
                     format!("vhost:{}?tso=on", socket.display()),
                 ];
-                Some(start_switch(directory, &middle, &uris, "interrupt", ""))
+                switch = Some(start_switch(directory, &middle, &uris, "interrupt", ""));
+                Card::VhostUser(&socket)
             }
-        };
-        let card = match device {
-            GuestDevice::LinuxBridge => Card::Tap(CABLES[1]),
-            GuestDevice::Quietwire => Card::VhostUser(&socket),
         };
         let guest = boot.start(middle.command(QEMU), directory, &card);
         left.set_address(ADDRESSES[0]);
         let mut net = Self {
             guest,
             _switch: switch,
+            _ovs: ovs,
             left,
             _middle: middle,
         };
@@ -512,44 +548,65 @@ fn guest_figures(case: GuestCase) -> &'static [Figure] {
     }
 }
 
-/// Prepares guests if the run measures them. The run records the reason if this machine has none.
-fn prepare_guests(run: &mut Run, options: &Options, directory: &Path) -> Option<Boot> {
-    let wanted = GUESTS.iter().any(|(name, _)| options.wants(name));
-    if !wanted {
+/// Guests, and the sides that connect them.
+type Guests = (Boot, Vec<(&'static str, GuestDevice)>);
+
+/// Prepares guests if the run measures them. The run records the reason if this machine has none, or lacks a side.
+fn prepare_guests(run: &mut Run, options: &Options, directory: &Path) -> Option<Guests> {
+    if !GUESTS.iter().any(|(name, _)| options.wants(name)) {
         return None;
     }
-    match Boot::make(directory, &format!("{}/24", ADDRESSES[1])) {
-        Ok(boot) => {
-            for (side, device) in GUESTS {
-                let mut own = switch::side(side);
-                own.notes = format!("{}; ", boot.accelerator());
-                own.notes += match device {
-                    GuestDevice::LinuxBridge => "a bridge, a veth pair and a tap of QEMU",
-                    GuestDevice::Quietwire => {
-                        "a bridge, a vhost-user port with tso=on and a tap; idle = interrupt"
-                    }
-                };
-                if device == GuestDevice::LinuxBridge {
-                    own.version.clone_from(&run.machine.kernel);
-                    own.built = "by the system".to_owned();
-                }
-                run.sides.push(own);
-                for (case, measured) in GUEST_CASES {
-                    run.expect(&point(case, side), guest_figures(measured));
-                }
-            }
-            Some(boot)
-        }
-        Err(reason) => {
-            for (side, _) in GUESTS {
-                run.absent.push(Absent {
-                    side: side.to_owned(),
-                    reason: reason.clone(),
-                });
-            }
-            None
+    let boot = Boot::make(directory, &format!("{}/24", ADDRESSES[1]));
+    let mut guests = GUESTS.to_vec();
+    guests.retain(|(name, device)| {
+        let reason = match (&boot, device) {
+            (Err(reason), _) => Some(reason.clone()),
+            (Ok(_), GuestDevice::OpenVSwitch(datapath)) => absence(*datapath).map(str::to_owned),
+            (Ok(_), GuestDevice::LinuxBridge | GuestDevice::Quietwire) => None,
+        };
+        let Some(reason) = reason else {
+            return *name == GUEST_BRIDGE || options.wants(name);
+        };
+        let side = (*name).to_owned();
+        run.absent.push(Absent { side, reason });
+        false
+    });
+    let boot = boot.ok()?;
+    for (side, device) in &guests {
+        let own = guest_side(run, &boot, side, *device);
+        run.sides.push(own);
+        for (case, measured) in GUEST_CASES {
+            run.expect(&point(case, side), guest_figures(measured));
         }
     }
+    Some((boot, guests))
+}
+
+fn guest_side(run: &Run, boot: &Boot, name: &str, device: GuestDevice) -> Side {
+    let mut side = match device {
+        GuestDevice::LinuxBridge => common::side(
+            name,
+            &run.machine.kernel,
+            "by the system",
+            64,
+            "a bridge, a veth pair and a tap of QEMU",
+        ),
+        GuestDevice::OpenVSwitch(datapath) => {
+            let ports = match datapath {
+                Datapath::Dpdk => "a veth pair and a vhost-user port",
+                Datapath::Kernel | Datapath::Userspace => "a veth pair and a tap of QEMU",
+            };
+            ovs_side(name, datapath, ports)
+        }
+        GuestDevice::Quietwire => {
+            let mut side = switch::side(name);
+            side.notes =
+                "a bridge, a vhost-user port with tso=on and a tap; idle = interrupt".to_owned();
+            side
+        }
+    };
+    side.notes = format!("{}; {}", boot.accelerator(), side.notes);
+    side
 }
 
 /// Returns the JSON that a program has printed; null if there is none.
@@ -668,11 +725,11 @@ fn available(run: &mut Run, options: &Options) -> Vec<(&'static str, Device)> {
     let mut devices = DEVICES.to_vec();
     devices.retain(|(name, device)| {
         let reason = match device {
-            Device::OpenVSwitch(_) if !ovs::is_installed() => "Open vSwitch is not installed",
-            Device::OpenVSwitch(Datapath::Kernel) if !has_kernel_datapath() => {
-                "the kernel has no module openvswitch"
-            }
-            _ => return *name == BRIDGE || options.wants(name),
+            Device::OpenVSwitch(datapath) => absence(*datapath),
+            _ => None,
+        };
+        let Some(reason) = reason else {
+            return *name == BRIDGE || options.wants(name);
         };
         run.absent.push(Absent {
             side: (*name).to_owned(),
@@ -681,6 +738,15 @@ fn available(run: &mut Run, options: &Options) -> Vec<(&'static str, Device)> {
         false
     });
     devices
+}
+
+/// Returns the reason why this machine has no Open vSwitch with a datapath.
+fn absence(datapath: Datapath) -> Option<&'static str> {
+    if !ovs::is_installed() {
+        return Some("Open vSwitch is not installed");
+    }
+    let is_absent = datapath == Datapath::Kernel && !has_kernel_datapath();
+    is_absent.then_some("the kernel has no module openvswitch")
 }
 
 fn has_kernel_datapath() -> bool {
@@ -713,7 +779,7 @@ fn main() {
         }
     }
     let directory = tempfile::tempdir().unwrap();
-    let boot = prepare_guests(&mut run, &options, directory.path());
+    let guests = prepare_guests(&mut run, &options, directory.path());
     let mut runs = 0;
     let mut turns = options.turns();
     for _ in 0..rounds {
@@ -738,9 +804,9 @@ fn main() {
             let (name, _) = CASES[CASES.len() - 1];
             run.add(&point(name, side), Figure::BeyondBridgeUs, beyond);
         }
-        if let Some(boot) = &boot {
-            for index in turns.order(GUESTS.len()) {
-                let (side, device) = GUESTS[index];
+        if let Some((boot, guests)) = &guests {
+            for index in turns.order(guests.len()) {
+                let (side, device) = guests[index];
                 runs += 1;
                 let own = directory.path().join(runs.to_string());
                 let points = GUEST_CASES.map(|(name, _)| point(name, side));
@@ -764,21 +830,7 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                 64,
                 "a bridge and two veth pairs; burst of the kernel's NAPI",
             ),
-            Device::OpenVSwitch(datapath) => common::side(
-                name,
-                &common::package_version("openvswitch-switch-dpdk"),
-                "by Debian",
-                32,
-                &format!(
-                    "datapath {} {} DPDK, veth pairs, userspace-tso-enable",
-                    datapath.name(),
-                    if *datapath == Datapath::Dpdk {
-                        "with"
-                    } else {
-                        "without"
-                    }
-                ),
-            ),
+            Device::OpenVSwitch(datapath) => ovs_side(name, *datapath, "veth pairs"),
             Device::Quietwire(_) | Device::Sleeping(_) | Device::Steered => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
@@ -795,4 +847,22 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
             }
         });
     }
+}
+
+/// Returns Open vSwitch between these ports as a side of a run.
+fn ovs_side(name: &str, datapath: Datapath, ports: &str) -> Side {
+    let with = match datapath {
+        Datapath::Dpdk => "with",
+        Datapath::Kernel | Datapath::Userspace => "without",
+    };
+    common::side(
+        name,
+        &common::package_version("openvswitch-switch-dpdk"),
+        "by Debian",
+        32,
+        &format!(
+            "datapath {} {with} DPDK, {ports}, userspace-tso-enable",
+            datapath.name()
+        ),
+    )
 }

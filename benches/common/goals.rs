@@ -180,6 +180,8 @@ const SMALL_TO_GUEST: &str = "iperf3, frames of 64 octets to the guest";
 const GUEST_ECHO: &str = "request and response with the guest, ICMP";
 const GUEST: &str = "quietwire, guest";
 const GUEST_BRIDGE: &str = "Linux bridge, guest";
+const GUEST_USER_OVS: &str = "Open vSwitch, userspace datapath, guest";
+const GUEST_DPDK_OVS: &str = "Open vSwitch, DPDK datapath, guest";
 const KERNEL_OVS: &str = "Open vSwitch, kernel datapath";
 const USER_OVS: &str = "Open vSwitch, userspace datapath";
 const DPDK_OVS: &str = "Open vSwitch, DPDK datapath";
@@ -509,6 +511,10 @@ pub(crate) const GOALS: &[Goal] = &[
     streams("gro=on, TCP to the right: no less than without", TCP_RIGHT, MERGED, UNMERGED, 1.0),
     streams("guest, TCP to it: throughput", TCP_TO_GUEST, GUEST, GUEST_BRIDGE, 0.8),
     streams("guest, TCP from it: throughput", TCP_FROM_GUEST, GUEST, GUEST_BRIDGE, 0.8),
+    streams("guest, TCP to it: throughput", TCP_TO_GUEST, GUEST, GUEST_USER_OVS, 1.0),
+    streams("guest, TCP from it: throughput", TCP_FROM_GUEST, GUEST, GUEST_USER_OVS, 1.0),
+    streams("guest, TCP to it: throughput", TCP_TO_GUEST, GUEST, GUEST_DPDK_OVS, 1.0),
+    streams("guest, TCP from it: throughput", TCP_FROM_GUEST, GUEST, GUEST_DPDK_OVS, 1.0),
     round_trip_of("guest, ICMP: median round trip", GUEST_ECHO, GUEST, GUEST_BRIDGE),
     rate("kernel_ports", "guest, frames of 64 octets: rate", (SMALL_TO_GUEST, GUEST), (SMALL_TO_GUEST, GUEST_BRIDGE), 0.8),
 

@@ -150,15 +150,19 @@ impl OpenVSwitch {
         database(&self.directory, &[&bridge[..], &options[..]].concat());
         for number in 0..ports {
             let port = format!("p{number}");
-            let add = ["add-port", "br0", &port, "--", "set", "interface", &port];
-            database(
-                &self.directory,
-                &[&add[..], &["type=dpdkvhostuser"]].concat(),
-            );
+            self.add_vhost_user(&port);
         }
         // Otherwise frames to unknown addresses are also sent to the kernel, which is slow and not what is compared.
         let flood = self.tool("ovs-ofctl", &["mod-port", "br0", "br0", "no-flood"]);
         assert!(flood.status.success(), "{}", printed(&flood));
+    }
+
+    /// Adds a vhost-user port to the bridge. Returns its socket, on which the daemon listens.
+    pub(crate) fn add_vhost_user(&self, port: &str) -> PathBuf {
+        let add = ["add-port", "br0", port, "--", "set", "interface", port];
+        let vhost = ["type=dpdkvhostuser"];
+        database(&self.directory, &[&add[..], &vhost].concat());
+        self.directory.join(port)
     }
 
     /// Replaces the flows of the bridge, as `ovs-ofctl` reads them from a file.

@@ -24,7 +24,7 @@ use super::function::{self, ConfiguredFunction};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
-use super::tags::TagsInFrames;
+use super::tags::{self, ChangedFeatures};
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
 use crate::burst::{Burst, Mbuf};
@@ -64,7 +64,7 @@ pub(crate) struct Device {
     // Removed when the driver has detached the program.
     xdp_program: Option<RecordedProgram>,
     // Frames have no receiver by then.
-    _tags: TagsInFrames,
+    _features: ChangedFeatures,
     // Released before the buffers that the kernel uses for them.
     xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
@@ -284,9 +284,10 @@ impl Device {
             } else {
                 Some(device.prepare_steering(&options.steer)?)
             };
-            device._tags = TagsInFrames::of(interface);
+            device._features = ChangedFeatures::of(interface);
             let former = xdp_program::program_of(interface);
             device.configure(options, pool)?;
+            tags::warn_of_mtu(interface, options.frame_size_max);
             device.xdp_program = RecordedProgram::of(interface, former);
             if let Some(prepared) = prepared {
                 let begun = device.begin_steering(prepared)?;
@@ -876,7 +877,7 @@ fn probe(
             flow_rules: Mutex::default(),
             steering: Mutex::default(),
             xdp_program: None,
-            _tags: TagsInFrames::default(),
+            _features: ChangedFeatures::default(),
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,
