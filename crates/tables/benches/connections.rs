@@ -165,7 +165,7 @@ fn source_nat(criterion: &mut Criterion) {
 fn fragment_search(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fragment-search");
     group.throughput(Throughput::Elements(BURST as u64));
-    for (name, ethertype, next_header) in [("IPv4", [8, 0], 0), ("IPv6", [0x86, 0xdd], 17)] {
+    for (name, ethertype, next_header) in [("IPv4", [8u8, 0], 0u8), ("IPv6", [0x86, 0xdd], 17)] {
         let mut frame = [0u8; 14 + LENGTH];
         frame[12..14].copy_from_slice(&ethertype);
         frame[20] = next_header;
