@@ -58,6 +58,8 @@ const SEARCH_QUICK: [&str; 3] = ["max-per-s=20000", "resolution-percent=20", "pa
 /// CPUs of the machine with which two of them can forward.
 const CPUS_MIN: u32 = 4;
 const TWO_CPUS: &str = "1,3";
+/// Pairs of hosts among which those of two queues are found. Each has one or the other order of owners in a quarter of all cases.
+const PAIRS: u8 = 64;
 const QUIETWIRE: &str = "quietwire";
 const OPEN_VSWITCH: &str = "Open vSwitch, vhost-user";
 const TWO: &str = "quietwire, two forwarding CPUs";
@@ -98,6 +100,10 @@ enum Case {
     Cpus {
         are_two: bool,
         queues: u16,
+    },
+    /// Two forwarding CPUs with a receive queue each. All flows of a queue belong to its CPU, or all to the other one.
+    OfQueues {
+        are_handed_over: bool,
     },
 }
 
@@ -150,6 +156,12 @@ impl Case {
                 let noun = if queues == 1 { "queue" } else { "queues" };
                 format!("tracked, 60,000 flows, {queues} receive {noun}")
             }
+            Self::OfQueues {
+                are_handed_over: false,
+            } => "tracked, 60,000 flows, received by their CPUs".to_owned(),
+            Self::OfQueues {
+                are_handed_over: true,
+            } => "tracked, 60,000 flows, handed over".to_owned(),
         }
     }
 
@@ -164,7 +176,7 @@ impl Case {
             Self::Requests { .. } => "open connections, each with 20 requests a second",
             Self::Scan => "scan",
             Self::Short => "RFC 9411, section 7.2",
-            Self::Cpus { .. } => "forwarding CPUs",
+            Self::Cpus { .. } | Self::OfQueues { .. } => "forwarding CPUs",
         }
     }
 
@@ -172,7 +184,7 @@ impl Case {
         match self {
             Self::TrackedByOvs(_) | Self::NatByOvs => OPEN_VSWITCH,
             Self::NatByVpp | Self::NewByVpp => VPP,
-            Self::Cpus { are_two: true, .. } => TWO,
+            Self::Cpus { are_two: true, .. } | Self::OfQueues { .. } => TWO,
             _ => QUIETWIRE,
         }
     }
@@ -184,7 +196,7 @@ impl Case {
             Self::Requests { .. } => &REQUEST_FIGURES,
             Self::Scan => &SCAN_FIGURES,
             Self::Short => &[Figure::ConnectionsPs],
-            Self::Cpus { .. } => &[Figure::ForwardedPps],
+            Self::Cpus { .. } | Self::OfQueues { .. } => &[Figure::ForwardedPps],
             _ => &RATES,
         }
     }
@@ -223,6 +235,7 @@ impl Case {
             Self::Scan => turn.scan(),
             Self::Short => turn.short(),
             Self::Cpus { are_two, queues } => turn.cpus(are_two, queues),
+            Self::OfQueues { are_handed_over } => turn.of_queues(are_handed_over),
         }
     }
 }
@@ -300,6 +313,20 @@ impl Device {
 
     fn work(&self) -> Work {
         self.switch.work().expect("the cycles of the switch")
+    }
+
+    /// Returns the frames that the switch has received, and those that its threads have handed over.
+    fn received_and_handed_over(&self) -> [f64; 2] {
+        let shown = self.switch.shown(&["cycles"]);
+        let shown = shown.expect("the cycles of the switch");
+        let threads = shown["threads"].as_array().expect("threads");
+        let steps = |name: &str| -> f64 {
+            let steps = threads.iter().filter_map(|one| one["steps"].as_array());
+            let steps = steps.flatten().filter(|one| one["step"] == name);
+            steps.filter_map(|one| one["frames"].as_f64()).sum()
+        };
+        // Both threads count a frame that is handed over.
+        [steps("receive"), steps("relay") / 2.0]
     }
 }
 
@@ -600,6 +627,37 @@ impl Turn<'_> {
         self.add(Figure::ForwardedPps, Some(rate));
     }
 
+    /// Measures flows that symmetric hashing would assign to the receive queues of their CPUs, or the reverse. Addresses determine the CPU of
+    /// a flow, so suitable ones are tried out.
+    fn of_queues(&mut self, are_handed_over: bool) {
+        let link = Link {
+            queues: 2,
+            ..Link::of(Kind::Memif)
+        };
+        let config = connections(4 * MANY, "");
+        let device = self.device_with(link, "switch", &config, &CROSS_CONNECT);
+        let set = ["set", "threads", "--forwarding-cpus", TWO_CPUS];
+        assert!(device.switch.command(&set), "two forwarding CPUs");
+        let found = (0..PAIRS).find(|number| {
+            let two = device.describe("two.toml", &flows::of_two_queues(*number, 2));
+            let [received, handed_over] = device.received_and_handed_over();
+            device.send(&two, "one-way");
+            let [received_now, handed_over_now] = device.received_and_handed_over();
+            assert!(received_now > received, "no frame arrives");
+            let share = (handed_over_now - handed_over) / (received_now - received);
+            if are_handed_over {
+                share > 0.95
+            } else {
+                share < 0.05
+            }
+        });
+        let number = found.expect("hosts whose flows have the wanted owners");
+        let flows = device.describe("flows.toml", &flows::of_two_queues(number, MANY));
+        device.fill(&flows, "both", u64::from(MANY));
+        let rate = device.rate(&flows);
+        self.add(Figure::ForwardedPps, Some(rate));
+    }
+
     /// Measures Open vSwitch with flows of the tester that it knows.
     fn of_ovs(&mut self, text: &str, is_translated: bool) {
         let own = self.directory.join("ovs");
@@ -716,6 +774,7 @@ fn cases(options: &Options) -> Vec<Case> {
         for queues in [1, 2] {
             cases.extend([false, true].map(|are_two| Case::Cpus { are_two, queues }));
         }
+        cases.extend([false, true].map(|are_handed_over| Case::OfQueues { are_handed_over }));
     }
     cases.retain(|case| options.wants(&case.name()) || options.wants(case.side()));
     cases

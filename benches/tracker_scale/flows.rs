@@ -22,6 +22,17 @@ pub(crate) fn to_networks(first: u8, count: u32) -> String {
     )
 }
 
+/// Returns the description of UDP flows between one host and two others, which `number` selects. With two queues, the flows of a queue have
+/// one destination.
+pub(crate) fn of_two_queues(number: u8, count: u32) -> String {
+    // An odd number of ports, so that both destinations have flows from each of them.
+    let fields = format!(
+        "[traffic.ipv4]\ndestination = {{ first = \"16.{number}.0.1\", step = 256, count = 2 }}\n\
+         [traffic.udp]\nsource = {{ first = 1024, count = 60_001 }}\n"
+    );
+    described(count, "uniform", &fields)
+}
+
 /// Returns the description of UDP flows from inside hosts to one destination. Each host has about as many.
 pub(crate) fn of_hosts(count: u32, destination: &str) -> String {
     // No factor is 2 or 5.

@@ -126,7 +126,7 @@ static void forward(const qw_classifier *rules, qw_tracker tracker)
     uint64_t begin = rte_get_timer_cycles();
     uint16_t port, count, sent;
 
-    while (!is_ending) {
+    do {
         uint32_t now_s = (uint32_t)((rte_get_timer_cycles() - begin) / rte_get_timer_hz());
 
         require(qw_tracker_expire(tracker, now_s, EXPIRY_STEPS, NULL), "expiry");
@@ -139,7 +139,7 @@ static void forward(const qw_classifier *rules, qw_tracker tracker)
             while (sent < count)
                 rte_pktmbuf_free(mbufs[sent++]);
         }
-    }
+    } while (!is_ending);
 }
 
 static void print_counters(qw_tracker tracker)
@@ -214,6 +214,8 @@ int main(int count, char **arguments)
     }
     signal(SIGINT, end);
     signal(SIGTERM, end);
+    puts("forwarding");
+    fflush(stdout);
     forward(rules, tracker);
     print_counters(tracker);
     for (port = 0; port < PORTS; port++) {

@@ -2,8 +2,8 @@
 //! Cost of the connection tracker and of NAT: `cargo bench -p quietwire-tables --bench connections`.
 //!
 //! Bursts of 64 datagrams of random connections out of 1, 60,000 and a million, each known in both directions: parse, classify, update.
-//! Then new connections, each of which replaces the oldest embryonic one of a full table, and source NAT. Criterion's elements per second
-//! are packets per second of one CPU.
+//! Then new connections, each of which replaces the oldest embryonic one of a full table, source NAT, and the search of a burst for fragments,
+//! which the switch does before it tracks or translates. Criterion's elements per second are packets per second of one CPU.
 
 #![allow(clippy::expect_used)]
 
@@ -16,6 +16,7 @@ use std::hint::black_box;
 use common::random::Random;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_tables::connections::{Packet, Settings, Tracked, Tracker};
+use quietwire_tables::fragment_order::may_be_fragment;
 use quietwire_tables::nat::{
     FilteringBehaviour, MappingBehaviour, Nat, NatSettings, NatTimeouts, PortPool,
 };
@@ -160,5 +161,24 @@ fn source_nat(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, known, new, source_nat);
+/// Searches bursts without fragments.
+fn fragment_search(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("fragment-search");
+    group.throughput(Throughput::Elements(BURST as u64));
+    for (name, ethertype, next_header) in [("IPv4", [8u8, 0], 0u8), ("IPv6", [0x86, 0xdd], 17)] {
+        let mut frame = [0u8; 14 + LENGTH];
+        frame[12..14].copy_from_slice(&ethertype);
+        frame[20] = next_header;
+        let burst = [frame; BURST];
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let mut frames = black_box(&burst).iter();
+                frames.any(|frame| may_be_fragment(frame))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, known, new, source_nat, fragment_search);
 criterion_main!(benches);

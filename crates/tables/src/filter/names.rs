@@ -11,6 +11,14 @@
 //! whose names arrive in several segments. It is allocated once. A flood of connections replaces those whose name is not known yet. It
 //! replaces one whose name is known only if all places of its bucket are of that kind.
 //!
+//! # No regular expressions
+//!
+//! Lists of names to allow or to block have names and suffixes. The table finds all of them with one search for each label of a name, in
+//! time that does not depend on their number, and after the parsers have found the name. A set of regular expressions over the payload, as
+//! that of vectorscan, does not replace these parsers: it finds neither a name in several records or segments, nor the field that a name is
+//! in. It would add a library of C++ that reads octets from outside, scratch memory of a size that the expressions determine, and compile
+//! times that the author of a rule determines.
+//!
 //! # Limits
 //!
 //! A client that cooperates with its server can deceive every observer: it names one host and asks for another by means that are encrypted.

@@ -3,14 +3,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use quietwire_tables::filter::Action;
+use quietwire_tables::connections::MarkBits;
+use quietwire_tables::filter::{Action, TcpFlags};
 
 use crate::config::rules::{RuleSetting, StatementSetting, continuing};
 
 /// Reason why further rules that continue cannot be expressed.
 pub(super) const TOO_MANY: &str = "too many rules without a verdict (add accept or drop)";
-/// Maximum number of filter rules for one imported rule that continues and compares flags or marks.
-const OVERLAPS_MAX: usize = 64;
+/// Maximum number of different flags and marks that the alternatives of a rule without a verdict compare.
+const BITS_MAX: usize = 64;
+
+/// Flags and mark that a rule compares.
+type Bits = (Option<TcpFlags>, Option<MarkBits>);
 
 /// Returns true for statements that a rule can have instead of the one in front of it: only copies and logs of packets.
 pub(super) fn are_copies(statements: &StatementSetting) -> bool {
@@ -28,46 +32,36 @@ pub(super) fn are_copies(statements: &StatementSetting) -> bool {
 /// # Errors
 /// The reason.
 pub(super) fn check_alternatives(rules: &[RuleSetting]) -> Result<(), String> {
-    let compares_bits =
-        |rule: &RuleSetting| rule.packet.tcp_flags.is_some() || rule.ct_mark.is_some();
     // Alternatives of other fields exclude each other.
-    if rules.len() < 2 || !rules.iter().any(compares_bits) {
-        return Ok(());
-    }
-    if rules.len() > OVERLAPS_MAX {
-        return Err(format!(
-            "a rule without a verdict on flags or marks expands to more than {OVERLAPS_MAX} rules"
-        ));
-    }
-    let mut others = rules;
-    while let Some((one, behind)) = others.split_first() {
-        others = behind;
-        if behind.iter().any(|other| meet(one, other)) {
+    let mut all: Vec<Bits> = Vec::new();
+    for rule in rules {
+        let own = (rule.packet.tcp_flags, rule.ct_mark);
+        if all.contains(&own) {
+            continue;
+        }
+        if all.len() == BITS_MAX {
+            return Err(format!(
+                "a rule without a verdict on more than {BITS_MAX} flags and marks"
+            ));
+        }
+        if all.iter().any(|other| meet(own, *other)) {
             return Err(
                 "a rule without a verdict on one of several flags or marks cannot be expressed (use one rule for each)"
                     .to_owned(),
             );
         }
+        all.push(own);
     }
     Ok(())
 }
 
-/// Returns true if two rules that differ in flags and marks only have a packet in common.
-fn meet(one: &RuleSetting, other: &RuleSetting) -> bool {
-    let flags = one.packet.tcp_flags.zip(other.packet.tcp_flags);
-    let marks = one.ct_mark.zip(other.ct_mark);
-    if flags.is_some_and(|(one, other)| (one.value ^ other.value) & one.mask & other.mask != 0)
-        || marks.is_some_and(|(one, other)| one.intersection(other).is_none())
-    {
-        return false;
-    }
-    let without = |rule: &RuleSetting| {
-        let mut rule = rule.clone();
-        rule.packet.tcp_flags = None;
-        rule.ct_mark = None;
-        rule
-    };
-    without(one) == without(other)
+/// Returns true if a packet can have both.
+fn meet(one: Bits, other: Bits) -> bool {
+    let (flags, marks) = (one.0.zip(other.0), one.1.zip(other.1));
+    let is_excluded = flags
+        .is_some_and(|(one, other)| (one.value ^ other.value) & one.mask & other.mask != 0)
+        || marks.is_some_and(|(one, other)| one.intersection(other).is_none());
+    !is_excluded
 }
 
 /// Returns the place of the first rule that continues beyond the limits. `counts` has the numbers of ports of sets.

@@ -88,6 +88,30 @@ fn rules_without_a_verdict_become_rules_that_continue() {
     assert!(imported.rules.iter().all(RuleSetting::is_out));
 }
 
+/// The range of addresses becomes 66 prefixes, and no packet matches two of them.
+#[test]
+fn a_rule_without_a_verdict_on_flags_and_a_range_of_addresses_is_expressed() {
+    let range = json!({"range": ["2001:db8::1", "2001:db8:0:2::"]});
+    let flags = json!({"match": {
+        "op": "==", "left": {"&": [payload("tcp", "flags"), "ack"]}, "right": "ack",
+    }});
+    let counts = json!([is(payload("ip6", "saddr"), range.clone()), flags, {"counter": null}]);
+    let imported = import(&ruleset("ip6", "accept", &[counts], &[]));
+    assert_eq!(missing(&imported), []);
+    assert_eq!(imported.rules.len(), 66);
+
+    // A packet with both flags matches two rules for each prefix.
+    let flags =
+        json!({"match": {"op": "in", "left": payload("tcp", "flags"), "right": ["syn", "ack"]}});
+    let counts = json!([is(payload("ip6", "saddr"), range), flags, {"counter": null}]);
+    let imported = import(&ruleset("ip6", "accept", &[counts], &[]));
+    let [(place, reason)] = missing(&imported)[..] else {
+        panic!("{:?}", imported.missing);
+    };
+    assert_eq!(place, "chain forward, handle 10");
+    assert!(reason.contains("one of several flags or marks"), "{reason}");
+}
+
 #[test]
 fn segments_limited_by_iptables_become_those_of_rules_that_continue() {
     let text = |option: &str| {
