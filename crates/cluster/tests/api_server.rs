@@ -3,6 +3,8 @@
 //! the agent the rights of its ClusterRole and no others. Agents partition a node that is made of files. `make test-cluster` builds the
 //! server and runs this.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "api_server/faults.rs"]
 mod faults;
 #[path = "api_server/networks.rs"]

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::api::Cluster;
 use super::attachments;
 use super::decide::{Selected, Step, decide, selected};
+use super::ended_pods;
 use super::export::{self, Exporter, Exports};
 use super::machine::{Machine, MachineError};
 use super::marker::Marker;
@@ -95,7 +96,9 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
     });
     let book = Book::new(client.clone(), options.node.clone());
     let socket = options.root.join(addresses::SOCKET.trim_start_matches('/'));
-    let answering = tokio::spawn(addresses::serve(book, socket, ended.clone()));
+    let answering = tokio::spawn(addresses::serve(book.clone(), socket, ended.clone()));
+    let root = options.root.clone();
+    let releasing = tokio::spawn(ended_pods::serve(book, root, ended.clone()));
     let collecting = tokio::spawn(attachments::serve(options.root.clone(), ended.clone()));
     let mut agent = Agent::new(Cluster::new(client, options.node.clone()), options);
     agent.follow(ended).await;
@@ -104,6 +107,9 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
     }
     if let Err(error) = collecting.await {
         tracing::error!("attachments of containers: {error}");
+    }
+    if let Err(error) = releasing.await {
+        tracing::error!("addresses of ended pods: {error}");
     }
     if let Some(exporting) = exporting
         && let Err(error) = exporting.await
