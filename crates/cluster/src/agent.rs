@@ -18,6 +18,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod urgent;
 
 pub use export::Exports;

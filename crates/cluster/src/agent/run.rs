@@ -77,22 +77,23 @@ pub fn run(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentErr
 async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
     let client = connect(options.kubeconfig.as_deref()).await?;
     let ended = ended(stop);
-    let plugin = options
-        .devices
-        .as_ref()
-        .filter(|config| !config.resources.is_empty());
-    let plugin = plugin.map(|config| {
-        let resources = devices::resources(config, &options.root);
-        tokio::spawn(devices::serve(
-            resources,
-            options.places.clone(),
-            ended.clone(),
-        ))
+    let config = options.devices.as_ref();
+    let resources = config.map(|config| devices::resources(config, &options.root));
+    let resources = resources.unwrap_or_default();
+    let plugin = (!resources.is_empty()).then(|| {
+        let (resources, places) = (resources.clone(), options.places.clone());
+        tokio::spawn(devices::serve(resources, places, ended.clone()))
     });
     let exporting = (!options.exports.is_empty()).then(|| {
         let exporter = Exporter::new(client.clone(), options.node.clone(), options.exports);
         let (root, places) = (options.root.clone(), options.places.clone());
-        tokio::spawn(export::serve(exporter, root, places, ended.clone()))
+        tokio::spawn(export::serve(
+            exporter,
+            root,
+            places,
+            resources,
+            ended.clone(),
+        ))
     });
     let book = Book::new(client.clone(), options.node.clone());
     let socket = options.root.join(addresses::SOCKET.trim_start_matches('/'));
