@@ -66,9 +66,8 @@ fn cpus(node: &NumaNode, kubelet: &Kubelet) -> Option<Value> {
 
 /// Returns the name of a resource of huge pages, as kubelet has it: `hugepages-2Mi`.
 fn of_pages(page_kib: u64) -> String {
-    const GIB: u64 = 1024 * 1024;
     match page_kib {
-        kib if kib.is_multiple_of(GIB) => format!("hugepages-{}Gi", kib / GIB),
+        kib if kib.is_multiple_of(1_048_576) => format!("hugepages-{}Gi", kib / 1_048_576),
         kib if kib.is_multiple_of(1024) => format!("hugepages-{}Mi", kib / 1024),
         kib => format!("hugepages-{kib}Ki"),
     }
