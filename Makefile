@@ -187,6 +187,7 @@ mutants: ## Unit tests against mutants of what changed since MUTANTS_SINCE, or o
 deny: ## Check dependencies: licences, sources, known vulnerabilities
 	@scripts/deny
 
-clean-lab: ## Remove what an interrupted study left on the machine
+clean-lab: ## Remove what an interrupted study or benchmark left on the machine
 	@if [ ! -x $(quietwire) ]; then cargo build --release --locked; fi
 	$(AS_ROOT) $(quietwire) lab clean
+	$(AS_ROOT) $(quietwire) lab clean --state-directory /run/quietwire/bench

@@ -32,6 +32,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use quietwire_dpdk::thread::pin;
 use quietwire_dpdk::{Eal, EalOptions, HugePages};
+use quietwire_host::CpuList;
+use quietwire_host::threads::online_cpus;
+use quietwire_lab::{Lab, LabOptions};
 use quietwire_tester::{Tester, Trial, TrialResult};
 
 pub(crate) use attempt::Subject;
@@ -344,32 +347,18 @@ pub(crate) fn start_dpdk(name: &str, memory_mib: u32) -> Eal {
     started.expect("DPDK starts")
 }
 
-/// A kernel setting that is restored when the value is dropped.
-pub(crate) struct Setting {
-    path: &'static str,
-    before: String,
-}
+/// State directory of the lab of a benchmark. It is not that of labs, which benchmarks start too. The next benchmark, or `make clean-lab`,
+/// restores the settings that a killed benchmark has changed.
+const STATE_DIRECTORY: &str = "/run/quietwire/bench";
 
-impl Setting {
-    /// Disables throttling, which would stop real-time threads for 50 ms of each second.
-    pub(crate) fn unthrottled() -> Self {
-        Self::change(RT_RUNTIME, "-1")
-    }
-
-    fn change(path: &'static str, value: &str) -> Self {
-        let before = fs::read_to_string(path).expect("the setting exists");
-        fs::write(path, value).expect("root");
-        Self { path, before }
+/// Returns the options of the lab of a benchmark.
+pub(crate) fn lab_options() -> LabOptions {
+    LabOptions {
+        state_directory: STATE_DIRECTORY.into(),
+        program: QUIETWIRE.into(),
     }
 }
 
-impl Drop for Setting {
-    fn drop(&mut self) {
-        let _ = fs::write(self.path, self.before.trim());
-    }
-}
-
-const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const NR_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 /// Huge pages of 2 MiB: up to 512 MiB for the switch, as much for the tester, 2 GiB for each of two peers.
@@ -383,23 +372,26 @@ fn huge_pages_wanted() -> u64 {
     }
 }
 
-/// The machine's settings for benchmarks, until the value is dropped.
-pub(crate) struct Machine(#[allow(dead_code)] Vec<Setting>);
+/// The machine's settings for benchmarks, until the value is dropped. A lab restores them, by its journal.
+pub(crate) struct Machine(#[allow(dead_code)] Lab);
 
 impl Machine {
-    /// Disables throttling, and reserves huge pages if requested.
+    /// Disables throttling, which would stop real-time threads for 50 ms of each second, and reserves huge pages if requested.
     pub(crate) fn prepare(options: &Options) -> Self {
-        let mut settings = vec![Setting::unthrottled()];
+        let mut lab = Lab::open(lab_options()).expect("root, and no other benchmark");
+        let tester: CpuList = TESTER_CPU.parse().expect("a CPU");
+        let online = online_cpus(Path::new("/")).expect("the online CPUs");
+        let allowed = lab.allow_realtime(&tester, &online);
+        allowed.expect("root, and a second CPU");
         if options.huge_pages {
             let wanted = huge_pages_wanted();
-            settings.push(Setting::change(NR_HUGE_PAGES, &wanted.to_string()));
-            let free = huge_pages_free();
+            let free = lab.reserve_huge_pages(wanted).expect("huge pages");
             assert!(
                 free >= wanted,
                 "{free} of {wanted} huge pages are free: too little memory in one piece"
             );
         }
-        Self(settings)
+        Self(lab)
     }
 }
 

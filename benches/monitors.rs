@@ -1,29 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cost of the monitors of a study: cycles a frame of the switch with all monitors and with none, in paired trials.
+//! Cost of the monitors of a study: cycles a frame of the switch with all monitors and with none, in paired rounds.
 //!
-//! `cargo bench -p quietwire --bench monitors` starts the device of a study several times, as root. Each start has the same number of rounds.
-//! In each round, both sides take turns in random order, without a start of the switch between them: starts of the switch differ by more
-//! than the monitors cost. The goal is that the cycles of the paired trials differ by less than 1 % without a schedule, where bursts are
-//! long. At a fixed rate, bursts of one or two frames vary from trial to trial, and the cycles a frame with them: these rows have no goal.
-//! Cycles are those that the switch counts: they are valid even if the tester is the limit. `-- --help` lists the options.
+//! `cargo bench -p quietwire --bench monitors` starts each device several times, as root. Each start has the same number of rounds. In each
+//! round, both sides take turns in random order, without a start of the switch between them: starts of the switch differ by more than the
+//! monitors cost.
+//!
+//! The goal is that the cycles of the paired rounds differ by less than 1 % on a switch with two cross-connected `null:` ports. Its
+//! forwarding thread generates the frames itself, so no other CPU has a part in its cycles, and there is no tester: the monitors start, the
+//! switch runs for a fixed time, and the monitors stop. Trials of a study on memif ports have no goal: the speed of memory that two CPUs
+//! share changes from trial to trial, and so do the cycles a frame, by far more than 1 %. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::goals::{MONITORED, WITH_MONITORS, WITHOUT_MONITORS};
-use common::record::{Figure, Point};
-use common::{DEVICE_CPU, Options, QUIETWIRE, TESTER_CPU};
-use quietwire_lab::{LabOptions, Stop};
-use quietwire_study::{Bench, CaseMonitors, CaseSpec, LabBench, StudyFile};
-use quietwire_tester::{Directions, FrameSizes, IpVersion, LatencyStart, Trial};
+use common::lcg::Lcg;
+use common::placement::{HELPERS_PRIORITY, helper_cpu};
+use common::record::{Figure, Point, Run};
+use common::switch::Switch;
+use common::turn::is_interrupted;
+use common::{DEVICE_CPU, Options, TESTER_CPU};
+use quietwire_dpdk::thread::pin;
+use quietwire_host::CpuList;
+use quietwire_lab::Stop;
+use quietwire_study::{
+    Bench, CaseMonitors, CaseSpec, LabBench, MonitorTarget, MonitoredDevice, RunningSwitch,
+    StudyFile, SwitchProcess, TrialActivity, TrialMonitors,
+};
+use quietwire_tester::{Directions, FrameSizes, Trial};
 
-const ROUNDS: u32 = 100;
-const SECONDS: f64 = 0.3;
-/// Starts of the switch.
+const ROUNDS: u32 = 90;
+const SECONDS: f64 = 0.5;
+/// Starts of each device.
 const STARTS: u32 = 5;
 const GROUP: &str = "monitors";
 /// Sides, with their monitors.
@@ -31,16 +45,12 @@ const SIDES: [(&str, CaseMonitors); 2] = [
     (WITH_MONITORS, CaseMonitors::All),
     (WITHOUT_MONITORS, CaseMonitors::None),
 ];
-/// Cases and their rates, frames per second.
-const CASES: [(&str, f64); 2] = [
-    (MONITORED, Trial::UNPACED),
-    (
-        "cross-connect between memif ports, 1,000,000 frames per second",
-        1e6,
-    ),
-];
+/// Case without a goal.
+const TRIALS: &str = "cross-connect between memif ports, in trials of a study";
+/// Maximum number of its rounds.
+const TRIAL_ROUNDS: u32 = 20;
 
-/// Returns the study, whose device is measured.
+/// Returns the study on memif ports.
 fn study(seconds: f64) -> StudyFile {
     let text = format!(
         "name = \"monitors\"\ntitle = \"Cost of monitors\"\n\
@@ -53,41 +63,122 @@ fn study(seconds: f64) -> StudyFile {
     StudyFile::parse(&text, Path::new("monitors.toml")).expect("a study")
 }
 
-/// Returns a trial of 64-byte frames in one direction.
-fn trial(offered_rate_pps: f64, duration_s: f64) -> Trial {
+/// Returns a trial of 64-byte frames in one direction, without a schedule: bursts are long.
+fn trial(duration_s: f64) -> Trial {
     Trial {
-        offered_rate_pps,
-        duration_s,
         warm_up_s: 0.1,
         drain_s: 0.05,
-        frame_sizes: FrameSizes::Fixed(64),
         directions: Directions::OneWay,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        latency_start: LatencyStart::Sent,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(Trial::UNPACED, duration_s, FrameSizes::Fixed(64))
     }
 }
 
-/// Returns the cycles a frame of the switch in a trial.
-fn cycles(bench: &mut LabBench, trial: &Trial) -> Option<f64> {
-    let measured = bench.run(trial).expect("the trial runs");
-    let counted = measured.activity.elements.first()?.counted.as_ref()?;
+/// Returns the cycles a frame of the switch.
+fn cycles(activity: &TrialActivity) -> Option<f64> {
+    let counted = activity.elements.first()?.counted.as_ref()?;
     (counted.frames > 0).then(|| counted.cycles as f64 / counted.frames as f64)
 }
 
-fn point(case: &str, side: &str) -> Point {
-    Point {
-        group: GROUP.to_owned(),
-        case: case.to_owned(),
-        size: None,
-        side: side.to_owned(),
+/// Measures both sides in random order, each in a turn of the run.
+fn measure_round(
+    measured: &mut Run,
+    turns: &mut Lcg,
+    case: &str,
+    mut measure: impl FnMut(CaseMonitors) -> Option<f64>,
+) {
+    for side in turns.order(SIDES.len()) {
+        let (side, monitors) = SIDES[side];
+        let point = Point {
+            group: GROUP.to_owned(),
+            case: case.to_owned(),
+            size: None,
+            side: side.to_owned(),
+        };
+        measured.turn(std::slice::from_ref(&point), |run| {
+            let found = measure(monitors);
+            run.add(&point, Figure::CyclesAFrame, found);
+        });
     }
+}
+
+/// Watches a switch for some seconds, as a trial does, and returns its cycles a frame.
+fn watch(process: &SwitchProcess, cpus: &CpuList, kind: CaseMonitors, seconds: f64) -> Option<f64> {
+    let device = Some(MonitoredDevice::Switch(process));
+    let target = MonitorTarget {
+        device,
+        neighbours: None,
+        sampler_cpus: cpus,
+        monitors: kind,
+    };
+    let mut monitors = TrialMonitors::default();
+    let mut watch = |seconds| {
+        let running = monitors.start(target, seconds).expect("monitors");
+        sleep(Duration::from_secs_f64(seconds));
+        let observed = running.stop().expect("the end of the monitors");
+        observed.activity(device, None)
+    };
+    // Counters of system calls stay open from trial to trial: they are opened and closed outside of the measured time.
+    watch(0.0);
+    let activity = watch(seconds);
+    assert_eq!(activity.machine.is_some(), kind.is_all(), "the monitors");
+    cycles(&activity)
+}
+
+/// Measures a switch whose forwarding thread generates all frames itself.
+fn measure_null_ports(measured: &mut Run, turns: &mut Lcg, rounds: u32, seconds: f64) {
+    // The CPU of the thread that runs the monitors of a study.
+    let own: u32 = TESTER_CPU.parse().expect("a number");
+    pin(&[own]).expect("the tester's CPU");
+    let cpus: CpuList = helper_cpu().parse().expect("a CPU");
+    let directory = tempfile::tempdir().expect("a directory");
+    for start in 0..STARTS.min(rounds) {
+        if is_interrupted() {
+            return;
+        }
+        let switch = Switch::between_null_ports(&directory.path().join(start.to_string()));
+        let process = SwitchProcess {
+            pid: switch.pid(),
+            switch: RunningSwitch::find(&switch.control_socket(), &[]).expect("the switch"),
+        };
+        // The first frames after a start fill caches.
+        watch(&process, &cpus, CaseMonitors::All, seconds);
+        for _ in (start..rounds).step_by(STARTS as usize) {
+            measure_round(measured, turns, MONITORED, |kind| {
+                watch(&process, &cpus, kind, seconds)
+            });
+        }
+    }
+}
+
+/// Measures trials of a study, with a tester on another CPU than the forwarding thread's.
+fn measure_trials(measured: &mut Run, turns: &mut Lcg, rounds: u32, seconds: f64) {
+    let file = study(seconds);
+    let stop = Arc::new(AtomicBool::new(false));
+    let lab = common::lab_options();
+    let mut bench = LabBench::open(&file, lab, Stop::from(&stop)).expect("the lab");
+    for start in 0..STARTS.min(rounds) {
+        if is_interrupted() {
+            break;
+        }
+        let case = CaseSpec {
+            case: file.cases[0].clone(),
+            position: 0,
+            round: start,
+        };
+        bench.enter_case(&case).expect("the device starts");
+        let mut measure = |kind| {
+            bench.set_monitors(kind);
+            let result = bench.run(&trial(seconds)).expect("the trial runs");
+            cycles(&result.activity)
+        };
+        // The first trials after a start fill caches.
+        measure(CaseMonitors::All);
+        for _ in (start..rounds).step_by(STARTS as usize) {
+            measure_round(measured, turns, TRIALS, &mut measure);
+        }
+        bench.leave_case().expect("the device is undone");
+    }
+    bench.close().expect("the lab is undone");
 }
 
 fn main() {
@@ -95,44 +186,22 @@ fn main() {
     let rounds = options.rounds(ROUNDS);
     let seconds = options.seconds_or(SECONDS);
     let mut measured = common::begin(&options, "monitors", rounds, seconds);
+    let helper = helper_cpu();
+    measured.helpers = format!(
+        "CPU {DEVICE_CPU} forwards. The monitors run on CPU {TESTER_CPU}, with memif ports also the tester. With null ports, the other \
+         threads of the switch run on CPU {helper} (SCHED_FIFO {HELPERS_PRIORITY})."
+    );
     measured.sides = SIDES
         .iter()
         .map(|(side, _)| common::switch::side(side))
         .collect();
-    let file = study(seconds);
-    let directory = tempfile::tempdir().expect("a directory");
-    let lab = LabOptions {
-        state_directory: directory.path().to_owned(),
-        program: PathBuf::from(QUIETWIRE),
-    };
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut bench = LabBench::open(&file, lab, Stop::from(&stop)).expect("the lab");
     let mut turns = options.turns();
-    for start in 0..STARTS.min(rounds) {
-        let case = CaseSpec {
-            case: file.cases[0].clone(),
-            position: 0,
-            round: start,
-        };
-        bench.enter_case(&case).expect("the device starts");
-        // The first trials after a start fill caches.
-        cycles(&mut bench, &trial(Trial::UNPACED, seconds));
-        for _ in (start..rounds).step_by(STARTS as usize) {
-            for case in turns.order(CASES.len()) {
-                let (case, rate_pps) = CASES[case];
-                for side in turns.order(SIDES.len()) {
-                    let (side, monitors) = SIDES[side];
-                    bench.set_monitors(monitors);
-                    let point = point(case, side);
-                    measured.turn(std::slice::from_ref(&point), |run| {
-                        let found = cycles(&mut bench, &trial(rate_pps, seconds));
-                        run.add(&point, Figure::CyclesAFrame, found);
-                    });
-                }
-            }
-        }
-        bench.leave_case().expect("the device is undone");
+    if options.wants(MONITORED) {
+        measure_null_ports(&mut measured, &mut turns, rounds, seconds);
     }
-    bench.close().expect("the lab is undone");
+    if options.wants(TRIALS) {
+        let rounds = rounds.min(TRIAL_ROUNDS);
+        measure_trials(&mut measured, &mut turns, rounds, seconds);
+    }
     common::finish(&options, measured);
 }

@@ -71,9 +71,18 @@ fn measured(case: &Value, name: &str) -> u64 {
         .unwrap()
 }
 
-/// Values of `--frame-access`.
-const IN_PLACE: &str = "in-place";
-const IN_BUFFERS: &str = "packet-buffers";
+/// Options that choose the tester's access to frames, its ports and its CPUs.
+type Setup = &'static [&'static str];
+
+const IN_PLACE: Setup = &["--frame-access", "in-place"];
+const IN_BUFFERS: Setup = &["--frame-access", "packet-buffers"];
+/// The tester owns the buffers of the rings.
+const MEMIF_CLIENT: Setup = &["--link", "memif-client"];
+const VIRTIO_USER: Setup = &["--link", "virtio-user"];
+const VIRTIO_USER_PACKED: Setup = &["--link", "virtio-user-packed"];
+const VHOST: Setup = &["--link", "vhost"];
+/// Each CPU has one port. On two CPUs, the device runs while the tester sleeps.
+const TWO_CPUS: Setup = &["--link", "memif-client", "--cpus", "0,1", "--idle", "sleep"];
 
 /// A fault, the figure of the ledger that shows it, and the tester's figure that must be the same.
 type Expected = (&'static str, &'static str, Option<&'static str>);
@@ -100,11 +109,11 @@ fn refused(case: &Value) -> u64 {
     offered - in_ledger(case, "received")
 }
 
-/// Runs these faults at a rate, with frames in place or in packet buffers. Returns those that were not proven, each with the reasons. A
-/// difference fails the test.
-fn not_proven(rate: &str, access: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
+/// Runs these faults at a rate, in one setup. Returns those that were not proven, each with the reasons. A difference fails the
+/// test.
+fn not_proven(rate: &str, setup: Setup, faults: &[Expected]) -> Vec<(Expected, Value)> {
     let mut command = self_test(&["--rate", rate, "--frame-size", "64"]);
-    command.args(["--frame-access", access]);
+    command.args(setup);
     // At the lowest rate, the first copy of 2,500 frames later is due after some 50 ms, and all other faults before.
     command.args(["--duration", "200ms", "--json"]);
     // Every run has the case without a fault.
@@ -115,6 +124,9 @@ fn not_proven(rate: &str, access: &str, faults: &[Expected]) -> Vec<(Expected, V
     let result: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     check_exit(&output, &result);
+    if let ["--link", link, ..] = setup {
+        assert_eq!(result["link"], *link);
+    }
     let cases = result["cases"].as_array().unwrap();
     assert!(cases.iter().any(|case| case["name"] == "none"));
     for case in cases {
@@ -154,18 +166,24 @@ fn not_proven(rate: &str, access: &str, faults: &[Expected]) -> Vec<(Expected, V
 }
 
 /// Runs these cases at a rate until each agrees. Fails if some never does, or if one differs.
-fn assert_proven(rate: &str, access: &str, cases: &[Expected]) {
+fn assert_proven(rate: &str, setup: Setup, cases: &[Expected]) {
     let _alone = alone();
     let mut open = cases.to_vec();
     let mut why = Vec::new();
     for _ in 0..ATTEMPTS {
-        why = not_proven(rate, access, &open);
+        why = not_proven(rate, setup, &open);
         open = why.iter().map(|(expected, _)| *expected).collect();
         if open.is_empty() {
             return;
         }
     }
-    panic!("not proven at {rate} frames per second, {access}: {why:?}");
+    panic!("not proven at {rate} frames per second, {setup:?}: {why:?}");
+}
+
+/// Returns the faults with these names.
+fn faults_named(names: &[&str]) -> Vec<Expected> {
+    let is_named = |fault: &Expected| names.contains(&fault.0);
+    FAULTS.into_iter().filter(is_named).collect()
 }
 
 #[test]
@@ -174,12 +192,23 @@ fn the_tester_counts_what_the_device_did() {
 }
 
 /// The faults that differ by what the tester does with a frame.
+const OF_FRAME: [&str; 4] = ["loss", "duplicate", "reorder", "damage"];
+
 #[test]
 fn the_tester_counts_what_the_device_did_in_packet_buffers_too() {
-    let is_of_frame =
-        |fault: &Expected| ["loss", "duplicate", "reorder", "damage"].contains(&fault.0);
-    let faults: Vec<Expected> = FAULTS.into_iter().filter(is_of_frame).collect();
-    assert_proven("100k", IN_BUFFERS, &faults);
+    assert_proven("100k", IN_BUFFERS, &faults_named(&OF_FRAME));
+}
+
+#[test]
+fn the_tester_counts_what_the_device_did_in_buffers_of_its_own() {
+    assert_proven("100k", MEMIF_CLIENT, &faults_named(&OF_FRAME));
+    assert_proven("100k", VIRTIO_USER, &faults_named(&["reorder", "damage"]));
+}
+
+#[test]
+fn two_threads_of_the_tester_count_what_the_device_did() {
+    let faults = faults_named(&["loss", "duplicate", "misdirect"]);
+    assert_proven("50k", TWO_CPUS, &faults);
 }
 
 /// Runs these faults. Returns the names of the cases that were not proven, with the reasons. A difference fails the test.
@@ -226,9 +255,22 @@ fn connections_with_faults_of_the_device_are_counted_as_in_its_ledger() {
 #[test]
 #[ignore = "needs two CPUs without other work; make test-labs runs it"]
 fn the_tester_counts_what_the_device_did_at_1_mpps() {
-    for access in [IN_PLACE, IN_BUFFERS] {
-        assert_proven("1M", access, &[&FAULTS[..], &[FAULTLESS]].concat());
+    for setup in [
+        IN_PLACE,
+        IN_BUFFERS,
+        MEMIF_CLIENT,
+        VIRTIO_USER,
+        VIRTIO_USER_PACKED,
+        VHOST,
+    ] {
+        assert_proven("1M", setup, &[&FAULTS[..], &[FAULTLESS]].concat());
     }
+}
+
+#[test]
+#[ignore = "needs two CPUs without other work; make test-labs runs it"]
+fn two_threads_of_the_tester_count_every_fault_of_the_device() {
+    assert_proven("100k", TWO_CPUS, &[&FAULTS[..], &[FAULTLESS]].concat());
 }
 
 /// A machine that is too slow for this rate proves nothing at it, and the verdict contains the reasons. They are printed.
@@ -250,6 +292,7 @@ fn invalid_options_of_a_self_test_are_refused() {
         (["--connections", "--fault=loss"], "remove --connections"),
         (["--frame-size", "63"], "64"),
         (["--device-cpu", "100000"], "not online"),
+        (["--link", "tap"], "memif-client"),
         (["--rate", "1"], "fewer than 2 frames"),
     ] {
         let output = self_test(&arguments).output().unwrap();

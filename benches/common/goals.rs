@@ -266,7 +266,7 @@ pub(crate) const OPEN_AT_ONCE: &str = "open connections";
 pub(crate) const TEN_THOUSAND: &str = "10,000 trials";
 pub(crate) const PAGE: &str = "study report";
 /// Case and sides of the benchmark of monitors.
-pub(crate) const MONITORED: &str = "cross-connect between memif ports";
+pub(crate) const MONITORED: &str = "cross-connect between null ports";
 pub(crate) const WITH_MONITORS: &str = "all monitors";
 pub(crate) const WITHOUT_MONITORS: &str = "no monitors";
 const TESTPMD: &str = "testpmd io";

@@ -123,7 +123,7 @@ impl Work {
 
 /// A switch that runs until the value is dropped.
 pub(crate) struct Switch {
-    _running: Running,
+    running: Running,
     binary: PathBuf,
     directory: PathBuf,
     link: Link,
@@ -134,6 +134,17 @@ impl Switch {
     pub(crate) fn start(directory: &Path, kind: Kind, ports: usize, more: &[&str]) -> Self {
         let binary = Path::new(QUIETWIRE);
         Self::of_build(binary, directory, Link::of(kind), ports, more)
+    }
+
+    /// Starts a switch that cross-connects two ports of DPDK's null driver, which always have frames to receive.
+    pub(crate) fn between_null_ports(directory: &Path) -> Self {
+        let ports = [
+            "--port=p0=null:",
+            "--port=p1=null:",
+            "--cross-connect=p0,p1",
+        ];
+        // None of them has a link to a tester.
+        Self::start(directory, Kind::Memif, 0, &ports)
     }
 
     /// Starts a switch of another build in the same way.
@@ -170,7 +181,7 @@ impl Switch {
         });
         place_threads(&running.pid());
         Self {
-            _running: running,
+            running,
             binary: binary.to_owned(),
             directory: directory.to_owned(),
             link,
@@ -198,6 +209,11 @@ impl Switch {
         }
         let joined = self.urgent_command(&["add", "cross-connect", "p0", "p1"]);
         assert!(joined, "the cross-connect");
+    }
+
+    /// Returns its process ID.
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.0.id()
     }
 
     pub(crate) fn control_socket(&self) -> PathBuf {

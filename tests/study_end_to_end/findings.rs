@@ -196,13 +196,19 @@ fn interrupt_switch(study: i32, stop: &AtomicBool) {
 
 #[test]
 fn a_ring_of_a_switch_that_stops_and_idle_neighbours_are_found() {
-    let place = Workplace::new();
+    const STUDIES_MAX: usize = 4;
     let case = "[[case]]\nname = \"a\"\nneighbours = \"everywhere\"\nisolation = \"pinned\"\n";
     // The ring holds the frames of 6 ms.
     let text = study("rx-ring-size = 64", case).replace("--cpu 2", "--cpu 1 --cpu-load 1");
-    fs::write(place.path("study.toml"), text).unwrap();
-    let output = run_beside(&place, interrupt_switch);
-    let found = found_in(&place, &output);
+    // On a busy machine, the thread that stops the switch may run too seldom.
+    let mut studies = (0..STUDIES_MAX).map(|_| {
+        let place = Workplace::new();
+        fs::write(place.path("study.toml"), &text).unwrap();
+        let output = run_beside(&place, interrupt_switch);
+        found_in(&place, &output)
+    });
+    let is_full = |found: &Vec<(String, String)>| found.iter().any(|(rule, _)| rule == "ring-full");
+    let found = studies.find(is_full).expect("a ring that is full");
     let full = of_rule(&found, "ring-full");
     assert!(full.contains("receive ring of S "), "{full}");
     let starved = of_rule(&found, "neighbours-starved");

@@ -5,6 +5,11 @@
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// CRC of each octet.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "the compiler evaluates it, and refuses an index out of range"
+)]
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut octet = 0;
@@ -27,7 +32,9 @@ const TABLE: [u32; 256] = {
 pub fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(u32::MAX, |crc, octet| {
         let index = (crc ^ u32::from(*octet)) & 0xff;
-        (crc >> 8) ^ TABLE[index as usize]
+        #[expect(clippy::indexing_slicing, reason = "8 bits, for 256 entries")]
+        let of_octet = TABLE[index as usize];
+        (crc >> 8) ^ of_octet
     })
 }
 

@@ -19,6 +19,10 @@ impl Deadline {
 
     /// Returns the moment `wait` after `start`.
     #[must_use]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the clock has space for a year after each of its moments"
+    )]
     pub fn at(start: Instant, wait: Duration) -> Self {
         Self(start + wait.min(WAIT_MAX))
     }

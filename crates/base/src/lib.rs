@@ -7,15 +7,37 @@
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
+// Files and messages of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod blocking;
 mod crc32c;
 mod deadline;
 pub mod durable;
 mod fault;
 #[doc(hidden)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "faults of tests: they read nothing from outside"
+)]
 pub mod faults;
 mod file_name;
 #[doc(hidden)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "the fuzzer of tests: its input is that of the corpus"
+)]
 pub mod fuzz;
 mod idle;
 pub mod locate;

@@ -47,17 +47,18 @@ impl Random {
 
     /// Returns a number below `end`, 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.word() % end.max(1)
+        self.word().checked_rem(end).unwrap_or(0)
     }
 
     /// Returns an index of a list with `length` elements, 0 if there are none.
     pub fn index(&mut self, length: usize) -> usize {
-        self.below(length as u64) as usize
+        // Below a `usize`.
+        usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
     /// Returns one of the values.
     pub fn one_of<T: Copy>(&mut self, first: T, others: &[T]) -> T {
-        let index = self.index(others.len() + 1);
+        let index = self.index(others.len().saturating_add(1));
         let other = index.checked_sub(1).and_then(|index| others.get(index));
         other.copied().unwrap_or(first)
     }

@@ -45,13 +45,13 @@ impl RateLimit {
     }
 
     fn fill(&mut self, now: Instant) {
-        if self.interval.is_zero() {
+        let elapsed = now.saturating_duration_since(self.filled);
+        // An interval of zero limits nothing.
+        let Some(earned) = elapsed.as_nanos().checked_div(self.interval.as_nanos()) else {
             self.tokens = self.burst;
             return;
-        }
-        let elapsed = now.saturating_duration_since(self.filled);
-        let earned = elapsed.as_nanos() / self.interval.as_nanos();
-        let missing = self.burst - self.tokens;
+        };
+        let missing = self.burst.saturating_sub(self.tokens);
         if earned >= u128::from(missing) {
             self.tokens = self.burst;
             if earned > 0 {
@@ -62,8 +62,10 @@ impl RateLimit {
         }
         // Less than `missing`, so it fits.
         let earned = u32::try_from(earned).unwrap_or(missing);
-        self.tokens += earned;
-        self.filled += self.interval * earned;
+        self.tokens = self.tokens.saturating_add(earned);
+        // The sum is at most `now`.
+        let passed = self.interval.saturating_mul(earned);
+        self.filled = self.filled.checked_add(passed).unwrap_or(now);
     }
 }
 

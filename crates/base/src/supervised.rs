@@ -407,8 +407,8 @@ impl Supervised {
                 return Ok(None);
             }
             // Short commands end within milliseconds; long ones need no check every millisecond.
-            let pause = (began.elapsed() / 16).clamp(LOOK, LOOK_MAX);
-            std::thread::sleep(pause.min(remaining));
+            let pause = began.elapsed().checked_div(16).unwrap_or(LOOK);
+            std::thread::sleep(pause.clamp(LOOK, LOOK_MAX).min(remaining));
         }
     }
 

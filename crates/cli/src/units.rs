@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parsers of rates, durations, frame sizes and modes.
 
+// Arguments of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,7 +64,12 @@ pub(crate) fn parse_frame_rate(text: &str) -> Result<u32, String> {
             if (0.0..=f64::from(u32::MAX)).contains(&rate)
                 && (rate - rate.round()).abs() < 1e-6 =>
         {
-            Ok(rate.round() as u32)
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the guard checks the range"
+            )]
+            let rate = rate.round() as u32;
+            Ok(rate)
         }
         _ => Err(
             "a rate is a whole number of frames per second, at most 4G, such as 1000 or 10k"
@@ -86,12 +101,10 @@ pub(crate) fn parse_low_rate(text: &str) -> Result<f64, String> {
 
 /// Parses a number with an optional SI prefix.
 fn scaled(text: &str) -> Option<f64> {
-    let (number, factor) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'M')) => (&text[..at], 1e6),
-        Some((at, 'G')) => (&text[..at], 1e9),
-        _ => (text, 1.0),
-    };
+    let prefixes = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e9)];
+    let mut prefixes = prefixes.into_iter();
+    let prefixed = prefixes.find_map(|(prefix, factor)| Some((text.strip_suffix(prefix)?, factor)));
+    let (number, factor) = prefixed.unwrap_or((text, 1.0));
     Some(number.parse::<f64>().ok()? * factor)
 }
 

@@ -4,6 +4,16 @@
 //!
 //! Must not know packets.
 
+// Objects, messages and files of other programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod addresses;
 pub mod admission;
 pub mod agent;

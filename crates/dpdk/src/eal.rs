@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DPDK's environment abstraction layer (EAL), started once per process on given CPUs.
 
+// Numbers of sysfs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::fs;
@@ -155,7 +165,7 @@ impl Eal {
         let Some(socket) = sockets.get_mut(path) else {
             return;
         };
-        socket.ports -= 1;
+        socket.ports = socket.ports.saturating_sub(1);
         if socket.ports > 0 {
             return;
         }
@@ -183,7 +193,7 @@ fn free_huge_mib() -> u64 {
         .ok()
         .and_then(|text| text.trim().parse::<u64>().ok())
         .unwrap_or(0)
-        * HUGE_PAGE_MIB
+        .saturating_mul(HUGE_PAGE_MIB)
 }
 
 fn choose_memory(options: &EalOptions) -> Result<Memory, Error> {
@@ -261,7 +271,7 @@ fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
     let mark = Mark::now();
     let fail = |cause: String| {
         Error::Eal {
-        arguments: arguments[1..].join(" "),
+        arguments: arguments.get(1..).unwrap_or_default().join(" "),
         cause,
         advice: "run `quietwire doctor` to check this machine, and set QUIETWIRE_DPDK_LOG=debug for DPDK's log".to_owned(),
     }
@@ -283,7 +293,7 @@ fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
     // SAFETY: `pointers` has `count` terminated strings that are never freed; called once per
     // process (STARTED).
     if unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) } < 0 {
-        return Err(fail(error::last() + &mark.message()));
+        return Err(fail(format!("{}{}", error::last(), mark.message())));
     }
     library_log::open_libraries();
     Ok(())

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks of a capture file before DPDK's driver reads it. The format is that of pcap-savefile(5).
 
+// Files from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -33,8 +43,8 @@ struct Reader {
 }
 
 fn word(octets: &[u8], at: usize, order: Order) -> Option<u32> {
-    let word = octets.get(at..at + 4)?.try_into().ok()?;
-    Some(order(word))
+    let word = octets.get(at..)?.first_chunk::<4>()?;
+    Some(order(*word))
 }
 
 fn open(path: &Path) -> Result<Option<Reader>, String> {
@@ -88,7 +98,7 @@ pub(crate) fn frames(path: &Path) -> Result<u32, String> {
     let Some(Reader { mut file, order }) = open(path)? else {
         return Err("is a pcapng file".to_owned());
     };
-    let mut count = 0;
+    let mut count = 0_u32;
     let mut header = [0; RECORD_HEADER];
     while file.read_exact(&mut header).is_ok() {
         let length = u64::from(word(&header, 8, order).unwrap_or(0));
@@ -97,7 +107,9 @@ pub(crate) fn frames(path: &Path) -> Result<u32, String> {
         if skipped < length {
             break;
         }
-        count += 1;
+        count = count
+            .checked_add(1)
+            .ok_or_else(|| format!("has more than {} frames", u32::MAX))?;
     }
     Ok(count)
 }

@@ -2,6 +2,16 @@
 //! Checks in sysfs (Documentation/ABI/testing/sysfs-bus-pci) whether DPDK can use a PCI device, with the remedy if it cannot.
 //! DPDK itself skips such a device silently.
 
+// Text of sysfs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -288,7 +298,7 @@ impl<'root> Device<'root> {
         };
         format!(
             "does not exist: virtual function {number} of {physical} has this address, and that has {present} functions (create it with `{delete}echo {} > {file}`, then bind it with {})",
-            number + 1,
+            number.saturating_add(1),
             bind(self.address)
         )
     }
@@ -309,8 +319,8 @@ impl<'root> Device<'root> {
             // It has no meaning for a single function.
             let stride = number("sriov_stride")?.max(1);
             let distance = own.checked_sub(card)?.checked_sub(offset)?;
-            let place = distance / stride;
-            if domain_of_card != domain || distance % stride != 0 || place >= total {
+            let place = distance.checked_div(stride)?;
+            if domain_of_card != domain || distance.checked_rem(stride)? != 0 || place >= total {
                 return None;
             }
             let present = function_count(self.root, &physical)?;

@@ -2,6 +2,16 @@
 //! Checks of the place in a URI (socket, interface or file) before DPDK uses it, because DPDK's errors give no
 //! reason.
 
+// Numbers of ports and of sysfs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -72,7 +82,7 @@ pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
     }
     if let Some(path) = uri.socket() {
         let socket = sockets.entry(path.to_owned()).or_default();
-        socket.ports += 1;
+        socket.ports = socket.ports.saturating_add(1);
         socket.made_here |= uri.own_socket().is_some();
     }
     Ok(())
@@ -159,7 +169,7 @@ fn check_interface_queues(uri: &PortUri, port: &str) -> Result<(), Error> {
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"))
         .count();
-    let wanted = usize::from(*first_queue) + usize::from(*queues);
+    let wanted = usize::from(*first_queue).saturating_add(usize::from(*queues));
     if wanted <= there {
         return Ok(());
     }

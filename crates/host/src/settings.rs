@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel settings in files: reads them, and writes them with a journal.
 
+// Files of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -60,7 +70,8 @@ pub fn reserve_huge_pages(journal: &mut Journal, pages: u64) -> io::Result<u64> 
     }
     let former = fs::read_to_string(HUGE_PAGES)?;
     let total = read_number(Path::new(HUGE_PAGES))?;
-    let wanted = total + pages - free;
+    // More pages than can exist are as many as the kernel finds.
+    let wanted = total.saturating_add(pages.saturating_sub(free));
     journal.record(&Change::FileWritten {
         path: HUGE_PAGES.into(),
         former: former.clone(),

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frame counters of devices, one reader per file. Each reader has a deadline and returns an error when it expires.
 
+// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod agent;
 mod kernel;
 mod openflow;
@@ -17,7 +27,7 @@ use quietwire_base::supervised::Command;
 pub(crate) use agent::of_agent;
 pub(crate) use kernel::of_links;
 pub(crate) use openflow::of_dump;
-pub(crate) use quietwire::of_switch;
+pub(crate) use quietwire::{of_switch, own_view_of_switch};
 pub use running::{RunningSwitch, SwitchCycles, SwitchReading};
 pub(crate) use telemetry::{of_program, statistics_of_program};
 pub(crate) use vpp::{errors, of_interfaces};

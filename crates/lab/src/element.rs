@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An element of a lab: its plan, its ports, and the context in which it is started.
 
+// Output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod context;
 
 use std::path::{Path, PathBuf};
@@ -83,6 +93,11 @@ impl Plan {
     pub(crate) fn own_sockets(&self) -> impl Iterator<Item = &Path> {
         let ports = self.ports.iter().chain(&self.neighbour_ports);
         ports.filter_map(|port| port.attachment.own_socket())
+    }
+
+    /// Returns the error of a port that it lacks.
+    pub(crate) fn no_port(&self, port: usize) -> LabError {
+        LabError::Topology(format!("{} has no port p{port}", self.name))
     }
 
     /// Returns an error of this element, with the end of its log.

@@ -2,6 +2,16 @@
 //! A running lab: one at a time on a machine, with one case at a time in it. A case is a topology that runs as the device, and its
 //! environment: a partition, neighbours.
 
+// Files of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod cards;
 mod case;
 mod external;
@@ -172,7 +182,7 @@ impl Lab {
     /// Opens a case, with no more than its journal and its directory.
     fn open_case(&mut self) -> Result<(), LabError> {
         self.leave()?;
-        self.cases += 1;
+        self.cases = self.cases.saturating_add(1);
         let directory = self.directory.join(format!("case-{:04}", self.cases));
         let path = directory.with_extension("jsonl");
         let journal = Journal::open(&path).map_err(io_error(&path, "making the journal"))?;

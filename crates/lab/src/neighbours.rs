@@ -2,6 +2,16 @@
 //! Noisy neighbours at ordinary priority, in their own CPU set: stress-ng, in a process, in a container or in a guest, and a tester that
 //! sends through the device under test.
 
+// Output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod guest;
 mod intensity;
 mod kinds;
@@ -79,7 +89,7 @@ impl Neighbours {
         }
         let before = around.set.processes()?.len();
         let worker = Worker::stress_ng(journal, spec, around)?;
-        let alone = before + worker.processes_at_rest();
+        let alone = before.saturating_add(worker.processes_at_rest());
         neighbours.workers.push(worker);
         // stress-ng itself only waits: it is at work once it has children.
         let set = around.set;

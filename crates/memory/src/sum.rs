@@ -142,6 +142,8 @@ unsafe fn shared_with_avx512(start: *const u8, length: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    #[cfg(target_arch = "x86_64")]
+    use proptest::test_runner::TestRunner;
 
     use super::*;
 
@@ -174,22 +176,45 @@ mod tests {
                 prop_assert_eq!(plain_shared(start, length), expected);
                 prop_assert_eq!(wide_shared(start, length), expected);
             }
-            #[cfg(target_arch = "x86_64")]
-            {
-                if std::arch::is_x86_feature_detected!("avx2") {
-                    // SAFETY: the processor has it.
-                    prop_assert_eq!(unsafe { with_avx2(octets) }, expected);
-                    // SAFETY: the processor has it, and the octets are readable.
-                    prop_assert_eq!(unsafe { shared_with_avx2(start, length) }, expected);
-                }
-                if std::arch::is_x86_feature_detected!("avx512f") {
-                    // SAFETY: the processor has it.
-                    prop_assert_eq!(unsafe { with_avx512(octets) }, expected);
-                    // SAFETY: the processor has it, and the octets are readable.
-                    prop_assert_eq!(unsafe { shared_with_avx512(start, length) }, expected);
-                }
-            }
         }
+    }
+
+    /// Compares the sums by these instructions with the reference. Prints `unavailable` if the processor does not have them.
+    #[cfg(target_arch = "x86_64")]
+    fn check_instructions(name: &str, are_available: bool, sums: impl Fn(&[u8]) -> [u64; 2]) {
+        if !are_available {
+            println!("unavailable: this processor does not have {name}");
+            return;
+        }
+        let inputs = (prop::collection::vec(any::<u8>(), 0..3000), 0_usize..64);
+        let checked = TestRunner::default().run(&inputs, |(octets, skip)| {
+            let octets = octets.get(skip..).unwrap_or_default();
+            prop_assert_eq!(sums(octets), [reference(octets); 2]);
+            Ok(())
+        });
+        checked.unwrap();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn sums_by_avx2_are_those_of_the_reference() {
+        let is_available = std::arch::is_x86_feature_detected!("avx2");
+        check_instructions("AVX2", is_available, |octets| {
+            let (start, length) = (octets.as_ptr(), octets.len());
+            // SAFETY: the processor has AVX2, and the octets are readable.
+            unsafe { [with_avx2(octets), shared_with_avx2(start, length)] }
+        });
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn sums_by_avx512_are_those_of_the_reference() {
+        let is_available = std::arch::is_x86_feature_detected!("avx512f");
+        check_instructions("AVX-512F", is_available, |octets| {
+            let (start, length) = (octets.as_ptr(), octets.len());
+            // SAFETY: the processor has AVX-512F, and the octets are readable.
+            unsafe { [with_avx512(octets), shared_with_avx512(start, length)] }
+        });
     }
 
     #[test]

@@ -5,6 +5,16 @@
 //!
 //! Each monitor is a file of `monitors`. [`offers`] lists those that a machine offers.
 
+// Text and octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod activity;
 mod files;
 #[cfg(test)]

@@ -7,6 +7,16 @@
 //! Does not belong here: measurements, and changes of anything. The only exception is the start of a ready-made study by a client with the
 //! token.
 
+// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod access;
 mod http;
 mod index;

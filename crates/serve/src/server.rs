@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server: accepts connections, each of which a thread serves. Their number, and the size and time of each, are bounded.
 
-// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

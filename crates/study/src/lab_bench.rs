@@ -4,9 +4,11 @@
 mod application;
 mod cycle_sampler;
 mod demand;
+mod device;
 mod elements;
 mod error;
 mod functions;
+mod monitors;
 mod snapshot;
 mod topology;
 
@@ -26,9 +28,7 @@ use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
 };
-use quietwire_monitor::{
-    Edge, EventCounters, ExitSampler, SystemCallCounters, SystemCallSampler, UncoreCounters,
-};
+use quietwire_monitor::Edge;
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
@@ -52,12 +52,13 @@ use crate::pause::after_invalid;
 use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use crate::unmanaged::UnmanagedDevice;
-use cycle_sampler::CycleSampler;
 use demand::{frame_size_max, memory_mib, neighbours};
 use snapshot::{DeviceSnapshot, LabDevice, TrialSamples, activity};
 
+pub use device::{MonitoredDevice, SwitchProcess};
 pub use elements::{ElementActivity, FunctionPlace};
 pub use error::LabBenchError;
+pub use monitors::{MonitorTarget, Observation, RunningMonitors, TrialMonitors};
 pub(crate) use topology::unavailable;
 
 /// A lab and a tester.
@@ -77,8 +78,8 @@ pub struct LabBench {
     place: NetNs,
     /// Frames that the tester offers in that case, at the first frame size.
     frames: Option<Trial>,
-    /// Counters of system calls, which stay open from trial to trial.
-    calls: Option<SystemCallCounters>,
+    /// Monitors of the trials of that case.
+    monitors: TrialMonitors,
     /// File for the times of low-rate frames, while no tester has it.
     time_stamps: Option<TimeStampFile>,
     opened: u32,
@@ -139,7 +140,7 @@ impl LabBench {
             entered: None,
             place: NetNs::Current,
             frames: None,
-            calls: None,
+            monitors: TrialMonitors::default(),
             time_stamps: None,
             opened: 0,
         })
@@ -156,6 +157,8 @@ impl LabBench {
         if let Some(entered) = &mut self.entered {
             entered.case.monitors = monitors;
         }
+        // Counters that stay open are closed now, not during the next trial.
+        self.monitors = TrialMonitors::default();
     }
 
     /// Closes the ports of the tester.
@@ -237,9 +240,9 @@ impl LabBench {
             frame_sizes: frame_size.0,
             ..frames.clone()
         };
-        let place = &self.place;
+        let (place, file) = (&self.place, &self.file);
         let mut run = |trial: &Trial, pace: Pace| {
-            leave_cpu();
+            leave_cpu_to_others(file);
             Ok::<_, LabBenchError>(place.enter(|| match pace {
                 Pace::Unpaced => tester.run_unpaced(trial),
                 Pace::Scheduled => tester.run(trial),
@@ -251,11 +254,10 @@ impl LabBench {
         Ok((kept_pps * CALIBRATION_MARGIN).max(1.0))
     }
 
-    /// Returns a side of a trial, unless the case has no monitors.
-    fn watched(&self, edge: Edge) -> Option<Edge> {
+    /// Returns the monitors of the current case.
+    fn case_monitors(&self) -> CaseMonitors {
         let case = self.entered.as_ref().map(|spec| &spec.case);
-        case.is_none_or(|case| case.monitors.is_all())
-            .then_some(edge)
+        case.map(|case| case.monitors).unwrap_or_default()
     }
 
     fn do_action(
@@ -263,7 +265,8 @@ impl LabBench {
         action: &Action,
         frames: &Trial,
     ) -> Result<ActionOutcome, LabBenchError> {
-        let [start, end] = [Edge::Start, Edge::End].map(|edge| self.watched(edge));
+        let is_monitored = self.case_monitors().is_all();
+        let [start, end] = [Edge::Start, Edge::End].map(|edge| is_monitored.then_some(edge));
         let lab = &mut self.lab;
         let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
@@ -271,10 +274,11 @@ impl LabBench {
         lab.check()?;
         // The lab's device flushes its table without the tester.
         if *action != Action::FlushFdb || self.file.is_external() {
-            leave_cpu();
+            leave_cpu_to_others(&self.file);
         }
         let at_work = lab.neighbours_at_work()?;
-        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), start)?;
+        let device = lab.device().map(MonitoredDevice::Lab);
+        let before = DeviceSnapshot::take(device, at_work.as_ref(), start)?;
         let mut unmanaged = self.file.is_external().then(|| UnmanagedDevice {
             is_simulated: false,
             ageing_s: self.file.ageing_s(),
@@ -288,10 +292,14 @@ impl LabBench {
         };
         let observation = self.place.enter(done)??;
         // A restart changes the process.
-        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), end)?;
+        let device = lab.device().map(MonitoredDevice::Lab);
+        let after = DeviceSnapshot::take(device, at_work.as_ref(), end)?;
         lab.check()?;
+        let neighbours = at_work.map(|at_work| lab.intensity_since(&at_work));
+        let neighbours = neighbours.transpose()?;
+        let device = lab.device().map(MonitoredDevice::Lab);
         let meanwhile = TrialSamples::default();
-        let activity = activity(lab, (&before, &after), at_work, meanwhile)?;
+        let activity = activity(device, (&before, &after), neighbours, meanwhile);
         Ok(ActionOutcome {
             observation,
             activity,
@@ -300,49 +308,35 @@ impl LabBench {
 
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
         self.lab.check()?;
-        leave_cpu();
-        let sampler_cpus = self.sampler_cpus();
-        let [start, end] = [Edge::Start, Edge::End].map(|edge| self.watched(edge));
+        leave_cpu_to_others(&self.file);
+        let (sampler_cpus, monitors) = (self.sampler_cpus(), self.case_monitors());
         let lab = &self.lab;
         let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
         };
         let at_work = lab.neighbours_at_work()?;
         let frames = lab.device().map(UpLab::frames);
-        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), start)?;
-        // The record of the machine has the reason for a missing sampler or counter.
-        self.calls = before.count_calls(self.calls.take()).ok();
-        let sampled = || before.sample_calls(&sampler_cpus).ok();
-        let sampler = self.calls.is_none().then(sampled).flatten();
-        let counters = before.count_events().ok();
-        let uncore = before.count_uncore().ok();
-        let mut exits = before.sample_exits().ok();
-        let watched = lab.device().filter(|_| start.is_some());
-        let reader = watched.and_then(UpLab::cycle_reader);
-        let cycles = reader.and_then(|reader| CycleSampler::start(reader, &sampler_cpus, trial));
-        let mut result = self.place.enter(|| tester.run(trial))??;
-        if let Some(cycles) = cycles {
-            result.series.device = cycles.finish(&result);
-        }
-        let left_out = counters.as_ref().and_then(EventCounters::left_out);
-        let meanwhile = TrialSamples {
-            anomalies: left_out.into_iter().collect(),
-            perf_events: counters.map(EventCounters::finish).unwrap_or_default(),
-            uncore: uncore.map(UncoreCounters::finish).unwrap_or_default(),
-            exit_reasons: exits.as_mut().map(ExitSampler::stop).unwrap_or_default(),
-            system_calls: sampler.map(SystemCallSampler::finish).unwrap_or_default(),
-            system_call_counts: self
-                .calls
-                .as_mut()
-                .map(SystemCallCounters::since_last)
-                .unwrap_or_default(),
+        let target = MonitorTarget {
+            device: lab.device().map(MonitoredDevice::Lab),
+            neighbours: at_work.as_ref(),
+            sampler_cpus: &sampler_cpus,
+            monitors,
         };
-        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), end)?;
+        let whole_s = trial.warm_up_s + trial.duration_s + trial.drain_s;
+        let running = self.monitors.start(target, whole_s)?;
+        let mut result = self.place.enter(|| tester.run(trial))??;
+        let observed = running.stop()?;
+        if let Some(points) = observed.device_points(&result) {
+            result.series.device = points;
+        }
         if let Some((device, frames)) = lab.device().zip(frames) {
             result.account_for(&device.layout(), &frames, &device.frames());
         }
         self.lab.check()?;
-        let activity = activity(&self.lab, (&before, &after), at_work, meanwhile)?;
+        let neighbours = at_work.map(|at_work| self.lab.intensity_since(&at_work));
+        let neighbours = neighbours.transpose()?;
+        let device = self.lab.device().map(MonitoredDevice::Lab);
+        let activity = observed.activity(device, neighbours);
         Ok(Measured { result, activity })
     }
 
@@ -516,7 +510,7 @@ impl LabBench {
         // Ports first, so that the device's side sees an orderly disconnect.
         self.close_tester();
         self.frames = None;
-        self.calls = None;
+        self.monitors = TrialMonitors::default();
         self.entered = None;
         self.place = NetNs::Current;
         Ok(self.lab.leave()?)
@@ -632,6 +626,13 @@ fn cite_calibration(tester: &mut Tester) {
     };
     if let Err(error) = tester.cite_file(&path, false) {
         tracing::warn!("trials cite no calibration: {error}");
+    }
+}
+
+/// Leaves the tester's CPU to other threads before a trial. A tester without a real-time priority shares its CPU with them at any time.
+fn leave_cpu_to_others(file: &StudyFile) {
+    if file.tester.realtime {
+        leave_cpu();
     }
 }
 

@@ -59,7 +59,10 @@ pub use file::{
 };
 pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;
-pub use lab_bench::{ElementActivity, FunctionPlace, LabBench, LabBenchError};
+pub use lab_bench::{
+    ElementActivity, FunctionPlace, LabBench, LabBenchError, MonitorTarget, MonitoredDevice,
+    Observation, RunningMonitors, SwitchProcess, TrialMonitors,
+};
 pub use quietwire_lab::topology::{Program, Role};
 pub use quietwire_lab::{
     CycleCount, Intensity, OwnView, PartView, PortMemory, RunningSwitch, SwitchCycles,

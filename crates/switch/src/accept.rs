@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Accepting clients while file descriptors or other resources are missing: with pauses, and with few lines in the log.
 
+// Errors of clients: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::{Error, ErrorKind};
 use std::time::{Duration, Instant};
 
@@ -47,8 +57,8 @@ impl AcceptErrors {
             _ => {}
         }
         let now = Instant::now();
-        self.paused_until = Some(now + PAUSE);
-        self.unlogged += 1;
+        self.paused_until = now.checked_add(PAUSE);
+        self.unlogged = self.unlogged.saturating_add(1);
         if self.log.take(now).is_ok() {
             tracing::warn!(
                 "{}: cannot accept clients: {error} ({} errors since the last such message; check the limit of open files)",

@@ -4,6 +4,16 @@
 //! A file is what an active switch sends to a standby: a message with all versions, messages with entries, and one that says that these are
 //! all. A file that is damaged, longer or shorter is refused as a whole.
 
+// Files from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::Path;
@@ -66,15 +76,15 @@ fn write(
     let cannot = |cause: std::io::Error| wrong(path, format!("cannot write the file: {cause}"));
     let mut out = BufWriter::new(file);
     let (mut page, mut position) = (first, TablePosition::default());
-    let (mut sequence, mut total) = (1, 0);
+    let (mut sequence, mut total) = (1_u64, 0_u64);
     let mut octets = Vec::new();
     Message::Hello.put(0, &mut octets);
     loop {
         let messages = messages_of(&page.messages).map_err(|error| wrong(path, error))?;
         for message in messages {
-            total += entries(&message);
+            total = total.saturating_add(entries(&message));
             message.put(sequence, &mut octets);
-            sequence += 1;
+            sequence = sequence.saturating_add(1);
         }
         out.write_all(&octets).map_err(cannot)?;
         octets.clear();
@@ -151,10 +161,10 @@ pub fn restore(socket: &Path, path: &Path) -> Result<RestoredMappingsReport, Swi
     let restore_one = |message: Message| -> Result<(), SwitchError> {
         let messages = text_of(&[message]);
         let report: RestoredMappingsReport = ask(socket, &Request::RestoreMappings { messages })?;
-        sum.restored += report.restored;
-        sum.known += report.known;
-        sum.full += report.full;
-        sum.invalid += report.invalid;
+        sum.restored = sum.restored.saturating_add(report.restored);
+        sum.known = sum.known.saturating_add(report.known);
+        sum.full = sum.full.saturating_add(report.full);
+        sum.invalid = sum.invalid.saturating_add(report.invalid);
         Ok(())
     };
     read_all(&file, restore_one).map_err(refused)?;

@@ -6,10 +6,14 @@
 //! operation takes a bounded number of steps. The datagrams of a source are all in one set of places, and a set holds a part of all fragments,
 //! so a source that sends fragments without first ones leaves space for most others.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::hash::{BuildHasher, RandomState};
@@ -300,7 +304,7 @@ impl FragmentOrder {
 
     /// Returns the number of the set of a datagram's source.
     fn set_of(&self, id: &DatagramId) -> usize {
-        (self.secret.hash_one(id.source) % SETS_U64) as usize
+        usize::try_from(self.secret.hash_one(id.source) % SETS_U64).unwrap_or(0)
     }
 
     /// Frees a place.

@@ -5,10 +5,14 @@
 //! The table has a fixed size, and every operation takes a bounded number of steps. The datagrams of a source are all in one set of
 //! [`WAYS`], so a source that sends many first fragments replaces its own datagrams and those of few other sources.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::hash::{BuildHasher, RandomState};
@@ -167,7 +171,9 @@ impl<V: Copy> Datagrams<V> {
     /// Returns the position of the set of a source.
     fn set_of(&self, id: &DatagramId) -> usize {
         let hash = self.secret.hash_one(id.source);
-        ((hash % SETS_U64) as usize).saturating_mul(WAYS)
+        usize::try_from(hash % SETS_U64)
+            .unwrap_or(0)
+            .saturating_mul(WAYS)
     }
 
     /// Notes what the first fragment of a datagram says, in place of an earlier one, of an expired datagram, or of the oldest of the set.

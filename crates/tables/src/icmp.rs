@@ -2,6 +2,16 @@
 //! ICMP of the router itself: replies to echo requests, and errors about packets (RFC 792, RFC 1812, section 4.3; RFC 4443). Packets are
 //! bytes from their IP header on; the caller routes them.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 #[cfg(test)]
 mod tests;
 
@@ -107,7 +117,7 @@ fn echo_reply_v4(packet: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut message = payload.to_vec();
-    message[0] = 0;
+    put_type(&mut message, 0);
     put_checksum(&mut message, 2, checksum_without(payload, 2, 0));
     // The reply has the type of service of the request (RFC 1812, section 4.3.2.5). Its fragments require a unique identification (RFC
     // 6864, section 4.3), and the request's is unique between these two hosts.
@@ -120,7 +130,7 @@ fn echo_reply_v4(packet: &[u8]) -> Option<Vec<u8>> {
 /// Returns the checksum of a message with this first octet and a zeroed checksum field.
 fn checksum_without(message: &[u8], at: usize, first: u8) -> u16 {
     let mut copy = message.to_vec();
-    copy[0] = first;
+    put_type(&mut copy, first);
     put_checksum(&mut copy, at, 0);
     checksum(&copy)
 }
@@ -142,14 +152,21 @@ fn echo_reply_v6(packet: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut message = payload.to_vec();
-    message[0] = 129;
+    put_type(&mut message, 129);
     let class = header.traffic_class() & !ECN;
     Some(ipv6(destination, source, class, message))
 }
 
 fn put_checksum(message: &mut [u8], at: usize, sum: u16) {
-    if let Some(place) = message.get_mut(at..at + 2) {
-        place.copy_from_slice(&sum.to_be_bytes());
+    let rest = message.get_mut(at..).unwrap_or_default();
+    if let Some(place) = rest.first_chunk_mut::<2>() {
+        *place = sum.to_be_bytes();
+    }
+}
+
+fn put_type(message: &mut [u8], kind: u8) {
+    if let Some(first) = message.first_mut() {
+        *first = kind;
     }
 }
 
@@ -166,7 +183,8 @@ pub(crate) const fn is_host_v6(address: Ipv6Addr) -> bool {
 /// Builds an IPv4 packet. `start` contains the type of service, the identification, and the flags.
 fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, start: [u8; 4], message: &[u8]) -> Vec<u8> {
     let [service, high, low, flags] = start;
-    let length = (20 + message.len()) as u16;
+    // A reply is as long as its request, and an error shorter than ERROR_MAX_V4.
+    let length = u16::try_from(message.len().saturating_add(20)).unwrap_or(u16::MAX);
     let mut packet = vec![0x45, service];
     packet.extend(length.to_be_bytes());
     packet.extend([high, low, flags, 0, TTL, ICMP, 0, 0]);
@@ -183,7 +201,9 @@ fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, class: u8, mut message: Vec<u8>
     let sum = icmpv6_checksum(source, destination, &message);
     put_checksum(&mut message, 2, sum);
     let mut packet = vec![0x60 | class >> 4, class << 4, 0, 0];
-    packet.extend((message.len() as u16).to_be_bytes());
+    // A reply is as long as its request, and an error shorter than ERROR_MAX_V6.
+    let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
+    packet.extend(length.to_be_bytes());
     packet.extend([ICMPV6, TTL]);
     packet.extend(source.octets());
     packet.extend(destination.octets());
@@ -247,8 +267,10 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
     if !is_host_v6(sender) || to_many || is_error {
         return None;
     }
-    let (kind, code, second) = error.v6(walked.protocol_at as u32);
-    let length = (IPV6_HEADER_LENGTH + usize::from(header.payload_length())).min(packet.len());
+    let (kind, code, second) = error.v6(u32::try_from(walked.protocol_at).ok()?);
+    let length = usize::from(header.payload_length())
+        .saturating_add(IPV6_HEADER_LENGTH)
+        .min(packet.len());
     let quoted = packet.get(..length.min(QUOTED_MAX_V6))?;
     let mut message = vec![kind, code, 0, 0];
     message.extend(second.to_be_bytes());
@@ -260,6 +282,10 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
 pub(crate) const fn is_query_v6(kind: Option<&u8>) -> bool {
     matches!(kind, Some(128..=136 | 138..))
 }
+
+/// A token, and a tenth of it, in millionths.
+const TOKEN: u64 = 1_000_000;
+const TENTH: u64 = TOKEN / 10;
 
 /// Rate limit of errors: a number per second, and a tenth of that in a burst (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 #[derive(Clone, Copy, Debug)]
@@ -277,7 +303,7 @@ impl RateLimit {
     pub const fn new(per_second: u32) -> Self {
         Self {
             per_second,
-            tokens: per_second as u64 * 100_000,
+            tokens: (per_second as u64).saturating_mul(TENTH),
             filled: Duration::ZERO,
             suppressed: 0,
         }
@@ -286,19 +312,19 @@ impl RateLimit {
     /// Returns true if another error may be sent now, and takes a token.
     pub fn take(&mut self, now: Duration) -> bool {
         // A tenth of a second's errors in a burst.
-        let most = (u64::from(self.per_second) * 100_000).max(1_000_000);
-        let since = now.saturating_sub(self.filled).as_micros() as u64;
+        let most = u64::from(self.per_second).saturating_mul(TENTH).max(TOKEN);
+        let since = now.saturating_sub(self.filled).as_micros();
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
         // Fractions of a microsecond carry over to the next call.
-        self.filled += Duration::from_micros(since);
+        self.filled = self.filled.saturating_add(Duration::from_micros(since));
         let more = since.saturating_mul(u64::from(self.per_second));
         self.tokens = self.tokens.saturating_add(more).min(most);
-        let may = self.tokens >= 1_000_000;
-        if may {
-            self.tokens -= 1_000_000;
-        } else {
-            self.suppressed += 1;
+        let left = self.tokens.checked_sub(TOKEN);
+        match left {
+            Some(left) => self.tokens = left,
+            None => self.suppressed = self.suppressed.saturating_add(1),
         }
-        may
+        left.is_some()
     }
 
     /// Returns the number of suppressed errors.

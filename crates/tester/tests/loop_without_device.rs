@@ -99,10 +99,10 @@ fn linked_tester(
     tester
 }
 
-/// Runs a trial, at most eight times, until the tester offers at least half of the frames and gives a median. A tester that stalls reports
+/// Runs a trial, at most 32 times, until the tester offers at least half of the frames and gives a median. A tester that stalls reports
 /// it, and has too few frames for the figures, or none that the part of the schedule that it missed could not change.
 fn run_unhindered(tester: &mut Tester, trial: &Trial) -> TrialResult {
-    let mut runs = (0..8).map(|_| tester.run(trial).unwrap());
+    let mut runs = (0..32).map(|_| tester.run(trial).unwrap());
     let has_median = |it: &TrialResult| it.latency.samples == 0 || it.latency.p50_ns.is_some();
     let is_enough =
         |it: &TrialResult| it.offered_frames * 2 >= it.scheduled_frames && has_median(it);

@@ -50,14 +50,14 @@ impl MetricsText {
     ) {
         self.head(metric);
         for (labels, histogram) in samples {
-            let mut count = 0;
+            let mut count = 0_u64;
             let with_bound = |bound: String| {
                 let mut labels = labels.clone();
                 labels.push(("le", bound));
                 labels
             };
             for (bound, values) in &histogram.buckets {
-                count += values;
+                count = count.saturating_add(*values);
                 let labels = with_bound(bound.to_string());
                 self.line(metric, "_bucket", &labels, &count.to_string());
             }

@@ -142,16 +142,18 @@ impl BoundedLog {
 
     /// Removes the middle.
     fn cut(&mut self) -> io::Result<()> {
+        // The tail is at most as long as the file, and all parts together are shorter than it.
         let (head, tail) = (self.max / 4, (self.max / 4).min(self.length));
         let mut last = vec![0; usize::try_from(tail).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut last, self.length - tail)?;
-        let left_out = self.total.saturating_sub(head + tail);
+        self.file
+            .read_exact_at(&mut last, self.length.saturating_sub(tail))?;
+        let left_out = self.total.saturating_sub(head.saturating_add(tail));
         let marker = format!("\n({left_out} octets left out)\n");
         self.file.set_len(head)?;
         self.file.write_all_at(marker.as_bytes(), head)?;
-        self.length = head + marker.len() as u64;
+        self.length = head.saturating_add(marker.len() as u64);
         self.file.write_all_at(&last, self.length)?;
-        self.length += tail;
+        self.length = self.length.saturating_add(tail);
         Ok(())
     }
 }
@@ -161,12 +163,13 @@ impl Write for BoundedLog {
         // Never more than a quarter at once, so there is space after a cut.
         let quarter = usize::try_from(self.max / 4).unwrap_or(usize::MAX).max(1);
         let octets = octets.get(..quarter).unwrap_or(octets);
-        if self.length + octets.len() as u64 > self.max {
+        let length = octets.len() as u64;
+        if self.length.saturating_add(length) > self.max {
             self.cut()?;
         }
         self.file.write_all_at(octets, self.length)?;
-        self.length += octets.len() as u64;
-        self.total += octets.len() as u64;
+        self.length = self.length.saturating_add(length);
+        self.total = self.total.saturating_add(length);
         Ok(octets.len())
     }
 

@@ -201,6 +201,7 @@ impl OwnTesterArgs {
         frame_size_max: u16,
         preparation: Preparation,
     ) -> Result<Tester> {
+        warn_of_idle_cpus(idle_cpus(&cpus, ports));
         let ports: Vec<(String, PortUri)> = ports
             .iter()
             .enumerate()
@@ -220,6 +221,27 @@ impl OwnTesterArgs {
         let mut tester = Tester::open(eal, "tester", &ports, options)?;
         tester.set_seccomp(self.seccomp.unwrap_or_default());
         Ok(tester)
+    }
+}
+
+/// Returns the CPUs that no pair of queues uses: the tester has one thread for each pair at most.
+fn idle_cpus<'cpus>(cpus: &'cpus [u32], ports: &[PortUri]) -> &'cpus [u32] {
+    let pairs: usize = ports.iter().map(|uri| usize::from(uri.queues())).sum();
+    cpus.get(pairs..).unwrap_or_default()
+}
+
+fn warn_of_idle_cpus(idle: &[u32]) {
+    if !idle.is_empty() {
+        tracing::warn!(
+            "--cpus: the tester does not use CPUs {idle:?}, because each pair of queues uses one CPU (add queues=N to the URIs of the ports, and as many --flows)"
+        );
+    }
+}
+
+/// Warns if the tester has more than one CPU: one thread runs both ends of connections.
+pub(super) fn warn_of_one_thread(cpus: &[u32]) {
+    if let [first, _, ..] = cpus {
+        tracing::warn!("--cpus: connections use CPU {first} only");
     }
 }
 
@@ -287,6 +309,19 @@ fn pci_devices(ports: &[PortUri]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_beyond_the_pairs_of_queues_are_idle() {
+        let ports = |queues: [u16; 2]| {
+            let uris = queues.map(|queues| format!("memif:/a.sock?role=client&queues={queues}"));
+            uris.map(|uri| uri.parse::<PortUri>().unwrap())
+        };
+        assert_eq!(idle_cpus(&[2, 3], &ports([1, 1])), [0; 0]);
+        assert_eq!(idle_cpus(&[2, 3, 4, 5], &ports([1, 1])), [4, 5]);
+        assert_eq!(idle_cpus(&[2, 3, 4, 5], &ports([2, 2])), [0; 0]);
+        assert_eq!(idle_cpus(&[2, 3, 4, 5], &ports([1, 2])), [5]);
+        assert_eq!(idle_cpus(&[2, 3], &ports([1, 1])[..1]), [3]);
+    }
 
     #[test]
     fn a_trial_that_is_busy_for_longer_than_the_runtime_is_throttled() {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch`: runs the data plane, and shows and changes a running one.
 
+// Files of users and replies of a switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod answers;
 mod bridging;
 mod capture;
@@ -526,7 +536,7 @@ fn show_rules(args: &ShowArgs) -> Result<()> {
     while let Some(from) = report.next
         && report.rules.len() < args.limit
     {
-        let next = page(from, args.limit - report.rules.len())?;
+        let next = page(from, args.limit.saturating_sub(report.rules.len()))?;
         report.next = next.next;
         report.rules.extend(next.rules);
     }
@@ -542,7 +552,7 @@ fn show_routes(args: &ShowArgs) -> Result<()> {
     while let Some(after) = report.next
         && report.routes.len() < args.limit
     {
-        let left = args.limit - report.routes.len();
+        let left = args.limit.saturating_sub(report.routes.len());
         let page = page_of_routes(args, left, Some(after))?;
         report.next = page.next;
         report.routes.extend(page.routes);

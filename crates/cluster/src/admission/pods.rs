@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Fields of `resources` that have a device plugin's resource, with the same quantity.
 const FIELDS: [&str; 2] = ["limits", "requests"];
@@ -11,9 +11,10 @@ const FIELDS: [&str; 2] = ["limits", "requests"];
 /// Returns the patch that gives a pod the wanted number of each resource; `None` if its containers request them already. The first
 /// container gets what is missing.
 pub(super) fn patch(pod: &Value, wanted: &BTreeMap<String, u64>) -> Option<Value> {
-    let containers = pod["spec"]["containers"].as_array()?;
+    let containers = pod.pointer("/spec/containers")?.as_array()?;
     let first = containers.first()?;
-    let mut resources = first["resources"].as_object().cloned().unwrap_or_default();
+    let resources = first.get("resources").and_then(Value::as_object);
+    let mut resources = resources.cloned().unwrap_or_default();
     let mut is_changed = false;
     for (name, wanted) in wanted {
         // A quantity that is no plain number is the user's own decision.
@@ -26,11 +27,13 @@ pub(super) fn patch(pod: &Value, wanted: &BTreeMap<String, u64>) -> Option<Value
         }
         let own = requested_by(first, name).unwrap_or_default();
         for field in FIELDS {
-            let field = resources.entry(field).or_insert_with(|| json!({}));
-            if !field.is_object() {
-                *field = Value::Object(Map::new());
+            let quantity = json!(own.saturating_add(missing).to_string());
+            match resources.entry(field).or_insert(Value::Null) {
+                Value::Object(quantities) => {
+                    quantities.insert(name.clone(), quantity);
+                }
+                other => *other = json!({ name: quantity }),
             }
-            field[name.as_str()] = json!(own.saturating_add(missing).to_string());
         }
         is_changed = true;
     }
@@ -49,13 +52,14 @@ fn requested(containers: &[Value], name: &str) -> Option<u64> {
 
 /// Returns the number of a resource that a container requests; 0 without a request.
 fn requested_by(container: &Value, name: &str) -> Option<u64> {
-    let quantities = FIELDS.map(|field| &container["resources"][field][name]);
+    let resources = container.get("resources");
+    let quantities = FIELDS.map(|field| resources?.get(field)?.get(name));
     let mut number = 0_u64;
     for quantity in quantities {
         number = number.max(match quantity {
-            Value::Null => 0,
-            Value::String(text) => text.parse().ok()?,
-            other => other.as_u64()?,
+            None | Some(Value::Null) => 0,
+            Some(Value::String(text)) => text.parse().ok()?,
+            Some(other) => other.as_u64()?,
         });
     }
     Some(number)

@@ -47,9 +47,9 @@ impl Request {
     /// # Errors
     /// The annotation is malformed.
     pub(super) fn networks(&self) -> Result<Vec<(String, String)>, String> {
-        let annotations = &self.object["metadata"]["annotations"];
-        let text = annotations[ANNOTATION].as_str().unwrap_or_default();
-        selected(text, &self.namespace)
+        let annotations = self.object.pointer("/metadata/annotations");
+        let text = annotations.and_then(|annotations| annotations.get(ANNOTATION)?.as_str());
+        selected(text.unwrap_or_default(), &self.namespace)
     }
 
     /// Returns the patch that gives the pod the wanted number of each resource.
@@ -101,14 +101,16 @@ pub(super) async fn decide(client: &Client, request: &Request) -> kube::Result<D
     };
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for network in networks {
-        *counts.entry(network).or_default() += 1;
+        let count = counts.entry(network).or_default();
+        *count = count.saturating_add(1);
     }
     let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
     for ((namespace, name), count) in counts {
         let all: Api<Network> = Api::namespaced(client.clone(), &namespace);
         let found = bounded(all.get_opt(&name)).await?;
         if let Some(resource) = found.and_then(|network| network.spec.resource) {
-            *wanted.entry(format!("{DOMAIN}/{resource}")).or_default() += count;
+            let of_resource = wanted.entry(format!("{DOMAIN}/{resource}")).or_default();
+            *of_resource = of_resource.saturating_add(count);
         }
     }
     Ok(Decision {
@@ -119,13 +121,13 @@ pub(super) async fn decide(client: &Client, request: &Request) -> kube::Result<D
 
 /// Returns the review with the response.
 pub(super) fn reply(request: &Request, decision: &Decision) -> Value {
-    let mut response = json!({ "uid": request.uid, "allowed": true });
+    let mut response = BTreeMap::from([("uid", json!(request.uid)), ("allowed", json!(true))]);
     if let Some(patch) = &decision.patch {
-        response["patchType"] = json!("JSONPatch");
-        response["patch"] = json!(STANDARD.encode(patch.to_string()));
+        response.insert("patchType", json!("JSONPatch"));
+        response.insert("patch", json!(STANDARD.encode(patch.to_string())));
     }
     if !decision.warnings.is_empty() {
-        response["warnings"] = json!(decision.warnings);
+        response.insert("warnings", json!(decision.warnings));
     }
     json!({ "apiVersion": API_VERSION, "kind": KIND, "response": response })
 }

@@ -150,7 +150,7 @@ impl Peers {
         if peer.count >= ACCEPTED_OF_PEER {
             return None;
         }
-        peer.count += 1;
+        peer.count = peer.count.saturating_add(1);
         Some(PeerConnection {
             peers: Arc::clone(self),
             address,

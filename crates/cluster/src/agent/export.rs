@@ -156,15 +156,20 @@ impl Exporter {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = bounded(nodes.get_metadata(&self.node)).await?;
         let mut object = content.clone();
-        object["apiVersion"] = json!(resource.api_version);
-        object["kind"] = json!(resource.kind);
-        object["metadata"] = json!({
-            "name": self.node, "labels": labels,
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Node", "name": self.node,
-                "uid": node.metadata.uid.unwrap_or_default(),
-            }],
+        let head = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {
+                "name": self.node, "labels": labels,
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Node", "name": self.node,
+                    "uid": node.metadata.uid.unwrap_or_default(),
+                }],
+            },
         });
+        // Both are objects.
+        if let (Value::Object(object), Value::Object(head)) = (&mut object, head) {
+            object.extend(head);
+        }
         let parameters = PatchParams::apply("quietwire-agent").force();
         bounded(all.patch(&self.node, &parameters, &Patch::Apply(object))).await?;
         let now = Instant::now();

@@ -137,7 +137,7 @@ pub(super) struct Agent {
     metadata: Option<(Instant, ObjectMeta)>,
     /// The report of the node as the API server has it, and the time at which it was read.
     report: Option<(Instant, NodeReportSpec)>,
-    /// Generation of a change that failed, and the time of the next attempt.
+    /// Generation of a change that failed, and the time of this attempt.
     retry: Option<(Marker, Instant, PartitionReport)>,
 }
 
@@ -179,7 +179,7 @@ impl Agent {
             {
                 tracing::warn!("{error}");
             }
-            let next = tokio::time::Instant::now() + CHECK;
+            let checked = Instant::now();
             loop {
                 tokio::select! {
                     _ = ended.changed() => break 'passes,
@@ -199,7 +199,7 @@ impl Agent {
                             break;
                         }
                     }
-                    () = tokio::time::sleep_until(next) => break,
+                    () = tokio::time::sleep(CHECK.saturating_sub(checked.elapsed())) => break,
                 }
             }
             tokio::time::sleep(PAUSE).await;
@@ -435,7 +435,7 @@ impl Agent {
         };
         if let Some((failed, at, status)) = &self.retry
             && *failed == owner
-            && Instant::now() < *at
+            && at.elapsed() < RETRY
         {
             return Ok(status.clone());
         }
@@ -487,7 +487,7 @@ impl Agent {
             groups: of_plan,
             ..plain(Phase::Failed, &failures)
         };
-        self.retry = Some((marker, Instant::now() + RETRY, status.clone()));
+        self.retry = Some((marker, Instant::now(), status.clone()));
         Ok(status)
     }
 

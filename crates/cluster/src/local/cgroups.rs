@@ -102,7 +102,7 @@ fn remove_tree(group: &Path, depth: usize) -> io::Result<()> {
     for entry in listed {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            remove_tree(&entry.path(), depth + 1)?;
+            remove_tree(&entry.path(), depth.saturating_add(1))?;
         }
     }
     match fs::remove_dir(group) {

@@ -58,7 +58,10 @@ pub fn run(kubeconfig: &Path, count: u16, stop: &Arc<AtomicBool>) -> Result<(), 
                 _ = ended.changed() => break,
             };
             // A node that could not be made is made with the next round of all.
-            round = if problem.is_empty() { round + 1 } else { 0 };
+            round = match problem.is_empty() {
+                true => round.wrapping_add(1),
+                false => 0,
+            };
             if problem != reported && !problem.is_empty() {
                 tracing::warn!("simulated nodes: {problem}");
             }

@@ -204,7 +204,7 @@ impl LocalCluster {
         self.run(&node)?;
         self.start_proxy()?;
         self.start_nodes()?;
-        let wanted = usize::from(self.options.simulated_nodes) + 1;
+        let wanted = usize::from(self.options.simulated_nodes).saturating_add(1);
         self.wait("all nodes are Ready", NODES, stop, |cluster| {
             let listed = cluster.ask(&["kubectl", "get", "nodes", "--no-headers"]);
             listed.is_some_and(|listed| ready_nodes(&listed) >= wanted)

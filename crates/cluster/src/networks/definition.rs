@@ -39,24 +39,26 @@ fn route(route: &NetworkRoute) -> Value {
 /// Returns the network configuration of the CNI plugin.
 fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
     let spec = &network.spec;
-    let mut plugin = json!({
-        "type": "quietwire",
-        "bridge": spec.bridge,
-        "capabilities": { "mac": true, "ips": true, "CNIDeviceInfoFile": true },
-    });
+    let capabilities = json!({ "mac": true, "ips": true, "CNIDeviceInfoFile": true });
+    let mut plugin = BTreeMap::from([
+        ("type", json!("quietwire")),
+        ("bridge", json!(spec.bridge)),
+        ("capabilities", capabilities),
+    ]);
     if let Some(vlan) = spec.vlan {
-        plugin["vlan"] = json!(vlan);
+        plugin.insert("vlan", json!(vlan));
     }
     if let Some(mtu) = spec.mtu {
-        plugin["mtu"] = json!(mtu);
+        plugin.insert("mtu", json!(mtu));
     }
     // Without ranges, pods have the addresses that they request.
     if !spec.ranges.is_empty() {
-        let mut ipam = json!({ "type": "quietwire", "network": format!("{namespace}/{name}") });
+        let network = json!(format!("{namespace}/{name}"));
+        let mut ipam = BTreeMap::from([("type", json!("quietwire")), ("network", network)]);
         if !spec.routes.is_empty() {
-            ipam["routes"] = spec.routes.iter().map(route).collect();
+            ipam.insert("routes", spec.routes.iter().map(route).collect());
         }
-        plugin["ipam"] = ipam;
+        plugin.insert("ipam", json!(ipam));
     }
     // A namespace has no dot, so that names of networks of several namespaces differ.
     json!({ "cniVersion": CNI_VERSION, "name": format!("{namespace}.{name}"), "plugins": [plugin] })
@@ -108,6 +110,7 @@ pub(super) fn is_made_here(object: &DynamicObject) -> bool {
 
 /// Returns whether an object is as it is wanted.
 pub(super) fn is_current(object: &DynamicObject, wanted: &Value) -> bool {
-    let uid = wanted["metadata"]["ownerReferences"][0]["uid"].as_str();
-    object.data["spec"] == wanted["spec"] && owner(object) == uid
+    let uid = wanted.pointer("/metadata/ownerReferences/0/uid");
+    let uid = uid.and_then(Value::as_str);
+    object.data.get("spec") == wanted.get("spec") && owner(object) == uid
 }

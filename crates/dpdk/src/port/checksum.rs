@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion of checksums that a sender on this machine left to the network card (checksum offload).
 
+// Frames and offsets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_base::crc32c;
 use quietwire_packet::{UDP_CHECKSUM_OFFSET, checksum, udp_checksum};
 
@@ -16,7 +26,7 @@ pub(in crate::port) fn complete(frame: &mut [u8], start: usize, offset: usize) -
         return false;
     };
     let width = if offset == SCTP { 4 } else { 2 };
-    if data.get(offset..offset + width).is_none() {
+    if data.get(offset..).is_none_or(|rest| rest.len() < width) {
         return false;
     }
     if offset == SCTP {
@@ -33,9 +43,10 @@ pub(in crate::port) fn complete(frame: &mut [u8], start: usize, offset: usize) -
 }
 
 fn write<const N: usize>(data: &mut [u8], at: usize, octets: [u8; N]) -> bool {
-    match data.get_mut(at..at + N) {
+    let rest = data.get_mut(at..).unwrap_or_default();
+    match rest.first_chunk_mut::<N>() {
         Some(place) => {
-            place.copy_from_slice(&octets);
+            *place = octets;
             true
         }
         None => false,

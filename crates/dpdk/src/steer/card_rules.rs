@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The flow rules of a port in the table of its card. All rules of a list are in the table, or none that was not there before.
 
+// Rules of a card: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 
 use super::flow_spec::FlowSpec;
@@ -274,7 +284,7 @@ pub(crate) fn remove_left(table: &impl FlowTable, rules: &[Entry]) -> io::Result
         .iter()
         .map(|entry| (entry.location, entry.spec.essence()))
         .collect();
-    let mut removed = 0;
+    let mut removed = 0_usize;
     for location in locations {
         let essence = table.rule(location)?.essence();
         let is_left = left
@@ -282,7 +292,7 @@ pub(crate) fn remove_left(table: &impl FlowTable, rules: &[Entry]) -> io::Result
             .any(|(own, other)| own.is_none_or(|own| own == location) && *other == essence);
         if is_left {
             table.remove(location)?;
-            removed += 1;
+            removed = removed.saturating_add(1);
         }
     }
     Ok(removed)

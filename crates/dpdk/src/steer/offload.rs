@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow rules that a DPDK driver gives its card (rte_flow): all rules of a list, or none that was not there before.
 
+// Rules of requests: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::flow_spec::FlowSpec;
 use super::rule::{SteerMatch, SteerRule};
 
@@ -59,6 +69,11 @@ pub(crate) struct OffloadedRules<D: FlowDriver> {
     installed: Vec<Installed<D::Rule>>,
 }
 
+/// Returns the number of a rule in messages, from 1.
+const fn number_of(place: usize) -> usize {
+    place.saturating_add(1)
+}
+
 /// Returns the flow rules of a list of steering rules.
 fn wanted(rules: &[SteerRule]) -> Result<Vec<RequestedRule>, String> {
     let mut wanted = Vec::new();
@@ -66,7 +81,7 @@ fn wanted(rules: &[SteerRule]) -> Result<Vec<RequestedRule>, String> {
         let Some(target) = rule.card else {
             return Err(format!(
                 "rule {}: a card selects queues and virtual functions only (set queue or virtual-function)",
-                place + 1
+                number_of(place)
             ));
         };
         let mut earlier = rules.iter().take(place);
@@ -75,11 +90,11 @@ fn wanted(rules: &[SteerRule]) -> Result<Vec<RequestedRule>, String> {
         if is_ambiguous {
             return Err(format!(
                 "rule {}: a frame may match an earlier rule of the port too, and cards have no order of rules (make the conditions exclude each other)",
-                place + 1
+                number_of(place)
             ));
         }
         let specs = FlowSpec::of(&rule.frames, target)
-            .map_err(|why| format!("rule {}: {why}", place + 1))?;
+            .map_err(|why| format!("rule {}: {why}", number_of(place)))?;
         wanted.extend(specs.into_iter().map(|spec| RequestedRule { place, spec }));
     }
     Ok(wanted)
@@ -134,7 +149,7 @@ fn are_apart_prefixes(
     };
     let common = u32::from(one_length.min(other_length)).min(width);
     // The bits of the shorter prefix differ.
-    bits.checked_shr(width - common).unwrap_or(0) != 0
+    bits.checked_shr(width.saturating_sub(common)).unwrap_or(0) != 0
 }
 
 impl<D: FlowDriver> OffloadedRules<D> {
@@ -214,7 +229,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
                 Err(why) => {
                     let rule = match one.wanted.place {
                         NO_PLACE => "an earlier rule".to_owned(),
-                        place => format!("former rule {}", place + 1),
+                        place => format!("former rule {}", number_of(place)),
                     };
                     failed = Some(format!("{rule}: cannot remove it: {why}"));
                     gone.push(one);
@@ -224,7 +239,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
         }
         if failed.is_none() {
             for (one, is_counted) in fresh {
-                let place = one.place + 1;
+                let place = number_of(one.place);
                 match self.create(one, is_counted) {
                     Ok(one) => made.push(one),
                     Err(why) => {
@@ -239,7 +254,9 @@ impl<D: FlowDriver> OffloadedRules<D> {
         };
         for mut one in made {
             if let Err(why) = self.driver.destroy(&one.rule) {
-                failed += &format!("; a flow rule is not removed from the card: {why}");
+                failed.push_str(&format!(
+                    "; a flow rule is not removed from the card: {why}"
+                ));
                 // The next change removes it.
                 one.wanted.place = NO_PLACE;
                 gone.push(one);
@@ -249,7 +266,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
             match self.create(one, is_counted) {
                 Ok(one) => gone.push(one),
                 Err(why) => {
-                    failed += &format!("; a former flow rule of the card is lost: {why}");
+                    failed.push_str(&format!("; a former flow rule of the card is lost: {why}"));
                 }
             }
         }
@@ -267,7 +284,7 @@ impl<D: FlowDriver> OffloadedRules<D> {
             Err(why) if self.requires_counters => Err(why),
             Err(_) => self.driver.validate(&flow(false)),
         };
-        let place = one.place + 1;
+        let place = number_of(one.place);
         refused
             .map(|()| false)
             .map_err(|why| format!("rule {place}: the card refuses it: {why}"))

@@ -35,16 +35,19 @@ fn setting(target: &Target<'_>, below: &str, value: impl ToString) -> Setting {
 fn mask(cpus: &CpuList) -> String {
     let digits = cpus.to_mask();
     let digits = digits.trim_start_matches("0x");
-    let first = digits.len() % 8;
-    let mut words: Vec<&str> = Vec::new();
-    if first > 0 {
-        words.push(&digits[..first]);
+    // From the end, because only the first word may be shorter.
+    let (mut rest, mut words) = (digits, Vec::new());
+    while let Some(at) = rest.len().checked_sub(8) {
+        let Some((before, word)) = rest.split_at_checked(at) else {
+            break;
+        };
+        words.push(word);
+        rest = before;
     }
-    words.extend(
-        (first..digits.len())
-            .step_by(8)
-            .map(|at| &digits[at..at + 8]),
-    );
+    if !rest.is_empty() {
+        words.push(rest);
+    }
+    words.reverse();
     words.join(",")
 }
 

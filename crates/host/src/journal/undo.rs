@@ -48,8 +48,9 @@ pub(crate) fn undo_until(
         let outcome = match change {
             // A file that was written several times is restored to its first text in one step.
             Change::FileWritten { path, .. }
-                if changes[..index]
+                if changes
                     .iter()
+                    .take(index)
                     .any(|earlier| is_of_file(earlier, path)) =>
             {
                 continue;
@@ -322,7 +323,7 @@ struct UndoSummary {
 impl UndoSummary {
     fn tried(&mut self, task: &ProcessId, outcome: io::Result<()>) {
         match outcome {
-            Ok(()) => self.restored += 1,
+            Ok(()) => self.restored = self.restored.saturating_add(1),
             // The task has ended.
             Err(_) if !task.is_alive() => {}
             Err(error) => self.failures.push(format!("task {}: {error}", task.pid)),

@@ -33,7 +33,8 @@ pub(super) fn virtual_cpus(guest: &Group) -> VirtualCpus {
     let are_alike = guest.cores.iter().all(|core| core.len() == threads);
     let threads = if are_alike { threads.max(1) } else { 1 };
     VirtualCpus {
-        cores: pins.len() / threads,
+        // Not zero threads.
+        cores: pins.len().checked_div(threads).unwrap_or(0),
         threads,
         pins,
     }

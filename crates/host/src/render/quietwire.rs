@@ -59,7 +59,7 @@ fn memory_mib(plan: &Plan) -> u32 {
 }
 
 fn frame_size(mtu: u16) -> String {
-    let wanted = u32::from(mtu) + FRAME_OVERHEAD;
+    let wanted = u32::from(mtu).saturating_add(FRAME_OVERHEAD);
     let size = wanted.clamp(*FRAME_SIZES.start(), *FRAME_SIZES.end());
     let note = if size == wanted {
         String::new()

@@ -36,15 +36,16 @@ fn forwarding(machine: &Machine<'_>) -> Check {
         .tasks
         .iter()
         .filter(|task| task.forwards_for.is_some());
-    let (mut wrong, mut found) = (Vec::new(), 0);
+    let (mut wrong, mut found) = (Vec::new(), 0_usize);
     let mut by_cpu: BTreeMap<_, u32> = BTreeMap::new();
     for task in pollers.clone() {
-        found += 1;
+        found = found.saturating_add(1);
         let is_alone = task.cpus.len() == 1;
         if !is_alone || !task.cpus.difference(&machine.forwarding).is_empty() {
             wrong.push(label(task));
         } else if let Some(cpu) = task.cpus.first() {
-            *by_cpu.entry(cpu).or_default() += 1;
+            let count = by_cpu.entry(cpu).or_default();
+            *count = count.saturating_add(1);
         }
     }
     for (cpu, _) in by_cpu.iter().filter(|(_, count)| **count > 1) {

@@ -44,13 +44,13 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let started = machine.value::<CpuList>("sys/devices/system/cpu/isolated");
     let isolated = machine.isolated.difference(&started.unwrap_or_default());
     let expected = format!("0 in every set that contains any of the isolated CPUs {isolated}");
-    let (mut wrong, mut actual) = (Vec::new(), 0);
+    let (mut wrong, mut actual) = (Vec::new(), 0_usize);
     let mut remedy = CpusetRemedy::default();
     for set in below(&sets.mount) {
         let Some(balanced) = read(&set.join("cpuset.sched_load_balance")) else {
             continue;
         };
-        actual += 1;
+        actual = actual.saturating_add(1);
         let both = cpus_in(sets, &set).intersection(&isolated);
         // A set with no CPU or one CPU has nothing to balance.
         if balanced == "1" && !both.is_empty() && cpus_in(sets, &set).len() > 1 {
@@ -175,11 +175,12 @@ fn is_ours(set: &Path) -> bool {
 /// Returns the root set and all sets below it, up to [`DEPTH_MAX`].
 fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut looking = vec![(top.to_owned(), 0)];
+    let mut looking = vec![(top.to_owned(), 0_usize)];
     while let Some((set, depth)) = looking.pop() {
         if depth < DEPTH_MAX {
             let below = child_sets(&set).unwrap_or_default();
-            looking.extend(below.into_iter().map(|set| (set, depth + 1)));
+            let depth = depth.saturating_add(1);
+            looking.extend(below.into_iter().map(|set| (set, depth)));
         }
         found.push(set);
     }
@@ -218,7 +219,7 @@ fn foreign_sets(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let files = format!("{}/**/{}", machine.shown(&sets.mount), effective(sets));
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let expected = format!("only quietwire's sets with processes on the isolated CPUs {allowed}");
-    let (mut wrong, mut actual) = (Vec::new(), 0);
+    let (mut wrong, mut actual) = (Vec::new(), 0_usize);
     let mut remedy = CpusetRemedy::default();
     for set in below(&sets.mount) {
         // Sets below a set of quietwire belong to it. Directories above the mount point are not sets, whatever their names.
@@ -229,7 +230,7 @@ fn foreign_sets(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         let Ok(inside) = processes(&set) else {
             continue;
         };
-        actual += 1;
+        actual = actual.saturating_add(1);
         let both = cpus_in(sets, &set).intersection(&allowed);
         if both.is_empty() {
             continue;

@@ -27,14 +27,15 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
 fn allowed(machine: &Machine<'_>) -> Check {
     let files = format!("/{IRQS}/*/smp_affinity_list, effective_affinity_list");
     let expected = format!("no interrupt for the isolated CPUs {}", machine.isolated);
-    let (mut wrong, mut fixed, mut moving, mut read) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut wrong, mut fixed, mut moving, mut read) =
+        (Vec::new(), Vec::new(), Vec::new(), 0_usize);
     let (mut numbers, mut commands) = (Vec::new(), Vec::new());
     for irq in machine.names(IRQS) {
         let file = format!("{IRQS}/{irq}/smp_affinity_list");
         let Some(allowed) = machine.value::<CpuList>(&file) else {
             continue;
         };
-        read += 1;
+        read = read.saturating_add(1);
         // The effective affinity decides if the kernel reports it: the kernel chooses one of the allowed CPUs.
         let effective = machine.value::<CpuList>(&format!("{IRQS}/{irq}/effective_affinity_list"));
         let effective = effective.filter(|cpus| !cpus.is_empty());

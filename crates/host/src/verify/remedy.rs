@@ -21,7 +21,7 @@ pub(super) struct Remedy {
 /// isolated CPUs.
 pub(super) fn threads(machine: &Machine<'_>, threads: &[&Task]) -> Remedy {
     let mut remedy = Remedy::default();
-    let (mut pinned, mut confined, mut applied) = (Vec::new(), Vec::new(), 0);
+    let (mut pinned, mut confined, mut applied) = (Vec::new(), Vec::new(), 0_usize);
     for task in threads {
         if let Some(set) = confining_set(machine, task) {
             confined.push(format!("{} ({}) in {set}", task.name, task.pid));
@@ -33,7 +33,7 @@ pub(super) fn threads(machine: &Machine<'_>, threads: &[&Task]) -> Remedy {
                 .commands
                 .push(format!("taskset --pid --cpu-list {cpus} {}", task.tid));
         } else {
-            applied += 1;
+            applied = applied.saturating_add(1);
         }
     }
     let mut texts = Vec::new();

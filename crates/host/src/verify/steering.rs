@@ -20,14 +20,14 @@ fn queues(machine: &Machine<'_>, interface: &str) -> Vec<String> {
 
 fn steering(machine: &Machine<'_>) -> Check {
     let files = format!("/{INTERFACES}/*/queues/rx-*/rps_cpus");
-    let (mut wrong, mut actual) = (Vec::new(), 0);
+    let (mut wrong, mut actual) = (Vec::new(), 0_usize);
     for interface in machine.names(INTERFACES) {
         for queue in queues(machine, &interface) {
             let file = format!("{INTERFACES}/{interface}/queues/{queue}/rps_cpus");
             let Some(cpus) = machine.mask(&file) else {
                 continue;
             };
-            actual += 1;
+            actual = actual.saturating_add(1);
             let both = cpus.intersection(&machine.isolated);
             if !both.is_empty() {
                 wrong.push(format!("{interface} {queue} to CPUs {both}"));

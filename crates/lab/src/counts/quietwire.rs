@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of quietwire's switch (`show stats` at its control socket).
+//! Counters of quietwire's switch (`show stats` at its control socket), and its own view of its work.
 
 // Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -15,11 +15,14 @@ use std::path::Path;
 
 use quietwire_base::Deadline;
 use quietwire_switch::control::{Request, Subject};
-use quietwire_switch::report::{PortDrop, Punt, RouterCounts, StatsReport};
+use quietwire_switch::report::{
+    CyclesReport, PortDrop, PortReport, Punt, RouterCounts, StatsReport,
+};
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts, UnitDrop};
 
 use super::too_late;
 use crate::control::ask_within;
+use crate::own_view::OwnView;
 
 /// Punts that end a packet: its sender gets an ICMP error at most.
 const ENDING: [Punt; 5] = [
@@ -40,6 +43,16 @@ pub(crate) fn of_switch(socket: &Path, deadline: Deadline) -> Result<ElementCoun
     }
     let stats: StatsReport = ask_within(socket, &Request::Show(Subject::Stats), left)?;
     Ok(counts_of(&stats))
+}
+
+/// Reads what the switch with this control socket counts about its own work, or why it does not report it.
+pub(crate) fn own_view_of_switch(socket: &Path, deadline: Deadline) -> Result<OwnView, String> {
+    let cycles = Request::Show(Subject::Cycles);
+    let reported: CyclesReport = ask_within(socket, &cycles, deadline.remaining())?;
+    let ports = Request::Show(Subject::Ports);
+    let ports: Vec<PortReport> = ask_within(socket, &ports, deadline.remaining())?;
+    let view = OwnView::of_quietwire(&reported).with_ports(&ports);
+    Ok(view.with_memory(&ports, &reported.queues))
 }
 
 /// Returns the place at which a port's counter counts dropped frames.
@@ -111,7 +124,7 @@ fn counts_of(stats: &StatsReport) -> ElementCounts {
 #[cfg(test)]
 mod tests {
     use quietwire_base::fuzz::{check, planted};
-    use quietwire_switch::report::{CyclesReport, PortCounts as OfSwitch, PortDrops};
+    use quietwire_switch::report::{PortCounts as OfSwitch, PortDrops};
 
     use super::*;
     use crate::cycles::CycleCount;

@@ -11,9 +11,11 @@ use quietwire_switch::report::{CyclesReport, PortReport};
 use quietwire_tester::TrialResult;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout, PortAt};
 
-use super::{TIMEOUT, of_switch};
+use super::{TIMEOUT, of_switch, own_view_of_switch};
 use crate::control::ask_within;
+use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
+use crate::own_view::OwnView;
 
 /// Name of the switch in loss accounts.
 const NAME: &str = "switch";
@@ -84,6 +86,20 @@ impl RunningSwitch {
         result.account_for(&self.layout, &before.counts, &after.counts);
         let before = before.cycles.as_ref().map_err(String::clone)?;
         after.cycles?.since(before)
+    }
+
+    /// Returns a reader of its forwarding cycles, for a thread of its own.
+    #[must_use]
+    pub fn cycle_reader(&self) -> CycleReader {
+        CycleReader::new(self.socket.clone())
+    }
+
+    /// Reads what it counts about its own work. One deadline of 2 s covers both requests.
+    ///
+    /// # Errors
+    /// The reason, as a clause, why the switch does not report it.
+    pub fn own_view(&self) -> Result<OwnView, String> {
+        own_view_of_switch(&self.socket, Deadline::after(TIMEOUT))
     }
 
     fn cycles(&self) -> Result<SwitchCycles, String> {
@@ -216,8 +232,11 @@ mod tests {
         };
         let reading = gone.read();
         assert!(reading.counts.elements["switch"].is_err());
-        let reason = reading.cycles.unwrap_err();
-        assert!(reason.starts_with("its control socket: "), "{reason}");
+        let cycles = gone.cycle_reader().read(TIMEOUT).unwrap_err();
+        let view = gone.own_view().unwrap_err();
+        for reason in [reading.cycles.unwrap_err(), cycles, view] {
+            assert!(reason.starts_with("its control socket: "), "{reason}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ const OTHER_VECTORS: u16 = 2;
 /// Returns the PCI address of a guest's port.
 #[must_use]
 pub fn port_address(index: usize) -> String {
-    format!("0000:00:{:02x}.0", FIRST_DEVICE + index)
+    format!("0000:00:{:02x}.0", FIRST_DEVICE.saturating_add(index))
 }
 
 /// Escapes a value within a QEMU option: a comma ends a value unless it is doubled.
@@ -115,12 +115,15 @@ fn port_options(
     // legacy interrupts. A polling program needs none.
     let vectors = match accelerator {
         Accelerator::Software if is_vhost_user => 0,
-        _ => 2 * port.queues + OTHER_VECTORS,
+        _ => {
+            let of_queues = port.queues.saturating_mul(2);
+            of_queues.saturating_add(OTHER_VECTORS)
+        }
     };
     let several = if port.queues > 1 { ",mq=on" } else { "" };
     let queues = port.queues;
     let size = port.ring_size;
-    let device = FIRST_DEVICE + index;
+    let device = FIRST_DEVICE.saturating_add(index);
     if let PortBackend::Card { address } = &port.backend {
         // Its option ROM is for network boot.
         let card = format!("vfio-pci,host={address},bus=pcie.0,addr={device:#x},rombar=0");

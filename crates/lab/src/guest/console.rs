@@ -40,7 +40,8 @@ pub fn last_lines(log: &Path) -> String {
     if lines.is_empty() {
         return "(the console said nothing)".to_owned();
     }
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    let first = lines.len().saturating_sub(LINES);
+    lines.get(first..).unwrap_or_default().join("\n")
 }
 
 /// Connects `input` and `output` to the shell on a guest's second serial port, until the input ends or contains [`ESCAPE`], the
@@ -77,7 +78,7 @@ fn join(
             match port.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(count) => {
-                    output.write_all(&buffer[..count])?;
+                    output.write_all(buffer.get(..count).unwrap_or_default())?;
                     output.flush()?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -90,9 +91,10 @@ fn join(
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            let printed = &buffer[..count];
+            let printed = buffer.get(..count).unwrap_or_default();
             let end = printed.iter().position(|octet| *octet == ESCAPE);
-            port.write_all(&printed[..end.unwrap_or(count)])?;
+            let before = end.and_then(|end| printed.get(..end));
+            port.write_all(before.unwrap_or(printed))?;
             if count == 0 || end.is_some() {
                 return Ok(());
             }

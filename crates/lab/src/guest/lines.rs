@@ -66,7 +66,7 @@ fn defect(cause: &serde_json::Error) -> &'static str {
 
 /// Returns the start of a text, for an error.
 pub(crate) fn excerpt(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]);
+    let text = String::from_utf8_lossy(line.get(..4 * EXCERPT).unwrap_or(line));
     let text: String = text
         .chars()
         .take(EXCERPT)
@@ -132,10 +132,11 @@ impl Lines {
         timeout: Duration,
     ) -> Result<T, LineError> {
         let deadline = Deadline::after(timeout);
-        let mut searched = 0;
+        let mut searched = 0_usize;
         loop {
-            let found = self.held[searched..].iter().position(|c| *c == b'\n');
-            if let Some(end) = found.map(|end| searched + end) {
+            let mut rest = self.held.iter().skip(searched);
+            let found = rest.position(|c| *c == b'\n');
+            if let Some(end) = found.map(|end| searched.saturating_add(end)) {
                 if end >= LINE_MAX {
                     return Err(LineError::TooLong);
                 }
@@ -168,7 +169,8 @@ impl Lines {
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(LineError::Closed),
             Ok(count) => {
-                self.held.extend_from_slice(&buffer[..count]);
+                self.held
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
                 Ok(())
             }
             Err(error) => match error.kind() {

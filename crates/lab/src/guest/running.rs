@@ -265,8 +265,13 @@ impl Guest {
 
     /// Pins each vCPU to its CPU and all other threads to the service CPUs, and verifies it.
     fn pin(&self, spec: &GuestSpec, vcpus: &[i32]) -> Result<(), LabError> {
-        let wanted = |tid: i32| match vcpus.iter().position(|vcpu| *vcpu == tid) {
-            Some(index) => CpuList::from_iter([spec.vcpu_cpus[index]]),
+        // QEMU has reported as many virtual CPUs.
+        let of_vcpu = |tid: i32| {
+            let mut pairs = vcpus.iter().zip(&spec.vcpu_cpus);
+            pairs.find(|(vcpu, _)| **vcpu == tid)
+        };
+        let wanted = |tid: i32| match of_vcpu(tid) {
+            Some((_, cpu)) => CpuList::from_iter([*cpu]),
             None => spec.service_cpus.clone(),
         };
         let threads = || {

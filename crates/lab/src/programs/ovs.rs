@@ -2,6 +2,16 @@
 //! Common parts of both kinds of Open vSwitch in user space: their own database, sockets and log in the element's directory, apart from the
 //! system's.
 
+// Output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::path::{Path, PathBuf};
 
 use quietwire_base::Deadline;
@@ -115,8 +125,9 @@ impl Ovs {
             for port in ports {
                 let name = format!("p{port}");
                 let bridge = bridge_of(plan, join);
-                let interface = interface(&plan.ports[*port].attachment)?;
-                let number = format!("ofport_request={}", port + 1);
+                let of_port = plan.ports.get(*port).ok_or_else(|| plan.no_port(*port))?;
+                let interface = interface(&of_port.attachment)?;
+                let number = format!("ofport_request={}", openflow_number(*port));
                 let mut words = vec![
                     "add-port",
                     &bridge,
@@ -159,7 +170,11 @@ impl Ovs {
         }
         for [first, second] in &plan.joins {
             for (from, to) in [(first, second), (second, first)] {
-                let rule = format!("in_port={},actions=output:{}", from + 1, to + 1);
+                let rule = format!(
+                    "in_port={},actions=output:{}",
+                    openflow_number(*from),
+                    openflow_number(*to)
+                );
                 context.run(&["ovs-ofctl", "add-flow", &target, &rule])?;
             }
         }
@@ -248,7 +263,7 @@ fn routes(plan: &Plan) -> Vec<String> {
         let flow = move |network: String| {
             format!(
                 "dl_dst={next},{matched}={network},actions=mod_dl_src:{own},mod_dl_dst:{next},dec_ttl,output:{}",
-                port + 1
+                openflow_number(port)
             )
         };
         let drawn = drawn(plan.encapsulation, port, plan.destinations);
@@ -257,6 +272,11 @@ fn routes(plan: &Plan) -> Vec<String> {
             .map(flow)
     };
     sides.iter().enumerate().flat_map(of).collect()
+}
+
+/// Returns the OpenFlow number of a port: one more than the number in its name.
+fn openflow_number(port: usize) -> usize {
+    port.saturating_add(1)
 }
 
 fn environment(plan: &Plan) -> Vec<(&'static str, String)> {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This project's own switch, as a switch or as a VNF.
 
+// Files of users and replies of a switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,15 +21,15 @@ use quietwire_host::threads::{ThreadCpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_switch::config::Settings;
 use quietwire_switch::control::{Request, Subject};
-use quietwire_switch::report::{CyclesReport, PortReport, ThreadReport};
+use quietwire_switch::report::{CyclesReport, ThreadReport};
 use quietwire_tester::account::ElementCounts;
 use serde::de::IgnoredAny;
 
 use super::forwarder::Forwarder;
 use super::installed::version_line;
 use super::router;
-use crate::control::{ask, ask_within};
-use crate::counts::of_switch;
+use crate::control::ask;
+use crate::counts::{of_switch, own_view_of_switch};
 use crate::cycle_reader::CycleReader;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
@@ -76,7 +86,8 @@ impl Quietwire {
                     Idle::Poll
                 });
                 let pairs = plan.ports.len().div_ceil(2).max(1);
-                command.memory_mib = Some(MEMORY_MIB * u32::try_from(pairs).unwrap_or(u32::MAX));
+                command.memory_mib =
+                    Some(MEMORY_MIB.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)));
             }
         }
         command
@@ -97,14 +108,17 @@ impl Quietwire {
         };
         let what = "keep its threads to their CPUs";
         let mut denied = None;
-        let mut contradictions = 0;
+        let mut contradictions = 0_u32;
         context.wait_within(PINNED_DEADLINE, plan, &mut self.processes, what, || {
             let strays = strays(plan, settings, pid)?;
             let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
             let text = texts.join("; ");
             // A thread may be moved between the report and the read of /proc, but not twice in a row.
             let is_denied = strays.iter().any(|stray| stray.is_denied);
-            contradictions = if is_denied { contradictions + 1 } else { 0 };
+            contradictions = match is_denied {
+                true => contradictions.saturating_add(1),
+                false => 0,
+            };
             if contradictions == CONTRADICTIONS {
                 denied = Some(text);
                 return Ok(());
@@ -339,13 +353,7 @@ impl Forwarder for Quietwire {
     }
 
     fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
-        let socket = control_socket(plan);
-        let cycles = Request::Show(Subject::Cycles);
-        let reported: CyclesReport = ask_within(&socket, &cycles, deadline.remaining())?;
-        let ports = Request::Show(Subject::Ports);
-        let ports: Vec<PortReport> = ask_within(&socket, &ports, deadline.remaining())?;
-        let view = OwnView::of_quietwire(&reported).with_ports(&ports);
-        Ok(view.with_memory(&ports, &reported.queues))
+        own_view_of_switch(&control_socket(plan), deadline)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

@@ -2,6 +2,16 @@
 //! VPP, of FD.io, driven by its command line: interfaces are created while it runs, and cross-connected or bridged in pairs. Debian has no
 //! package of it; the lab uses `vpp` and `vppctl` of the search path.
 
+// Output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -129,7 +139,7 @@ fn startup(plan: &Plan) -> String {
 fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<String>), LabError> {
     Ok(match attachment {
         Attachment::Memif { socket, is_server } => {
-            let id = index + 1;
+            let id = index.saturating_add(1);
             let role = if *is_server { "master" } else { "slave" };
             let lines = vec![
                 format!("create memif socket id {id} filename {}", socket.display()),
@@ -156,7 +166,8 @@ fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<Strin
 }
 
 fn name(plan: &Plan, port: usize) -> Result<String, LabError> {
-    interface(port, &plan.ports[port].attachment).map(|(name, _)| name)
+    let of_port = plan.ports.get(port).ok_or_else(|| plan.no_port(port))?;
+    interface(port, &of_port.attachment).map(|(name, _)| name)
 }
 
 impl Forwarder for Vpp {
@@ -208,7 +219,8 @@ impl Forwarder for Vpp {
                     format!("set interface l2 xconnect {to} {from}"),
                 ],
                 Forwarding::Bridge => {
-                    [&from, &to].map(|name| format!("set interface l2 bridge {name} {}", join + 1))
+                    let bridge = join.saturating_add(1);
+                    [&from, &to].map(|name| format!("set interface l2 bridge {name} {bridge}"))
                 }
             };
             for line in lines {

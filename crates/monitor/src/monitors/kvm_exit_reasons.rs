@@ -257,12 +257,12 @@ struct SampledThread {
 impl SampledThread {
     fn stop(&mut self, fields: Fields) -> ExitReasons {
         let mut weights: BTreeMap<String, u64> = BTreeMap::new();
-        let mut samples = 0;
+        let mut samples: u64 = 0;
         self.samples.stop(&mut |sample: Cow<'_, [u8]>| {
             if let Some((period, name)) = fields.read(&sample) {
                 let weight = weights.entry(name).or_default();
                 *weight = weight.saturating_add(period);
-                samples += 1;
+                samples = samples.saturating_add(1);
             }
         });
         // A counter that cannot be read has counted nothing.
@@ -281,7 +281,9 @@ impl SampledThread {
 fn shares(weights: &BTreeMap<String, u64>, exits: u64) -> BTreeMap<String, u64> {
     let sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum();
     let share = |(name, weight): (&String, &u64)| {
-        let part = u128::from(exits) * u128::from(*weight) + sum / 2;
+        // A product of two `u64` fits. The half of the sum exceeds the range with 2^64 weights only.
+        let product = u128::from(exits).saturating_mul(u128::from(*weight));
+        let part = product.saturating_add(sum / 2);
         let count = u64::try_from(part.checked_div(sum)?).ok()?;
         (count > 0).then(|| (name.clone(), count))
     };

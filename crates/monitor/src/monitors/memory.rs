@@ -69,17 +69,18 @@ impl Monitor for Memory {
         now: &Self::Counters,
         anomalies: &mut Vec<String>,
     ) -> Self::Activity {
-        let mut since = |at: usize| {
-            let (then, now) = (then.counters[at], now.counters[at]);
-            difference(KEYS[at], then, now, anomalies)
-        };
+        // As many pairs as keys.
+        let mut pairs = then.counters.into_iter().zip(now.counters);
         let [
             major_faults,
             pages_swapped_in,
             pages_swapped_out,
             compaction_stalls,
             pages_migrated,
-        ] = [since(0), since(1), since(2), since(3), since(4)];
+        ] = KEYS.map(|key| {
+            let (then, now) = pairs.next().unwrap_or_default();
+            difference(key, then, now, anomalies)
+        });
         Some(MemoryActivity {
             available_mib: now.available_mib,
             free_huge_pages: now.free_huge_pages,

@@ -60,11 +60,12 @@ impl Monitor for Numa {
             let Some(then) = then.get(node) else {
                 continue;
             };
-            let mut since = |at: usize| {
-                let what = format!("{} of node {node}", KEYS[at]);
-                difference(&what, then[at], now[at], anomalies)
-            };
-            let [hits, misses, of_other_nodes] = [since(0), since(1), since(2)];
+            // As many pairs as keys.
+            let mut pairs = then.iter().zip(now);
+            let [hits, misses, of_other_nodes] = KEYS.map(|key| {
+                let (then, now) = pairs.next().unwrap_or((&0, &0));
+                difference(&format!("{key} of node {node}"), *then, *now, anomalies)
+            });
             found.push(NodeAllocations {
                 node: *node,
                 hits,

@@ -84,7 +84,8 @@ pub(crate) struct Reading {
 impl Reading {
     /// Returns the number of events in the whole time; `None` if the counter never ran.
     pub(crate) fn estimate(self) -> Option<u64> {
-        let whole = u128::from(self.count) * u128::from(self.enabled_ns);
+        // A product of two `u64` fits.
+        let whole = u128::from(self.count).saturating_mul(u128::from(self.enabled_ns));
         let estimate = whole.checked_div(u128::from(self.running_ns))?;
         u64::try_from(estimate).ok()
     }
@@ -211,7 +212,7 @@ impl EventCounters {
         (others > 0).then(|| {
             format!(
                 "{NAME} has the events of {counted} of {} forwarding CPUs",
-                counted + others
+                counted.saturating_add(others)
             )
         })
     }

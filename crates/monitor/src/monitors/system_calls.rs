@@ -145,9 +145,10 @@ impl Sampled {
         let Ok(call) = self.thread.system_call() else {
             return;
         };
-        self.found.samples += 1;
+        self.found.samples = self.found.samples.saturating_add(1);
         if let Some(number) = call {
-            *self.found.waiting.entry(name_of(number)).or_default() += 1;
+            let count = self.found.waiting.entry(name_of(number)).or_default();
+            *count = count.saturating_add(1);
         }
     }
 }

@@ -99,13 +99,13 @@ impl Monitor for Threads {
                     ticks_per_second,
                     anomalies,
                 )),
-                None => found.new += 1,
+                None => found.new = found.new.saturating_add(1),
             }
         }
         for ((pid, tid), then) in then {
             let now = now.get(&(*pid, *tid));
             if !now.is_some_and(|now| now.is_same(then)) {
-                found.vanished += 1;
+                found.vanished = found.vanished.saturating_add(1);
                 // Neighbours may end their threads at any time.
                 if then.owner != Some(Owner::Neighbour) {
                     anomalies.push(format!(
@@ -150,7 +150,7 @@ fn read_thread(thread: &Thread, process: &str) -> Option<ThreadCounters> {
         name,
         started: stat.start_time()?,
         cpu: stat.cpu()?,
-        ticks: stat.user_ticks()? + stat.system_ticks()?,
+        ticks: stat.user_ticks()?.checked_add(stat.system_ticks()?)?,
         voluntary: status.voluntary_switches()?,
         nonvoluntary: status.involuntary_switches()?,
         migrations: thread.migrations(),

@@ -192,7 +192,7 @@ impl UncoreCounters {
         let mut left_out = Vec::new();
         for ((kind, event), places) in wanted {
             // A sum over some of the units would look like that over all.
-            let started = if counters.len() + places.len() > COUNTERS_MAX {
+            let started = if counters.len().saturating_add(places.len()) > COUNTERS_MAX {
                 Err(format!("all events have more than {COUNTERS_MAX} counters"))
             } else {
                 let own = places

@@ -94,8 +94,8 @@ fn name(structure: &[u8], offset: usize) -> Option<String> {
 /// Returns a word. `None` if the structure, whose length is its second octet, is shorter: old firmware lacks fields.
 fn word(octets: &[u8], offset: usize) -> Option<u16> {
     let length = usize::from(*octets.get(LENGTH)?).min(octets.len());
-    let field = octets.get(..length)?.get(offset..offset + 2)?;
-    Some(u16::from_le_bytes(field.try_into().ok()?))
+    let field = octets.get(..length)?.get(offset..)?.first_chunk()?;
+    Some(u16::from_le_bytes(*field))
 }
 
 #[cfg(test)]

@@ -121,18 +121,19 @@ impl Limiter {
 }
 
 impl Limit {
-    /// Formats the limit: `tester, device idle 43 %`.
+    /// Formats the limit with the idle time of both sides: `tester, device idle 43 %, tester idle 2.0 %`.
     pub(crate) fn text(&self) -> String {
         let idle = |of: &str, ratio: &Option<Spread>| {
             ratio.as_ref().map_or_else(String::new, |ratio| {
                 format!(", {of} idle {}", format::percent(ratio.median * 100.0))
             })
         };
-        let idle = match self.by {
-            Limiter::Tester | Limiter::NotDeviceCpu => idle("device", &self.device_idle_ratio),
-            Limiter::DeviceCpu | Limiter::Device => idle("tester", &self.tester_idle_ratio),
-        };
-        format!("{}{idle}", self.by.word())
+        format!(
+            "{}{}{}",
+            self.by.word(),
+            idle("device", &self.device_idle_ratio),
+            idle("tester", &self.tester_idle_ratio)
+        )
     }
 }
 

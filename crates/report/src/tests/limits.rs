@@ -172,7 +172,10 @@ fn a_rate_has_a_limit() {
         limit(&summary, 0),
         (Limiter::DeviceCpu, Some(3.0), Some(25.0))
     );
-    assert!(page.contains("Limited by") && page.contains("device, tester idle 25"));
+    assert!(page.contains("Limited by") && page.contains("device, device idle "));
+    let both = |text: &str| text.contains("device idle ") && text.contains(", tester idle 25");
+    assert!(both(&page) && both(&text_table(&summary, None)));
+    assert!(both(&crate::markdown(&summary)));
     assert!(!page.contains("although its forwarding CPUs"));
     let (summary, page) = with(Some(0.6));
     assert_eq!(

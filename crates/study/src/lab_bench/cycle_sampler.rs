@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cycles of the device over the time of a trial, read by a thread on CPUs that neither tester nor forwarding threads use.
 
+// Replies of a switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -9,7 +19,7 @@ use quietwire_base::unix_time_ns;
 use quietwire_host::CpuList;
 use quietwire_host::threads::set_affinity;
 use quietwire_lab::{CycleCount, CycleReader};
-use quietwire_tester::{DevicePoint, SERIES_POINTS_MAX, Trial, TrialResult};
+use quietwire_tester::{DevicePoint, SERIES_POINTS_MAX, TrialResult};
 
 /// Shortest time between two readings.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -28,6 +38,17 @@ struct Reading {
     count: CycleCount,
 }
 
+/// Readings of the device's cycles during a trial.
+#[derive(Debug)]
+pub(super) struct CycleReadings(Vec<Reading>);
+
+impl CycleReadings {
+    /// Returns the work of the device in the intervals of the counted part.
+    pub(super) fn points(&self, result: &TrialResult) -> Vec<DevicePoint> {
+        points(&self.0, result)
+    }
+}
+
 /// Sampler of the device's cycles. It stops when it is dropped.
 #[derive(Debug)]
 pub(super) struct CycleSampler {
@@ -36,13 +57,13 @@ pub(super) struct CycleSampler {
 }
 
 impl CycleSampler {
-    /// Starts a thread on `cpus`. None if there is no CPU for it, or no thread.
-    pub(super) fn start(reader: CycleReader, cpus: &CpuList, trial: &Trial) -> Option<Self> {
+    /// Starts a thread on `cpus` for a trial of `duration_s` seconds. None if there is no CPU for it, or no thread.
+    pub(super) fn start(reader: CycleReader, cpus: &CpuList, duration_s: f64) -> Option<Self> {
         if cpus.is_empty() {
             return None;
         }
         let (stop, stopped) = channel();
-        let (cpus, interval) = (cpus.clone(), interval(trial));
+        let (cpus, interval) = (cpus.clone(), interval(duration_s));
         let sample = move || {
             // Sampling on a forwarding CPU would disturb what is measured.
             match set_affinity(0, &cpus) {
@@ -57,9 +78,9 @@ impl CycleSampler {
         })
     }
 
-    /// Stops sampling, and returns the work of the device in the intervals of the counted part.
-    pub(super) fn finish(mut self, result: &TrialResult) -> Vec<DevicePoint> {
-        points(&self.end(), result)
+    /// Stops sampling.
+    pub(super) fn finish(mut self) -> CycleReadings {
+        CycleReadings(self.end())
     }
 
     fn end(&mut self) -> Vec<Reading> {
@@ -76,10 +97,9 @@ impl Drop for CycleSampler {
     }
 }
 
-/// Returns the time between two readings.
-fn interval(trial: &Trial) -> Duration {
-    let whole_s = trial.warm_up_s + trial.duration_s + trial.drain_s;
-    let interval = Duration::try_from_secs_f64(whole_s / SERIES_POINTS_MAX as f64);
+/// Returns the time between two readings in a trial of `duration_s` seconds.
+fn interval(duration_s: f64) -> Duration {
+    let interval = Duration::try_from_secs_f64(duration_s / SERIES_POINTS_MAX as f64);
     interval.unwrap_or(INTERVAL_MIN).max(INTERVAL_MIN)
 }
 
@@ -105,7 +125,7 @@ fn sample_until(reader: &CycleReader, interval: Duration, stopped: &Receiver<()>
 fn nanoseconds(from: Instant, to: Instant) -> i128 {
     let after = to.saturating_duration_since(from).as_nanos();
     let before = from.saturating_duration_since(to).as_nanos();
-    after.cast_signed() - before.cast_signed()
+    after.cast_signed().saturating_sub(before.cast_signed())
 }
 
 /// Returns the increases between readings, all of which are in the counted part or in the drain.
@@ -117,9 +137,11 @@ fn points(readings: &[Reading], result: &TrialResult) -> Vec<DevicePoint> {
     let Some(relation) = before.last().or(readings.first()) else {
         return Vec::new();
     };
-    let relation_ns = i128::from(relation.unix_ns) - i128::from(started_ns);
-    let since_start_s =
-        |reading: &Reading| (relation_ns + nanoseconds(relation.at, reading.at)) as f64 / 1e9;
+    let relation_ns = i128::from(relation.unix_ns).saturating_sub(i128::from(started_ns));
+    let since_start_s = |reading: &Reading| {
+        let since_ns = relation_ns.saturating_add(nanoseconds(relation.at, reading.at));
+        since_ns as f64 / 1e9
+    };
     let end_s = result.elapsed_s + result.trial.drain_s;
     let pairs = readings.windows(2).filter_map(|pair| {
         let [first, second] = pair else { return None };
@@ -139,7 +161,7 @@ fn points(readings: &[Reading], result: &TrialResult) -> Vec<DevicePoint> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tester::{FrameSizes, LatencySummary};
+    use quietwire_tester::{FrameSizes, LatencySummary, Trial};
 
     use super::*;
 
@@ -187,8 +209,7 @@ mod tests {
 
     #[test]
     fn readings_are_as_many_in_a_long_trial_as_in_a_short_one() {
-        let trial = |duration_s| Trial::new(1000.0, duration_s, FrameSizes::Fixed(64));
-        assert_eq!(interval(&trial(0.5)), INTERVAL_MIN);
-        assert_eq!(interval(&trial(600.0)), Duration::from_secs(10));
+        assert_eq!(interval(0.5), INTERVAL_MIN);
+        assert_eq!(interval(600.0), Duration::from_secs(10));
     }
 }

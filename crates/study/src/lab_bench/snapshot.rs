@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use quietwire_host::CpuList;
-use quietwire_lab::up::UpLab;
-use quietwire_lab::{CycleCount, Lab, NeighbourSample};
+use quietwire_lab::{CycleCount, Intensity, Lab, NeighbourSample};
 use quietwire_monitor::{
     Activity, CpuEvents, Edge, EventCounters, ExitReasons, ExitSampler, Owner, Snapshot,
     SystemCallCounters, SystemCallCounts, SystemCallSampler, SystemCallSamples, Unavailable,
@@ -14,8 +13,8 @@ use quietwire_monitor::{
 };
 
 use super::LabBenchError;
+use super::device::MonitoredDevice;
 use super::elements::{self, OwnViews};
-use super::topology;
 use crate::activity::TrialActivity;
 use crate::executor::Device;
 
@@ -34,24 +33,23 @@ impl DeviceSnapshot {
     /// Takes a sample of the device, unless another program has started it, the tester and the neighbours, at a side of a trial. Without
     /// monitors, `edge` is none, and only the cycles of the device are read.
     pub(super) fn take(
-        device: Option<&UpLab>,
+        device: Option<MonitoredDevice<'_>>,
         at_work: Option<&NeighbourSample>,
         edge: Option<Edge>,
     ) -> Result<Self, LabBenchError> {
         let Some(edge) = edge else {
             return Ok(Self {
                 machine: None,
-                cycles: device.map(UpLab::cycles).unwrap_or_default(),
+                cycles: device.map(MonitoredDevice::cycles).unwrap_or_default(),
                 views: OwnViews::new(),
             });
         };
         // Some programs are queried by another program, whose time does not belong to the trial.
-        let views = || device.map(UpLab::own_views).unwrap_or_default();
+        let views = || device.map(MonitoredDevice::own_views).unwrap_or_default();
         let at_start = (edge == Edge::Start).then(views);
-        let cycles = device.map(UpLab::cycles).unwrap_or_default();
-        let elements = device.map(|device| topology::elements(device.state()));
-        let elements = elements.unwrap_or_default().into_iter();
-        let pids = elements.flat_map(|element| element.pids);
+        let cycles = device.map(MonitoredDevice::cycles).unwrap_or_default();
+        let elements = device.map(MonitoredDevice::elements).unwrap_or_default();
+        let pids = elements.into_iter().flat_map(|element| element.pids);
         let mut watched: Vec<Watched> = pids.map(|pid| Watched::of(pid, Owner::Device)).collect();
         watched.push(Watched::of(std::process::id(), Owner::Tester));
         let neighbours = at_work.map(NeighbourSample::pids).unwrap_or_default();
@@ -138,11 +136,11 @@ pub(super) struct TrialSamples {
 
 /// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
 pub(super) fn activity(
-    lab: &Lab,
+    device: Option<MonitoredDevice<'_>>,
     (before, after): (&DeviceSnapshot, &DeviceSnapshot),
-    at_work: Option<NeighbourSample>,
+    neighbours: Option<Intensity>,
     meanwhile: TrialSamples,
-) -> Result<TrialActivity, LabBenchError> {
+) -> TrialActivity {
     let machine = before.machine.as_ref().zip(after.machine.as_ref());
     let machine = machine.map(|(before, after)| {
         let mut activity = Activity::between(before, after);
@@ -159,19 +157,14 @@ pub(super) fn activity(
     let known = machine.as_ref().unwrap_or(&unknown);
     let cycles = (&before.cycles, &after.cycles);
     let hz = quietwire_dpdk::cycles::hz();
-    let device = lab.device();
-    let elements = device.map(|device| topology::elements(device.state()));
-    let elements = elements.unwrap_or_default();
+    let elements = device.map(MonitoredDevice::elements).unwrap_or_default();
     let mut elements = elements::activity_of(&elements, cycles, known, hz);
     for element in &mut elements {
         element.set_own_view(&before.views, &after.views);
     }
-    let neighbours = at_work
-        .map(|at_work| lab.intensity_since(&at_work))
-        .transpose()?;
-    Ok(TrialActivity {
+    TrialActivity {
         machine,
         elements,
         neighbours,
-    })
+    }
 }

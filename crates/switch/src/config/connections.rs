@@ -218,13 +218,14 @@ impl ConnectionsSetting {
     pub(crate) fn zone_of(&self, port: &str) -> u16 {
         let mut zones = self.zones.iter();
         let at = zones.position(|zone| zone.ports.iter().any(|one| one == port));
-        at.and_then(|at| u16::try_from(at + 1).ok()).unwrap_or(0)
+        at.and_then(|at| u16::try_from(at.checked_add(1)?).ok())
+            .unwrap_or(0)
     }
 
     /// Returns the number of a zone.
     pub(crate) fn zone_number(&self, name: &str) -> Option<u16> {
         let at = self.zones.iter().position(|zone| zone.name == name)?;
-        u16::try_from(at + 1).ok()
+        u16::try_from(at.checked_add(1)?).ok()
     }
 
     /// Returns the name of a zone. `None` for that of ports of no zone.
@@ -234,7 +235,7 @@ impl ConnectionsSetting {
     }
 
     fn check_zones(&self) -> Result<(), String> {
-        let zones_max = usize::from(ZONES_MAX) - 1;
+        let zones_max = usize::from(ZONES_MAX).saturating_sub(1);
         if self.zones.len() > zones_max {
             return Err(format!("too many zones (maximum: {zones_max})"));
         }

@@ -82,11 +82,11 @@ pub(super) fn read_text(path: &Path) -> Result<String, SwitchError> {
 pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
     let mut location = path.display().to_string();
     if let Some(span) = error.span() {
-        location += &format!(", line {}", line_of(text, span.start));
+        location.push_str(&format!(", line {}", line_of(text, span.start)));
         let way = key_of(text, &span);
         let key = way.rsplit('.').next().filter(|key| !key.is_empty());
         if let Some(key) = key {
-            location += &format!(", key '{key}'");
+            location.push_str(&format!(", key '{key}'"));
         }
     }
     SwitchError::Config {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Progress of the dumps of a kernel table: which are still to be requested, and whether a completed one may be believed.
 
+// Messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -175,7 +185,7 @@ impl<Q: Copy + PartialEq> Dumps<Q> {
             .saturating_mul(1 << self.failures.min(16))
             .min(PAUSE_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.pause_end = Some(now + pause);
+        self.pause_end = now.checked_add(pause);
     }
 
     /// Takes note of the end of the running dump.

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel integration: taps of interfaces, and imported routes.
 
+// Frames and messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
@@ -160,9 +170,9 @@ impl Layer3 {
             return false;
         };
         if tap.send(frame) {
-            self.counts.to_kernel += 1;
+            self.counts.to_kernel = self.counts.to_kernel.saturating_add(1);
         } else {
-            self.counts.kernel_refused += 1;
+            self.counts.kernel_refused = self.counts.kernel_refused.saturating_add(1);
         }
         true
     }

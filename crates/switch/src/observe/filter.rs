@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter of captures and traces.
 
+// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -69,7 +79,7 @@ impl FrameMatcher {
 /// Returns destination and source.
 fn addresses_of(frame: &[u8]) -> Option<[MacAddress; 2]> {
     let number = |at: usize| {
-        let octets = frame.get(at..at + 6)?;
+        let octets = frame.get(at..)?.first_chunk::<6>()?;
         let number = octets
             .iter()
             .fold(0, |sum, octet| sum << 8 | u64::from(*octet));

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One stream to a peer, without blocking: messages that wait to be sent, messages that have arrived, and deadlines.
 
+// Messages from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -93,7 +103,7 @@ impl<S: Read + Write> Link<S> {
             self.progressed = now;
         }
         message.put(self.next, &mut self.queue);
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         self.spoke = now;
     }
 
@@ -106,7 +116,7 @@ impl<S: Read + Write> Link<S> {
             match self.stream.write(rest) {
                 Ok(0) => return Err(LinkError::Closed),
                 Ok(count) => {
-                    self.sent += count;
+                    self.sent = self.sent.saturating_add(count);
                     self.progressed = now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -158,11 +168,13 @@ impl<S: Read + Write> Link<S> {
                 // The messages count, and the next call reports the end.
                 Ok(0) => return Ok(messages),
                 Ok(length) => {
-                    left -= CHUNK;
+                    left = left.saturating_sub(CHUNK);
                     self.reader.push(chunk.get(..length).unwrap_or_default());
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => left -= CHUNK,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    left = left.saturating_sub(CHUNK);
+                }
                 Err(error) => return Err(error.into()),
             }
         }

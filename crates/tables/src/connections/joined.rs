@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fragments: the connection of the first one is that of all.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_packet::{IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
 
 use super::key::Key;
@@ -92,7 +102,7 @@ impl Joined {
 fn transport_of(octets: &[u8]) -> Option<usize> {
     let (header, rest) = octets.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
     let walked = walk_ipv6_extensions(IpProtocol(header[NEXT_HEADER_AT]), rest).ok()?;
-    Some(IPV6_HEADER_LENGTH + walked.length)
+    walked.length.checked_add(IPV6_HEADER_LENGTH)
 }
 
 /// Returns the octets of the payload up to the end of the transport header.
@@ -103,11 +113,15 @@ fn headers_of(
     transport: usize,
 ) -> Option<u32> {
     let header = match packet.kind {
-        Kind::Tcp(_) => usize::from(octets.get(transport + TCP_LENGTH_AT)? >> 4) * 4,
+        Kind::Tcp(_) => {
+            let length = octets.get(transport.checked_add(TCP_LENGTH_AT)?)?;
+            usize::from(length >> 4).saturating_mul(4)
+        }
         Kind::Other => 0,
         _ => SHORT_HEADER,
     };
-    u32::try_from(transport.checked_sub(part.at)? + header).ok()
+    let octets = transport.checked_sub(part.at)?.checked_add(header)?;
+    u32::try_from(octets).ok()
 }
 
 /// Returns the properties of a first fragment that later ones lack. `None` for packets that belong to no connection, and for ICMP errors.

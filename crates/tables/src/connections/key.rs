@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys: one for both directions of a connection, and their hash.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -107,10 +117,10 @@ impl Key {
             | u64::from(zone) << ZONE
             | u64::from(protocol);
         let words = [
-            (lower.0 >> 64) as u64,
-            lower.0 as u64,
-            (higher.0 >> 64) as u64,
-            higher.0 as u64,
+            high(lower.0),
+            low(lower.0),
+            high(higher.0),
+            low(higher.0),
             last,
         ];
         Sorted {
@@ -123,14 +133,14 @@ impl Key {
     #[inline(always)]
     pub(super) const fn has_one_endpoint(&self) -> bool {
         let [a, b, c, d, last] = self.words;
-        a == c && b == d && (last >> LOWER_PORT) as u16 == (last >> HIGHER_PORT) as u16
+        a == c && b == d && port(last, LOWER_PORT) == port(last, HIGHER_PORT)
     }
 
     /// Returns both endpoints, the lower one first.
     pub(super) fn endpoints(&self) -> [Endpoint; 2] {
         let [a, b, c, d, last] = self.words;
         let address = |high: u64, low: u64| match last & IS_IPV6 {
-            0 => IpAddr::V4(Ipv4Addr::from_bits(low as u32)),
+            0 => IpAddr::V4(Ipv4Addr::from_bits((low & 0xffff_ffff) as u32)),
             _ => IpAddr::V6(Ipv6Addr::from_bits(
                 u128::from(high) << 64 | u128::from(low),
             )),
@@ -138,24 +148,24 @@ impl Key {
         [
             Endpoint {
                 address: address(a, b),
-                port: (last >> LOWER_PORT) as u16,
+                port: port(last, LOWER_PORT),
             },
             Endpoint {
                 address: address(c, d),
-                port: (last >> HIGHER_PORT) as u16,
+                port: port(last, HIGHER_PORT),
             },
         ]
     }
 
     /// Returns the IP protocol.
     pub(super) const fn protocol(&self) -> u8 {
-        self.words[4] as u8
+        (self.words[4] & 0xff) as u8
     }
 
     /// Returns the zone.
     #[inline(always)]
     pub(super) const fn zone(&self) -> u16 {
-        (self.words[4] >> ZONE) as u16
+        port(self.words[4], ZONE)
     }
 }
 
@@ -183,14 +193,31 @@ impl Secret {
         let sum = product(a.wrapping_add(k0), b.wrapping_add(k1))
             .wrapping_add(product(c.wrapping_add(k2), d.wrapping_add(k3)))
             .wrapping_add(product(e.wrapping_add(k4), k5 | 1));
-        let folded = (sum >> 64) as u64 ^ sum as u64;
+        let folded = high(sum) ^ low(sum);
         // The high half of a product depends on all bits of its factors, the low half on the lower ones only.
         let mixed = product(folded, k5 | 1);
-        (mixed >> 64) as u64 ^ mixed as u64
+        high(mixed) ^ low(mixed)
     }
 }
 
 #[inline(always)]
+const fn high(value: u128) -> u64 {
+    (value >> 64) as u64
+}
+
+#[inline(always)]
+const fn low(value: u128) -> u64 {
+    (value & 0xffff_ffff_ffff_ffff) as u64
+}
+
+/// Returns the 16 bits of a word from a bit on.
+#[inline(always)]
+const fn port(word: u64, from: u32) -> u16 {
+    ((word >> from) & 0xffff) as u16
+}
+
+#[inline(always)]
 const fn product(a: u64, b: u64) -> u128 {
-    a as u128 * b as u128
+    // A product of two words has at most 128 bits.
+    (a as u128).wrapping_mul(b as u128)
 }

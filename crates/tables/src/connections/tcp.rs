@@ -13,6 +13,16 @@
 //! sends a challenge in response (RFC 5961, section 3.2). So are resets after a takeover, as long as `end` is that of a segment which the
 //! other side has not confirmed.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod saved;
 
 use super::names::{Direction, InvalidReason, State};
@@ -54,7 +64,7 @@ impl Segment {
 
     /// Returns the first sequence number behind the segment. SYN and FIN count as octets.
     fn end(&self) -> u32 {
-        let controls = u32::from(self.has(SYN)) + u32::from(self.has(FIN));
+        let controls = u32::from(self.has(SYN)).wrapping_add(u32::from(self.has(FIN)));
         self.sequence.wrapping_add(self.data).wrapping_add(controls)
     }
 

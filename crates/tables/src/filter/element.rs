@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elements of sets, and the fields that are compared with sets. Types have the names of nftables.
 
+// Text of files and requests: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -164,11 +174,12 @@ pub(super) fn prefixes(first: u128, last: u128, width: u32) -> impl Iterator<Ite
         let at = next?;
         let mut free = at.trailing_zeros().min(width);
         while free > 0 && at | low_bits(free) > last {
-            free -= 1;
+            free = free.saturating_sub(1);
         }
         let end = at | low_bits(free);
         next = end.checked_add(1).filter(|_| end < last);
-        Some((at, width - free))
+        // `free` is at most `width`.
+        Some((at, width.saturating_sub(free)))
     })
 }
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fields that only some rules compare: MAC addresses, TCP flags, ICMP types and codes, DSCP. They are read only if there are such rules.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{Fragment, IpProtocol, MacAddress, walk_ipv6_extensions};

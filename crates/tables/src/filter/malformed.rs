@@ -21,10 +21,14 @@
 //! Fragments that overlap behind the transport header are not detected, because filters have no state. They change nothing that rules
 //! compare: every fragment that contains a part of the transport header contains all of it, and is compared like a whole packet.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{IPV6_EXTENSIONS_MAX, VLAN_TAG_LENGTH};

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiled packet matches, and the headers they are compared with.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -62,7 +72,7 @@ fn bits_of(prefix: Option<IpNet>) -> (u128, u128) {
     let Some(prefix) = prefix else {
         return (0, 0);
     };
-    let beyond = u32::from(prefix.max_prefix_len() - prefix.prefix_len());
+    let beyond = u32::from(prefix.max_prefix_len().saturating_sub(prefix.prefix_len()));
     // The mask of a.b.c.d/0 still contains the bits that make it an IPv4 address.
     let mask = u128::MAX.checked_shl(beyond).unwrap_or(0);
     (mapped(prefix.addr()) & mask, mask)
@@ -151,7 +161,10 @@ impl Headers {
         if let Some((source, destination)) = self.addresses {
             match self.ethertype == u32::from(IPV4) {
                 // An IPv4 address is in the last 32 bits.
-                true => key.set_ipv4(source as u32, destination as u32),
+                true => key.set_ipv4(
+                    (source & 0xffff_ffff) as u32,
+                    (destination & 0xffff_ffff) as u32,
+                ),
                 false => key.set_ipv6(source, destination),
             }
         }
@@ -200,7 +213,7 @@ impl Headers {
     fn read_v4(&mut self, packet: &[u8]) -> Option<()> {
         let header = packet.first_chunk::<IPV4_HEADER>()?;
         let [first, .., a, b, c, d, e, f, g, h] = *header;
-        let length = usize::from(first & 0xf) * 4;
+        let length = usize::from(first & 0xf).saturating_mul(4);
         if first >> 4 != 4 || length < IPV4_HEADER {
             return None;
         }

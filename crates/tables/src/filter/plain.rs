@@ -2,8 +2,15 @@
 //! Keys of the most frequent frames, read in one pass: untagged, whole IPv4 packets of TCP or UDP without options. Other frames are read
 //! header by header ([`Headers`](super::pattern::Headers)).
 
-// Packets from outside: no index is unchecked.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
@@ -32,8 +39,9 @@ pub(super) fn plain_key(frame: &[u8], length: usize, ingress: &Key) -> Option<Ke
     if !matches!(protocol, TCP | UDP) {
         return None;
     }
-    let headers = ETHERNET_HEADER_LENGTH + IPV4_HEADER + transport_header(IPV4, protocol);
-    let end = ETHERNET_HEADER_LENGTH + usize::from(half(16));
+    let headers =
+        transport_header(IPV4, protocol).saturating_add(ETHERNET_HEADER_LENGTH + IPV4_HEADER);
+    let end = usize::from(half(16)).saturating_add(ETHERNET_HEADER_LENGTH);
     if frame.len() < headers || end < headers || end > length {
         return None;
     }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of the first fragment of a datagram, for the later ones.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_packet::TCP_HEADER_MIN;
 
 use super::names::{NatDrop, NatProtocol};
@@ -35,10 +45,10 @@ impl<A: Copy + PartialEq, I: Copy> FirstFragment<A, I> {
     ) -> Self {
         let headers = match protocol {
             NatProtocol::Tcp => {
-                let length = packet.get(part.at + TCP_LENGTH_AT);
-                let length = length.map_or(0, |length| u32::from(length >> 4) * 4);
-                // The sender may state less than every header has.
-                length.max(TCP_HEADER_MIN as u32)
+                let length = packet.get(part.at.saturating_add(TCP_LENGTH_AT));
+                let length = length.map_or(0, |length| usize::from(length >> 4).saturating_mul(4));
+                // The sender may state less than every header has. At most 60 octets.
+                u32::try_from(length.max(TCP_HEADER_MIN)).unwrap_or(u32::MAX)
             }
             NatProtocol::Udp | NatProtocol::Icmp => SHORT_HEADER,
         };

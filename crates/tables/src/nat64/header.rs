@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IP headers of both versions, as far as they are translated (RFC 7915, sections 4.1 and 5.1).
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{
@@ -234,7 +238,7 @@ pub(super) fn write_v4(buffer: &mut [u8], ip: &Ip<u32>) -> Result<usize, NatDrop
     let (identification, field) = match ip.part {
         // The lower half of the identification (RFC 7915, section 5.1.1).
         Some(part) => (
-            part.identification as u16,
+            (part.identification & 0xffff) as u16,
             part.offset | if part.has_more { MORE_FRAGMENTS } else { 0 },
         ),
         None if ip.dont_fragment => (0, DONT_FRAGMENT),
@@ -311,7 +315,8 @@ pub(super) fn pseudo_v6(ip: &Ip<u128>, length: usize) -> Checksum {
     let mut sum = Checksum::new();
     sum.add(&ip.source.to_be_bytes());
     sum.add(&ip.destination.to_be_bytes());
-    sum.add(&(length as u32).to_be_bytes());
+    // The zeros in front of the 32 bits do not change the sum.
+    sum.add(&(length as u64).to_be_bytes());
     sum.add(&[0, 0, 0, ip.protocol]);
     sum
 }

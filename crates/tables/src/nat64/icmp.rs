@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Types and codes of ICMP errors in both versions (RFC 7915, sections 4.2 and 5.2).
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use super::header::FRAGMENT_HEADER;
@@ -17,7 +21,8 @@ pub(super) const ECHO_REPLY_V6: u8 = 129;
 
 /// Octets by which a header of IPv6 is longer than one of IPv4, without a fragment header and with one.
 const LONGER: u32 = 20;
-const LONGER_IN_FRAGMENT: u32 = LONGER + FRAGMENT_HEADER as u32;
+const LONGER_IN_FRAGMENT: u32 = 28;
+const _: () = assert!(LONGER_IN_FRAGMENT as usize == LONGER as usize + FRAGMENT_HEADER);
 /// Smallest MTU of IPv6 (RFC 8200, section 5).
 const MTU_V6_MIN: u32 = 1280;
 /// Lengths of packets that paths have in practice, for routers that report no MTU (RFC 1191, section 7).
@@ -130,7 +135,8 @@ fn plateau_below(length: u16) -> u16 {
 /// Returns the octet of an IPv4 header that is the one of an IPv6 header (RFC 7915, figure 6).
 const fn pointer_to_v4(pointer: u32) -> Option<u8> {
     match pointer {
-        0 | 1 => Some(pointer as u8),
+        0 => Some(0),
+        1 => Some(1),
         // Payload length.
         4 | 5 => Some(2),
         // Next header, hop limit.

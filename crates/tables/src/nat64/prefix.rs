@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv6 addresses that stand for IPv4 hosts (RFC 6052).
 
+// Addresses from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -67,7 +77,7 @@ const fn is_host(address: u32) -> bool {
 /// Returns true for an address of one of these prefixes.
 fn is_of(address: u32, prefixes: &[(Ipv4Addr, u32)]) -> bool {
     let mut prefixes = prefixes.iter();
-    prefixes.any(|(prefix, bits)| (address ^ prefix.to_bits()) >> (32 - bits) == 0)
+    prefixes.any(|(prefix, bits)| (address ^ prefix.to_bits()).leading_zeros() >= *bits)
 }
 
 impl Prefix64 {
@@ -108,7 +118,7 @@ impl Prefix64 {
     #[inline(always)]
     #[must_use]
     pub const fn contains(&self, address: u128) -> bool {
-        (address ^ self.prefix) >> (128 - self.length as u32) == 0
+        (address ^ self.prefix).leading_zeros() >= self.length as u32
     }
 
     /// Returns the numbers of the four octets that contain the IPv4 address (RFC 6052, section 2.2).

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of TCP and UDP, and ICMP echoes, for the addresses of the other version (RFC 7915, sections 4.5 and 5.5).
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, and static forwards.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 mod standby;
@@ -67,7 +71,9 @@ impl Nat66 {
         let mut by_address: Box<[(u128, u32)]> = externals.iter().copied().zip(0..).collect();
         by_address.sort_unstable();
         // Hosts of static forwards need no port block. Those of new forwards get numbers before those of former ones lose theirs.
-        let of_forwards = (FORWARDS_MAX as u32).saturating_mul(2);
+        let of_forwards = u32::try_from(FORWARDS_MAX)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(2);
         let hosts_max = settings.hosts_max.saturating_add(of_forwards);
         Ok(Self {
             externals,

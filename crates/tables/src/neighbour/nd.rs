@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv6 neighbour discovery messages (RFC 4861, sections 4.3, 4.4 and 7.1).
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use std::net::Ipv6Addr;
@@ -87,7 +91,9 @@ fn frame(
     frame.extend(octets(to.0));
     frame.extend(octets(from.0));
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-    frame.extend((message.len() as u16).to_be_bytes());
+    // A message of an address and an option has 32 octets.
+    let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
+    frame.extend(length.to_be_bytes());
     frame.extend([ICMPV6, HOP_LIMIT]);
     frame.extend(from.1.octets());
     frame.extend(to.1.octets());
@@ -100,7 +106,8 @@ pub(crate) fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) 
     let mut sum = Checksum::new();
     sum.add(&source.octets());
     sum.add(&destination.octets());
-    sum.add(&(message.len() as u32).to_be_bytes());
+    // The zeros in front of the 32 bits do not change the sum.
+    sum.add(&(message.len() as u64).to_be_bytes());
     sum.add(&[0, 0, 0, ICMPV6]);
     sum.add(message);
     sum.finish()

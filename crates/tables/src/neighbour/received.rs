@@ -2,6 +2,16 @@
 //! Received ARP (RFC 826) and IPv6 neighbour discovery (RFC 4861, section 7.2). Router advertisements are ignored: this router gets its
 //! routes from its operator.
 
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
@@ -9,6 +19,10 @@ use quietwire_packet::{ArpOperation, ArpPacket, ETHERNET_HEADER_LENGTH, IPV6_HEA
 
 use super::table::Neighbours;
 use super::{Action, InterfaceInfo, State, arp, nd};
+
+fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
 
 impl<P> Neighbours<P> {
     /// Handles an untagged frame with an ARP packet.
@@ -21,17 +35,17 @@ impl<P> Neighbours<P> {
     ) {
         let octets = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
         let Ok(Some(packet)) = ArpPacket::read(octets) else {
-            self.counts_mut().invalid += 1;
+            count(&mut self.counts_mut().invalid);
             return;
         };
         let (mac, address) = (packet.sender_mac(), packet.sender_ip());
         if mac.is_multicast() || mac.to_u64() == 0 {
-            self.counts_mut().invalid += 1;
+            count(&mut self.counts_mut().invalid);
             return;
         }
         if interface_info.is_own(address.into()) {
             if mac != interface_info.mac {
-                self.counts_mut().conflicts += 1;
+                count(&mut self.counts_mut().conflicts);
             }
             return;
         }
@@ -56,7 +70,7 @@ impl<P> Neighbours<P> {
             self.learn(now, key, mac, state, out);
         }
         if is_for_us && !is_reply {
-            self.counts_mut().answered += 1;
+            count(&mut self.counts_mut().answered);
             let answer = arp::reply((interface_info.mac, packet.target_ip()), (mac, address));
             out.push(Action::Transmit {
                 interface: interface_info.number,
@@ -88,7 +102,7 @@ impl<P> Neighbours<P> {
             Some(message) => self.advertised(now, interface_info, &message, out),
             // Router messages and redirects are not for this router.
             None if matches!(kind, Some(133 | 134 | 137)) => {}
-            None => self.counts_mut().invalid += 1,
+            None => count(&mut self.counts_mut().invalid),
         }
         true
     }
@@ -102,20 +116,20 @@ impl<P> Neighbours<P> {
         out: &mut Vec<Action<P>>,
     ) {
         let Ok(link_address) = message.link_address(nd::OPTION_SOURCE) else {
-            self.counts_mut().invalid += 1;
+            count(&mut self.counts_mut().invalid);
             return;
         };
         let is_probe = message.source.is_unspecified();
         let in_group = message.destination == nd::solicited_node(message.target);
         if is_probe && (link_address.is_some() || !in_group) {
-            self.counts_mut().invalid += 1;
+            count(&mut self.counts_mut().invalid);
             return;
         }
         if !interface_info.is_own(message.target.into()) {
             return;
         }
         if interface_info.is_own(message.source.into()) {
-            self.counts_mut().conflicts += 1;
+            count(&mut self.counts_mut().conflicts);
             return;
         }
         if let Some(mac) = link_address
@@ -144,7 +158,7 @@ impl<P> Neighbours<P> {
             let mac = link_address.or_else(|| self.mac(key.0, key.1));
             let mac = mac.unwrap_or(message.from);
             if mac.is_multicast() || mac.to_u64() == 0 {
-                self.counts_mut().invalid += 1;
+                count(&mut self.counts_mut().invalid);
                 return;
             }
             (
@@ -152,7 +166,7 @@ impl<P> Neighbours<P> {
                 nd::ROUTER | nd::SOLICITED | nd::OVERRIDE,
             )
         };
-        self.counts_mut().answered += 1;
+        count(&mut self.counts_mut().answered);
         let answer = nd::advertisement(to, (interface_info.mac, message.target), flags);
         out.push(Action::Transmit {
             interface: interface_info.number,
@@ -170,15 +184,15 @@ impl<P> Neighbours<P> {
     ) {
         let solicited = message.flags & nd::SOLICITED != 0;
         let Ok(link_address) = message.link_address(nd::OPTION_TARGET) else {
-            self.counts_mut().invalid += 1;
+            count(&mut self.counts_mut().invalid);
             return;
         };
         if solicited && message.destination.is_multicast() {
-            self.counts_mut().invalid += 1;
+            count(&mut self.counts_mut().invalid);
             return;
         }
         if interface_info.is_own(message.target.into()) {
-            self.counts_mut().conflicts += 1;
+            count(&mut self.counts_mut().conflicts);
             return;
         }
         let key = (interface_info.number, message.target.into());

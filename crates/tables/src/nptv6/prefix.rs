@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The arithmetic of a pair of prefixes (RFC 6296, section 3).
 
+// Addresses from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use ipnet::Ipv6Net;
 
 use super::NptDrop;
@@ -45,9 +55,14 @@ const fn add(a: u16, b: u16) -> u16 {
     sum.wrapping_add(has_carry as u16)
 }
 
+/// Returns the number of bits behind a word of an address. The words have numbers from 0 to 7.
+const fn bits_behind(number: u32) -> u32 {
+    112u32.saturating_sub(number.saturating_mul(16))
+}
+
 /// Returns a word of an address, by its number from 0 on.
 const fn word(address: u128, number: u32) -> u16 {
-    (address >> (112 - 16 * number)) as u16
+    ((address >> bits_behind(number)) & 0xffff) as u16
 }
 
 /// Returns the sum of all words.
@@ -135,7 +150,7 @@ impl PrefixPair {
             NEGATIVE_ZERO => 0,
             new => new,
         };
-        let shift = 112 - 16 * number;
+        let shift = bits_behind(number);
         let rest = address & !self.mask & !(0xffff << shift);
         Ok(prefix | rest | u128::from(new) << shift)
     }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Owners of fragments to external addresses of NAT: the first one has the port that determines the owner, and the later ones follow it.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use super::{

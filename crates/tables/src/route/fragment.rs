@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv4 fragmentation (RFC 791, section 3.2; RFC 1812, section 4.2.2.7).
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
@@ -123,7 +127,7 @@ impl<'packet> Parts<'packet> {
         };
         let octets = header_length.saturating_add(payload.len());
         let length = u16::try_from(octets).ok()?;
-        header[0] = 0x40 | (header_length / 4) as u8;
+        header[0] = 0x40 | u8::try_from(header_length / 4).ok()?;
         put(&mut header, 2, length);
         put(&mut header, 6, offset & OFFSET_MASK | more);
         put(&mut header, 10, 0);

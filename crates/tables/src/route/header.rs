@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Header parsing before the route look-up: validity, source and destination of a packet.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
@@ -133,7 +137,7 @@ pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
     sum = (sum & 0xffff).wrapping_add(sum >> 16);
     sum = (sum & 0xffff).wrapping_add(sum >> 16);
     sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    !(sum as u16)
+    !((sum & 0xffff) as u16)
 }
 
 /// Decides on a multicast packet. Link-local groups go to the router itself (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.
@@ -239,7 +243,8 @@ fn multicast_v6(source: u128, scope: u8) -> Decision {
 /// 2.2.3).
 #[inline(always)]
 const fn is_martian_v6(address: u128) -> bool {
-    let (high, low) = ((address >> 64) as u64, address as u64);
+    let high = (address >> 64) as u64;
+    let low = (address & 0xffff_ffff_ffff_ffff) as u64;
     high == 0 && (low <= 1 || low >> 32 == 0xffff)
 }
 

@@ -2,10 +2,14 @@
 //! Fast path of most packets: valid packets without special features in a burst of one interface. The test for such packets has no branch
 //! per rule; [`super::header`], which knows the reasons, handles all others.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_base::BURST_MAX;
@@ -20,6 +24,9 @@ use crate::fib::NO_ROUTE;
 
 const V4_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV4_HEADER;
 const V6_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV6_HEADER;
+/// The length of an IPv6 header in the type of lengths of packets.
+const IPV6_HEADER_OCTETS: u16 = 40;
+const _: () = assert!(IPV6_HEADER_OCTETS as usize == IPV6_HEADER);
 
 /// Parsed packet. The other fields are meaningless if the packet is not plain.
 #[derive(Clone, Copy)]
@@ -41,12 +48,12 @@ impl Packed {
 
     #[inline(always)]
     fn length(self) -> u16 {
-        self.0 as u16
+        (self.0 & 0xffff) as u16
     }
 
     #[inline(always)]
     fn ttl(self) -> u8 {
-        (self.0 >> 16) as u8
+        ((self.0 >> 16) & 0xff) as u8
     }
 
     fn brief(self) -> PacketSummary {
@@ -264,7 +271,7 @@ fn is_special_v4(address: u32) -> bool {
 fn read_v6(headers: &[u8; V6_HEADERS], octets: usize, station: Station) -> Reading<u128> {
     let of = headers;
     let payload = u16::from_be_bytes([of[18], of[19]]);
-    let length = payload.wrapping_add(IPV6_HEADER as u16);
+    let length = payload.wrapping_add(IPV6_HEADER_OCTETS);
     let source = u64::from_be_bytes([
         of[22], of[23], of[24], of[25], of[26], of[27], of[28], of[29],
     ]);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rewriting of forwarded frames.
 
-// Packets from outside: no index is unchecked, and no arithmetic overflows.
+// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
 )]
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, update_checksum_u16};
@@ -40,7 +44,7 @@ pub fn rewrite(frame: &mut [u8], source: MacAddress, to: Adjacency) -> bool {
     }
     let (from, to) = (source.to_u64(), to.mac_number());
     let [a, b, c, d, e, f, g, h] = (to << 16 | from >> 32).to_be_bytes();
-    let [i, j, k, l] = (from as u32).to_be_bytes();
+    let [i, j, k, l] = ((from & 0xffff_ffff) as u32).to_be_bytes();
     if let Some(addresses) = ethernet.first_chunk_mut::<12>() {
         *addresses = [a, b, c, d, e, f, g, h, i, j, k, l];
     }

@@ -71,7 +71,7 @@ pub fn run(options: &EchoOptions, abort: &AtomicBool) -> Result<EchoResult, Echo
         requests: tally.requests,
         replies: tally.replies,
         late_replies: tally.late_replies,
-        lost: tally.requests - tally.replies,
+        lost: tally.requests.saturating_sub(tally.replies),
         longest_send_delay_ns: tally.longest_send_delay_ns,
         round_trip: tally.times.summary().map_err(EchoError::Result)?,
     })
@@ -103,20 +103,24 @@ fn one_at_a_time(
         sender
             .send(request.numbered(tally.requests))
             .map_err(|error| failed(options, error, tally.replies))?;
-        tally.requests += 1;
-        let deadline = sent + options.timeout;
+        let own = run.wrapping_add(tally.requests);
+        tally.requests = tally.requests.saturating_add(1);
+        let deadline = after(sent, options.timeout);
         loop {
             let received = way
                 .receive(&mut reply, deadline)
                 .map_err(|error| failed(options, error, tally.replies))?;
             let now = Instant::now();
             match received {
-                Reply::Of(number) if number == run + tally.requests - 1 => {
+                Reply::Of(number) if number == own => {
                     tally.times.record(nanoseconds(now.duration_since(sent)), 1);
-                    tally.replies += 1;
+                    tally.replies = tally.replies.saturating_add(1);
                     break;
                 }
-                Reply::Of(number) => tally.late_replies += u64::from(number >= run),
+                Reply::Of(number) => {
+                    let late = u64::from(number >= run);
+                    tally.late_replies = tally.late_replies.saturating_add(late);
+                }
                 Reply::None => {}
             }
             if abort.load(Ordering::Relaxed) {
@@ -143,7 +147,9 @@ impl Schedule {
     fn due(&self, request: u64) -> Option<Instant> {
         let nanoseconds = self.interval.as_nanos().checked_mul(u128::from(request))?;
         let after = Duration::from_nanos(u64::try_from(nanoseconds).ok()?);
-        (after < self.duration).then(|| self.began + after)
+        self.began
+            .checked_add(after)
+            .filter(|_| after < self.duration)
     }
 }
 
@@ -212,7 +218,9 @@ fn send_on_schedule(
             .longest_delay_ns
             .fetch_max(delay_ns, Ordering::Relaxed);
         // The count is updated before transmission, because the reply may be faster than this thread.
-        progress.sent.store(number + 1, Ordering::Release);
+        progress
+            .sent
+            .store(number.saturating_add(1), Ordering::Release);
         sender.send(request.numbered(number))?;
     }
     Ok(())
@@ -235,13 +243,13 @@ fn receive_all(
         let has_ended = progress.has_ended.load(Ordering::Acquire);
         let sent = progress.sent.load(Ordering::Acquire);
         let last_due = sent.checked_sub(1).and_then(|last| schedule.due(last));
-        let last_deadline = last_due.map(|due| due + options.timeout);
+        let last_deadline = last_due.map(|due| after(due, options.timeout));
         let is_over = last_deadline.is_none_or(|deadline| Instant::now() >= deadline);
         if has_ended && (tally.replies >= sent || is_over) {
             break;
         }
         let received = way
-            .receive(&mut reply, Instant::now() + TIMEOUT)
+            .receive(&mut reply, after(Instant::now(), TIMEOUT))
             .map_err(|error| failed(options, error, tally.replies))?;
         let now = Instant::now();
         let Reply::Of(number) = received else {
@@ -256,10 +264,10 @@ fn receive_all(
         };
         let time = now.saturating_duration_since(due);
         if time > options.timeout {
-            tally.late_replies += 1;
+            tally.late_replies = tally.late_replies.saturating_add(1);
         } else if answered.insert(request) {
             tally.times.record(nanoseconds(time), 1);
-            tally.replies += 1;
+            tally.replies = tally.replies.saturating_add(1);
         }
     }
     tally.requests = progress.sent.load(Ordering::Acquire);
@@ -274,9 +282,12 @@ struct Answered(Vec<u64>);
 impl Answered {
     /// Marks a request as answered. Returns false if it was marked before.
     fn insert(&mut self, request: u64) -> bool {
-        let (word, bit) = ((request / 64) as usize, 1 << (request % 64));
+        let Ok(word) = usize::try_from(request / 64) else {
+            return false;
+        };
+        let bit = 1 << (request % 64);
         if self.0.len() <= word {
-            self.0.resize(word + 1, 0);
+            self.0.resize(word.saturating_add(1), 0);
         }
         self.0.get_mut(word).is_some_and(|word| {
             let is_new = *word & bit == 0;
@@ -284,6 +295,11 @@ impl Answered {
             is_new
         })
     }
+}
+
+/// Returns the moment after a wait. The clock has space for all waits that the command line accepts.
+fn after(moment: Instant, wait: Duration) -> Instant {
+    moment.checked_add(wait).unwrap_or(moment)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -359,7 +375,7 @@ fn wait_until(due: Instant, ends: &impl Fn() -> bool) -> bool {
             return true;
         }
         if left > SPIN {
-            std::thread::sleep((left - SPIN).min(TIMEOUT));
+            std::thread::sleep(left.saturating_sub(SPIN).min(TIMEOUT));
         } else {
             std::hint::spin_loop();
         }
@@ -417,7 +433,7 @@ impl Transport {
                     if received == 0 {
                         return Err(ErrorKind::UnexpectedEof.into());
                     }
-                    *filled += received;
+                    *filled = filled.saturating_add(received);
                     let is_whole = *filled == reply.len();
                     if is_whole {
                         *filled = 0;

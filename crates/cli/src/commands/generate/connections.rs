@@ -21,7 +21,7 @@ use super::losses::INDENT;
 use super::settle::leave_alone;
 use super::validity::validity_lines;
 use crate::commands::isolation::IsolationArgs;
-use crate::commands::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use crate::commands::own_tester::{LINK_DEADLINE, OwnTesterArgs, warn_of_one_thread};
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::text::{fold, print, terminal_width};
 use crate::units::parse_connection_rate;
@@ -100,6 +100,7 @@ struct Output<'a> {
 pub(super) fn run(args: &Setup<'_>) -> Result<()> {
     let description = description(args.connections, args.ports.len())?;
     let cpus = args.tester.cpus()?;
+    warn_of_one_thread(&cpus);
     args.isolation.check(args.tester)?;
     args.tester.check_machine(args.ports)?;
     let stop = stop_on_signals(ISOLATION_LEFT)?;

@@ -2,6 +2,16 @@
 //! Charts as PNG. A headless Chromium renders them, because CSS styles the charts. It is driven through a pipe (Chrome DevTools Protocol,
 //! `--remote-debugging-pipe`): messages are JSON, and each ends with a zero octet.
 
+// Messages of a browser: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -104,10 +114,14 @@ fn size(svg: &str) -> Option<(u32, u32)> {
     let (text, _) = from.split_once('"')?;
     let (width, height) = text.split_once(' ')?;
     let whole = |text: &str| {
-        let value = text.parse::<f64>().ok()?;
-        (1.0..=SIZE_MAX)
-            .contains(&value)
-            .then(|| value.ceil() as u32)
+        let value = text.parse::<f64>().ok();
+        let value = value.filter(|value| (1.0..=SIZE_MAX).contains(value))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the range is checked above"
+        )]
+        let whole = value.ceil() as u32;
+        Some(whole)
     };
     Some((whole(width)?, whole(height)?))
 }
@@ -184,10 +198,10 @@ impl Browser {
 
     /// Sends a command; returns its result.
     fn ask(&mut self, method: &str, parameters: &Value) -> Result<Value> {
-        self.number += 1;
+        self.number = self.number.wrapping_add(1);
         let mut command = json!({ "id": self.number, "method": method, "params": parameters });
-        if let Some(session) = &self.session {
-            command["sessionId"] = json!(session);
+        if let (Some(session), Some(fields)) = (&self.session, command.as_object_mut()) {
+            fields.insert("sessionId".to_owned(), json!(session));
         }
         let mut octets = serde_json::to_vec(&command)?;
         octets.push(0);
@@ -212,7 +226,7 @@ impl Browser {
     /// The chart has no size, or the browser fails.
     pub(super) fn render(&mut self, svg: &str) -> Result<Vec<u8>> {
         let (width, height) = size(svg).context("a chart has no size")?;
-        self.pictures += 1;
+        self.pictures = self.pictures.wrapping_add(1);
         let name = format!("{}.svg", self.pictures);
         let source = self.directory.path().join(name);
         fs::write(&source, svg).context("writing a chart for Chromium")?;

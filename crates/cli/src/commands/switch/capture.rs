@@ -105,16 +105,16 @@ fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Resu
     let mut file = begin(output, started).with_context(|| args.write.display().to_string())?;
     let deadline = args.until.deadline();
     let wanted = args.count.unwrap_or(u64::MAX);
-    let mut frames = 0;
+    let mut frames = 0_u64;
     loop {
         // Evaluated before the request, so that frames captured until the end are still read.
         let is_over =
             stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| deadline.has_passed());
         let id = started.id;
         let news: Captured = request(&args.until.control_socket, WatchRequest::ReadCapture { id })?;
-        let space = usize::try_from(wanted - frames).unwrap_or(usize::MAX);
-        let taken = &news.frames[..news.frames.len().min(space)];
-        frames += taken.len() as u64;
+        let space = usize::try_from(wanted.saturating_sub(frames)).unwrap_or(usize::MAX);
+        let taken = news.frames.get(..space).unwrap_or(&news.frames);
+        frames = frames.saturating_add(taken.len() as u64);
         match write(&mut file, taken) {
             // The reader has closed the pipe, which ends the capture.
             Err(error) if is_broken_pipe(&error) => return Ok((frames, news.missed)),
@@ -197,8 +197,9 @@ impl File {
                         InterfaceDescriptionOption::IfTsResol(9),
                     ],
                 })?;
+                let number = self.ports.len();
                 self.ports.push(port.to_owned());
-                self.ports.len() - 1
+                number
             }
         };
         Ok(u32::try_from(number)?)

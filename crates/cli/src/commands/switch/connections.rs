@@ -163,7 +163,8 @@ pub(super) fn show(
     while let Some(from) = report.next
         && report.connections.len() < limit
     {
-        let next = page(selection, limit - report.connections.len(), from, socket)?;
+        let left = limit.saturating_sub(report.connections.len());
+        let next = page(selection, left, from, socket)?;
         report.next = next.next;
         report.connections.extend(next.connections);
     }

@@ -25,6 +25,8 @@ const PAGE: usize = 4096;
 /// Bits of a position in the list of all mappings that are the position in the list of one NAT. The higher ones are the number of the NAT:
 /// a switch has at most 16 NATs, each with fewer than 2^28 mappings.
 const POSITION_BITS: u32 = 28;
+/// Mask of these bits.
+const POSITION_MASK: u32 = (1 << POSITION_BITS) - 1;
 
 /// Remove mappings of NAT, or keep them over a restart.
 #[derive(Debug, Args)]
@@ -121,7 +123,8 @@ pub(super) fn show(
             report.next = None;
             break;
         };
-        let space = limit - report.mappings.len();
+        let space = limit.saturating_sub(report.mappings.len());
+        let following = number.saturating_add(1);
         let page = page(nat, selection, (start, space), |request| {
             Ok(ask(socket, request)?)
         })?;
@@ -130,7 +133,7 @@ pub(super) fn show(
         report.mappings.extend(matching);
         report.next = match page.next {
             Some(start) => position_of(number, start),
-            None if number + 1 < nats.len() => position_of(number + 1, 0),
+            None if following < nats.len() => position_of(following, 0),
             None => None,
         };
     }
@@ -153,7 +156,7 @@ fn position_of(nat: usize, start: u32) -> Option<u32> {
 
 /// Returns the number of the NAT of a position, and the position in its list.
 const fn parts_of(position: u32) -> (usize, u32) {
-    let start = position & ((1 << POSITION_BITS) - 1);
+    let start = position & POSITION_MASK;
     ((position >> POSITION_BITS) as usize, start)
 }
 
@@ -173,7 +176,7 @@ fn page(
     let mappings = report.mappings.iter().enumerate();
     let mut matching = mappings.filter(|(_, one)| selection.matches(one));
     let last = matching.nth(space.saturating_sub(1));
-    let count = last.map_or(report.mappings.len(), |(at, _)| at + 1);
+    let count = last.map_or(report.mappings.len(), |(at, _)| at.saturating_add(1));
     if count == report.mappings.len() {
         return Ok(report);
     }

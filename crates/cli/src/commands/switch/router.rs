@@ -210,17 +210,17 @@ pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
         Box::new(File::open(&args.file).map_err(|error| Usage(format!("{name}: {error}")))?)
     };
     let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
-    let mut added = 0;
+    let mut added = 0_u64;
     for (number, line) in (1..).zip(BufReader::new(input).lines()) {
         let line = line.map_err(|error| Usage(format!("{name}:{number}: {error}")))?;
         let route = parse_route(&line, args.vrf.as_deref())
             .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
         waiting.extend(route);
         if waiting.len() == ROUTES_A_REQUEST {
-            added += send(socket, &mut waiting)?;
+            added = added.saturating_add(send(socket, &mut waiting)?);
         }
     }
-    Ok(added + send(socket, &mut waiting)?)
+    Ok(added.saturating_add(send(socket, &mut waiting)?))
 }
 
 fn send(socket: &Path, waiting: &mut Vec<RouteSetting>) -> Result<u64> {

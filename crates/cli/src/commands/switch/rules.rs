@@ -407,11 +407,14 @@ impl SetRulesArgs {
 
 /// Distributes rules over requests. Rules with many names count as several.
 fn requests(rules: Vec<RuleSetting>) -> Vec<Vec<RuleSetting>> {
-    let weight = |rule: &RuleSetting| 1 + rule.names.list().len().div_ceil(OCTETS_OF_A_RULE);
+    let weight = |rule: &RuleSetting| {
+        let of_names = rule.names.list().len().div_ceil(OCTETS_OF_A_RULE);
+        of_names.saturating_add(1)
+    };
     let (mut requests, mut sum): (Vec<Vec<RuleSetting>>, usize) = (Vec::new(), 0);
     for rule in rules {
         let own = weight(&rule);
-        sum += own;
+        sum = sum.saturating_add(own);
         match requests.last_mut() {
             Some(last) if sum <= RULES_A_REQUEST => last.push(rule),
             _ => {
@@ -433,7 +436,7 @@ pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
     ask::<IgnoredAny>(socket, &Request::StageRules { at: 0, rules: none })?;
     for rules in requests(rules) {
         let at = staged.rules;
-        staged.rules += rules.len();
+        staged.rules = staged.rules.saturating_add(rules.len());
         ask::<IgnoredAny>(socket, &Request::StageRules { at, rules })?;
     }
     let none = Vec::new();
@@ -465,7 +468,7 @@ pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
                 sets: vec![part],
             };
             ask::<IgnoredAny>(socket, &request)?;
-            staged.sets += 1;
+            staged.sets = staged.sets.saturating_add(1);
         }
     }
     Ok(staged)

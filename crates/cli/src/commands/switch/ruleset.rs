@@ -372,7 +372,7 @@ fn replace(args: &ReplaceArgs, control: &ControlArgs) -> Result<()> {
 
 /// Reads at most a little more than the importer accepts.
 fn read_ruleset(path: &Path) -> Result<String> {
-    let limit = IMPORT_MAX as u64 + 1;
+    let limit = (IMPORT_MAX as u64).saturating_add(1);
     let mut text = String::new();
     let read = match path == Path::new("-") {
         true => std::io::stdin().take(limit).read_to_string(&mut text),

@@ -27,7 +27,7 @@ pub(super) fn show(
     while let Some(from) = report.next
         && report.elements.len() < limit
     {
-        let next = page(from, limit - report.elements.len())?;
+        let next = page(from, limit.saturating_sub(report.elements.len()))?;
         report.next = next.next;
         report.elements.extend(next.elements);
     }

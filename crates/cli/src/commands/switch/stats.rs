@@ -228,7 +228,7 @@ fn interval(now: &StatsReport, before: &StatsReport) -> Interval {
             true => counter.count,
             // Counters of a port restart at 0 if it is removed and added again.
             false if counter.count < before => counter.count,
-            false => counter.count - before,
+            false => counter.count.saturating_sub(before),
         };
         let (owner, name, text) = counter.key;
         (counter.is_always || count > 0).then(|| Change {

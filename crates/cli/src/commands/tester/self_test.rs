@@ -3,16 +3,17 @@
 
 mod connections;
 mod outcome;
+mod ports;
 
 use std::io::{stdin, stdout};
 use std::path::Path;
+use std::process::{ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use quietwire_base::find_program;
-use quietwire_base::supervised::{Command, Streams};
-use quietwire_dpdk::PortUri;
+use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::self_test::{
     CaseReport, ConnectionCaseReport, ConnectionFault, ConnectionSelfTestOptions, DeviceLink,
@@ -20,12 +21,13 @@ use quietwire_tester::self_test::{
 };
 use quietwire_tester::{FrameAccess, Preparation};
 
-use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs, warn_of_one_thread};
 use super::table::table;
 use crate::exit::{MissingPrerequisite, Usage, require_memory, stop_on_signals};
 use crate::text::say;
 use crate::units::{Rate, parse_connection_rate, parse_positive_duration, parse_rate};
 use outcome::{Conclusion, outcome};
+use ports::{Link, Ports};
 
 /// Compare the tester's figures with the ledger of a device that misbehaves by a script.
 #[derive(Debug, Args)]
@@ -55,6 +57,9 @@ pub(super) struct SelfTestArgs {
     /// Access of the tester to its frames.
     #[arg(long, value_enum, value_name = "ACCESS", default_value = "in-place")]
     frame_access: Access,
+    /// Ports of the tester.
+    #[arg(long, value_enum, value_name = "LINK", default_value = "memif-server")]
+    link: Link,
     /// Seed of the frames that the device chooses at random.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -163,6 +168,9 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let device_cpu = device_cpu(args, &cpus)?;
     let options = options(args)?;
     let connections = connection_options(args)?;
+    if connections.is_some() {
+        warn_of_one_thread(&cpus);
+    }
     args.tester.check_machine(&[])?;
     // The device takes as much.
     require_memory(args.tester.memory_mib.saturating_mul(2))?;
@@ -172,37 +180,61 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let largest = connections
         .as_ref()
         .map_or(largest, |it| it.description().frame_size_max());
-    let ports = ports("server")
-        .iter()
-        .map(|uri| uri.parse().map_err(anyhow::Error::msg))
-        .collect::<Result<Vec<PortUri>>>()?;
-    let eal = args.tester.start_dpdk(&cpus, &ports)?;
-    let mut tester = args
-        .tester
-        .open(&eal, cpus, &ports, largest, Preparation::default())?;
-    tester.abort_on(&stop);
-    tester.set_frame_access(args.frame_access.into());
     if find_program("setpriv").is_none() {
         bail!(MissingPrerequisite(
             "setpriv is not installed (run `apt-get install util-linux`)".to_owned()
         ));
     }
-    let mut device = Command::of(&device_words(args, device_cpu, largest)?)
-        .with_parent()
-        .start(Streams::Pipes)
-        .context("starting the device")?;
-    let pipes = device.take_stdout().zip(device.take_stdin());
-    let (output, input) = pipes.context("the device has no pipes")?;
-    let mut link = DeviceLink::new(output, input);
-    link.wait_until_ready()?;
+    let ports = Ports::new(args.link)?;
+    let words = device_words(args, &ports, device_cpu, largest)?;
+    let eal = args.tester.start_dpdk(&cpus, &ports.tester)?;
+    let before = match ports.need_device() {
+        true => Some(Device::start(&words)?),
+        false => None,
+    };
+    let preparation = Preparation::default();
+    let mut tester = args
+        .tester
+        .open(&eal, cpus, &ports.tester, largest, preparation)?;
+    tester.abort_on(&stop);
+    tester.set_frame_access(args.frame_access.into());
+    let mut device = match before {
+        Some(device) => device,
+        None => Device::start(&words)?,
+    };
     tester.wait_for_links(LINK_DEADLINE)?;
     if let Some(options) = &connections {
         let say_line = |report: &ConnectionCaseReport| say(connections::line(report));
-        let reports = tester.self_test_connections(&mut link, options, say_line)?;
-        return connections::conclude(args.json, options, &reports);
+        let reports = tester.self_test_connections(&mut device.link, options, say_line)?;
+        return connections::conclude((args.json, args.link), options, &reports);
     }
-    let reports = tester.self_test(&mut link, &options, |report| say(line(report)))?;
+    let reports = tester.self_test(&mut device.link, &options, |report| say(line(report)))?;
     conclude(args, &options, &reports)
+}
+
+/// The device, which ends on drop.
+struct Device {
+    /// Before the process, which ends when its input does.
+    link: DeviceLink<ChildStdout, ChildStdin>,
+    _process: Supervised,
+}
+
+impl Device {
+    /// Starts the device, and waits until it has opened its ports.
+    fn start(words: &[String]) -> Result<Self> {
+        let mut process = Command::of(words)
+            .with_parent()
+            .start(Streams::Pipes)
+            .context("starting the device")?;
+        let pipes = process.take_stdout().zip(process.take_stdin());
+        let (output, input) = pipes.context("the device has no pipes")?;
+        let mut link = DeviceLink::new(output, input);
+        link.wait_until_ready()?;
+        Ok(Self {
+            link,
+            _process: process,
+        })
+    }
 }
 
 fn options(args: &SelfTestArgs) -> Result<SelfTestOptions> {
@@ -256,12 +288,6 @@ fn connection_options(args: &SelfTestArgs) -> Result<Option<ConnectionSelfTestOp
     Ok(Some(options))
 }
 
-/// Returns the URIs of one side's ports. Abstract sockets leave no files behind.
-fn ports(role: &str) -> [String; 2] {
-    let process = std::process::id();
-    ["left", "right"].map(|side| format!("memif:@quietwire-self-test-{process}-{side}?role={role}"))
-}
-
 fn device_cpu(args: &SelfTestArgs, cpus: &[u32]) -> Result<u32> {
     let online = online_cpus(Path::new("/"))?;
     let mut online_numbers = online.iter().map(|cpu| cpu.0);
@@ -282,10 +308,15 @@ fn device_cpu(args: &SelfTestArgs, cpus: &[u32]) -> Result<u32> {
 }
 
 /// Returns the command that runs the device.
-fn device_words(args: &SelfTestArgs, cpu: u32, frame_size_max: u16) -> Result<Vec<String>> {
+fn device_words(
+    args: &SelfTestArgs,
+    ports: &Ports,
+    cpu: u32,
+    frame_size_max: u16,
+) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("path of this program")?;
     let options = DeviceOptions {
-        ports: ports("client"),
+        ports: ports.device.clone(),
         cpu,
         ring_size: args.tester.ring_size,
         frame_size_max,
@@ -304,6 +335,7 @@ fn device_words(args: &SelfTestArgs, cpu: u32, frame_size_max: u16) -> Result<Ve
 fn conclude(args: &SelfTestArgs, options: &SelfTestOptions, reports: &[CaseReport]) -> Result<()> {
     let conclusion = Conclusion {
         is_json: args.json,
+        link: args.link,
         duration_s: options.duration_s,
         seed: options.seed,
         difference: "the tester's figures differ",

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of flow rules of an interface's driver (linux/ethtool.h, `struct ethtool_rxnfc`).
 
+// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -130,7 +140,8 @@ impl FlowTable for KernelTable {
         // On the heap: it is large.
         let mut listed = Box::new(Request::<RULES_MAX>::new(ETHTOOL_GRXCLSRLALL, [0; LENGTH]));
         // The kernel allocates as many. Rules may be added meanwhile.
-        let space = counted.count.saturating_add(64).min(RULES_MAX as u32);
+        let rules_max = u32::try_from(RULES_MAX).unwrap_or(u32::MAX);
+        let space = counted.count.saturating_add(64).min(rules_max);
         listed.count = space;
         self.ask(&mut *listed)?;
         if listed.count > space {

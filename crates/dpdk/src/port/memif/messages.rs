@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of a memif connection. Their number is limited.
 
+// Messages from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -34,7 +44,7 @@ pub(super) fn read(
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) => return Err(SessionError::Failed(error.to_string())),
     };
-    *count += 1;
+    *count = count.saturating_add(1);
     if *count > MESSAGES_MAX {
         return Err(SessionError::Failed("too many messages".to_owned()));
     }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statistics of an interface (rtnetlink(7), RTM_GETSTATS of linux/if_link.h).
 
+// Messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::os::fd::OwnedFd;
 
 use quietwire_base::rtnetlink::{ask, attribute, contents};
@@ -33,7 +43,10 @@ fn dropped_in(answer: &[u8]) -> Option<u64> {
 }
 
 fn put(octets: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
-    octets.get_mut(at..at + value.len())?.copy_from_slice(value);
+    octets
+        .get_mut(at..)?
+        .get_mut(..value.len())?
+        .copy_from_slice(value);
     Some(())
 }
 

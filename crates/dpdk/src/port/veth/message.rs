@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of rtnetlink(7) about the interfaces of a pair (linux/if_link.h, linux/veth.h).
 
+// Messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::os::fd::RawFd;
 
@@ -124,7 +134,8 @@ pub(super) fn without_addresses(index: u32) -> io::Result<Vec<u8>> {
         IFLA_INET6_ADDR_GEN_MODE,
         &[IN6_ADDR_GEN_MODE_NONE],
     )?;
-    push(&mut family, libc::AF_INET6 as u16, &mode)?;
+    let inet6 = u16::try_from(libc::AF_INET6).map_err(io::Error::other)?;
+    push(&mut family, inet6, &mode)?;
     with(index, IFLA_AF_SPEC, &family)
 }
 

@@ -114,8 +114,9 @@ fn ran_ns(thread: &ThreadSample, former: Option<&ThreadSample>) -> u64 {
         (Some(_), Some(now), Some(before)) => now.saturating_sub(before),
         (None, Some(now), _) => now,
         (Some(former), _, _) => {
-            let sum = |(user, system): (u64, u64)| user + system;
-            sum(thread.ticks).saturating_sub(sum(former.ticks)) * TICK_NS
+            let sum = |(user, system): (u64, u64)| user.saturating_add(system);
+            let ticks = sum(thread.ticks).saturating_sub(sum(former.ticks));
+            ticks.saturating_mul(TICK_NS)
         }
         (None, None, _) => 0,
     }

@@ -126,11 +126,11 @@ fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
         let actual = "the plan lets idle forwarding threads sleep or yield";
         return Check::new(name, files, "any", actual, true, "");
     }
-    let (mut wrong, mut denied, mut looks) = (Vec::new(), 0, 0);
+    let (mut wrong, mut denied, mut looks) = (Vec::new(), 0_u32, 0_u32);
     for pair in pairs {
         if let Some(calls) = interval.after.calls.get(&pair.tid) {
-            denied += calls.denied;
-            looks += calls.looks;
+            denied = denied.saturating_add(calls.denied);
+            looks = looks.saturating_add(calls.looks);
             let waiting: u32 = calls.waiting.values().sum();
             if waiting > 0 {
                 let numbers: Vec<String> = calls.waiting.keys().map(i64::to_string).collect();

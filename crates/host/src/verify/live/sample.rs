@@ -99,12 +99,15 @@ impl Sample {
             let sample = self.calls.entry(*tid).or_default();
             match Thread::of(root, thread.pid, *tid).system_call() {
                 Ok(call) => {
-                    sample.looks += 1;
+                    sample.looks = sample.looks.saturating_add(1);
                     if let Some(number) = call {
-                        *sample.waiting.entry(number).or_default() += 1;
+                        let waiting = sample.waiting.entry(number).or_default();
+                        *waiting = waiting.saturating_add(1);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => sample.denied += 1,
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    sample.denied = sample.denied.saturating_add(1);
+                }
                 // The thread has ended.
                 Err(_) => {}
             }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::{Deadline, unix_time};
+use quietwire_base::{Deadline, unix_time_ns};
 use quietwire_host::CpuList;
 use quietwire_host::jitter::JitterReport;
 use quietwire_switch::report::CyclesReport;
@@ -65,7 +65,7 @@ impl Agent {
         let mut agent = Self {
             guest: guest.to_owned(),
             lines,
-            next_id: unix_time().as_micros() as u64,
+            next_id: unix_time_ns() / 1000,
             hello: Hello {
                 version: 0,
                 quietwire: String::new(),
@@ -103,7 +103,7 @@ impl Agent {
         timeout: Duration,
     ) -> Result<T, LabError> {
         let id = self.next_id;
-        self.next_id += 1;
+        self.next_id = self.next_id.wrapping_add(1);
         let outcome = self
             .exchange(id, ask, timeout)
             .map_err(|error| self.failed(error))?;
@@ -212,9 +212,9 @@ impl Agent {
     pub fn jitter(&mut self, cpus: &CpuList, duration: Duration) -> Result<JitterReport, LabError> {
         let ask = AgentCommand::Jitter {
             cpus: cpus.clone(),
-            duration_ms: duration.as_millis() as u64,
+            duration_ms: milliseconds(duration),
         };
-        self.ask(&ask, duration + TIMEOUT)
+        self.ask(&ask, duration.saturating_add(TIMEOUT))
     }
 
     /// Runs a command in the guest.
@@ -224,10 +224,15 @@ impl Agent {
     pub fn run(&mut self, command: &[&str], deadline: Duration) -> Result<Ran, LabError> {
         let ask = AgentCommand::Run {
             command: command.iter().map(|word| (*word).to_owned()).collect(),
-            deadline_ms: deadline.as_millis() as u64,
+            deadline_ms: milliseconds(deadline),
         };
-        self.ask(&ask, deadline + TIMEOUT)
+        self.ask(&ask, deadline.saturating_add(TIMEOUT))
     }
+}
+
+/// Returns a time in milliseconds, at most what 64 bits hold.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn shortened(line: &Value) -> String {

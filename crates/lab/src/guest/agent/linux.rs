@@ -104,9 +104,15 @@ impl Linux {
         Ok(linux)
     }
 
+    /// Returns the interface of a port.
+    fn interface(&self, port: usize) -> Result<String, String> {
+        let interface = self.interfaces.get(port).cloned();
+        interface.ok_or_else(|| format!("there is no port p{port}"))
+    }
+
     fn route(&mut self, routing: &Routing) -> Result<(), String> {
         for (port, addresses) in &routing.addresses {
-            let interface = self.interfaces[*port].clone();
+            let interface = self.interface(*port)?;
             self.set(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
             for address in addresses {
                 // No duplicate address detection: it would block the address for a second.
@@ -114,7 +120,7 @@ impl Linux {
             }
         }
         for (port, address, mac) in &routing.neighbours {
-            let interface = self.interfaces[*port].clone();
+            let interface = self.interface(*port)?;
             self.ip(&format!(
                 "neighbour replace {address} lladdr {mac} dev {interface} nud permanent"
             ))?;
@@ -198,7 +204,7 @@ impl Linux {
             Ok(PortCounters {
                 rx_frames: read("rx_packets")?,
                 tx_frames: read("tx_packets")?,
-                rx_dropped: read("rx_dropped")? + read("rx_missed_errors")?,
+                rx_dropped: read("rx_dropped")?.saturating_add(read("rx_missed_errors")?),
                 tx_dropped: read("tx_dropped")?,
             })
         };

@@ -186,7 +186,8 @@ fn counters(ports: &[PortReport], count: usize) -> Result<Vec<PortCounters>, Str
         Ok(PortCounters {
             rx_frames: counts.rx_frames,
             tx_frames: counts.tx_frames,
-            rx_dropped: drops.sum() - tx_dropped,
+            // The sum has all of these.
+            rx_dropped: drops.sum().saturating_sub(tx_dropped),
             tx_dropped,
         })
     };

@@ -6,6 +6,7 @@ use quietwire_tester::self_test::{ConnectionCaseReport, ConnectionSelfTestOption
 
 use super::super::table::table;
 use super::outcome::{Conclusion, outcome};
+use super::ports::Link;
 
 /// Formats the outcome of one case.
 pub(super) fn line(report: &ConnectionCaseReport) -> String {
@@ -47,12 +48,13 @@ fn text(reports: &[ConnectionCaseReport]) -> String {
 
 /// Prints the reports and chooses the outcome.
 pub(super) fn conclude(
-    is_json: bool,
+    (is_json, link): (bool, Link),
     options: &ConnectionSelfTestOptions,
     reports: &[ConnectionCaseReport],
 ) -> Result<()> {
     let conclusion = Conclusion {
         is_json,
+        link,
         duration_s: options.duration_s,
         seed: options.seed,
         difference: "the tester's account of connections differs",

@@ -6,12 +6,14 @@ use quietwire_tester::self_test::Verdict;
 use serde::Serialize;
 use serde_json::json;
 
+use super::ports::Link;
 use crate::exit::CheckFailed;
 use crate::text::print;
 
 /// Form and texts of the result.
 pub(super) struct Conclusion {
     pub(super) is_json: bool,
+    pub(super) link: Link,
     pub(super) duration_s: f64,
     pub(super) seed: u64,
     /// Description of a difference from the ledger of the device, with its verb.
@@ -41,6 +43,7 @@ impl Conclusion {
         let cases = reports.len();
         if self.is_json {
             print(serde_json::to_string_pretty(&json!({
+                "link": self.link,
                 "duration_s": self.duration_s,
                 "seed": self.seed,
                 "agreeing": agreeing,
