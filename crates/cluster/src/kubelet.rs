@@ -111,7 +111,7 @@ impl Kubelet {
         let (pods, devices) = match pod_cpus(&places.pod_resources, REPLY).await {
             Ok(pods) => {
                 let devices = pods.iter().flat_map(|pod| pod.devices.iter().cloned());
-                let devices = devices.collect();
+                let devices: BTreeSet<(String, String)> = devices.collect();
                 (pods, Some(devices))
             }
             Err(error) => {
