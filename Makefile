@@ -129,7 +129,7 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	if [ -x "$$promtool" ]; then \
 	"$$promtool" check rules packaging/monitoring/alerts.yaml && "$$promtool" test rules packaging/monitoring/alerts-test.yaml; \
 	else echo 'promtool: not installed, the alert rules were not tested'; fi
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features quietwire-cluster/api-server --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 
 bench: setup ## Run the benchmarks, beside those peers that are there; ends with all goals and their verdicts

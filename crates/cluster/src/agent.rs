@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agent of a node: applies the `NodePartition` that selects the node, verifies it, reports its state, and rolls it back when no resource
 //! selects the node any more. Configures the switch as a `DataPlane` requests, and serves the device plugin. Removes attachments of the CNI
-//! plugin whose containers have ended, and attaches running containers again after a restart of the switch.
+//! plugin whose containers have ended and addresses of pods that have ended, and attaches running containers again after a restart of the
+//! switch.
 
 mod api;
 mod attachments;
 mod decide;
+mod ended_pods;
 mod export;
 mod machine;
 mod marker;
@@ -16,6 +18,7 @@ mod status;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod urgent;
 
 pub use export::Exports;

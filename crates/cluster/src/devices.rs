@@ -33,6 +33,7 @@ mod tests;
 
 pub use config::{DevicesConfig, Kind, ResourceConfig};
 pub use registration::serve;
+pub(crate) use resource::DeviceCounts;
 pub use resource::{Resource, resources};
 
 /// Domain of the names of resources.

@@ -27,6 +27,7 @@ pub mod services;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub use claims::{Claim, claims};
 pub use configuration::{Configuration, STATIC, STRICT};
 pub use cpu_state::CpuManagerState;
 pub use file::KubeletFileError;
-pub use memory_state::{MemoryManagerState, STATIC_MEMORY};
+pub use memory_state::{MemoryManagerState, NodeMemory, STATIC_MEMORY};
 pub use pod_resources::{PodCpus, PodResourcesError, pod_cpus};
 
 /// Time for a reply of the pod-resources service.
@@ -79,6 +80,8 @@ pub struct Kubelet {
     pub memory_state: Option<MemoryManagerState>,
     /// Exclusive CPUs of containers.
     pub claims: Vec<Claim>,
+    /// Devices of containers: names of resources and IDs. `None`: the pod-resources service did not reply.
+    pub devices: Option<BTreeSet<(String, String)>>,
 }
 
 impl Kubelet {
@@ -96,6 +99,7 @@ impl Kubelet {
             cpu_state,
             memory_state,
             claims,
+            devices: None,
         })
     }
 
@@ -104,17 +108,22 @@ impl Kubelet {
     /// # Errors
     /// The problem: a file cannot be read or parsed.
     pub async fn observe(places: &KubeletPaths) -> Result<Self, String> {
-        let pods = match pod_cpus(&places.pod_resources, REPLY).await {
-            Ok(pods) => pods,
+        let (pods, devices) = match pod_cpus(&places.pod_resources, REPLY).await {
+            Ok(pods) => {
+                let devices = pods.iter().flat_map(|pod| pod.devices.iter().cloned());
+                let devices: BTreeSet<(String, String)> = devices.collect();
+                (pods, Some(devices))
+            }
             Err(error) => {
                 // The state file has the CPUs as well, without names of pods.
                 tracing::debug!("{error}");
-                Vec::new()
+                (Vec::new(), None)
             }
         };
         let places = places.clone();
         let read = tokio::task::spawn_blocking(move || Self::read(&places, &pods)).await;
         let read = read.map_err(|error| error.to_string())?;
-        read.map_err(|error| error.to_string())
+        let kubelet = read.map_err(|error| error.to_string())?;
+        Ok(Self { devices, ..kubelet })
     }
 }

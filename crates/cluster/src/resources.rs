@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Custom resources of Kubernetes (group `quietwire.io`, version `v1alpha1`). The schemas are generated from these types, with validation
 //! rules in CEL that the API server evaluates.
+//!
+//! The definitions have no conversion webhook (strategy `None`): the API server changes only the version of an object that it returns. So a
+//! field never changes its name, type or meaning. A later version adds optional fields, and both versions have them as long as both are served:
+//! the API server prunes fields that the schema of the requested version lacks. Types here accept unknown fields.
 
 mod address;
 mod condition;

@@ -3,6 +3,8 @@
 //! the agent the rights of its ClusterRole and no others. Agents partition a node that is made of files. `make test-cluster` builds the
 //! server and runs this.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "api_server/faults.rs"]
 mod faults;
 #[path = "api_server/networks.rs"]
@@ -13,6 +15,8 @@ mod node;
 mod rights;
 #[path = "api_server/server.rs"]
 mod server;
+#[path = "api_server/versions.rs"]
+mod versions;
 #[path = "api_server/webhook.rs"]
 mod webhook;
 
@@ -523,6 +527,7 @@ fn the_api_server_refuses_bad_resources_and_agents_and_partitions_follow_their_r
             faults::a_partition_follows_its_resource(&server, &admin).await;
             faults::no_pod_has_two_addresses_and_none_is_left(&server, &admin).await;
             faults::no_network_is_lost_and_no_definition_made_twice(&mut server, &admin).await;
+            versions::a_later_version_has_the_objects_of_this_one(&admin).await;
         };
         tokio::time::timeout(ALL, tests).await.unwrap();
     });

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
@@ -105,11 +108,17 @@ impl Required {
 pub(crate) struct Book {
     client: Client,
     node: String,
+    /// Whether pods of the node may have addresses. A node without addresses sends no requests to collect them.
+    may_have: Arc<AtomicBool>,
 }
 
 impl Book {
     pub(crate) fn new(client: Client, node: String) -> Self {
-        Self { client, node }
+        Self {
+            client,
+            node,
+            may_have: Arc::new(AtomicBool::new(true)),
+        }
     }
 
     fn addresses(&self, network: &NetworkName) -> Api<Address> {
@@ -126,7 +135,10 @@ impl Book {
                 network,
                 holder,
                 requested,
-            } => return self.assign(network, holder, requested).await,
+            } => {
+                self.may_have.store(true, Ordering::Relaxed);
+                return self.assign(network, holder, requested).await;
+            }
             Request::Del {
                 network,
                 container,
@@ -328,7 +340,7 @@ impl Book {
         let mut object = Address::new(&name(network, address), spec);
         let labels = [
             (NETWORK, of_network(network)),
-            (NODE, hash(&[self.node.as_str()], HASH)),
+            (NODE, self.of_node()),
             (HOLDER, of_holder(network, holder)),
             (
                 ATTACHMENT,
@@ -359,10 +371,10 @@ impl Book {
             .iter()
             .map(|(container, interface)| attachment(network, container, interface))
             .collect();
-        let node = hash(&[self.node.as_str()], HASH);
         let selector = format!(
-            "{NETWORK}={},{NODE}={node},{CONFIGURATION}={}",
+            "{NETWORK}={},{NODE}={},{CONFIGURATION}={}",
             of_network(network),
+            self.of_node(),
             of_configuration(configuration)
         );
         let mut left = self.list(network, &selector).await?;
@@ -371,6 +383,61 @@ impl Book {
             attachment.is_none_or(|attachment| !valid.contains(attachment))
         });
         self.remove(network, &left).await
+    }
+
+    /// Returns the value of the label [`NODE`] for this node.
+    fn of_node(&self) -> String {
+        hash(&[self.node.as_str()], HASH)
+    }
+
+    /// Returns the addresses of all pods of this node (verb `list` of `addresses`). Sends no request if the node had none and has given none
+    /// since.
+    ///
+    /// # Errors
+    /// [`BookError::Api`].
+    pub(crate) async fn of_pods(&self) -> Result<Vec<Address>, BookError> {
+        // An address that is given during the request sets it again.
+        if !self.may_have.swap(false, Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
+        let all: Api<Address> = Api::all(self.client.clone());
+        let parameters = ListParams::default().labels(&format!("{NODE}={}", self.of_node()));
+        let listed = bounded(all.list(&parameters)).await;
+        let has_none = listed.as_ref().is_ok_and(|list| list.items.is_empty());
+        if !has_none {
+            self.may_have.store(true, Ordering::Relaxed);
+        }
+        Ok(listed?.items)
+    }
+
+    /// Returns whether the pod of an address exists and has ended (verb `get` of `pods`): it is in phase Succeeded or Failed, which is final.
+    /// The addresses of a pod that does not exist are those of the garbage collector.
+    ///
+    /// # Errors
+    /// [`BookError::Api`].
+    pub(crate) async fn has_ended(&self, address: &Address) -> Result<bool, BookError> {
+        let namespace = address.namespace().unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let Some(pod) = bounded(pods.get_opt(&address.spec.pod)).await? else {
+            return Ok(false);
+        };
+        let mut owners = address.owner_references().iter();
+        // A pod that was made again under the same name is another one.
+        let is_owner = owners.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
+        let phase = pod.status.and_then(|status| status.phase);
+        Ok(is_owner && matches!(phase.as_deref(), Some("Succeeded" | "Failed")))
+    }
+
+    /// Removes an address, unless it was changed since it was read.
+    ///
+    /// # Errors
+    /// [`BookError::Api`].
+    pub(crate) async fn release(&self, address: &Address) -> Result<(), BookError> {
+        let network = NetworkName {
+            namespace: address.namespace().unwrap_or_default(),
+            name: address.spec.network.clone(),
+        };
+        self.remove(&network, std::slice::from_ref(address)).await
     }
 
     /// Removes addresses (verb `delete` of `addresses`). One that is gone already is removed.

@@ -66,7 +66,7 @@ fn network(ranges: &Value) -> Value {
 }
 
 /// An API server with a network.
-fn server(ranges: &Value) -> Simulated {
+pub(crate) fn server(ranges: &Value) -> Simulated {
     let server = Simulated::default();
     server.put("networks", &network(ranges));
     server
@@ -74,6 +74,25 @@ fn server(ranges: &Value) -> Simulated {
 
 fn book(server: &Simulated, node: &str) -> Book {
     Book::new(server.client(), node.to_owned())
+}
+
+/// Returns a pod of the namespace of the network.
+pub(crate) fn pod(name: &str, uid: &str, phase: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "namespace": "apps", "name": name, "uid": uid },
+        "status": { "phase": phase },
+    })
+}
+
+/// Gives one address to each of some pods, and returns the book of their node.
+pub(crate) async fn assigned(server: &Simulated, pods: &[&str]) -> Book {
+    let book = book(server, "n1");
+    for pod in pods {
+        let request = add(pod, &format!("container-of-{pod}"), &[]);
+        book.answer(&request).await.unwrap();
+    }
+    book
 }
 
 fn addresses(given: &AssignedAddresses) -> Vec<String> {
@@ -92,9 +111,13 @@ pub(crate) fn requests() -> BTreeSet<(String, String)> {
     let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
     let book = book(&server, "n1");
     runtime().unwrap().block_on(async {
-        for request in [add("a", "c1", &[]), add("a", "c2", &[]), del("c2")] {
+        for request in [add("a", "c1", &[]), add("a", "c2", &[])] {
             book.answer(&request).await.unwrap();
         }
+        for address in book.of_pods().await.unwrap() {
+            assert!(!book.has_ended(&address).await.unwrap());
+        }
+        book.answer(&del("c2")).await.unwrap();
     });
     server.requests().into_iter().collect()
 }

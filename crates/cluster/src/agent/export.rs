@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects of the agent for other programs: the CPUs of each NUMA node as a `NodeResourceTopology` for schedulers, and features of the
-//! machine as a `NodeFeature` for Node Feature Discovery. Both have the name of the node, and are removed with it.
+//! Objects of the agent for other programs: CPUs, memory and devices of each NUMA node as a `NodeResourceTopology` for schedulers, and
+//! features of the machine as a `NodeFeature` for Node Feature Discovery. Both have the name of the node, and are removed with it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,6 +13,8 @@ use quietwire_host::inventory::Inventory;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::topology::{self, ZoneDevices};
+use crate::devices::Resource;
 use crate::follow::bounded;
 use crate::kubelet::{Kubelet, KubeletPaths};
 use crate::problem::Problem;
@@ -48,64 +50,6 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
         kind: kind.to_owned(),
         plural: plural.to_owned(),
     }
-}
-
-/// Returns the name of a policy of the topology manager that schedulers read.
-fn policy(kubelet: &Kubelet) -> &'static str {
-    let configuration = &kubelet.configuration;
-    let is_of_pods = configuration.topology_manager_scope == "pod";
-    match (configuration.topology_manager_policy.as_str(), is_of_pods) {
-        ("single-numa-node", false) => "SingleNUMANodeContainerLevel",
-        ("single-numa-node", true) => "SingleNUMANodePodLevel",
-        ("restricted", false) => "RestrictedContainerLevel",
-        ("restricted", true) => "RestrictedPodLevel",
-        ("best-effort", false) => "BestEffortContainerLevel",
-        ("best-effort", true) => "BestEffortPodLevel",
-        _ => "None",
-    }
-}
-
-/// Returns policies, attributes and zones of a `NodeResourceTopology`. `None` if the kernel does not show the CPUs of NUMA nodes.
-fn topology(inventory: &Inventory, kubelet: &Kubelet) -> Option<Value> {
-    let configuration = &kubelet.configuration;
-    let nodes = &inventory.nodes;
-    let mut zones = Vec::new();
-    for node in nodes {
-        let capacity = node.cpus.as_ref()?;
-        let allocatable = capacity.difference(&configuration.reserved);
-        let claims = kubelet.claims.iter();
-        let available = claims.fold(allocatable.clone(), |left, claim| {
-            left.difference(&claim.cpus)
-        });
-        // A distance belongs to the node in the same place of the list.
-        let costs: Vec<Value> = nodes
-            .iter()
-            .zip(&node.distances)
-            .map(|(to, distance)| json!({ "name": format!("node-{}", to.node), "value": distance }))
-            .collect();
-        zones.push(json!({
-            "name": format!("node-{}", node.node),
-            "type": "Node",
-            "costs": costs,
-            "resources": [{
-                "name": "cpu",
-                "capacity": capacity.len().to_string(),
-                "allocatable": allocatable.len().to_string(),
-                "available": available.len().to_string(),
-            }],
-        }));
-    }
-    if zones.is_empty() {
-        return None;
-    }
-    Some(json!({
-        "topologyPolicies": [policy(kubelet)],
-        "attributes": [
-            { "name": "topologyManagerPolicy", "value": configuration.topology_manager_policy },
-            { "name": "topologyManagerScope", "value": configuration.topology_manager_scope },
-        ],
-        "zones": zones,
-    }))
 }
 
 /// Returns features and labels of a `NodeFeature`. Unknown ones are left out.
@@ -164,7 +108,7 @@ impl Exporter {
         }
     }
 
-    /// Writes the objects that have changed, or that were written long ago.
+    /// Writes the objects that have changed, or that were written long ago. `devices` are those of the device plugin.
     ///
     /// # Errors
     /// Those of the requests. Others than the failed object are written.
@@ -172,10 +116,12 @@ impl Exporter {
         &mut self,
         inventory: &Inventory,
         kubelet: Option<&Kubelet>,
+        devices: &[ZoneDevices],
     ) -> kube::Result<()> {
         let mut done = Ok(());
         if self.exports.topology
-            && let Some(topology) = kubelet.and_then(|kubelet| topology(inventory, kubelet))
+            && let Some(kubelet) = kubelet
+            && let Some(topology) = topology::topology(inventory, kubelet, devices)
         {
             let (group, plural) = ("topology.node.k8s.io", "noderesourcetopologies");
             let resource = resource(group, "v1alpha2", "NodeResourceTopology", plural);
@@ -232,11 +178,12 @@ impl Exporter {
     }
 }
 
-/// Writes the topology and the features of the node for other programs until `ended` becomes true.
+/// Writes the topology and the features of the node for other programs until `ended` becomes true. `resources` are those of the device plugin.
 pub(super) async fn serve(
     mut exporter: Exporter,
     root: PathBuf,
     places: KubeletPaths,
+    resources: Vec<Resource>,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut inventory: Option<(Inventory, Instant)> = None;
@@ -259,7 +206,9 @@ pub(super) async fn serve(
         let kubelet = Kubelet::observe(&places).await;
         let mut done = Ok(());
         if let Some((inventory, _)) = &inventory {
-            let passed = exporter.pass(inventory, kubelet.as_ref().ok()).await;
+            let known = kubelet.as_ref().ok();
+            let devices = count_devices(exporter.exports, &resources, known).await;
+            let passed = exporter.pass(inventory, known, &devices).await;
             done = passed.map_err(|error| error.to_string());
         }
         if exporter.exports.topology {
@@ -269,6 +218,27 @@ pub(super) async fn serve(
         tokio::select! {
             _ = ended.changed() => break,
             () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+/// Counts the devices of each NUMA node, outside of the thread of the runtime. Empty if kubelet does not report the devices of containers.
+async fn count_devices(
+    exports: Exports,
+    resources: &[Resource],
+    kubelet: Option<&Kubelet>,
+) -> Vec<ZoneDevices> {
+    let used = kubelet.and_then(|kubelet| kubelet.devices.clone());
+    let Some(used) = used.filter(|_| exports.topology && !resources.is_empty()) else {
+        return Vec::new();
+    };
+    let resources = resources.to_vec();
+    let count = move || topology::count(&resources, &used);
+    match tokio::task::spawn_blocking(count).await {
+        Ok(devices) => devices,
+        Err(error) => {
+            tracing::error!("counting devices: {error}");
+            Vec::new()
         }
     }
 }
@@ -285,7 +255,7 @@ pub(super) mod tests {
     use crate::simulated::Simulated;
 
     /// Returns a machine of two NUMA nodes with four CPUs each.
-    fn inventory() -> Inventory {
+    pub(crate) fn inventory() -> Inventory {
         let root = tempfile::tempdir().unwrap();
         let machine = machines::Machine {
             packages: 2,
@@ -296,7 +266,7 @@ pub(super) mod tests {
         Inventory::read(root.path())
     }
 
-    fn kubelet(claimed: &str) -> Kubelet {
+    pub(crate) fn kubelet(claimed: &str) -> Kubelet {
         Kubelet {
             configuration: Configuration {
                 reserved: "0,4-5".parse().unwrap(),
@@ -331,7 +301,7 @@ pub(super) mod tests {
         let server = server();
         let mut exporter = Exporter::new(server.client(), "n1".to_owned(), ALL);
         runtime().unwrap().block_on(async {
-            let done = exporter.pass(&inventory(), Some(&kubelet("2"))).await;
+            let done = exporter.pass(&inventory(), Some(&kubelet("2")), &[]).await;
             done.unwrap();
         });
         let mut requests: BTreeSet<(String, String)> = server.requests().into_iter().collect();
@@ -340,30 +310,6 @@ pub(super) mod tests {
             requests.insert(("create".to_owned(), plural.to_owned()));
         }
         requests
-    }
-
-    #[test]
-    fn cpus_of_numa_nodes_are_those_that_kubelet_may_give() {
-        let topology = topology(&inventory(), &kubelet("2-3,6")).unwrap();
-        assert_eq!(
-            topology["topologyPolicies"],
-            json!(["SingleNUMANodeContainerLevel"])
-        );
-        let of = |zone: usize| {
-            let cpu = &topology["zones"][zone]["resources"][0];
-            ["capacity", "allocatable", "available"]
-                .map(|key| cpu[key].as_str().unwrap().to_owned())
-        };
-        // CPUs 0 to 3, of which 0 is reserved and 2 and 3 are claimed.
-        assert_eq!(of(0), ["4", "3", "1"]);
-        // CPUs 4 to 7.
-        assert_eq!(of(1), ["4", "2", "1"]);
-        assert_eq!(topology["zones"][1]["name"], "node-1");
-        assert_eq!(
-            topology["zones"][0]["costs"][0],
-            json!({ "name": "node-0", "value": 10 })
-        );
-        assert_eq!(super::topology(&Inventory::default(), &kubelet("2")), None);
     }
 
     #[test]
@@ -393,7 +339,7 @@ pub(super) mod tests {
         let inventory = inventory();
         runtime().unwrap().block_on(async {
             exporter
-                .pass(&inventory, Some(&kubelet("2")))
+                .pass(&inventory, Some(&kubelet("2")), &[])
                 .await
                 .unwrap();
             let made = server.all("noderesourcetopologies");
@@ -404,22 +350,24 @@ pub(super) mod tests {
             server.requests();
 
             exporter
-                .pass(&inventory, Some(&kubelet("2")))
+                .pass(&inventory, Some(&kubelet("2")), &[])
                 .await
                 .unwrap();
             // Kubelet does not reply: what was written stays.
-            exporter.pass(&inventory, None).await.unwrap();
+            exporter.pass(&inventory, None, &[]).await.unwrap();
             assert!(server.requests().is_empty());
 
             exporter
-                .pass(&inventory, Some(&kubelet("2-3")))
+                .pass(&inventory, Some(&kubelet("2-3")), &[])
                 .await
                 .unwrap();
             let patch = ("patch".to_owned(), "noderesourcetopologies".to_owned());
             assert_eq!(server.requests().last(), Some(&patch));
 
             let mut none = Exporter::new(server.client(), "n1".to_owned(), Exports::default());
-            none.pass(&inventory, Some(&kubelet("2"))).await.unwrap();
+            none.pass(&inventory, Some(&kubelet("2")), &[])
+                .await
+                .unwrap();
             assert!(server.requests().is_empty());
         });
     }

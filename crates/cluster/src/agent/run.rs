@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::api::Cluster;
 use super::attachments;
 use super::decide::{Selected, Step, decide, selected};
+use super::ended_pods;
 use super::export::{self, Exporter, Exports};
 use super::machine::{Machine, MachineError};
 use super::marker::Marker;
@@ -76,26 +77,29 @@ pub fn run(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentErr
 async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), AgentError> {
     let client = connect(options.kubeconfig.as_deref()).await?;
     let ended = ended(stop);
-    let plugin = options
-        .devices
-        .as_ref()
-        .filter(|config| !config.resources.is_empty());
-    let plugin = plugin.map(|config| {
-        let resources = devices::resources(config, &options.root);
-        tokio::spawn(devices::serve(
-            resources,
-            options.places.clone(),
-            ended.clone(),
-        ))
+    let config = options.devices.as_ref();
+    let resources = config.map(|config| devices::resources(config, &options.root));
+    let resources = resources.unwrap_or_default();
+    let plugin = (!resources.is_empty()).then(|| {
+        let (resources, places) = (resources.clone(), options.places.clone());
+        tokio::spawn(devices::serve(resources, places, ended.clone()))
     });
     let exporting = (!options.exports.is_empty()).then(|| {
         let exporter = Exporter::new(client.clone(), options.node.clone(), options.exports);
         let (root, places) = (options.root.clone(), options.places.clone());
-        tokio::spawn(export::serve(exporter, root, places, ended.clone()))
+        tokio::spawn(export::serve(
+            exporter,
+            root,
+            places,
+            resources,
+            ended.clone(),
+        ))
     });
     let book = Book::new(client.clone(), options.node.clone());
     let socket = options.root.join(addresses::SOCKET.trim_start_matches('/'));
-    let answering = tokio::spawn(addresses::serve(book, socket, ended.clone()));
+    let answering = tokio::spawn(addresses::serve(book.clone(), socket, ended.clone()));
+    let root = options.root.clone();
+    let releasing = tokio::spawn(ended_pods::serve(book, root, ended.clone()));
     let collecting = tokio::spawn(attachments::serve(options.root.clone(), ended.clone()));
     let mut agent = Agent::new(Cluster::new(client, options.node.clone()), options);
     agent.follow(ended).await;
@@ -104,6 +108,9 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
     }
     if let Err(error) = collecting.await {
         tracing::error!("attachments of containers: {error}");
+    }
+    if let Err(error) = releasing.await {
+        tracing::error!("addresses of ended pods: {error}");
     }
     if let Some(exporting) = exporting
         && let Err(error) = exporting.await

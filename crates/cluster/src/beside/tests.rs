@@ -128,6 +128,7 @@ fn huge_pages_that_the_memory_manager_has_not_recorded_are_named() {
         Some(MemoryManagerState {
             policy: policy.to_owned(),
             huge_pages: BTreeMap::from([((pool.node.unwrap_or(0), pool.page_kib), kib)]),
+            ..MemoryManagerState::default()
         })
     };
     let needed = pool.pages * pool.page_kib;

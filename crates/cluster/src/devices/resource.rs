@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A resource of the device plugin: its devices, and what containers get for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +19,17 @@ use crate::kubelet::messages::ContainerAllocateResponse;
 enum Devices {
     Sockets(Sockets),
     Functions(Functions),
+}
+
+/// Numbers of devices of a resource on a NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceCounts {
+    /// All devices.
+    pub(crate) capacity: usize,
+    /// Healthy devices.
+    pub(crate) allocatable: usize,
+    /// Healthy devices that no container has.
+    pub(crate) available: usize,
 }
 
 /// A resource of kubelet: `quietwire.io/NAME`.
@@ -79,6 +90,26 @@ impl Resource {
             Devices::Sockets(sockets) => sockets.devices(),
             Devices::Functions(functions) => functions.devices(),
         }
+    }
+
+    /// Counts its devices by NUMA node. `used` are the devices of all containers: names of resources and IDs. Devices without a NUMA node do
+    /// not count.
+    pub(crate) fn count(&self, used: &BTreeSet<(String, String)>) -> BTreeMap<u32, DeviceCounts> {
+        let name = self.name();
+        let mut counts: BTreeMap<u32, DeviceCounts> = BTreeMap::new();
+        for device in self.devices() {
+            let Some(node) = device.node else {
+                continue;
+            };
+            let count = counts.entry(node).or_default();
+            let is_used = used.contains(&(name.clone(), device.id));
+            count.capacity = count.capacity.saturating_add(1);
+            let healthy = usize::from(device.is_healthy);
+            count.allocatable = count.allocatable.saturating_add(healthy);
+            let free = usize::from(device.is_healthy && !is_used);
+            count.available = count.available.saturating_add(free);
+        }
+        counts
     }
 
     pub(super) fn allocate(&self, ids: &[String]) -> Result<ContainerAllocateResponse, String> {

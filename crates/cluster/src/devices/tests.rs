@@ -240,6 +240,14 @@ fn an_allocated_socket_is_a_port_with_its_bridge_and_vlan() {
     assert_eq!(switch.names(), ["pod-memif-1", "pod-memif-0"]);
     let error = resource.allocate(&ids(&["memif-9"])).unwrap_err();
     assert_eq!(error, "no device memif-9 in resource 'memif'");
+    // On its NUMA node, a scheduler finds the device that no container has.
+    let used = [("quietwire.io/memif".to_owned(), "memif-0".to_owned())];
+    let counts = DeviceCounts {
+        capacity: 2,
+        allocatable: 2,
+        available: 1,
+    };
+    assert_eq!(resource.count(&used.into()), [(1, counts)].into());
 }
 
 #[test]

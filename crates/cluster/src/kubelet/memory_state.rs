@@ -22,6 +22,22 @@ pub struct MemoryManagerState {
     pub policy: String,
     /// KiB of each pool of huge pages, by NUMA node and size of a page in KiB.
     pub huge_pages: BTreeMap<(u32, u64), u64>,
+    /// Memory and huge pages, by NUMA node and resource (`memory`, `hugepages-2Mi`).
+    pub memory: BTreeMap<(u32, String), NodeMemory>,
+}
+
+/// Memory of one kind of a NUMA node, octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct NodeMemory {
+    /// All of it.
+    #[serde(default)]
+    pub total: u64,
+    /// Memory that is not reserved for the system.
+    #[serde(default)]
+    pub allocatable: u64,
+    /// Allocatable memory that no container has.
+    #[serde(default)]
+    pub free: u64,
 }
 
 #[derive(Deserialize)]
@@ -36,13 +52,7 @@ struct File {
 #[serde(rename_all = "camelCase")]
 struct Node {
     #[serde(default)]
-    memory_map: Option<BTreeMap<String, Memory>>,
-}
-
-#[derive(Deserialize)]
-struct Memory {
-    #[serde(default)]
-    total: u64,
+    memory_map: Option<BTreeMap<String, NodeMemory>>,
 }
 
 /// Returns the size of a page of a resource, KiB. `None` for resources that are no huge pages.
@@ -69,7 +79,7 @@ impl MemoryManagerState {
     /// The problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let mut huge_pages = BTreeMap::new();
+        let (mut huge_pages, mut of_nodes) = (BTreeMap::new(), BTreeMap::new());
         for (number, node) in file.machine_state.unwrap_or_default() {
             let number: u32 = number
                 .parse()
@@ -78,11 +88,13 @@ impl MemoryManagerState {
                 if let Some(page_kib) = page_kib(&resource) {
                     huge_pages.insert((number, page_kib), memory.total / 1024);
                 }
+                of_nodes.insert((number, resource), memory);
             }
         }
         Ok(Self {
             policy: file.policy_name,
             huge_pages,
+            memory: of_nodes,
         })
     }
 }

@@ -41,6 +41,13 @@ fn the_state_of_the_memory_manager_is_read() {
     assert_eq!(state.policy, STATIC_MEMORY);
     let pools = [((0, 2048), 65_536), ((0, 1_048_576), 0)];
     assert_eq!(state.huge_pages, pools.into());
+    let memory = NodeMemory {
+        total: 8_589_934_592,
+        allocatable: 8_485_076_992,
+        free: 8_485_076_992,
+    };
+    assert_eq!(state.memory.get(&(0, "memory".to_owned())), Some(&memory));
+    assert_eq!(state.memory.len(), 3);
     let none = r#"{"policyName":"None","machineState":null,"checksum":1}"#;
     assert!(
         MemoryManagerState::parse(none)
@@ -188,7 +195,17 @@ fn cpus_and_devices_of_pods_come_from_the_service() {
         let socket = socket.to_owned();
         async move { pod_cpus(&socket, timeout).await }
     };
+    let places = KubeletPaths {
+        configuration: directory.path().join("config.yaml"),
+        cpu_state: directory.path().join("absent"),
+        memory_state: directory.path().join("absent"),
+        pod_resources: socket.clone(),
+        ..KubeletPaths::default()
+    };
+    std::fs::write(&places.configuration, CONFIGURATION).unwrap();
     runtime().unwrap().block_on(async {
+        let unknown = Kubelet::observe(&places).await.unwrap();
+        assert_eq!(unknown.devices, None);
         let error = absent(&socket).await.unwrap_err().to_string();
         assert!(error.contains("kubelet.sock: no reply"), "{error}");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -197,7 +214,9 @@ fn cpus_and_devices_of_pods_come_from_the_service() {
             .serve_with_incoming(UnixListenerStream::new(listener));
         let serving = tokio::spawn(serving);
         let pods = pod_cpus(&socket, timeout).await.unwrap();
+        let kubelet = Kubelet::observe(&places).await.unwrap();
         serving.abort();
+        assert_eq!(kubelet.devices.map(|all| all.len()), Some(2));
         assert_eq!(pods.len(), 1);
         assert_eq!(pods[0].cpus.to_string(), "2-3");
         let devices: Vec<&str> = pods[0].devices.iter().map(|(_, id)| id.as_str()).collect();

@@ -299,6 +299,74 @@ fn examples_of_the_package_have_known_keys_and_resources() {
     assert_eq!(resources, BTreeSet::from(["memif".to_owned()]));
 }
 
+/// Returns a value of a schema with all its fields. With `with_unknown`, its objects have a field that the schema lacks.
+fn complete(schema: &Value, with_unknown: bool) -> Value {
+    if schema["x-kubernetes-int-or-string"] == json!(true) {
+        return json!(2);
+    }
+    let mut choices = schema["enum"].as_array().into_iter().flatten();
+    if let Some(choice) = choices.find(|choice| !choice.is_null()) {
+        return choice.clone();
+    }
+    match schema["type"].as_str() {
+        Some("object") if schema["additionalProperties"].is_object() => {
+            json!({ "key": complete(&schema["additionalProperties"], with_unknown) })
+        }
+        Some("object") => {
+            let mut object = json!({});
+            for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+                object[name] = complete(child, with_unknown);
+            }
+            if with_unknown {
+                object["later"] = json!({ "field": [1] });
+            }
+            object
+        }
+        Some("array") => json!([complete(&schema["items"], with_unknown)]),
+        Some("boolean") => json!(true),
+        Some("integer" | "number") => json!(1),
+        Some("string") => json!("text"),
+        other => panic!("{other:?}: {schema}"),
+    }
+}
+
+/// A later version may add optional fields: this one reads its objects, and loses none of the fields that it knows itself.
+#[test]
+fn objects_of_a_later_version_are_read_and_known_fields_survive() {
+    for definition in definitions() {
+        let spec = &definition.spec;
+        let kind = spec.names.kind.as_str();
+        let version = &spec.versions[0];
+        // The strategy is None: versions differ in optional fields only, and each has those of all.
+        assert!(spec.conversion.is_none() && version.storage && version.served);
+        assert_eq!(spec.preserve_unknown_fields, None);
+        let schema = serde_json::to_value(version.schema.as_ref().unwrap()).unwrap();
+        let parts = &schema["openAPIV3Schema"]["properties"];
+        let object = |with_unknown: bool| {
+            let mut object = json!({
+                "apiVersion": "quietwire.io/v1alpha1", "kind": kind, "metadata": { "name": "it" },
+            });
+            for part in ["spec", "status"] {
+                if parts[part].is_object() {
+                    object[part] = complete(&parts[part], with_unknown);
+                }
+            }
+            object
+        };
+        let (known, later) = (object(false), object(true));
+        let read = match kind {
+            "NodePartition" => read::<NodePartition>(&later),
+            "DataPlane" => read::<DataPlane>(&later),
+            "NodeReport" => read::<NodeReport>(&later),
+            "Network" => read::<Network>(&later),
+            "Address" => read::<Address>(&later),
+            other => panic!("{other}"),
+        };
+        let lost = missing(&known, &read, kind);
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}
+
 /// Returns the paths of values that were lost or changed.
 fn missing(shown: &Value, read: &Value, path: &str) -> Vec<String> {
     match shown {

@@ -58,6 +58,7 @@ type Rights = &'static [(&'static str, &'static [&'static str])];
 
 const AGENT: Rights = &[
     ("nodes", &["get"]),
+    ("pods", &["get"]),
     ("nodepartitions", &["list", "watch"]),
     ("dataplanes", &["list", "watch"]),
     ("nodereports", &["get", "create", "patch"]),
