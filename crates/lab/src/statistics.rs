@@ -21,7 +21,7 @@ const NAME_MAX: usize = 64;
 const REASON_MAX: usize = 256;
 
 /// Returns whether a name is that of a port: `p0`, `p1` and so on.
-pub(crate) fn is_port(name: &str) -> bool {
+fn is_port(name: &str) -> bool {
     name.strip_prefix('p').is_some_and(|number| {
         !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
     })
