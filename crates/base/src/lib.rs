@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, operations that may block, Unix time, processes and the formats of
 //! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, a checksum, supervised child processes, the
-//! search of `PATH`, locations in TOML files, network interfaces, network namespaces and requests to rtnetlink, connections to Unix
+//! search of `PATH`, locations in TOML files, drivers of PCI devices, network interfaces, network namespaces and requests to rtnetlink, connections to Unix
 //! sockets, rate limits, random numbers, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, the list of
 //! Prometheus metrics and their text format, a fuzzer and failing storage for tests.
 //!
@@ -45,6 +45,7 @@ mod lock_file;
 pub mod metrics;
 pub mod net_device;
 pub mod netns;
+pub mod pci_driver;
 pub mod proc;
 mod process;
 mod program;

@@ -40,6 +40,13 @@ FIELD_IS_BEHIND(data_len, vlan_tci, 2);
 /* Both are in use at once. */
 FIELD_IS_BEHIND(hash.usr, hash.fdir.hi, 4);
 
+/* The bits that src/sys.rs gives these macros, which bindgen cannot read. */
+_Static_assert(RTE_MBUF_F_RX_L4_CKSUM_BAD == UINT64_C(1) << 3 && RTE_MBUF_F_RX_L4_CKSUM_GOOD == UINT64_C(1) << 8 &&
+	RTE_MBUF_F_RX_L4_CKSUM_NONE == (UINT64_C(1) << 3 | UINT64_C(1) << 8), "flags of received checksums");
+_Static_assert(RTE_MBUF_F_TX_L4_MASK == UINT64_C(3) << 52, "flags of checksums to compute");
+_Static_assert(RTE_PTYPE_L4_TCP == 0x100 && RTE_PTYPE_L4_UDP == 0x200 && RTE_PTYPE_L4_MASK == 0xf00 &&
+	RTE_PTYPE_TUNNEL_MASK == 0xf000, "types of packets");
+
 uint16_t
 qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
@@ -118,6 +125,16 @@ qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4
 	mbuf->l4_len = l4;
 	mbuf->tso_segsz = size;
 	mbuf->ol_flags |= (is_tcp ? RTE_MBUF_F_TX_TCP_SEG : RTE_MBUF_F_TX_UDP_SEG) | (is_ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
+}
+
+void
+qw_request_checksum(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, int is_ipv4, int is_tcp)
+{
+	mbuf->tx_offload = 0;
+	mbuf->l2_len = l2;
+	mbuf->l3_len = l3;
+	mbuf->l4_len = l4;
+	mbuf->ol_flags |= (is_tcp ? RTE_MBUF_F_TX_TCP_CKSUM : RTE_MBUF_F_TX_UDP_CKSUM) | (is_ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
 }
 
 int

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Header for bindgen, and wrappers of functions that DPDK offers only as inline code.
- * Every function is called once per burst or at set-up, never per packet, except those for one frame of 64 KiB.
+ * Every function is called once per burst or at set-up, never per packet, except those for one frame of 64 KiB and for a frame whose
+ * checksum a card computes.
  */
 #ifndef QUIETWIRE_SHIM_H
 #define QUIETWIRE_SHIM_H
@@ -72,6 +73,12 @@ uint16_t qw_segment_size(const struct rte_mbuf *mbuf);
  * segment, 1 for IPv4, and 1 for TCP.
  */
 void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4, int is_tcp);
+
+/*
+ * Requests the checksum of TCP, or of UDP, from the device that sends a frame. Arguments: header lengths of Ethernet, IP and TCP or UDP,
+ * 1 for IPv4, and 1 for TCP.
+ */
+void qw_request_checksum(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, int is_ipv4, int is_tcp);
 
 /*
  * Returns the link state of a port from its driver (rte_eth_link_get_nowait): 1 up, 0 down, or a negative errno. Writes the

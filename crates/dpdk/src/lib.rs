@@ -11,6 +11,7 @@
 
 mod bell;
 mod burst;
+mod checksums;
 pub mod cycles;
 mod devices_max;
 mod eal;

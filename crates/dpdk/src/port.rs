@@ -46,7 +46,7 @@ use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::precheck;
-use crate::segment::LargeKind;
+use crate::segment::{HeaderLengths, LargeKind};
 use crate::steer::{SteerHits, SteerMatch, SteerRule};
 use crate::uri::PortUri;
 use interrupts::Interrupts;
@@ -332,6 +332,28 @@ impl TxQueue {
         match &self.end {
             Sender::Device(end) => end.prepare(frame),
             _ => Ok(frame),
+        }
+    }
+
+    /// Returns true if a network card computes the checksum of TCP or UDP of a frame of this kind.
+    #[must_use]
+    pub fn computes_checksum(&self, kind: LargeKind) -> bool {
+        matches!(&self.end, Sender::Device(end) if end.computes_checksum(kind))
+    }
+
+    /// Leaves the checksum of TCP or UDP to the network card, which [`Self::computes_checksum`]. If the card refuses the frame, the checksum
+    /// is computed here. The frame is exclusive ([`Mbuf::is_exclusive`]) and has these headers, and its checksum field has the sum of the
+    /// pseudo header.
+    #[must_use]
+    pub fn leave_checksum<'eal>(
+        &self,
+        frame: Mbuf<'eal>,
+        lengths: HeaderLengths,
+        kind: LargeKind,
+    ) -> Mbuf<'eal> {
+        match &self.end {
+            Sender::Device(end) => end.leave_checksum(frame, lengths, kind),
+            _ => frame,
         }
     }
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames with up to 64 KiB of TCP data in several buffers, whose sender requested segmentation.
 
-use quietwire_packet::{
-    TCP_CHECKSUM_OFFSET, TCP_HEADER_MIN, UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH,
-};
+use quietwire_packet::{TCP_HEADER_MIN, UDP_HEADER_LENGTH};
 
 use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
@@ -47,11 +45,24 @@ pub struct HeaderLengths {
     pub transport: usize,
 }
 
+impl HeaderLengths {
+    /// Returns true if they fit into the bits of l2_len, l3_len and l4_len in struct rte_mbuf.
+    pub(crate) const fn fit(self) -> bool {
+        self.ethernet < 1 << 7 && self.network < 1 << 9 && self.transport < 1 << 8
+    }
+}
+
 impl<'eal> ExclusiveFrame<'eal> {
     /// Returns the octets of the frame without FCS.
     #[must_use]
     pub fn octets(&self) -> &[u8] {
         self.0.octets()
+    }
+
+    /// Returns true if a network card has verified the checksum of TCP or UDP ([`Mbuf::has_verified_checksum`]).
+    #[must_use]
+    pub fn has_verified_checksum(&self) -> bool {
+        self.0.has_verified_checksum()
     }
 
     /// Returns the frame as one that may be shared.
@@ -168,24 +179,23 @@ impl Mbuf<'_> {
         kind: LargeKind,
         sum: u16,
     ) -> Result<Self, Self> {
-        let (shortest, checksum) = if kind.is_tcp {
-            (TCP_HEADER_MIN, TCP_CHECKSUM_OFFSET)
+        let shortest = if kind.is_tcp {
+            TCP_HEADER_MIN
         } else {
-            (UDP_HEADER_LENGTH, UDP_CHECKSUM_OFFSET)
+            UDP_HEADER_LENGTH
         };
         let HeaderLengths {
             ethernet,
             network,
             transport,
         } = lengths;
-        // Bits of l2_len, l3_len and l4_len in struct rte_mbuf.
-        let fits = ethernet < 1 << 7 && network < 1 << 9 && (shortest..1 << 8).contains(&transport);
+        let fits = lengths.fit() && transport >= shortest;
         let Some(size) = self.segment_size().filter(|_| fits) else {
             return Err(self);
         };
         let (count, at) = (
             ethernet + network + transport,
-            ethernet + network + checksum,
+            ethernet + network + kind.checksum_offset(),
         );
         let Some(field) = self
             .front_mut()

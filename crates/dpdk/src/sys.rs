@@ -58,3 +58,14 @@ pub(crate) const TO_CUT: u64 = 1 << 50 | 1 << 42;
 pub(crate) const IPV4_CHECKSUM: u64 = 1 << 54;
 pub(crate) const IS_IPV4: u64 = 1 << 55;
 pub(crate) const IS_IPV6: u64 = 1 << 56;
+/// rte_mbuf_core.h, RTE_MBUF_F_RX_L4_CKSUM_BAD and RTE_MBUF_F_RX_L4_CKSUM_GOOD: the device has checked the checksum of TCP or UDP. Both:
+/// it is incomplete, and the data are correct. Asserted in shim.c, like those below.
+pub(crate) const CHECKSUM_BAD: u64 = 1 << 3;
+pub(crate) const CHECKSUM_GOOD: u64 = 1 << 8;
+/// rte_mbuf_core.h, RTE_MBUF_F_TX_L4_MASK: the device computes the checksum of TCP or UDP.
+pub(crate) const TRANSPORT_CHECKSUM: u64 = 3 << 52;
+/// rte_mbuf_ptype.h, RTE_PTYPE_L4_TCP, RTE_PTYPE_L4_UDP, RTE_PTYPE_L4_MASK and RTE_PTYPE_TUNNEL_MASK: the headers that a device has parsed.
+pub(crate) const TYPE_TCP: u32 = 0x100;
+pub(crate) const TYPE_UDP: u32 = 0x200;
+pub(crate) const TYPE_TRANSPORT: u32 = 0xf00;
+pub(crate) const TYPE_TUNNEL: u32 = 0xf000;

@@ -188,6 +188,8 @@ pub enum PortUri {
         queues: u16,
         /// True for a hash key (RSS) that gives both directions of a flow the same queue.
         symmetric_rss: bool,
+        /// True to let the card verify checksums of TCP and UDP in received frames and compute those of transmitted ones, if its driver can.
+        checksum: bool,
         /// True to let the card cut frames with up to 64 KiB of TCP data, if its driver can.
         tso: bool,
         /// True to let the card drop the frames of filter rules that drop many.
@@ -541,6 +543,7 @@ impl PortUri {
             ],
             Self::Pci {
                 symmetric_rss,
+                checksum,
                 tso,
                 hw_offload,
                 flow_control,
@@ -551,6 +554,7 @@ impl PortUri {
             } => {
                 let mut options = vec![
                     flag(*symmetric_rss, "rss=symmetric"),
+                    flag(!*checksum, "checksum=off"),
                     flag(!*tso, "tso=off"),
                     flag(*hw_offload, "hw-offload=on"),
                     value("flow-control", flow_control.map(FlowControl::name)),

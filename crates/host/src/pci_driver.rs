@@ -17,17 +17,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::pci_driver::DriverChange;
+pub(crate) use quietwire_base::pci_driver::{FUNCTIONS, FUNCTIONS_MAX, STEP_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Files, is_absent, named};
 
-/// Time of one operation on a file. The kernel releases a device of vfio only when no program has it open (drivers/vfio/vfio_main.c), and
-/// answers nothing about its driver until then.
-pub(crate) const STEP_MAX: Duration = Duration::from_secs(10);
-/// Timeout for a change of the number of virtual functions. A function that a program has open blocks it.
-pub(crate) const FUNCTIONS_MAX: Duration = Duration::from_secs(120);
-/// File with the number of virtual functions of a device.
-pub(crate) const FUNCTIONS: &str = "sriov_numvfs";
 /// Text of `driver_override` without a name.
 const NO_OVERRIDE: &str = "(null)";
 
@@ -114,24 +109,20 @@ impl<'a> PciDevice<'a> {
     /// one.
     pub(crate) fn change(&self, to: &DriverState) -> io::Result<()> {
         let now = self.state()?;
-        if now.driver_override != to.driver_override {
-            // An empty line removes the name.
-            let name = to.driver_override.as_deref().unwrap_or_default();
-            self.write(&self.path.join("driver_override"), &format!("{name}\n"))?;
-        }
-        if now.driver == to.driver {
-            return Ok(());
-        }
-        if let Some(now) = now.driver {
-            let unbind = self.bus().join("drivers").join(now).join("unbind");
-            self.write(&unbind, &self.address())?;
-        }
-        let Some(driver) = &to.driver else {
+        let has_other_driver = now.driver != to.driver;
+        let only = to.driver_override.as_deref().unwrap_or_default();
+        let change = DriverChange {
+            only: (now.driver_override != to.driver_override).then_some(only),
+            unbind: now.driver.as_deref().filter(|_| has_other_driver),
+            probes: has_other_driver && to.driver.is_some(),
+        };
+        let write = |path: &Path, text: &str| self.write(path, text);
+        change.make(&self.bus(), &self.address(), write)?;
+        let Some(driver) = to.driver.as_deref().filter(|_| has_other_driver) else {
             return Ok(());
         };
-        self.write(&self.bus().join("drivers_probe"), &self.address())?;
         match self.driver()? {
-            Some(now) if now == *driver => Ok(()),
+            Some(now) if now == driver => Ok(()),
             Some(other) => Err(io::Error::other(format!(
                 "the kernel bound {other} instead of {driver}"
             ))),

@@ -25,7 +25,7 @@ const NAME_MAX: usize = 64;
 const REASON_MAX: usize = 256;
 
 /// Returns whether a name is that of a port: `p0`, `p1` and so on.
-pub(crate) fn is_port(name: &str) -> bool {
+fn is_port(name: &str) -> bool {
     name.strip_prefix('p').is_some_and(|number| {
         !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
     })
@@ -93,6 +93,32 @@ pub(crate) fn interface_counters(printed: &str) -> impl Iterator<Item = (&str, S
         let name = words.get(start.map_or(0, |at| at.saturating_add(1))..)?;
         (!name.is_empty()).then_some((interface?, name.join(" "), value))
     })
+}
+
+/// Parses the output of `ip -s -j link` into the kernel's interfaces `p0`, `p1` and so on, each with its counters: direction and name in
+/// `struct rtnl_link_stats64` (linux/if_link.h), such as `rx packets`.
+///
+/// # Errors
+/// The output is not a list in JSON.
+pub(crate) fn link_counters(
+    printed: &str,
+) -> serde_json::Result<Vec<(String, BTreeMap<String, u64>)>> {
+    let links: Vec<Value> = serde_json::from_str(printed)?;
+    let ports = links.iter().filter_map(|link| {
+        let name = link.get("ifname").and_then(Value::as_str);
+        let name = name.filter(|name| is_port(name))?;
+        let mut counters = BTreeMap::new();
+        for way in ["rx", "tx"] {
+            let found = link.get("stats64").and_then(|stats| stats.get(way));
+            for (key, value) in found.and_then(Value::as_object).into_iter().flatten() {
+                if let Some(value) = value.as_u64() {
+                    counters.insert(format!("{way} {key}"), value);
+                }
+            }
+        }
+        Some((name.to_owned(), counters))
+    });
+    Ok(ports.collect())
 }
 
 /// Statistics of ports, and the sources that reported none. Both are bounded.
@@ -172,21 +198,11 @@ impl Statistics {
 
     /// Parses the output of `ip -s -s -j link`: counters of the kernel's interfaces `p0`, `p1` and so on.
     pub(crate) fn of_links(&mut self, printed: &str) -> bool {
-        let links: Vec<Value> = serde_json::from_str(printed).unwrap_or_default();
         let mut is_found = false;
-        for link in &links {
-            let name = link.get("ifname").and_then(Value::as_str);
-            let Some(name) = name.filter(|name| is_port(name)) else {
-                continue;
-            };
-            for way in ["rx", "tx"] {
-                let counters = link.get("stats64").and_then(|stats| stats.get(way));
-                for (key, value) in counters.and_then(Value::as_object).into_iter().flatten() {
-                    if let Some(value) = value.as_u64() {
-                        is_found = true;
-                        self.set(name, &format!("{way} {key}"), value);
-                    }
-                }
+        for (port, counters) in link_counters(printed).unwrap_or_default() {
+            for (name, value) in counters {
+                is_found = true;
+                self.set(&port, &name, value);
             }
         }
         is_found

@@ -36,6 +36,8 @@ pub struct DataSegment<'frame> {
     is_ipv4: bool,
     is_tcp: bool,
     is_padded: bool,
+    /// True if the checksum of TCP or UDP is known to be correct.
+    is_verified: bool,
 }
 
 impl<'frame> DataSegment<'frame> {
@@ -71,7 +73,18 @@ impl<'frame> DataSegment<'frame> {
             is_ipv4,
             is_tcp: protocol == IpProtocol::TCP,
             is_padded: octets.len() < frame.len(),
+            is_verified: false,
         })
+    }
+
+    /// Returns the segment with the knowledge whether a network card has verified the checksum of TCP or UDP, so that no sum over the data is
+    /// computed.
+    #[must_use]
+    pub const fn with_verified_checksum(self, is_verified: bool) -> Self {
+        Self {
+            is_verified,
+            ..self
+        }
     }
 
     /// Returns true for IPv4, false for IPv6.
@@ -141,6 +154,9 @@ impl<'frame> DataSegment<'frame> {
             (IpProtocol::UDP, UDP_CHECKSUM_OFFSET, NEVER_IN_UDP)
         };
         let field = transport.get(at..at.saturating_add(2))?;
+        if self.is_verified {
+            return Some(field != never);
+        }
         let addresses = network.get(if self.is_ipv4 { 12..20 } else { 8..40 })?;
         let length = u32::try_from(transport.len()).ok()?;
         let mut sum = pseudo_sum(addresses, protocol, length);

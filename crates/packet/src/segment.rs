@@ -133,10 +133,23 @@ impl LargeFrame {
     /// frame. Returns false, with undefined contents, if the segment is too short or too long.
     #[must_use]
     pub fn write(&self, segment: &mut [u8], number: u16, offset: usize) -> bool {
-        self.try_write(segment, number, offset).is_some()
+        self.try_write(segment, number, offset, true).is_some()
     }
 
-    fn try_write(&self, segment: &mut [u8], number: u16, offset: usize) -> Option<()> {
+    /// Completes a segment like [`Self::write`], except for the checksum of TCP or UDP: its field gets the sum over the pseudo header alone,
+    /// not complemented, for a device that computes the checksum.
+    #[must_use]
+    pub fn write_partial(&self, segment: &mut [u8], number: u16, offset: usize) -> bool {
+        self.try_write(segment, number, offset, false).is_some()
+    }
+
+    fn try_write(
+        &self,
+        segment: &mut [u8],
+        number: u16,
+        offset: usize,
+        has_checksum: bool,
+    ) -> Option<()> {
         let headers = self.headers.get(..self.data)?;
         segment.get_mut(..self.data)?.copy_from_slice(headers);
         let end = offset.saturating_add(segment.len().saturating_sub(self.data));
@@ -147,13 +160,24 @@ impl LargeFrame {
         let mut sum = self.pseudo_header(length)?;
         if self.is_tcp {
             write_tcp(transport, number == 0, is_last, u32::try_from(offset).ok()?)?;
-            sum.add(transport);
-            return put(transport, TCP_CHECKSUM_OFFSET, sum.finish());
+        } else {
+            put(transport, 4, u16::try_from(length).ok()?)?;
+            put(transport, UDP_CHECKSUM_OFFSET, 0)?;
         }
-        put(transport, 4, u16::try_from(length).ok()?)?;
-        put(transport, UDP_CHECKSUM_OFFSET, 0)?;
+        let at = if self.is_tcp {
+            TCP_CHECKSUM_OFFSET
+        } else {
+            UDP_CHECKSUM_OFFSET
+        };
+        if !has_checksum {
+            return put(transport, at, !sum.finish());
+        }
         sum.add(transport);
-        put(transport, UDP_CHECKSUM_OFFSET, udp_checksum(sum.finish()))
+        let complete = match self.is_tcp {
+            true => sum.finish(),
+            false => udp_checksum(sum.finish()),
+        };
+        put(transport, at, complete)
     }
 
     fn write_network(&self, segment: &mut [u8], number: u16) -> Option<()> {

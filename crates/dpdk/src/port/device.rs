@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports with a DPDK driver: network cards, AF_XDP, capture files, null.
 
+mod checksums;
 mod flow_control;
 mod flow_rules;
 mod promiscuous;
 mod properties;
 mod segmentation;
+mod sender;
 
 use std::ffi::CString;
 use std::io;
@@ -22,24 +24,26 @@ use super::flow_rules::FlowRules;
 use super::function::created::CreatedFunction;
 use super::function::{self, ConfiguredFunction};
 use super::interrupts::{Interrupts, Watched};
+use super::offload::ChecksumCard;
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
 use super::tags::{self, ChangedFeatures};
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
-use crate::burst::{Burst, Mbuf};
+use crate::burst::Burst;
 use crate::devices_max;
 use crate::eal::Eal;
 use crate::error::{self, Error};
 use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
-use crate::segment::LargeKind;
 use crate::steer::offload::OffloadedRules;
 use crate::steer::{Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
 use crate::sys;
 use crate::uri::PortUri;
+use checksums::CardChecksums;
 use segmentation::{CardSegmentation, TX_OFFLOAD_MULTI_SEGS};
+pub(crate) use sender::Sender;
 
 /// A device and the resources that it needs.
 #[derive(Debug)]
@@ -72,10 +76,15 @@ pub(crate) struct Device {
     _promiscuity: Option<Promiscuity>,
     /// True if the port has enabled promiscuous mode of a device without a kernel interface.
     is_made_promiscuous: bool,
+    /// True if the port has enabled the receipt of all multicast frames instead.
+    is_made_allmulticast: bool,
     /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
     /// TCP segmentation of the card, if the port uses it.
     segmentation: Option<CardSegmentation>,
+    /// Checksums of the card that the port uses.
+    checksums: CardChecksums,
+    _checksum_card: Option<ChecksumCard>,
     /// Former mode of flow control (`enum rte_eth_fc_mode`), if the port has changed it.
     former_flow_control: Option<i32>,
     /// When it began to be opened, for errors.
@@ -135,26 +144,13 @@ pub(crate) struct Receiver {
     length_max: u32,
     /// True if frames may come from a kernel that leaves checksums to the device, and the driver does not show which.
     completes_checksums: bool,
+    /// Whether the port uses what the driver of a card reports about checksums; none without a card.
+    uses_reports: Option<bool>,
     counters: Arc<QueueCounters>,
     /// The driver's descriptor, while threads may wait for it.
     interrupt: Option<Watched>,
     /// True if the kernel signals each frame, so that a wait requires no preparation.
     is_signalled_by_kernel: bool,
-}
-
-/// One transmit queue.
-#[derive(Debug)]
-pub(crate) struct Sender {
-    port: u16,
-    queue: u16,
-    takes_chains: bool,
-    /// TCP segmentation of the card, if the port uses it.
-    segmentation: Option<CardSegmentation>,
-    /// Buffers of the port.
-    pool: Mempool,
-    /// Octets of the longest frame, without FCS.
-    length_max: u32,
-    counters: Arc<QueueCounters>,
 }
 
 impl Receiver {
@@ -171,7 +167,18 @@ impl Receiver {
                 complete_partial_checksum(octets);
             });
         }
-        received - dropped
+        let incomplete = match self.uses_reports {
+            None => 0,
+            Some(false) => {
+                burst.forget_checksum_reports();
+                0
+            }
+            Some(true) => burst.settle_checksum_reports(),
+        };
+        if incomplete > 0 {
+            self.counters.malformed.add(incomplete as u64);
+        }
+        received - dropped - incomplete
     }
 
     /// Returns true if the kernel signals each frame.
@@ -205,41 +212,6 @@ impl Receiver {
             let (port, queue) = (self.port, self.queue);
             let cause = error::text(code);
             tracing::debug!("interrupts of queue {queue} of DPDK's port {port}: {cause}");
-        }
-    }
-}
-
-impl Sender {
-    #[inline(always)]
-    pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
-        let (takes_chains, length_max) = (self.takes_chains, self.length_max);
-        let cuts_frames = self.cuts_frames();
-        let (dropped, octets) = burst.retain(|frame| {
-            let fits = frame.length() <= length_max && (takes_chains || frame.is_whole());
-            fits || cuts_frames && frame.has_segment_request()
-        });
-        if dropped > 0 {
-            self.counters.refused.add(dropped as u64);
-            burst.note_refused(octets);
-        }
-        burst.hand_to(self.port, self.queue)
-    }
-
-    /// Returns true if the card cuts frames with TCP data.
-    pub(crate) const fn cuts_frames(&self) -> bool {
-        self.segmentation.is_some()
-    }
-
-    /// Returns true if the card cuts frames of this kind. Cards differ in the segments that have CWR.
-    pub(crate) const fn accepts_whole(&self, kind: LargeKind) -> bool {
-        self.cuts_frames() && kind.is_tcp && !kind.has_cwr
-    }
-
-    /// Prepares a frame that [`Self::accepts_whole`]. The error returns it without its request.
-    pub(crate) fn prepare<'eal>(&self, frame: Mbuf<'eal>) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
-        match self.segmentation {
-            Some(card) => card.prepare((self.port, self.queue), &self.pool, frame),
-            None => Ok(frame),
         }
     }
 }
@@ -495,6 +467,7 @@ impl Device {
     fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
             completes_checksums: self.completes_checksums(),
+            uses_reports: matches!(self.uri, PortUri::Pci { .. }).then_some(self.checksums.rx != 0),
             is_signalled_by_kernel: watched.is_some() && self.uri.is_signalled_by_kernel(),
             interrupt: watched,
             port: self.id,
@@ -528,6 +501,7 @@ impl Device {
             queue,
             takes_chains: self.takes_chains,
             segmentation: self.segmentation,
+            checksums: self.checksums,
             pool: self._pool.clone(),
             length_max: length_max(options),
             counters: self
@@ -659,11 +633,18 @@ impl Device {
         unsafe {
             let mut conf: sys::rte_eth_conf = mem::zeroed();
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
-            conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
-            let segmentation =
-                CardSegmentation::of(&self.uri, &info).filter(|_| options.cuts_frames);
+            let (segmentation, checksums) = if options.uses_card_offloads {
+                let segmentation = CardSegmentation::of(&self.uri, &info);
+                (segmentation, CardChecksums::of(&self.uri, &info))
+            } else {
+                (None, CardChecksums::default())
+            };
+            conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER | checksums.rx;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS
-                | segmentation.map_or(0, CardSegmentation::offloads);
+                | segmentation.map_or(0, CardSegmentation::offloads)
+                | checksums.tx;
+            self.checksums = checksums;
+            self._checksum_card = (checksums.tx != 0).then(ChecksumCard::open);
             if options.rx_interrupts && !self.uri.is_signalled_by_kernel() {
                 sys::qw_interrupt_receivers(&raw mut conf);
             }
@@ -882,9 +863,12 @@ fn probe(
             _pool: pool.clone(),
             _promiscuity: None,
             is_made_promiscuous: false,
+            is_made_allmulticast: false,
             mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             segmentation: None,
+            checksums: CardChecksums::default(),
+            _checksum_card: None,
             former_flow_control: None,
             rx: Vec::new(),
             tx: Vec::new(),

@@ -2,9 +2,12 @@
 //! Offloads in the header before a frame: checksums and TCP segmentation (virtio 1.2, section 5.1.6). Guests of vhost-user ports and the
 //! kernel (`struct virtio_net_hdr`, linux/virtio_net.h) use the same header.
 
-use quietwire_packet::{TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
 use quietwire_vhost::ring::header::{
-    FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, OffloadHeader, RawHeader,
+    FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, OffloadHeader,
+    RawHeader,
 };
 
 use super::checksum;
@@ -21,8 +24,36 @@ pub(super) const RECEIVED_OCTETS_MAX: u64 = 256 << 10;
 const ETHERNET: usize = 14;
 /// Offset of the flags in the header of TCP (RFC 9293, section 3.1).
 const TCP_FLAGS: usize = 13;
+/// Offset of the length in the header of UDP (RFC 768).
+const UDP_LENGTH: usize = 4;
 /// TCP's flag CWR (RFC 3168, section 6.1.2).
 const CWR: u8 = 0x80;
+
+/// Shortest frame whose checksum may be left to a card, octets. An estimate: the sum over a shorter frame takes no longer than a request.
+const LEFT_MIN: u32 = 1024;
+/// Header of a complete frame with a verified checksum.
+const VERIFIED: RawHeader = RawHeader::new(&[FLAG_DATA_VALID, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+
+/// Number of open ports whose card computes checksums.
+static CHECKSUM_CARDS: AtomicU32 = AtomicU32::new(0);
+
+/// An open port whose card computes checksums of transmitted frames.
+#[derive(Debug)]
+pub(in crate::port) struct ChecksumCard(());
+
+impl ChecksumCard {
+    /// Counts a port until the value is dropped.
+    pub(in crate::port) fn open() -> Self {
+        CHECKSUM_CARDS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for ChecksumCard {
+    fn drop(&mut self) {
+        CHECKSUM_CARDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Kinds of segmentation that the sender of a frame may request, as bits.
 const TSO: u16 = 1;
@@ -75,6 +106,13 @@ impl Offload {
     /// Performs the offload. Returns false if it is invalid or was not negotiated.
     #[cold]
     pub(super) fn complete(self, frame: &mut Mbuf<'_>, limit: u32) -> bool {
+        let has_cards = CHECKSUM_CARDS.load(Ordering::Relaxed) > 0;
+        self.complete_for(frame, limit, has_cards)
+    }
+
+    /// Performs the offload. With `has_cards`, the checksum of a long frame may stay incomplete. The frame then requests segmentation into
+    /// one segment, so that each port leaves the checksum to its card or computes it.
+    fn complete_for(self, frame: &mut Mbuf<'_>, limit: u32, has_cards: bool) -> bool {
         let header = self.header.parse();
         if self.header.is_segmented() {
             let ecn = if header.gso_type & GSO_ECN == 0 {
@@ -96,8 +134,48 @@ impl Offload {
                 return true;
             }
         }
-        header.flags & FLAG_NEEDS_CSUM == 0 || complete_checksum(&header, frame)
+        if header.flags & FLAG_NEEDS_CSUM == 0 {
+            return true;
+        }
+        // A port that receives no frames to cut may be in a switch whose ports cut none.
+        let may_be_left = has_cards && self.allows_kinds(TSO);
+        (may_be_left && is_left(&header, frame)) || complete_checksum(&header, frame)
     }
+}
+
+/// Marks a frame of one TCP segment or datagram whose checksum can be computed when it is sent. Returns false and changes nothing if the
+/// frame is too short, or the checksum is not that of TCP or UDP in a frame that can be cut.
+fn is_left(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
+    if frame.length() < LEFT_MIN || !frame.is_exclusive() {
+        return false;
+    }
+    let Some(size) = data_to_sum(header, frame.octets()) else {
+        return false;
+    };
+    frame.set_segment_size(size);
+    true
+}
+
+/// Returns the length of the data of TCP or UDP, octets, if the checksum of a frame covers TCP or UDP to the end of the frame.
+fn data_to_sum(header: &OffloadHeader, octets: &[u8]) -> Option<u16> {
+    let front = octets.get(..SEGMENT_HEADERS_MAX).unwrap_or(octets);
+    let headers = LargeFrame::read(front, octets.len())?;
+    let start = headers.ethernet_length() + headers.network_length();
+    let (offset, has_length) = if headers.is_tcp() {
+        (TCP_CHECKSUM_OFFSET, true)
+    } else {
+        // The length of UDP may be less than that of IP (RFC 9868).
+        let length = u16::try_from(octets.len() - start).ok()?;
+        let field = octets.get(start + UDP_LENGTH..start + UDP_LENGTH + 2)?;
+        (UDP_CHECKSUM_OFFSET, field == length.to_be_bytes())
+    };
+    let is_usual = usize::from(header.csum_start) == start
+        && usize::from(header.csum_offset) == offset
+        && has_length
+        && headers.headers_length() + headers.data_length() == octets.len()
+        && headers.is_sound();
+    let size = u16::try_from(headers.data_length()).ok()?;
+    (is_usual && size > 0).then_some(size)
 }
 
 /// Computes a checksum whose field has the sum of the pseudo header.
@@ -114,6 +192,17 @@ pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
         return RawHeader::PLAIN;
     }
     segmentation_of(frame)
+}
+
+/// Returns the virtio header of a frame to a guest. With `reports`, it has the report of a card that the checksum is correct.
+#[inline(always)]
+pub(super) fn header_for_guest(frame: &Outgoing<'_>, reports: bool) -> RawHeader {
+    let header = header_of(frame);
+    if reports && header.is_plain() && frame.has_verified_checksum() {
+        VERIFIED
+    } else {
+        header
+    }
 }
 
 #[cold]
@@ -169,9 +258,8 @@ fn ecn(frame: &Outgoing<'_>, transport: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use proptest::prelude::*;
+    use quietwire_packet::checksum;
     use quietwire_vhost::ring::header::{GSO_NONE, GSO_UDP, HEADER_LEN};
 
     use super::*;
@@ -241,6 +329,104 @@ mod tests {
         assert_eq!(offload.length_max(LIMIT), SEGMENTED_MAX);
         let plain = Offload::of_kernel(segmented(GSO_NONE, 0));
         assert_eq!(plain.length_max(LIMIT), LIMIT);
+    }
+
+    /// Octets of the headers of [`segment`].
+    const HEADERS: usize = 54;
+
+    /// Returns a TCP segment over IPv4 of this length, octets, whose checksum field is 0.
+    fn segment(length: usize) -> Vec<u8> {
+        let mut frame = vec![7; length];
+        frame[..HEADERS].fill(0);
+        frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+        frame[16..18].copy_from_slice(&((length - 14) as u16).to_be_bytes());
+        (frame[23], frame[46], frame[47]) = (6, 0x50, 0x10);
+        let sum = checksum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    }
+
+    fn to_sum(csum_start: u16, csum_offset: usize) -> RawHeader {
+        RawHeader::from(OffloadHeader {
+            flags: FLAG_NEEDS_CSUM,
+            csum_start,
+            csum_offset: csum_offset as u16,
+            ..OffloadHeader::default()
+        })
+    }
+
+    #[test]
+    fn checksums_of_long_frames_are_left_to_cards() {
+        let eal = testing::eal();
+        let pool = pool(&eal);
+        let usual = to_sum(34, TCP_CHECKSUM_OFFSET);
+        let whole = segment(1514);
+        let mut bad_header = whole.clone();
+        bad_header[24] ^= 1;
+        let mut padded = whole.clone();
+        padded.push(0);
+        let mut synchronize = whole.clone();
+        synchronize[47] = 0x12;
+        // A datagram whose length is that of its packet, and one with octets behind it.
+        let mut datagram = whole.clone();
+        datagram[23] = 17;
+        datagram[24..26].fill(0);
+        let sum = checksum(&datagram[14..34]);
+        datagram[24..26].copy_from_slice(&sum.to_be_bytes());
+        datagram[38..40].copy_from_slice(&1480_u16.to_be_bytes());
+        let mut shorter = datagram.clone();
+        shorter[39] -= 1;
+        let of_udp = to_sum(34, UDP_CHECKSUM_OFFSET);
+        for (case, octets, header, has_cards, size) in [
+            ("usual", &whole, usual, true, Some(1460)),
+            ("no card", &whole, usual, false, None),
+            ("short", &segment(1023), usual, true, None),
+            ("long enough", &segment(1024), usual, true, Some(970)),
+            ("bad IPv4 header", &bad_header, usual, true, None),
+            ("padding", &padded, usual, true, None),
+            ("SYN", &synchronize, usual, true, None),
+            ("datagram", &datagram, of_udp, true, Some(1472)),
+            ("shorter datagram", &shorter, of_udp, true, None),
+            ("other field", &whole, of_udp, true, None),
+            ("other start", &whole, to_sum(38, 12), true, None),
+        ] {
+            let mut frame = Mbuf::new(&eal, &pool, octets).unwrap();
+            let offload = Offload::of_kernel(header);
+            assert!(offload.complete_for(&mut frame, LIMIT, has_cards), "{case}");
+            assert_eq!(frame.segment_size(), size, "{case}");
+            // Either the checksum is left, or it is computed.
+            assert_eq!(
+                frame.octets() == octets.as_slice(),
+                size.is_some(),
+                "{case}"
+            );
+            // A guest without segmentation may be in a switch that cuts no frames.
+            let mut frame = Mbuf::new(&eal, &pool, octets).unwrap();
+            let offload = Offload::new(header, false);
+            assert!(offload.complete_for(&mut frame, LIMIT, has_cards), "{case}");
+            assert_eq!(frame.segment_size(), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn guests_get_reports_about_complete_frames_if_they_allow_it() {
+        let eal = testing::eal();
+        let pool = pool(&eal);
+        for (report, allows, expected) in [
+            (sys::CHECKSUM_GOOD, true, VERIFIED),
+            (sys::CHECKSUM_GOOD, false, RawHeader::PLAIN),
+            (sys::CHECKSUM_BAD, true, RawHeader::PLAIN),
+            (0, true, RawHeader::PLAIN),
+        ] {
+            let mut frame = Mbuf::new(&eal, &pool, &segment(1514)).unwrap();
+            frame.set_report(report, sys::TYPE_TCP);
+            // SAFETY: owned by the frame, which outlives the value.
+            let outgoing = unsafe { Outgoing::of_buffer(frame.mbuf) };
+            assert_eq!(header_for_guest(&outgoing, allows), expected);
+            // The guest reads it as a complete frame.
+            assert!(expected.is_plain());
+        }
+        assert_eq!(VERIFIED.parse().flags, FLAG_DATA_VALID);
     }
 
     proptest! {

@@ -24,9 +24,10 @@ pub struct PortOptions {
     pub frame_size_max: u16,
     /// Whether threads can wait for frames ([`crate::RxQueue::arm`]); a port without receive interrupts is refused then.
     pub rx_interrupts: bool,
-    /// Whether the card of a `pci` port cuts frames with TCP data ([`crate::TxQueue::cuts_frames`]), if its driver can and the URI allows
-    /// it. With this offload, a driver may take longer for every frame.
-    pub cuts_frames: bool,
+    /// Whether the card of a `pci` port cuts frames with TCP data ([`crate::TxQueue::cuts_frames`]), and verifies and computes checksums
+    /// ([`crate::TxQueue::leave_checksum`]), if its driver can and the URI allows it. With these offloads, a driver may take longer for
+    /// every frame.
+    pub uses_card_offloads: bool,
     /// Rules about the frames that an `af-xdp` or `pci` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all
     /// frames.
     pub steer: Vec<SteerRule>,
@@ -45,7 +46,7 @@ impl PortOptions {
             tx_ring_size: 1024,
             frame_size_max,
             rx_interrupts: false,
-            cuts_frames: false,
+            uses_card_offloads: false,
             steer: Vec::new(),
         }
     }

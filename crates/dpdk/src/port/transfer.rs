@@ -8,9 +8,14 @@ use quietwire_memory::Span;
 use super::counters::QueueCounters;
 use crate::BURST_MAX;
 use crate::burst::{Burst, Mbuf, Start, first_segment, space};
+use crate::checksums::is_verified;
 use crate::mempool::Mempool;
 use crate::sys::TO_CUT;
 use crate::sys::{self, field};
+
+/// Shortest frame with a report about its checksum to the peer, octets. An estimate: such a frame leaves the fast path, and the peer saves
+/// the sum over its octets.
+const REPORTED_MIN: u32 = 512;
 
 /// A frame in a ring.
 pub(crate) struct Arrival<'ring, R, O> {
@@ -114,6 +119,13 @@ pub(crate) trait Sink {
     /// Puts a frame into the ring.
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome;
 
+    /// Returns true if the header of a frame in the ring can report that a card has verified its checksum. Such frames of
+    /// [`REPORTED_MIN`] octets or more then go to [`Self::put`].
+    #[inline(always)]
+    fn reports_checksums(&self) -> bool {
+        false
+    }
+
     /// Publishes the frames to the peer.
     fn publish(&mut self);
 
@@ -178,6 +190,13 @@ impl<'burst> Outgoing<'burst> {
             mbuf: self.mbuf,
             _burst: std::marker::PhantomData,
         }
+    }
+
+    /// Returns true if a card has verified the checksum of TCP or UDP.
+    #[inline(always)]
+    pub(crate) fn has_verified_checksum(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { is_verified(self.mbuf) }
     }
 
     /// Returns the flags of struct rte_mbuf.
@@ -494,11 +513,12 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
         return 0;
     }
     sink.ready(count);
+    let reports = sink.reports_checksums();
     let (mut taken, mut sent, mut octets, mut refused) = (0, 0, 0, 0);
     while let Some(mbuf) = burst.buffer(taken) {
         let (count, length) = sink.put_contiguous(
             #[inline(always)]
-            |first| plain_frames(burst, taken + first),
+            |first| plain_frames(burst, taken + first, reports),
         );
         if count > 0 {
             sent += count;
@@ -535,15 +555,17 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
     sent
 }
 
-/// Returns the octets of frames from `first` on, up to a frame in several segments or with a request for segmentation.
+/// Returns the octets of frames from `first` on, up to a frame in several segments or with a request for segmentation. With `reports`, up to
+/// a long frame with a verified checksum, too.
 #[inline(always)]
-fn plain_frames(burst: &Burst, first: usize) -> impl Iterator<Item = &[u8]> {
+fn plain_frames(burst: &Burst, first: usize, reports: bool) -> impl Iterator<Item = &[u8]> {
     let buffers = burst.held().get(first..).unwrap_or_default();
-    buffers.iter().map_while(|&mbuf| {
+    buffers.iter().map_while(move |&mbuf| {
         // SAFETY: owned by the burst, which is borrowed; only read.
         unsafe {
             let is_plain = *field::nb_segs(mbuf) == 1 && *field::ol_flags(mbuf) & TO_CUT == 0;
-            is_plain.then(|| &*first_segment(mbuf))
+            let is_reported = reports && *field::pkt_len(mbuf) >= REPORTED_MIN && is_verified(mbuf);
+            (is_plain && !is_reported).then(|| &*first_segment(mbuf))
         }
     })
 }
@@ -559,5 +581,80 @@ impl Passed {
         let added = count.wrapping_sub(self.0);
         self.0 = count;
         added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    /// A ring that records the lengths of frames, and how it got them.
+    #[derive(Default)]
+    struct Recorded {
+        reports: bool,
+        contiguous: Vec<usize>,
+        single: Vec<u32>,
+    }
+
+    impl Sink for Recorded {
+        fn ready(&mut self, _: usize) {}
+
+        fn put_contiguous<'burst, F: Iterator<Item = &'burst [u8]>>(
+            &mut self,
+            frames: impl Fn(usize) -> F,
+        ) -> (usize, u64) {
+            let lengths: Vec<usize> = frames(0).map(<[u8]>::len).collect();
+            let octets = lengths.iter().sum::<usize>() as u64;
+            self.contiguous.extend(&lengths);
+            (lengths.len(), octets)
+        }
+
+        fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
+            self.single.push(frame.length());
+            Outcome::Accepted
+        }
+
+        fn reports_checksums(&self) -> bool {
+            self.reports
+        }
+
+        fn publish(&mut self) {}
+
+        fn notify(&mut self) -> u64 {
+            0
+        }
+
+        fn take_malformed(&mut self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn long_frames_with_verified_checksums_get_their_own_header() {
+        let eal = testing::eal();
+        let pool = Mempool::new(&eal, "reported", 511, 2048).unwrap();
+        for (reports, contiguous, single) in [
+            (true, vec![600, 511, 700], vec![512]),
+            (false, vec![600, 511, 512, 700], vec![]),
+        ] {
+            let mut burst = Burst::new(&eal);
+            for (length, report) in [
+                (600, sys::CHECKSUM_BAD),
+                (511, sys::CHECKSUM_GOOD),
+                (512, sys::CHECKSUM_GOOD),
+                (700, 0),
+            ] {
+                let mut frame = Mbuf::new(&eal, &pool, &vec![0; length]).unwrap();
+                frame.set_report(report, sys::TYPE_TCP);
+                burst.push(frame).unwrap();
+            }
+            let mut sink = Recorded {
+                reports,
+                ..Recorded::default()
+            };
+            assert_eq!(send(&mut sink, &mut burst, &QueueCounters::default()), 4);
+            assert_eq!((sink.contiguous, sink.single), (contiguous, single));
+        }
     }
 }

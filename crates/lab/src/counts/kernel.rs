@@ -12,43 +12,30 @@
 )]
 
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
-use serde_json::Value;
 
-use crate::statistics::is_port;
+use crate::statistics::link_counters;
 
 /// Parses the output of `ip` and returns the counters of the interfaces `p0`, `p1` and so on.
 pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
-    let links: Vec<Value> = serde_json::from_str(reported)
+    let links = link_counters(reported)
         .map_err(|error| format!("cannot parse the output of `ip`: {error}"))?;
     let mut counts = ElementCounts::default();
-    for link in links {
-        let name = link
-            .get("ifname")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if !is_port(name) {
-            continue;
-        }
-        let stats = link.get("stats64");
-        let count = |way: &str, key: &str| stats?.get(way)?.get(key)?.as_u64();
-        let (Some(received), Some(sent)) = (count("rx", "packets"), count("tx", "packets")) else {
+    for (name, counters) in links {
+        let count = |counter: &str| counters.get(counter).copied();
+        let (Some(received), Some(sent)) = (count("rx packets"), count("tx packets")) else {
             return Err(format!("the output of `ip` has no counters of {name}"));
         };
-        let drops = |way, key| count(way, key).unwrap_or(0);
+        let drops = |counter: &str| count(counter).unwrap_or(0);
         let port = PortCounts {
             received,
             sent,
             ..PortCounts::default()
         }
-        .with_drops(
-            DropStage::BeforeReceipt,
-            "rx_dropped",
-            drops("rx", "dropped"),
-        )
-        .with_drops(DropStage::BeforeReceipt, "rx_errors", drops("rx", "errors"))
-        .with_drops(DropStage::ToSend, "tx_dropped", drops("tx", "dropped"))
-        .with_drops(DropStage::ToSend, "tx_errors", drops("tx", "errors"));
-        counts.ports.insert(name.to_owned(), port);
+        .with_drops(DropStage::BeforeReceipt, "rx_dropped", drops("rx dropped"))
+        .with_drops(DropStage::BeforeReceipt, "rx_errors", drops("rx errors"))
+        .with_drops(DropStage::ToSend, "tx_dropped", drops("tx dropped"))
+        .with_drops(DropStage::ToSend, "tx_errors", drops("tx errors"));
+        counts.ports.insert(name, port);
     }
     Ok(counts)
 }

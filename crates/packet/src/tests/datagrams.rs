@@ -5,7 +5,9 @@ use proptest::prelude::*;
 
 use super::merges::{cut_all, merge};
 use super::segments::datagram;
-use crate::{Checksum, DataSegment, Merge, checksum, udp_checksum};
+use crate::{
+    Checksum, DataSegment, LargeFrame, Merge, checksum, complete_partial_checksum, udp_checksum,
+};
 
 /// A program's datagrams to one receiver.
 #[derive(Clone, Debug)]
@@ -197,4 +199,16 @@ fn a_datagram_and_a_segment_of_the_same_ports_are_of_two_flows() {
     other[46] = 0x50;
     let segment = DataSegment::read(&other).unwrap();
     assert!(segment.is_tcp() && segment.is_ipv4() && !segment.has_flow_of(&merge));
+}
+
+#[test]
+fn a_datagram_with_a_partial_checksum_is_right_once_it_is_completed() {
+    let spec = plain(1000);
+    let frame = spec.frame(0, &spec.data);
+    let headers = LargeFrame::read(&frame, frame.len()).unwrap();
+    let mut partial = frame.clone();
+    assert!(headers.write_partial(&mut partial, 0, 0));
+    assert_ne!(partial, frame);
+    assert!(complete_partial_checksum(&mut partial));
+    assert_eq!(partial, frame);
 }

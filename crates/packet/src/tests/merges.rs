@@ -252,3 +252,20 @@ fn flows_differ_by_addresses_or_ports() {
     }
     assert!(DataSegment::read(&segments[1]).unwrap().has_flow_of(&merge));
 }
+
+#[test]
+fn the_sum_over_segments_that_a_card_has_verified_is_not_computed() {
+    fn read(frame: &[u8], is_verified: bool) -> DataSegment<'_> {
+        let segment = DataSegment::read(frame).unwrap();
+        segment.with_verified_checksum(is_verified)
+    }
+    let mut segments = cut(&plain(2000).whole(), 1000).unwrap();
+    // A change that only the sum shows.
+    *segments[1].last_mut().unwrap() ^= 1;
+    let mut merge = Merge::begin(&read(&segments[0], true)).unwrap();
+    assert!(!merge.add(&read(&segments[1], false)));
+    assert!(merge.add(&read(&segments[1], true)));
+    // The card has not verified the checksum of the IPv4 header.
+    segments[0][24] ^= 1;
+    assert!(Merge::begin(&read(&segments[0], true)).is_none());
+}

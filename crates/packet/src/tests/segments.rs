@@ -165,6 +165,28 @@ proptest! {
     }
 
     #[test]
+    fn segments_with_partial_checksums_are_right_once_a_device_completes_them(
+        spec in specs(),
+        size in 1..3000usize,
+    ) {
+        let size = size.max(spec.data.len() / 300);
+        let frame = spec.whole();
+        let headers = read(&frame).unwrap();
+        let (begin, at) = (headers.headers_length(), spec.checksum_offset());
+        for (number, data) in frame[begin..].chunks(size).enumerate() {
+            let mut partial = [&vec![0xee; begin], data].concat();
+            let mut complete = partial.clone();
+            let (number, offset) = (number as u16, number * size);
+            prop_assert!(headers.write(&mut complete, number, offset));
+            prop_assert!(headers.write_partial(&mut partial, number, offset));
+            // The sum covers the field, which has that of the pseudo header.
+            let sum = crate::checksum(&partial[at - 16..]);
+            partial[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+            prop_assert_eq!(partial, complete);
+        }
+    }
+
+    #[test]
     fn a_frame_handed_on_whole_is_right_once_its_sum_is_completed(spec in specs()) {
         let mut frame = spec.whole();
         let headers = read(&frame).unwrap();

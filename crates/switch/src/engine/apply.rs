@@ -484,7 +484,7 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
             Idle::Sleep => port.uri.is_signalled_by_kernel(),
             Idle::Interrupt => true,
         },
-        cuts_frames: true,
+        uses_card_offloads: true,
         steer: plan.device_rules(port),
     }
 }

@@ -94,6 +94,7 @@ impl<'burst> Merger<'burst> {
             self.flush(pass);
             return pass(frame.into_frame());
         };
+        let segment = segment.with_verified_checksum(frame.has_verified_checksum());
         let mut places = self.flows.iter().enumerate();
         let found = places.find_map(|(place, flow)| {
             let is_its = segment.has_flow_of(&flow.as_ref()?.merge);
@@ -113,7 +114,7 @@ impl<'burst> Merger<'burst> {
             }
             self.end(place, pass);
         }
-        // A sum over the data is computed of accepted kinds only.
+        // A sum over the data is computed of accepted kinds only, and not if a card has verified it.
         let merge = if self.accepts.has_kind_of(&segment) {
             Merge::begin(&segment)
         } else {

@@ -267,6 +267,13 @@ impl Path<'_> {
                 self.route_next(frame, domain, context);
                 continue;
             }
+            let frame = match segmenter.completed(None, frame) {
+                Ok(frame) => {
+                    self.route_next(frame, domain, context);
+                    continue;
+                }
+                Err(frame) => frame,
+            };
             let frame = match self.route_whole(frame, segmenter, domain, context) {
                 Ok(()) => continue,
                 Err(frame) => frame,

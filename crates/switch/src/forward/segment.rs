@@ -39,12 +39,21 @@ impl Segmenter {
     pub(super) fn segment_into<'frame>(
         &self,
         frame: &'frame Mbuf<'_>,
+        sink: impl FnMut(Mbuf<'frame>),
+    ) -> bool {
+        let headers = headers(frame);
+        headers.is_some_and(|headers| self.cut(frame, &headers, LargeFrame::write, sink))
+    }
+
+    /// Calls `sink` with each segment like [`Self::segment_into`]. `write` writes the headers of a segment.
+    fn cut<'frame>(
+        &self,
+        frame: &'frame Mbuf<'_>,
+        headers: &LargeFrame,
+        write: Write,
         mut sink: impl FnMut(Mbuf<'frame>),
     ) -> bool {
-        let Some(headers) = headers(frame) else {
-            return false;
-        };
-        let Some(size) = self.data_in_each(&headers, frame) else {
+        let Some(size) = self.data_in_each(headers, frame) else {
             return false;
         };
         let (begin, data) = (headers.headers_length(), headers.data_length());
@@ -55,7 +64,8 @@ impl Segmenter {
         for number in 0..count {
             let offset = number * size;
             let length = begin + size.min(data - offset);
-            let Some(segment) = self.segment(frame, &headers, (number, offset), length) else {
+            let segment = self.segment(frame, (headers, write), (number, offset), length);
+            let Some(segment) = segment else {
                 return false;
             };
             sink(segment);
@@ -67,7 +77,7 @@ impl Segmenter {
     fn segment<'frame>(
         &self,
         frame: &'frame Mbuf<'_>,
-        headers: &LargeFrame,
+        (headers, write): (&LargeFrame, Write),
         (number, offset): (usize, usize),
         length: usize,
     ) -> Option<Mbuf<'frame>> {
@@ -75,7 +85,7 @@ impl Segmenter {
         let mut segment = frame.sibling(&self.pool, u16::try_from(length).ok()?)?;
         let octets = segment.octets_mut()?;
         let is_there = frame.read_at(begin + offset, octets.get_mut(begin..)?);
-        if !is_there || !headers.write(octets, number as u16, offset) {
+        if !is_there || !write(headers, octets, number as u16, offset) {
             return None;
         }
         segment.set_mark(frame.mark());
@@ -92,7 +102,8 @@ impl Segmenter {
         if !is_as_requested || headers.data_length() <= size {
             return None;
         }
-        self.segment(frame, &headers, (0, 0), headers.headers_length() + size)
+        let length = headers.headers_length() + size;
+        self.segment(frame, (&headers, LargeFrame::write), (0, 0), length)
     }
 
     /// Returns the frame to send whole, with a segmentation request if necessary. The error returns the frame unchanged.
@@ -104,11 +115,7 @@ impl Segmenter {
         let Some(headers) = headers(&frame) else {
             return Err(frame);
         };
-        let kind = LargeKind {
-            is_ipv4: headers.is_ipv4(),
-            is_tcp: headers.is_tcp(),
-            has_cwr: headers.has_cwr(),
-        };
+        let kind = kind_of(&headers);
         if !tx.accepts_whole(kind, frame.length()) {
             return Err(frame);
         }
@@ -118,13 +125,49 @@ impl Segmenter {
         let Some(sum) = headers.partial_checksum() else {
             return Err(frame);
         };
-        let lengths = HeaderLengths {
-            ethernet: headers.ethernet_length(),
-            network: headers.network_length(),
-            transport: headers.transport_length(),
-        };
-        let frame = frame.request_segments(lengths, kind, sum)?;
+        let frame = frame.request_segments(lengths_of(&headers), kind, sum)?;
         tx.prepare(frame)
+    }
+
+    /// Returns a frame that is one segment or datagram as a complete frame: its checksum is left to the card of `tx`, or computed in place.
+    /// The error returns the frame unchanged if it has to be cut, or is shared.
+    pub(super) fn completed<'burst>(
+        &self,
+        tx: Option<&TxQueue>,
+        mut frame: Mbuf<'burst>,
+    ) -> Result<Mbuf<'burst>, Mbuf<'burst>> {
+        let Some(headers) = self.headers_of_one(&frame) else {
+            return Err(frame);
+        };
+        let card = tx.filter(|tx| is_summed_by(tx, &headers));
+        let write: Write = match card {
+            Some(_) => LargeFrame::write_partial,
+            None => LargeFrame::write,
+        };
+        let octets = frame.octets_mut();
+        if !octets.is_some_and(|octets| write(&headers, octets, 0, 0)) {
+            return Err(frame);
+        }
+        frame.clear_segment_size();
+        Ok(match card {
+            Some(tx) => tx.leave_checksum(frame, lengths_of(&headers), kind_of(&headers)),
+            None => frame,
+        })
+    }
+
+    /// Returns the headers of a frame that is not shared, has all its data in one segment of the requested size, and no octets behind them.
+    fn headers_of_one(&self, frame: &Mbuf<'_>) -> Option<LargeFrame> {
+        let (length, size) = (frame.length() as usize, frame.segment_size()?);
+        // Frames with many segments are left out before their headers are copied.
+        if length > usize::from(size) + SEGMENT_HEADERS_MAX || !frame.is_exclusive() {
+            return None;
+        }
+        let headers = headers(frame)?;
+        let data = headers.data_length();
+        let is_one = self.data_in_each(&headers, frame) == Some(usize::from(size))
+            && data <= usize::from(size)
+            && headers.headers_length() + data == length;
+        is_one.then_some(headers)
     }
 
     /// Returns true if a card may cut a frame because it makes the same segments of it as [`Self::segment_into`]: at least two, with as much
@@ -151,6 +194,31 @@ impl Segmenter {
         let size = requested.min(space);
         (size > 0 && (headers.is_tcp() || size == requested)).then_some(size)
     }
+}
+
+/// Writes the headers of a segment: [`LargeFrame::write`] or [`LargeFrame::write_partial`].
+type Write = fn(&LargeFrame, &mut [u8], u16, usize) -> bool;
+
+fn kind_of(headers: &LargeFrame) -> LargeKind {
+    LargeKind {
+        is_ipv4: headers.is_ipv4(),
+        is_tcp: headers.is_tcp(),
+        has_cwr: headers.has_cwr(),
+    }
+}
+
+fn lengths_of(headers: &LargeFrame) -> HeaderLengths {
+    HeaderLengths {
+        ethernet: headers.ethernet_length(),
+        network: headers.network_length(),
+        transport: headers.transport_length(),
+    }
+}
+
+/// Returns true if the card of a queue computes the checksum behind these headers. Drivers expect no extension headers of IPv6.
+fn is_summed_by(tx: &TxQueue, headers: &LargeFrame) -> bool {
+    let has_usual_network = headers.is_ipv4() || headers.network_length() == IPV6_HEADER_LENGTH;
+    has_usual_network && tx.computes_checksum(kind_of(headers))
 }
 
 fn headers(frame: &Mbuf<'_>) -> Option<LargeFrame> {
@@ -236,6 +304,13 @@ impl SegmentingQueue {
             put(tx, ready, frame, counters);
             return true;
         }
+        let frame = match segmenter.completed(Some(&*tx), frame) {
+            Ok(frame) => {
+                put(tx, ready, frame, counters);
+                return true;
+            }
+            Err(frame) => frame,
+        };
         let frame = match segmenter.handed_on(tx, frame) {
             Ok(frame) => {
                 counters.tx_tso_frames.add(1);
@@ -244,7 +319,19 @@ impl SegmentingQueue {
             }
             Err(frame) => frame,
         };
-        if segmenter.segment_into(&frame, |segment| put(tx, ready, segment, counters)) {
+        let headers = headers(&frame);
+        let is_cut = headers.is_some_and(|headers| {
+            if !is_summed_by(tx, &headers) {
+                let sink = |segment| put(tx, ready, segment, counters);
+                return segmenter.cut(&frame, &headers, LargeFrame::write, sink);
+            }
+            let (lengths, kind) = (lengths_of(&headers), kind_of(&headers));
+            segmenter.cut(&frame, &headers, LargeFrame::write_partial, |segment| {
+                let segment = tx.leave_checksum(segment, lengths, kind);
+                put(tx, ready, segment, counters);
+            })
+        });
+        if is_cut {
             counters.segmented.add(1);
             true
         } else {
@@ -338,6 +425,42 @@ mod tests {
             assert_eq!(headers.data_length(), data);
             let is_so = segmenter.is_for_card(&headers, &frame);
             assert_eq!(is_so, is_for_card, "{data} + {behind} in {size}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_one_segment_is_completed_in_place() {
+        let mut ipv4 = [0_u8; 20];
+        (ipv4[0], ipv4[9]) = (0x45, 6);
+        let eal = eal();
+        let pool = Mempool::new(&eal, "one-segment", 511, 8192).unwrap();
+        let segmenter = Segmenter::new(pool.clone(), 1514);
+        for (data, behind, size, is_one) in [
+            (1000, 0, 1000, true),
+            (1000, 0, 1460, true),
+            // Octets behind the data, two segments, and a segment longer than a frame.
+            (1000, 2, 1000, false),
+            (1000, 0, 999, false),
+            (1461, 0, 1461, false),
+        ] {
+            let octets = frame(&ipv4, data, behind);
+            let new = || {
+                let frame = Mbuf::new(&eal, &pool, &octets).unwrap();
+                MergedFrame::new(frame.into_exclusive().unwrap()).finish(size)
+            };
+            let completed = segmenter.completed(None, new());
+            assert_eq!(completed.is_ok(), is_one, "{data} + {behind} in {size}");
+            let Ok(completed) = completed else {
+                continue;
+            };
+            assert_eq!(completed.segment_size(), None);
+            // It equals the segment that a copy would be.
+            let large = new();
+            let mut segments = Vec::new();
+            assert!(segmenter.segment_into(&large, |segment| segments.push(segment)));
+            assert_eq!(segments.len(), 1);
+            assert_eq!(segments[0].octets(), completed.octets());
+            assert!(segmenter.completed(None, large.share()).is_err());
         }
     }
 }

@@ -23,11 +23,9 @@ impl Device {
         if code == 0 || !matches!(self.uri, PortUri::Pci { .. }) {
             return;
         }
-        // SAFETY: as above.
-        let multicast = unsafe { sys::rte_eth_allmulticast_enable(self.id) };
-        let further = match multicast {
-            0 => " and to multicast addresses",
-            _ => "",
+        let further = match self.enable_allmulticast_mode() {
+            true => " and to multicast addresses",
+            false => "",
         };
         tracing::warn!(
             "port '{}': it receives only frames to its own MAC address{further}, because the driver refuses promiscuous mode: {} (for a virtual function, use trust=on)",
@@ -36,19 +34,42 @@ impl Device {
         );
     }
 
-    /// Disables the promiscuous mode that the port has enabled on a card that was not removed.
+    /// Enables the receipt of all multicast frames. Returns false if the driver refuses it.
+    fn enable_allmulticast_mode(&mut self) -> bool {
+        // SAFETY: started.
+        let code = unsafe {
+            if sys::rte_eth_allmulticast_get(self.id) == 1 {
+                return true;
+            }
+            sys::rte_eth_allmulticast_enable(self.id)
+        };
+        self.is_made_allmulticast = code == 0;
+        self.is_made_allmulticast
+    }
+
+    /// Disables the modes that the port has enabled on a card that was not removed.
     pub(super) fn disable_promiscuous_mode(&mut self) {
-        if !std::mem::take(&mut self.is_made_promiscuous) || self.is_removed() {
+        let promiscuous = std::mem::take(&mut self.is_made_promiscuous);
+        let allmulticast = std::mem::take(&mut self.is_made_allmulticast);
+        if self.is_removed() {
             return;
         }
-        // SAFETY: as above.
-        let code = unsafe { sys::rte_eth_promiscuous_disable(self.id) };
+        if promiscuous {
+            // SAFETY: started.
+            let code = unsafe { sys::rte_eth_promiscuous_disable(self.id) };
+            self.note_mode("promiscuous mode", code);
+        }
+        if allmulticast {
+            // SAFETY: started.
+            let code = unsafe { sys::rte_eth_allmulticast_disable(self.id) };
+            self.note_mode("the receipt of all multicast frames", code);
+        }
+    }
+
+    fn note_mode(&self, mode: &str, code: i32) {
         if code != 0 {
-            tracing::debug!(
-                "port '{}': cannot disable promiscuous mode: {}",
-                self.name,
-                error::text(code)
-            );
+            let (port, cause) = (&self.name, error::text(code));
+            tracing::debug!("port '{port}': cannot disable {mode}: {cause}");
         }
     }
 }
@@ -79,5 +100,28 @@ mod tests {
         device.disable_promiscuous_mode();
         assert!(!device.is_made_promiscuous);
         assert_eq!(mode(&device) == 1, began == 1 && !is_made);
+    }
+
+    #[test]
+    fn the_receipt_of_multicast_is_disabled_only_if_the_port_has_enabled_it() {
+        let eal = crate::testing::eal();
+        let options = PortOptions::new("multicast", 1518);
+        let pool = Mempool::new(&eal, "multicast", 4095, options.data_room()).unwrap();
+        let uri = "null:".parse().unwrap();
+        let mut device = Device::open(&eal, &uri, &options, &pool).unwrap();
+        device.start(&options).unwrap();
+        // SAFETY: started.
+        let mode = |device: &Device| unsafe { sys::rte_eth_allmulticast_get(device.id) };
+        let began = mode(&device);
+        assert!(!device.is_made_allmulticast);
+        let is_enabled = device.enable_allmulticast_mode();
+        assert_eq!(mode(&device) == 1, is_enabled);
+        assert_eq!(device.is_made_allmulticast, is_enabled && began == 0);
+        // A second request changes nothing.
+        let is_made = device.is_made_allmulticast;
+        assert_eq!(device.enable_allmulticast_mode(), is_enabled);
+        assert_eq!(device.is_made_allmulticast, is_made);
+        device.disable_promiscuous_mode();
+        assert_eq!((mode(&device), device.is_made_allmulticast), (began, false));
     }
 }

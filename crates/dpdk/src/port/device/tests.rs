@@ -2,7 +2,8 @@
 //! Tests of devices.
 
 use super::*;
-use crate::segment::{HeaderLengths, MergedFrame};
+use crate::burst::Mbuf;
+use crate::segment::{HeaderLengths, LargeKind, MergedFrame};
 
 #[test]
 fn flows_are_hashed_by_addresses_and_ports_as_far_as_the_device_can() {
@@ -169,6 +170,84 @@ fn a_card_cuts_data_if_its_driver_can_and_the_uri_allows_it() {
     }
     assert_eq!(offloads("pci:0000:17:00.0?tso=off", u64::MAX), None);
     assert_eq!(offloads("null:", u64::MAX), None);
+}
+
+#[test]
+fn a_card_handles_checksums_if_its_driver_can_and_the_uri_allows_it() {
+    // rte_ethdev.h, RTE_ETH_RX_OFFLOAD_* and RTE_ETH_TX_OFFLOAD_*: checksums of UDP and TCP.
+    const UDP: u64 = 1 << 2;
+    const TCP: u64 = 1 << 3;
+    let checksums = |uri: &str, rx, tx| {
+        let mut info = with_offloads(tx);
+        info.rx_offload_capa = rx;
+        CardChecksums::of(&uri.parse().unwrap(), &info)
+    };
+    let card = "pci:0000:17:00.0";
+    for (rx, tx, used_rx, used_tx) in [
+        (u64::MAX, u64::MAX, UDP | TCP, UDP | TCP),
+        (TCP, UDP, TCP, UDP),
+        (0, TCP, 0, TCP),
+        (1 << 1 | 1 << 4, 1 << 1 | 1 << 5, 0, 0),
+    ] {
+        let used = checksums(card, rx, tx);
+        assert_eq!((used.rx, used.tx), (used_rx, used_tx), "{rx:x} {tx:x}");
+        let computed = [true, false].map(|is_tcp| used.computes(is_tcp));
+        assert_eq!(computed, [used_tx & TCP != 0, used_tx & UDP != 0]);
+    }
+    for uri in ["pci:0000:17:00.0?checksum=off", "null:"] {
+        let none = CardChecksums::default();
+        assert_eq!(checksums(uri, u64::MAX, u64::MAX), none, "{uri}");
+    }
+    // It does not depend on segmentation.
+    let without = "pci:0000:17:00.0?tso=off";
+    assert_eq!(checksums(without, 0, u64::MAX).tx, UDP | TCP);
+}
+
+#[test]
+fn a_card_without_the_offload_leaves_checksums_to_the_cpu() {
+    let eal = crate::testing::eal();
+    let options = PortOptions::new("summing", 1518);
+    let pool = Mempool::new(&eal, "summing", 4095, options.data_room()).unwrap();
+    let mut device = Device::open(&eal, &"null:".parse().unwrap(), &options, &pool).unwrap();
+    device.start(&options).unwrap();
+    let mut sender = device.sender(0, &options);
+    // The sum of the pseudo header is in the field, and no other octet of TCP is set.
+    let mut octets = [0; 64];
+    octets[50] = 0x12;
+    octets[51] = 0x34;
+    let lengths = |ethernet| HeaderLengths {
+        ethernet,
+        network: 20,
+        transport: 20,
+    };
+    let new = || Mbuf::new(&eal, &pool, &octets).unwrap();
+    assert!(!sender.computes_checksum(TCP_OVER_IPV4));
+    let computed = sender.leave_checksum(new(), lengths(14), TCP_OVER_IPV4);
+    assert!(!computed.has_checksum_request());
+    assert_eq!(computed.octets()[50..52], (!0x1234_u16).to_be_bytes());
+    let card = "pci:0000:17:00.0".parse().unwrap();
+    let tcp_only = with_offloads(1 << 3);
+    sender.checksums = CardChecksums::of(&card, &tcp_only);
+    assert!(sender.computes_checksum(TCP_OVER_IPV4));
+    let left = sender.leave_checksum(new(), lengths(14), TCP_OVER_IPV4);
+    assert!(left.has_checksum_request());
+    assert_eq!(left.octets(), octets);
+    let mut burst = Burst::new(&eal);
+    burst.push(left).unwrap();
+    assert_eq!(sender.send(&mut burst), 1);
+    // Not of UDP, and not behind headers longer than a request can state.
+    let udp = LargeKind {
+        is_tcp: false,
+        ..TCP_OVER_IPV4
+    };
+    let computed = sender.leave_checksum(new(), lengths(14), udp);
+    assert!(!computed.has_checksum_request());
+    let mut long = [0; 200];
+    long[166] = 0x12;
+    let long = Mbuf::new(&eal, &pool, &long).unwrap();
+    let computed = sender.leave_checksum(long, lengths(130), TCP_OVER_IPV4);
+    assert!(!computed.has_checksum_request());
+    assert_eq!(computed.octets()[166..168], (!0x1200_u16).to_be_bytes());
 }
 
 /// Returns a frame with 2,000 octets of TCP data in a buffer of each pool, to be cut into segments of half of them.

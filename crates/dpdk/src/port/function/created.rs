@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::pci_driver::{DriverChange, FUNCTIONS, FUNCTIONS_MAX, STEP_MAX};
 use quietwire_base::{ProcessId, run_within};
 
 use crate::error::Error;
@@ -21,9 +22,6 @@ use crate::uri::PortUri;
 
 /// Directory of the records.
 const DIRECTORY: &str = "/run/quietwire/created-functions";
-/// Timeouts: to create or delete functions, and to change the driver of one.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(120);
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A port's function of a card whose functions were created for ports. Dropping the value deletes them, unless others are in use.
 #[derive(Debug)]
@@ -255,8 +253,8 @@ impl Machine<'_> {
     }
 
     fn set_count(&self, physical: &str, count: u16) -> io::Result<()> {
-        let file = self.device(physical).join("sriov_numvfs");
-        self.files.write(file, count.to_string(), COUNT_TIMEOUT)
+        let file = self.device(physical).join(FUNCTIONS);
+        self.files.write(file, count.to_string(), FUNCTIONS_MAX)
     }
 
     /// Binds a function to `vfio-pci`.
@@ -264,7 +262,7 @@ impl Machine<'_> {
         if pci::driver(self.root, address).as_deref() == Some(VFIO) {
             return Ok(());
         }
-        self.change_driver(address, &format!("{VFIO}\n"))
+        self.change_driver(address, VFIO)
             .map_err(|error| format!("and cannot be bound to {VFIO}: {error}"))?;
         match pci::driver(self.root, address).as_deref() {
             Some(VFIO) => Ok(()),
@@ -275,18 +273,19 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the driver that alone may have a device, or none with an empty line, and lets the kernel choose the driver again.
+    /// Sets the driver that alone may have a device, or none with an empty name, and lets the kernel choose the driver again.
     fn change_driver(&self, address: &str, only: &str) -> io::Result<()> {
-        let write = |file: PathBuf, text: &str| {
-            let text = text.to_owned();
-            self.files.write(file, text, DRIVER_TIMEOUT)
+        let bound = pci::driver(self.root, address);
+        let change = DriverChange {
+            only: Some(only),
+            unbind: bound.as_deref(),
+            probes: true,
         };
-        let device = self.device(address);
-        write(device.join("driver_override"), only)?;
-        if pci::driver(self.root, address).is_some() {
-            write(device.join("driver/unbind"), address)?;
-        }
-        write(self.root.join("sys/bus/pci/drivers_probe"), address)
+        let bus = self.root.join("sys/bus/pci");
+        change.make(&bus, address, |file, text| {
+            let (file, text) = (file.to_owned(), text.to_owned());
+            self.files.write(file, text, STEP_MAX)
+        })
     }
 
     /// Deletes the functions of a card with the last record of a port, and returns the function of a record to its usual driver otherwise.
@@ -314,12 +313,12 @@ impl Machine<'_> {
             // Another program has changed the number since, or the card is gone.
             Ok(())
         } else if is_shared {
-            self.change_driver(address, "\n")
+            self.change_driver(address, "")
         } else if let Some(in_use) = in_use {
             tracing::warn!(
                 "the virtual functions of {physical} stay, because {in_use} is bound to a driver for user space (delete them with `echo 0 > /sys/bus/pci/devices/{physical}/sriov_numvfs`)"
             );
-            self.change_driver(address, "\n")
+            self.change_driver(address, "")
         } else {
             self.set_count(physical, 0)
         };
@@ -455,7 +454,7 @@ mod tests {
             match path.file_name().unwrap().to_str().unwrap() {
                 "sriov_numvfs" => self.set_count(text.parse().unwrap()),
                 "driver_override" => fs::write(path, text).unwrap(),
-                "unbind" => fs::remove_file(path.parent().unwrap()).unwrap(),
+                "unbind" => fs::remove_file(self.device(&text).join("driver")).unwrap(),
                 "drivers_probe" => self.probe(&text),
                 other => panic!("{other}"),
             }

@@ -18,7 +18,7 @@ use quietwire_vhost::ring::{
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
-use crate::port::offload::{Offload, header_of};
+use crate::port::offload::{Offload, header_for_guest};
 use crate::port::peer::Status;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
@@ -85,6 +85,8 @@ pub(super) struct RingContext {
     pub(super) misses: Arc<Misses>,
     has_iotlb: bool,
     pub(super) has_tso: bool,
+    /// True if frames to the guest may have reports about checksums.
+    has_guest_checksum: bool,
     /// The connection that the ring belongs to.
     pub(super) connection: u32,
     passed: Passed,
@@ -102,6 +104,7 @@ impl RingContext {
             misses,
             has_iotlb: features & F_ACCESS_PLATFORM != 0,
             has_tso: features & (NET_F_HOST_TSO4 | NET_F_HOST_TSO6) != 0,
+            has_guest_checksum: features & NET_F_GUEST_CSUM != 0,
             connection,
             passed: Passed::default(),
         }
@@ -238,7 +241,7 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
 
     #[inline(always)]
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
-        let header = header_of(frame);
+        let header = header_for_guest(frame, self.context.has_guest_checksum);
         match self.ring.put(header, frame.segments(), frame.length()) {
             PutResult::Sent => Outcome::Accepted,
             PutResult::Full => Outcome::Full,
@@ -248,6 +251,11 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
                 Outcome::Full
             }
         }
+    }
+
+    #[inline(always)]
+    fn reports_checksums(&self) -> bool {
+        self.context.has_guest_checksum
     }
 
     #[inline(always)]
