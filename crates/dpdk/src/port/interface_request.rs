@@ -78,6 +78,10 @@ impl InterfaceRequest {
         self.call(file, question)
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the kernel has the lower 16 bits here (netdevice(7))"
+    )]
     pub(super) const fn set_flags(&mut self, flags: libc::c_int) {
         self.0.ifr_ifru.ifru_flags = flags as libc::c_short;
     }
