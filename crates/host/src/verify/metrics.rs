@@ -18,8 +18,8 @@ pub fn exposition(checks: &[Check], sample: &Sample, spent: Duration, at_s: f64)
     let mut counts: BTreeMap<(&str, Verdict), u64> = BTreeMap::new();
     for check in checks {
         for verdict in [Verdict::Pass, Verdict::Fail, Verdict::Unknown] {
-            *counts.entry((check.name, verdict)).or_default() +=
-                u64::from(check.verdict == verdict);
+            let count = counts.entry((check.name, verdict)).or_default();
+            *count = count.saturating_add(u64::from(check.verdict == verdict));
         }
     }
     let counts = counts.into_iter().map(|((name, verdict), count)| {
