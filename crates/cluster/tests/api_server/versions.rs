@@ -60,8 +60,8 @@ pub(crate) async fn a_later_version_has_the_objects_of_this_one(admin: &Client) 
     .await;
     // A client of this version changes another field, and knows the object.
     let change = Patch::Merge(json!({ "spec": { "vlan": 8 } }));
-    let changed = networks.patch("kept", &PatchParams::default(), &change);
-    let changed = changed.await.unwrap();
+    let parameters = PatchParams::default();
+    let changed = networks.patch("kept", &parameters, &change).await.unwrap();
     assert_eq!(field(&changed), "new", "{changed:?}");
     let known: NetworkSpec = serde_json::from_value(changed.data["spec"].clone()).unwrap();
     assert_eq!((known.bridge.as_str(), known.vlan), ("lan", Some(8)));
