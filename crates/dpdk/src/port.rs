@@ -60,7 +60,7 @@ pub use in_place::{
 pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
-pub use tags::{PeerNamespaces, restore_left_features};
+pub use tags::{PeerNamespaces, restore_left_tag_features};
 pub(crate) use tap::TUN_DEVICE;
 pub use veth::remove_left_veth_pairs;
 pub use xdp_program::remove_left_xdp_programs;

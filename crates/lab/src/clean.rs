@@ -43,9 +43,9 @@ pub struct CleanReport {
     /// PCI addresses of virtual functions whose settings killed switches and testers had left changed, or that they had created. The settings
     /// are restored, and created functions are deleted.
     pub virtual_functions: Vec<String>,
-    /// Indexes of interfaces, each in its network namespace, whose offload features killed switches and testers had left switched off. They are
-    /// switched on.
-    pub offload_features: Vec<u32>,
+    /// Indexes of interfaces, each in its network namespace, whose features for VLAN tags killed switches and testers had left switched off.
+    /// They are switched on.
+    pub tag_features: Vec<u32>,
     /// Paths of runtime directories of DPDK that killed switches and testers had left. They are removed.
     pub runtime_directories: Vec<PathBuf>,
     /// Every change with the outcome of undoing it.
@@ -60,7 +60,7 @@ impl CleanReport {
 }
 
 /// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs, flow rules of cards and veth
-/// pairs, and restores settings of virtual functions and offload features, that killed switches and testers have left in this network
+/// pairs, and restores settings of virtual functions and features for VLAN tags, that killed switches and testers have left in this network
 /// namespace. Also removes their runtime directories of DPDK. A running lab is left alone.
 ///
 /// # Errors
@@ -70,14 +70,14 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
     let flow_rules = quietwire_dpdk::remove_left_flow_rules();
     let veth_pairs = quietwire_dpdk::remove_left_veth_pairs();
     let virtual_functions = quietwire_dpdk::restore_left_functions();
-    let offload_features = quietwire_dpdk::restore_left_features();
+    let tag_features = quietwire_dpdk::restore_left_tag_features();
     let runtime_directories = quietwire_dpdk::remove_left_runtime_directories();
     Ok(CleanReport {
         xdp_interfaces,
         flow_rules,
         veth_pairs,
         virtual_functions,
-        offload_features,
+        tag_features,
         runtime_directories,
         ..clean_in(&Disk, state_directory)?
     })

@@ -109,9 +109,9 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
                 "virtual function {address} of a killed process: restored to its former state"
             ))?;
         }
-        for index in &report.offload_features {
+        for index in &report.tag_features {
             print(format!(
-                "interface {index} of an af-xdp port of a killed process: offload features restored"
+                "interface {index} of an af-xdp port of a killed process: features for VLAN tags restored"
             ))?;
         }
         for directory in &report.runtime_directories {
@@ -122,7 +122,7 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         }
         let is_empty = report.undone.is_empty()
             && report.runtime_directories.is_empty()
-            && report.offload_features.is_empty()
+            && report.tag_features.is_empty()
             && report.virtual_functions.is_empty()
             && report.xdp_interfaces.is_empty()
             && report.flow_rules.is_empty()

@@ -27,7 +27,7 @@ use super::interrupts::{Interrupts, Watched};
 use super::offload::ChecksumCard;
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
-use super::tags::{self, ChangedFeatures};
+use super::tags::{self, TagsInFrames};
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
 use crate::burst::Burst;
@@ -68,7 +68,7 @@ pub(crate) struct Device {
     // Removed when the driver has detached the program.
     xdp_program: Option<RecordedProgram>,
     // Frames have no receiver by then.
-    _features: ChangedFeatures,
+    _tags: TagsInFrames,
     // Released before the buffers that the kernel uses for them.
     xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
@@ -256,7 +256,7 @@ impl Device {
             } else {
                 Some(device.prepare_steering(&options.steer)?)
             };
-            device._features = ChangedFeatures::of(interface);
+            device._tags = TagsInFrames::of(interface);
             let former = xdp_program::program_of(interface);
             device.configure(options, pool)?;
             tags::warn_of_mtu(interface, options.frame_size_max);
@@ -858,7 +858,7 @@ fn probe(
             flow_rules: Mutex::default(),
             steering: Mutex::default(),
             xdp_program: None,
-            _features: ChangedFeatures::default(),
+            _tags: TagsInFrames::default(),
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernel features that change the frames of `af-xdp` ports: their VLAN tags and their lengths.
+//! VLAN tags in the frames of `af-xdp` ports, and a warning of their lengths.
 //!
 //! AF_XDP shows the octets of a frame. A tag that a network card or a kernel keeps apart from them is lost, and the frame would be one of
 //! another VLAN. A port therefore switches off the features that keep tags apart: those of its network card for received frames, or those
 //! of the other end of a veth pair for sent ones, if this process finds the network namespace of that end. Namespaces without a name are
 //! those of processes, which a process without all their capabilities may not open. A process that gives up rights therefore opens them
 //! before ([`PeerNamespaces`]).
-//!
-//! DPDK's driver receives a frame in one buffer. An interface that gets its frames from another one, such as macvlan, gets those longer
-//! than that in which the other one has merged data. The port switches off the features that merge data ([`lengths`]).
 //!
 //! The kernel keeps a feature switched off when the port's process ends. A record is therefore written before the change. The features are
 //! switched on when the port is closed, or by a later process if this one was killed.
@@ -23,22 +20,24 @@
     )
 )]
 
-mod lengths;
-mod located;
 mod peer_namespaces;
 mod record;
 
-use std::fmt::Display;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::net::if_::if_indextoname;
-use quietwire_base::netns::{Failure, NotFound};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use quietwire_base::netns::{self, Failure, NotFound};
+use quietwire_base::rtnetlink::{self, attribute, contents, parse_link, push};
 use quietwire_base::{ProcessId, net_device};
 
-use self::located::{LocatedInterface, other_end};
 use self::record::{INSERTED, REMOVED, Record};
 use super::features::Features;
 use super::xdp_program::DIRECTORY;
@@ -46,57 +45,44 @@ use super::xdp_program::kernel::{InterfaceId, interface, network};
 use crate::port::records::Record as _;
 
 pub use peer_namespaces::PeerNamespaces;
+use peer_namespaces::find;
 
 impl PeerNamespaces {
-    /// Opens the namespaces in which ports on these interfaces of the caller's namespace change features, as far as they are found. Each
-    /// port searches again when it is opened, and reports what it does not find.
+    /// Opens the namespaces of the other ends of these interfaces of the caller's namespace, as far as they are found. Each port searches
+    /// again when it is opened, and reports what it does not find.
     pub fn open<'a>(interfaces: impl IntoIterator<Item = &'a str>) -> Self {
-        let of_port = |name| {
-            let own = interface(name).ok()?;
-            if let Ok(Some(end)) = other_end(own) {
-                return end.namespace;
-            }
-            let mut sources = Vec::new();
-            lengths::sources(own, &mut sources).ok()?;
-            let mut sources = sources.into_iter();
-            sources.find_map(|source| source.located.namespace)
-        };
-        Self::holding(interfaces.into_iter().filter_map(of_port))
+        let of_pair = |name| other_end(interface(name).ok()?).ok()??.namespace;
+        Self::holding(interfaces.into_iter().filter_map(of_pair))
     }
 }
 
-/// Features that a port has switched off. Each record has the index of the interface of the port's namespace that ends together with that
-/// of the record. The features are switched on with the end of this value.
+/// Features that a port has switched off, and its interface. They are switched on with the end of this value.
 #[derive(Debug, Default)]
-pub(super) struct ChangedFeatures(Vec<(u32, Record)>);
+pub(super) struct TagsInFrames(Option<(InterfaceId, Record)>);
 
-impl ChangedFeatures {
-    /// Has the frames that an interface receives contain their tags, and be no longer than their senders' MTUs. Warns if they may differ.
+impl TagsInFrames {
+    /// Has the frames that an interface receives contain their tags. Warns if they may lose them.
     pub(super) fn of(name: &str) -> Self {
-        let directory = Path::new(DIRECTORY);
         let own = interface(name).map_err(|error| error.to_string());
         let kept = own.and_then(|own| {
-            let record = keep(name, directory)?;
-            Ok(record.map(|record| (own.index, record)))
+            let record = keep(name, Path::new(DIRECTORY))?;
+            Ok(record.map(|record| (own, record)))
         });
-        let kept = kept.unwrap_or_else(|cause| {
+        Self(kept.unwrap_or_else(|cause| {
             tracing::warn!(
                 "frames of VLANs may arrive at interface '{name}' without their tags: {cause} (for tagged frames use af-packet)"
             );
             None
-        });
-        let mut changed: Vec<(u32, Record)> = kept.into_iter().collect();
-        changed.extend(shorten(name, directory));
-        Self(changed)
+        }))
     }
 }
 
-impl Drop for ChangedFeatures {
+impl Drop for TagsInFrames {
     fn drop(&mut self) {
-        for (twin, record) in self.0.drain(..) {
+        if let Some((own, record)) = self.0.take() {
             let located = LocatedInterface::of(record.interface);
             // Both ends of a pair end together.
-            let is_left = if_indextoname(twin).is_ok();
+            let is_left = if_indextoname(own.index).is_ok();
             let located = located.map_err(|reason| match is_left {
                 true => reason,
                 false => NotFound::Absent,
@@ -106,9 +92,46 @@ impl Drop for ChangedFeatures {
     }
 }
 
+/// An interface of any network namespace.
+#[derive(Debug)]
+struct LocatedInterface {
+    id: InterfaceId,
+    /// Its namespace, if that is another one than the caller's.
+    namespace: Option<File>,
+}
+
+impl LocatedInterface {
+    /// Finds the namespace of an interface.
+    fn of(id: InterfaceId) -> Result<Self, NotFound> {
+        if network() == Some(id.network) {
+            let namespace = None;
+            return Ok(Self { id, namespace });
+        }
+        let namespace = Some(find(|_, number| number == id.network)?);
+        Ok(Self { id, namespace })
+    }
+
+    /// Runs a task with a socket in the namespace and the name of the interface.
+    fn within<T: Send>(
+        &self,
+        task: impl FnOnce(BorrowedFd<'_>, &str) -> Result<T, Errno> + Send,
+    ) -> Result<T, Failure> {
+        let run = || {
+            let name = if_indextoname(self.id.index).map_err(|error| ("if_indextoname", error))?;
+            let name = name.to_str().map_err(|_| ("its name", Errno::EILSEQ))?;
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)
+                .map_err(|error| ("socket", error))?;
+            task(socket.as_fd(), name).map_err(|error| ("SIOCETHTOOL", error))
+        };
+        netns::within(self.namespace.as_ref(), run)
+    }
+}
+
 /// Switches off the features of an interface, or of the other end of its pair, that keep tags apart. Returns the record of it; `None` if
 /// there are no such features.
 fn keep(name: &str, directory: &Path) -> Result<Option<Record>, String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let text = |error: io::Error| error.to_string();
     let own = interface(name).map_err(text)?;
     let (located, features) = match other_end(own).map_err(text)? {
@@ -120,92 +143,6 @@ fn keep(name: &str, directory: &Path) -> Result<Option<Record>, String> {
         // Other interfaces without a card take frames as they are, such as taps.
         None => return Ok(None),
     };
-    let off = switch_off(own.network, &located, &features, directory)?;
-    Ok(off.map(|off| {
-        if !off.fixed.is_empty() {
-            tracing::warn!(
-                "frames of VLANs may arrive at interface '{name}' without their tags, because its driver does not switch off {} (for tagged frames use af-packet)",
-                off.fixed.join(" and ")
-            );
-        }
-        off.record
-    }))
-}
-
-/// Switches off the features with which other interfaces merge data into frames for an interface. Returns the records of it as
-/// [`ChangedFeatures`] has them. Warns if frames may still be too long.
-fn shorten(name: &str, directory: &Path) -> Vec<(u32, Record)> {
-    let own = match interface(name) {
-        Ok(own) => own,
-        Err(error) => {
-            warn_of_lengths(name, &error);
-            return Vec::new();
-        }
-    };
-    let mut sources = Vec::new();
-    if let Err(error) = lengths::sources(own, &mut sources) {
-        warn_of_lengths(name, &error);
-    }
-    let mut changed = Vec::new();
-    for source in sources {
-        match switch_off(own.network, &source.located, source.features, directory) {
-            Ok(Some(off)) => {
-                if !off.fixed.is_empty() {
-                    let fixed = off.fixed.join(" and ");
-                    let cause = format!("a driver does not switch off {fixed}");
-                    warn_of_lengths(name, &cause);
-                }
-                tracing::info!(
-                    "interface {} has no {} while a port uses interface '{name}'",
-                    off.record.interface.index,
-                    off.record.features.join(" and ")
-                );
-                changed.push((source.twin, off.record));
-            }
-            Ok(None) => {}
-            Err(cause) => warn_of_lengths(name, &cause),
-        }
-    }
-    changed
-}
-
-/// Warns if packets of the MTU of an interface are longer than the frames that the port receives, `frame_size_max` octets with FCS.
-pub(super) fn warn_of_mtu(name: &str, frame_size_max: u16) {
-    /// Octets of MAC addresses, type and FCS.
-    const FRAMING: u32 = 18;
-    if let Some(mtu) = net_device::value::<u32>(name, "mtu")
-        && mtu.saturating_add(FRAMING) > u32::from(frame_size_max)
-    {
-        let cause = format!("its MTU is {mtu} octets");
-        warn_of_lengths(name, &cause);
-    }
-}
-
-fn warn_of_lengths(name: &str, cause: &dyn Display) {
-    tracing::warn!(
-        "data may arrive at interface '{name}' in frames longer than frame-size-max, which the port loses: {cause} (use af-packet)"
-    );
-}
-
-/// Features that were switched off.
-#[derive(Debug)]
-struct SwitchedOff {
-    record: Record,
-    /// Those that the driver keeps active.
-    fixed: Vec<&'static str>,
-}
-
-/// Switches off those of the features that are active. `None` if there are none. `home` is the number of the port's namespace.
-///
-/// # Errors
-/// The record cannot be written, or the kernel refuses the change.
-fn switch_off(
-    home: u64,
-    located: &LocatedInterface,
-    features: &[&'static str],
-    directory: &Path,
-) -> Result<Option<SwitchedOff>, String> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let failed = |(step, error): Failure| format!("{step}: {}", error.desc());
     let active = located.within(Features::of).map_err(failed)?;
     let mut records = Record::all(directory);
@@ -216,8 +153,7 @@ fn switch_off(
         others.any(|record| record.features.contains(&feature))
     };
     let features: Vec<&'static str> = features
-        .iter()
-        .copied()
+        .into_iter()
         .filter(|feature| active.has(feature) || is_recorded(feature))
         .collect();
     if features.is_empty() {
@@ -225,7 +161,7 @@ fn switch_off(
     }
     let process = ProcessId::own().ok_or("/proc/self/stat cannot be read")?;
     let record = Record {
-        home,
+        home: own.network,
         interface: located.id,
         process: (process.pid, process.start_time),
         number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -246,13 +182,83 @@ fn switch_off(
         Ok(active) => {
             let mut fixed = record.features.clone();
             fixed.retain(|feature| active.has(feature));
-            Ok(Some(SwitchedOff { record, fixed }))
+            if !fixed.is_empty() {
+                tracing::warn!(
+                    "frames of VLANs may arrive at interface '{name}' without their tags, because its driver does not switch off {} (for tagged frames use af-packet)",
+                    fixed.join(" and ")
+                );
+            }
+            Ok(Some(record))
         }
         Err(failure) => {
             give_back(directory, &record);
             Err(failed(failure))
         }
     }
+}
+
+// linux/if_link.h.
+const IFLA_LINK: u16 = 5;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_INFO_KIND: u16 = 1;
+
+/// Returns the other end of the pair of an interface of this namespace. `None` if it is no end of a pair, or the other one is gone.
+fn other_end(own: InterfaceId) -> io::Result<Option<LocatedInterface>> {
+    let socket = rtnetlink::open()?;
+    let request = rtnetlink::link(own.index, 0, 0, &[]);
+    let reply = rtnetlink::ask(&socket, libc::RTM_GETLINK, 0, &request)?;
+    let Some((index, number)) = other_index(&reply).filter(|(index, _)| *index != 0) else {
+        return Ok(None);
+    };
+    let Some(number) = number else {
+        let network = own.network;
+        let id = InterfaceId { network, index };
+        let namespace = None;
+        return Ok(Some(LocatedInterface { id, namespace }));
+    };
+    let found = find(|namespace, _| number_of(&socket, namespace) == Some(number));
+    let namespace = found.map_err(|_| {
+        io::Error::other(
+            "the network namespace of the other end of the pair has no name and no process that this one may access",
+        )
+    })?;
+    let network = namespace.metadata()?.ino();
+    Ok(Some(LocatedInterface {
+        id: InterfaceId { network, index },
+        namespace: Some(namespace),
+    }))
+}
+
+/// Reads index and namespace of the other end from the reply about one end of a pair. The namespace is a number that belongs to that of the
+/// first end; `None` for the same namespace.
+fn other_index(reply: &[u8]) -> Option<(u32, Option<i32>)> {
+    let (own, attributes) = parse_link(reply)?;
+    let kind = attribute(attribute(attributes, IFLA_LINKINFO)?, IFLA_INFO_KIND)?;
+    if !matches!(kind, b"veth" | b"veth\0") {
+        return None;
+    }
+    let word = |kind| Some(*attribute(attributes, kind)?.first_chunk::<4>()?);
+    let index = word(IFLA_LINK).map_or(own, u32::from_ne_bytes);
+    Some((index, word(IFLA_LINK_NETNSID).map(i32::from_ne_bytes)))
+}
+
+/// Returns the number that the namespace of a socket has for another namespace (linux/net_namespace.h). `None` if it has none yet:
+/// all such namespaces have the same negative number (`NETNSA_NSID_NOT_ASSIGNED`).
+fn number_of(socket: &OwnedFd, namespace: &File) -> Option<i32> {
+    const RTM_NEWNSID: u16 = 88;
+    const RTM_GETNSID: u16 = 90;
+    const NETNSA_NSID: u16 = 1;
+    const NETNSA_FD: u16 = 3;
+    /// Octets of struct rtgenmsg, with padding.
+    const HEADER: usize = 4;
+    let mut message = vec![0; HEADER];
+    let file = namespace.as_raw_fd().to_ne_bytes();
+    push(&mut message, NETNSA_FD, &file).ok()?;
+    let reply = rtnetlink::ask(socket, RTM_GETNSID, 0, &message).ok()?;
+    let attributes = contents(&reply, RTM_NEWNSID)?.get(HEADER..)?;
+    let number = attribute(attributes, NETNSA_NSID)?.first_chunk()?;
+    Some(i32::from_ne_bytes(*number)).filter(|number| *number >= 0)
 }
 
 /// Switches the features of a record on, except those that another port needs off, and removes the record. Returns true for a record that
@@ -282,13 +288,13 @@ fn give_back_at(
         }
         Err(NotFound::Absent) => {
             tracing::info!(
-                "network namespace {network} was not found: the offload features of its interface {index} stay as they are"
+                "network namespace {network} was not found: the features for VLAN tags of its interface {index} stay as they are"
             );
             Ok(())
         }
         Err(NotFound::Denied) => {
             tracing::info!(
-                "network namespace {network} has no name, and its processes have more rights than this one: the offload features of its interface {index} are left to `quietwire lab clean` after the end of this process"
+                "network namespace {network} has no name, and its processes have more rights than this one: the features for VLAN tags of its interface {index} are left to `quietwire lab clean` after the end of this process"
             );
             return false;
         }
@@ -314,7 +320,7 @@ fn give_back_at(
 /// Switches features on that ports of killed processes in this network namespace have left switched off. Returns the indexes of their
 /// interfaces, each in its namespace.
 #[must_use]
-pub fn restore_left_features() -> Vec<u32> {
+pub fn restore_left_tag_features() -> Vec<u32> {
     restore_left(Path::new(DIRECTORY))
 }
 
@@ -327,14 +333,23 @@ fn restore_left(directory: &Path) -> Vec<u32> {
     left.map(|record| record.interface.index).collect()
 }
 
+/// Warns if packets of the MTU of an interface are longer than the frames that the port receives, `frame_size_max` octets with FCS.
+pub(super) fn warn_of_mtu(name: &str, frame_size_max: u16) {
+    /// Octets of MAC addresses, type and FCS.
+    const FRAMING: u32 = 18;
+    if let Some(mtu) = net_device::value::<u32>(name, "mtu")
+        && mtu.saturating_add(FRAMING) > u32::from(frame_size_max)
+    {
+        tracing::warn!(
+            "data may arrive at interface '{name}' in frames longer than frame-size-max, which the port loses: its MTU is {mtu} octets (use af-packet)"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::os::fd::{AsRawFd, BorrowedFd};
-    use std::os::unix::fs::MetadataExt;
     use std::process::Command;
 
-    use super::record::{MERGED, SEGMENTED};
     use super::*;
     use crate::testing::{in_a_namespace, spawn_in_namespace};
 
@@ -423,49 +438,6 @@ mod tests {
     }
 
     #[test]
-    fn no_interface_below_a_macvlan_merges_data_until_the_port_is_closed() {
-        in_a_namespace(|| {
-            let directory = tempfile::tempdir().unwrap();
-            let directory = directory.path();
-            add_pair();
-            ip(&[
-                "link", "add", "link", "qwt0", "name", "qwm0", "type", "macvlan", "mode",
-                "passthru",
-            ]);
-            let located = |name| LocatedInterface::of(interface(name).unwrap()).unwrap();
-            let active = |name| located(name).within(Features::of).unwrap();
-            let merge =
-                |socket: BorrowedFd<'_>, name: &str| Features::switch(socket, name, &MERGED, true);
-            located("qwt0").within(merge).unwrap();
-            let before = ["qwt0", "qwt1"].map(active);
-            assert!(before[0].has("rx-gro") && before[1].has("tx-tcp-segmentation"));
-            // The other end of a pair, and a program on the interface itself, merge nothing.
-            assert!(shorten("qwt0", directory).is_empty());
-            assert!(shorten("lo", directory).is_empty());
-            let changed = shorten("qwm0", directory);
-            let index = |name| interface(name).unwrap().index;
-            let places = changed
-                .iter()
-                .map(|(twin, record)| (*twin, record.interface.index));
-            let places: Vec<(u32, u32)> = places.collect();
-            let lower = index("qwt0");
-            assert_eq!(places, [(lower, lower), (lower, index("qwt1"))]);
-            assert_eq!(changed[0].1.features, ["rx-gro"]);
-            assert!(!active("qwt0").has("rx-gro"));
-            assert!(active("qwt0").has("tx-tcp-segmentation"));
-            assert!(SEGMENTED.iter().all(|name| !active("qwt1").has(name)));
-            assert_eq!(Record::all(directory).len(), 2);
-            for (_, record) in &changed {
-                assert!(give_back(directory, record));
-            }
-            for (name, before) in ["qwt0", "qwt1"].into_iter().zip(before) {
-                assert_eq!(format!("{:?}", active(name)), format!("{before:?}"));
-            }
-            assert_eq!(Record::all(directory), []);
-        });
-    }
-
-    #[test]
     fn namespaces_of_before_are_found_until_they_are_closed() {
         in_a_namespace(|| {
             let records = tempfile::tempdir().unwrap();
@@ -507,5 +479,34 @@ mod tests {
             assert!(give_back_at(directory, &record, Err(NotFound::Absent)));
             assert_eq!(Record::all(directory), []);
         });
+    }
+
+    #[test]
+    fn the_other_end_is_read_from_the_reply() {
+        let reply = |attributes: &[(u16, &[u8])]| {
+            let mut all = Vec::new();
+            for (kind, value) in attributes {
+                push(&mut all, *kind, value).unwrap();
+            }
+            let header = [&[0; 4][..], &libc::RTM_NEWLINK.to_ne_bytes(), &[0; 10]].concat();
+            [header, rtnetlink::link(9, 0, 0, &all)].concat()
+        };
+        let mut information = Vec::new();
+        push(&mut information, IFLA_INFO_KIND, b"veth\0").unwrap();
+        let pair = (IFLA_LINKINFO, &information[..]);
+        assert_eq!(other_index(&reply(&[])), None);
+        assert_eq!(other_index(&reply(&[pair])), Some((9, None)));
+        let index = 3u32.to_ne_bytes();
+        let number = 5i32.to_ne_bytes();
+        let whole = [
+            pair,
+            (IFLA_LINK, &index[..]),
+            (IFLA_LINK_NETNSID, &number[..]),
+        ];
+        assert_eq!(other_index(&reply(&whole)), Some((3, Some(5))));
+        let mut information = Vec::new();
+        push(&mut information, IFLA_INFO_KIND, b"vethx\0").unwrap();
+        let other = [(IFLA_LINKINFO, &information[..]), (IFLA_LINK, &index[..])];
+        assert_eq!(other_index(&reply(&other)), None);
     }
 }
