@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bursts of frames, which move from receive queues to transmit queues.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows. A burst has at most BURST_MAX frames, and DPDK
+// keeps the octets of a frame within its buffer, so the operations that could wrap do not.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -13,8 +24,10 @@ use crate::sys;
 use crate::sys::field;
 
 /// Octets of two MAC addresses, and of the VLAN tag after them.
-const ADDRESSES: usize = 12;
-const TAG: usize = 4;
+const ADDRESSES_LENGTH: u16 = 12;
+const TAG_LENGTH: u16 = 4;
+const ADDRESSES: usize = ADDRESSES_LENGTH as usize;
+const TAG: usize = TAG_LENGTH as usize;
 
 /// Writes a tag after the addresses. Returns false if there is no space.
 #[inline(always)]
@@ -124,11 +137,12 @@ fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
     let length = mbufs
         .first()
         .map_or(0, |mbuf| unsafe { *field::buf_len(*mbuf) });
-    let offset = length.min(sys::RTE_PKTMBUF_HEADROOM as u16);
+    let headroom = u16::try_from(sys::RTE_PKTMBUF_HEADROOM).unwrap_or(u16::MAX);
+    let offset = length.min(headroom);
     Some(Start {
         // RTE_MBUF_PORT_INVALID is the largest number.
         first_fields: [offset, 1, 1, u16::MAX],
-        space: usize::from(length - offset),
+        space: usize::from(length.wrapping_sub(offset)),
     })
 }
 
@@ -176,7 +190,7 @@ impl Burst {
     #[inline(always)]
     #[must_use]
     pub fn space(&self) -> usize {
-        BURST_MAX - self.len
+        BURST_MAX.wrapping_sub(self.len)
     }
 
     /// Returns the octets of frames that [`crate::TxQueue::send`] dropped because the port cannot send them at all, since the
@@ -189,7 +203,7 @@ impl Burst {
     /// Counts such a frame.
     #[inline(always)]
     pub(crate) fn note_refused(&mut self, octets: u64) {
-        self.refused += octets;
+        self.refused = self.refused.wrapping_add(octets);
     }
 
     #[inline(always)]
@@ -348,7 +362,7 @@ impl Burst {
             Some(place) => {
                 *place = frame.mbuf;
                 std::mem::forget(frame);
-                self.len += 1;
+                self.len = self.len.wrapping_add(1);
                 Ok(())
             }
             None => Err(frame),
@@ -356,6 +370,7 @@ impl Burst {
     }
 
     /// Gives all frames back to their pools.
+    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
     #[inline]
     pub fn free(&mut self) {
         if self.len > 0 {
@@ -372,12 +387,13 @@ impl Burst {
     }
 
     /// Frees all buffers but the first `count`.
+    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     pub(crate) fn shorten(&mut self, count: usize) {
         if count >= self.len {
             return;
         }
-        let spare = self.len - count;
+        let spare = self.len.wrapping_sub(count);
         if let Some(first) = self.mbufs.get_mut(count) {
             // SAFETY: `spare` buffers from here on are owned, and forgotten afterwards.
             unsafe { sys::qw_free_bulk(std::ptr::from_mut(first), spare as u32) };
@@ -392,22 +408,23 @@ impl Burst {
         if self.held().iter().all(passes) {
             return (0, 0);
         }
-        let (count, mut kept) = (self.len, 0);
+        let (count, mut kept) = (self.len, 0_usize);
         for index in 0..count {
             let Some(mbuf) = self.buffer(index) else {
                 break;
             };
             if passes(&mbuf) {
                 self.mbufs.swap(kept, index);
-                kept += 1;
+                kept = kept.wrapping_add(1);
             }
         }
         let octets = self.lengths().skip(kept).map(u64::from).sum();
         self.shorten(kept);
-        (count - kept, octets)
+        (count.wrapping_sub(kept), octets)
     }
 
     /// Frees the first `count` frames. The others move up.
+    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     pub(crate) fn free_front(&mut self, count: usize) {
         let count = count.min(self.len);
@@ -416,7 +433,7 @@ impl Burst {
         if count < self.len {
             self.mbufs.copy_within(count..self.len, 0);
         }
-        self.len -= count;
+        self.len = self.len.wrapping_sub(count);
     }
 
     /// Removes the first `count` frames, which the caller then owns. The others move up.
@@ -432,7 +449,7 @@ impl Burst {
     pub(crate) fn append_raw(&mut self, frames: impl Iterator<Item = *mut sys::rte_mbuf>) -> usize {
         for (place, frame) in self.mbufs.iter_mut().skip(self.len).zip(frames) {
             *place = frame;
-            self.len += 1;
+            self.len = self.len.wrapping_add(1);
         }
         self.len
     }
@@ -441,7 +458,7 @@ impl Burst {
     #[inline(always)]
     pub(crate) fn fill_from(&mut self, port: u16, queue: u16, most: usize) -> usize {
         if self.len == 0 {
-            let most = most.min(BURST_MAX) as u16;
+            let most = u16::try_from(most.min(BURST_MAX)).unwrap_or(u16::MAX);
             // SAFETY: the array has space for `most`; the caller owns the started queue.
             self.len =
                 unsafe { sys::qw_rx_burst(port, queue, self.mbufs.as_mut_ptr(), most) } as usize;
@@ -450,6 +467,7 @@ impl Burst {
     }
 
     /// Passes frames to a queue. Frames that it does not accept stay, in order.
+    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     pub(crate) fn hand_to(&mut self, port: u16, queue: u16) -> usize {
         if self.len == 0 {
@@ -463,7 +481,7 @@ impl Burst {
         if sent < self.len {
             self.mbufs.copy_within(sent..self.len, 0);
         }
-        self.len -= sent;
+        self.len = self.len.wrapping_sub(sent);
         sent
     }
 }
@@ -490,7 +508,7 @@ impl Iterator for DrainFront<'_> {
             return None;
         }
         let mbuf = *self.burst.mbufs.get(self.next)?;
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         Some(mbuf)
     }
 }
@@ -499,7 +517,7 @@ impl Drop for DrainFront<'_> {
     fn drop(&mut self) {
         let (next, len) = (self.next, self.burst.len);
         self.burst.mbufs.copy_within(next..len, 0);
-        self.burst.len = len - next;
+        self.burst.len = len.saturating_sub(next);
     }
 }
 
@@ -547,7 +565,7 @@ impl<'burst> Iterator for Drain<'burst> {
             return None;
         }
         let mbuf = *self.burst.mbufs.get(self.next)?;
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         Some(Mbuf {
             mbuf,
             _eal: PhantomData,
@@ -637,6 +655,10 @@ impl<'eal> Mbuf<'eal> {
 
     /// Inserts a VLAN tag after the addresses (IEEE 802.1Q, section 9.3), both numbers with their values on the wire. Returns false
     /// and changes nothing if the frame is shared, shorter than two addresses, or has no headroom.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the four octets in front are within the buffer (checked)"
+    )]
     #[inline]
     #[must_use]
     pub fn push_tag(&mut self, tpid: u16, tci: u16) -> bool {
@@ -644,13 +666,13 @@ impl<'eal> Mbuf<'eal> {
         let octets = unsafe {
             let mbuf = self.mbuf;
             let space =
-                *field::data_off(mbuf) >= TAG as u16 && *field::data_len(mbuf) >= ADDRESSES as u16;
+                *field::data_off(mbuf) >= TAG_LENGTH && *field::data_len(mbuf) >= ADDRESSES_LENGTH;
             if *field::refcnt(mbuf) != 1 || !space {
                 return false;
             }
-            *field::data_off(mbuf) -= TAG as u16;
-            *field::data_len(mbuf) += TAG as u16;
-            *field::pkt_len(mbuf) += TAG as u32;
+            *field::data_off(mbuf) -= TAG_LENGTH;
+            *field::data_len(mbuf) += TAG_LENGTH;
+            *field::pkt_len(mbuf) += u32::from(TAG_LENGTH);
             first_segment(mbuf)
         };
         octets.copy_within(TAG..TAG + ADDRESSES, 0);
@@ -659,6 +681,10 @@ impl<'eal> Mbuf<'eal> {
 
     /// Removes the four octets of a VLAN tag after the addresses. Returns false and changes nothing if the frame is shared or too
     /// short.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the frame has the four octets (checked)"
+    )]
     #[inline]
     #[must_use]
     pub fn pop_tag(&mut self) -> bool {
@@ -671,9 +697,9 @@ impl<'eal> Mbuf<'eal> {
         octets.copy_within(..ADDRESSES, TAG);
         // SAFETY: the frame has four octets more than it keeps (checked).
         unsafe {
-            *field::data_off(self.mbuf) += TAG as u16;
-            *field::data_len(self.mbuf) -= TAG as u16;
-            *field::pkt_len(self.mbuf) -= TAG as u32;
+            *field::data_off(self.mbuf) += TAG_LENGTH;
+            *field::data_len(self.mbuf) -= TAG_LENGTH;
+            *field::pkt_len(self.mbuf) -= u32::from(TAG_LENGTH);
         }
         true
     }
@@ -725,7 +751,7 @@ impl<'eal> Mbuf<'eal> {
             let Some(length) = (*field::data_len(mbuf)).checked_sub(octets) else {
                 return false;
             };
-            *field::data_off(mbuf) += octets;
+            *field::data_off(mbuf) = (*field::data_off(mbuf)).wrapping_add(octets);
             *field::data_len(mbuf) = length;
             *field::pkt_len(mbuf) = u32::from(length);
         }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of TCP and UDP that a network card has verified, and those that it computes.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::mem::ManuallyDrop;
 
 use quietwire_packet::{TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, complete_partial_checksum};
@@ -116,6 +126,7 @@ impl Mbuf<'_> {
 
     /// Requests the checksum of TCP or UDP from the network card that sends the frame. The frame is not shared, and its checksum field has
     /// the sum of the pseudo header. Returns false and changes nothing if the headers are longer than a request can state.
+    #[expect(clippy::cast_possible_truncation, reason = "`fit` checks the lengths")]
     pub(crate) fn request_checksum(&mut self, lengths: HeaderLengths, kind: LargeKind) -> bool {
         if !lengths.fit() {
             return false;

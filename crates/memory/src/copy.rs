@@ -47,6 +47,10 @@ unsafe fn copy_many(from: *const u8, to: *mut u8, length: usize) {
 /// # Safety
 /// As [`copy`], with such a length.
 #[cfg(target_arch = "x86_64")]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the length is at least the octets that each branch subtracts (checked)"
+)]
 #[inline(always)]
 unsafe fn copy_wide(from: *const u8, to: *mut u8, length: usize) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};

@@ -283,9 +283,9 @@ impl<T: Send> GateOwner<T> {
     pub fn take(&mut self, wait: Duration) -> Option<Box<T>> {
         self.close();
         let (owned, epoch) = self.former.pop()?;
-        let deadline = std::time::Instant::now() + wait;
+        let started = std::time::Instant::now();
         while !is_out(&*self.shared, epoch) {
-            if std::time::Instant::now() >= deadline {
+            if started.elapsed() >= wait {
                 self.former.push((owned, epoch));
                 return None;
             }

@@ -15,7 +15,7 @@ pub fn prefer_huge_pages<T>(memory: &[T]) -> bool {
         return true;
     }
     let start = (memory.as_ptr() as usize).next_multiple_of(PAGE);
-    let end = (memory.as_ptr() as usize + size_of_val(memory)) / PAGE * PAGE;
+    let end = (memory.as_ptr() as usize).saturating_add(size_of_val(memory)) & !(PAGE - 1);
     let Some(length) = end.checked_sub(start).filter(|length| *length > 0) else {
         return true;
     };

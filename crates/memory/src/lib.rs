@@ -8,14 +8,15 @@
 //! Reads and writes of shared memory go through atomics ([`SharedSlice`]) or copies ([`Span`]), never through references to
 //! plain octets, because another process may change them meanwhile.
 #![allow(unsafe_code)]
-// Sizes and offsets from outside: no cast loses a value, and no index is unchecked.
+// Sizes and offsets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
     not(test),
     deny(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_possible_wrap,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
     )
 )]
 // An offset that the kernel or a peer gives is 64 bits wide, as is an address.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of files that another process maps too.
 
-// Sizes from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 #[cfg(miri)]
 mod ordinary;
 

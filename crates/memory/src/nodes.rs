@@ -25,8 +25,8 @@ pub fn octets_by_node(start: usize, len: usize) -> io::Result<BTreeMap<u32, u64>
         return Ok(BTreeMap::new());
     }
     let address = |sample: usize| {
-        let page = sample.saturating_mul(pages) / samples;
-        start.saturating_add(page.saturating_mul(PAGE))
+        let page = sample.saturating_mul(pages).checked_div(samples);
+        start.saturating_add(page.unwrap_or_default().saturating_mul(PAGE))
     };
     let addresses: Vec<usize> = (0..samples).map(address).collect();
     let mut nodes: Vec<libc::c_int> = vec![-1; samples];
@@ -56,7 +56,10 @@ pub fn octets_by_node(start: usize, len: usize) -> io::Result<BTreeMap<u32, u64>
         *count = count.saturating_add(1);
     }
     let found: u64 = counts.values().sum();
-    let share = |count: u64| (len as u64).saturating_mul(count) / found.max(1);
+    let share = |count: u64| {
+        let octets = (len as u64).saturating_mul(count);
+        octets.checked_div(found).unwrap_or_default()
+    };
     Ok(counts
         .into_iter()
         .map(|(node, count)| (node, share(count)))

@@ -60,7 +60,7 @@ impl Registration {
         entry.page.store(page, Ordering::Relaxed);
         entry.has_faulted.store(false, Ordering::Relaxed);
         entry.start.store(start, Ordering::Release);
-        ENTRIES_END.fetch_max(index + 1, Ordering::Release);
+        ENTRIES_END.fetch_max(index.saturating_add(1), Ordering::Release);
         Some(Self(index))
     }
 
@@ -121,17 +121,19 @@ fn map_zeros(address: usize) -> bool {
     let end = ENTRIES_END.load(Ordering::Acquire).min(MAPPINGS_MAX);
     for entry in ENTRIES.iter().take(end) {
         let start = entry.start.load(Ordering::Acquire);
-        if start == 0 || address < start || address - start >= entry.len.load(Ordering::Relaxed) {
+        let offset = address.checked_sub(start).filter(|_| start != 0);
+        if offset.is_none_or(|offset| offset >= entry.len.load(Ordering::Relaxed)) {
             continue;
         }
         let page = entry.page.load(Ordering::Relaxed).max(1);
+        let first = address.saturating_sub(address.checked_rem(page).unwrap_or_default());
         entry.has_faulted.store(true, Ordering::Relaxed);
         // SAFETY: the page belongs to a registered mapping, which consists of whole pages of this size; its contents are
         // already lost. A system call without a wrapper is async-signal-safe.
         let mapped = unsafe {
             libc::syscall(
                 libc::SYS_mmap,
-                address / page * page,
+                first,
                 page,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrays of atomics in a mapping: rings, indices, bitmaps.
 
-// Sizes and offsets from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Octet ranges of a mapping.
 
-// Sizes and offsets from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 

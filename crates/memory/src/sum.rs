@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sums of octet sequences: of long ones with the widest instructions of the processor, chosen at run time.
 
-// Sizes and offsets from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 /// Octets from which wide instructions cost less, call included.
 const LONG: usize = 192;
 

@@ -3,6 +3,16 @@
 //!
 //! Forwarding threads put events of port blocks into rings. The control thread writes them, so that a slow disk delays no packet.
 
+// Events of NAT: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod ipfix;
 
 use std::collections::BTreeMap;
@@ -127,7 +137,8 @@ fn now_ms() -> u64 {
 /// Returns the Unix time of a moment, milliseconds. `ticks` are of the time stamp counter.
 fn time_of(ticks: u64) -> u64 {
     let ago = u128::from(cycles::now().saturating_sub(ticks));
-    let ago_ms = ago * 1000 / u128::from(cycles::hz().max(1));
+    let hz = u128::from(cycles::hz().max(1));
+    let ago_ms = ago.saturating_mul(1000).checked_div(hz).unwrap_or_default();
     now_ms().saturating_sub(u64::try_from(ago_ms).unwrap_or(u64::MAX))
 }
 
@@ -171,7 +182,7 @@ impl NatLog {
         let now_s = u32::try_from(now_ms() / 1000).unwrap_or(u32::MAX);
         let mut unsent = Unsent::default();
         for (name, events) in &mut self.rings {
-            let (mut text, mut count) = (Vec::new(), 0);
+            let (mut text, mut count) = (Vec::new(), 0_u64);
             if self.has_failed {
                 // The last line may have been cut short, by a full disk.
                 text.push(b'\n');
@@ -184,7 +195,7 @@ impl NatLog {
                 if let Some(exporter) = &mut self.exporter {
                     unsent.note(exporter.add(&record, now_s));
                 }
-                count += 1;
+                count = count.saturating_add(1);
                 // Writing to memory cannot fail.
                 if serde_json::to_writer(&mut text, &Line::of(&record)).is_ok() {
                     text.push(b'\n');
@@ -197,7 +208,8 @@ impl NatLog {
                 unsent.note(exporter.flush(now_s));
             }
             if unsent.count > 0 {
-                *self.lost.entry(name.clone()).or_default() += u64::from(unsent.count);
+                let lost = self.lost.entry(name.clone()).or_default();
+                *lost = lost.saturating_add(u64::from(unsent.count));
             }
             if let Some(cause) = unsent.end()
                 && !std::mem::replace(&mut self.has_failed_to_send, true)
@@ -209,7 +221,8 @@ impl NatLog {
             match file.write_all(&text) {
                 Ok(()) => self.has_failed = false,
                 Err(cause) => {
-                    *self.lost.entry(name.clone()).or_default() += count;
+                    let lost = self.lost.entry(name.clone()).or_default();
+                    *lost = lost.saturating_add(count);
                     if !std::mem::replace(&mut self.has_failed, true) {
                         tracing::error!(
                             "cannot write the log of NAT: {cause} (events are lost until it can be written again)"

@@ -3,6 +3,16 @@
 //!
 //! A notification is one datagram to the socket that `NOTIFY_SOCKET` names, so no library is needed. Without that variable nothing is sent.
 
+// Values of the environment: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -210,7 +220,7 @@ fn interval(timeout_us: Option<&str>, pid: Option<&str>) -> Result<Option<Durati
         return Ok(None);
     }
     match timeout_us.parse::<u64>() {
-        Ok(timeout_us) if timeout_us > 0 => Ok(Some(Duration::from_micros(timeout_us) / 2)),
+        Ok(timeout_us) if timeout_us > 0 => Ok(Duration::from_micros(timeout_us).checked_div(2)),
         _ => Err(wrong(
             WATCHDOG_USEC,
             format!(

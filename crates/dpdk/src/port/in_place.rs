@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that are written and read where they lie in a ring in shared memory, without packet buffers ([`crate::Burst`]).
 
+// Frames of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_memory::Span;
 
 pub use quietwire_memory::SlotBuffer;
@@ -176,10 +186,10 @@ impl Scratch {
         pieces: impl Iterator<Item = Span<'ring>>,
         reader: &mut impl FrameReader,
     ) -> usize {
-        let mut length = 0;
+        let mut length = 0_usize;
         for piece in pieces {
             let space = self.0.get_mut(length..).unwrap_or_default();
-            length += piece.copy_to(space);
+            length = length.saturating_add(piece.copy_to(space));
         }
         reader.read(self.0.get(..length).unwrap_or_default());
         length
@@ -212,7 +222,7 @@ pub(crate) trait BufferSink: Sink {
         length: usize,
         mut write: impl FnMut(SlotBuffer<'_>) -> bool,
     ) -> usize {
-        let mut filled = 0;
+        let mut filled = 0_usize;
         while filled < most {
             let Ok(buffer) = self.buffer(length) else {
                 break;
@@ -221,7 +231,8 @@ pub(crate) trait BufferSink: Sink {
                 break;
             }
             self.fill(length);
-            filled += 1;
+            // At most `most`.
+            filled = filled.wrapping_add(1);
         }
         filled
     }
@@ -262,6 +273,10 @@ impl<S: BufferSink> FreeSlots for Free<'_, S> {
 /// barrier after each burst would wait until all of its writes have reached the cache.
 // Not inlined, so that the loop has all registers.
 #[inline(never)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts of one call: at most `count` frames, which have at most 64 KiB each"
+)]
 pub(crate) fn write<S: BufferSink>(
     sink: &mut S,
     count: usize,
@@ -342,6 +357,10 @@ fn put<S: BufferSink>(sink: &mut S, frame: &[u8], counters: &QueueCounters) -> b
 /// Frames longer than `limit` octets (without FCS), and those with an offload, which a ring read in place does not negotiate, are
 /// dropped and counted.
 #[inline(never)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts of a burst: at most BURST_MAX frames, which have at most 64 KiB each"
+)]
 pub(crate) fn read<S: Source>(
     source: &mut S,
     most: usize,

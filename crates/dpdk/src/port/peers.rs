@@ -5,6 +5,16 @@
 //! An endpoint is the unit on one socket: a listener with its connections, or a client. A fault of a peer ends
 //! its connection; other endpoints continue.
 
+// Events of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 pub(crate) mod input;
 pub(crate) mod populate;
 pub(crate) mod socket;
@@ -78,7 +88,7 @@ impl Control<'_> {
 
     /// Requests a call of [`Endpoint::tick`] after a duration.
     pub(crate) fn wake_in(&mut self, wait: Duration) {
-        self.wake_at(self.now + wait);
+        self.wake_at(self.now.checked_add(wait).unwrap_or(self.now));
     }
 }
 
@@ -99,7 +109,7 @@ pub(crate) struct Reactor {
 impl Reactor {
     /// Adds an endpoint and starts it with its first [`Endpoint::tick`]. Returns its number.
     pub(crate) fn add(&mut self, endpoint: Box<dyn Endpoint>) -> u32 {
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         let id = self.next;
         self.endpoints.insert(id, endpoint);
         self.visit(id, |endpoint, control| endpoint.tick(control));
@@ -241,6 +251,10 @@ fn run(mut reactor: Reactor, works: &Receiver<Work>, wake: &EventFd) {
             }
         };
         for event in events.iter().take(count) {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the two halves of the number that `data` returned"
+            )]
             let (endpoint, token) = ((event.data() >> 32) as u32, event.data() as u32);
             if event.data() == WAKE {
                 let _ = wake.read();

@@ -5,6 +5,16 @@
 //! from them. The header of virtio stands before each frame (IFF_VNET_HDR), so that both sides may leave checksums and segmentation to the
 //! other: up to 64 KiB of TCP data, or of UDP datagrams, are one frame and one call.
 
+// Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod control;
 mod file;
 mod pace;
@@ -121,7 +131,7 @@ impl Receiver {
             counters,
             ..
         } = self;
-        let mut octets = 0;
+        let mut octets = 0_u64;
         for _ in 0..most.min(BURST_MAX) {
             if !stock.refill() {
                 counters.no_buffers.add(1);
@@ -156,7 +166,7 @@ impl Receiver {
             }
             // The burst has space for `most`.
             if burst.push(arrival.frame).is_ok() {
-                octets += u64::from(length);
+                octets = octets.wrapping_add(u64::from(length));
             }
             if octets >= RECEIVED_OCTETS_MAX {
                 break;
@@ -337,7 +347,7 @@ pub(crate) fn open(
         queues: options.rx_queues.max(options.tx_queues),
     };
     let made = netns::within(opened.as_ref(), || make(&request))
-        .map_err(|(step, error)| fail(step, error.desc().to_owned() + hint(step, error)))?;
+        .map_err(|(step, error)| fail(step, format!("{}{}", error.desc(), hint(step, error))))?;
     let OpenedTap {
         files,
         control,

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of frames between rings in shared memory and packet buffers. Frames are copied nowhere else.
 
+// Frames of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::IoSlice;
 
 use quietwire_memory::Span;
@@ -165,10 +175,11 @@ impl<'burst> Outgoing<'burst> {
         pieces: &'pieces mut [IoSlice<'octets>],
     ) -> Option<&'pieces [IoSlice<'octets>]> {
         let mut all = std::iter::once(header).chain(self.segments());
-        let mut count = 0;
+        let mut count = 0_usize;
         for (piece, octets) in pieces.iter_mut().zip(all.by_ref()) {
             *piece = IoSlice::new(octets);
-            count += 1;
+            // At most the length of `pieces`.
+            count = count.wrapping_add(1);
         }
         if all.next().is_some() {
             return None;
@@ -239,6 +250,10 @@ impl<'burst> Iterator for Segments<'burst> {
 /// dropped and counted.
 // Not inlined, so that each kind of ring has a separate function with all registers.
 #[inline(never)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts of a burst: at most BURST_MAX frames, which have at most 64 KiB each"
+)]
 pub(crate) fn receive<S: Source>(
     source: &mut S,
     burst: &mut Burst,
@@ -335,9 +350,11 @@ impl Dropped {
     fn unless_kept(&mut self, taken: ReceiveOutcome, mbuf: *mut sys::rte_mbuf) -> u32 {
         match taken {
             ReceiveOutcome::Frame(length) if length > 0 => return length,
-            ReceiveOutcome::Frame(_) | ReceiveOutcome::Malformed => self.malformed += 1,
-            ReceiveOutcome::TooLong => self.too_long += 1,
-            ReceiveOutcome::NoBuffers => self.no_buffers += 1,
+            ReceiveOutcome::Frame(_) | ReceiveOutcome::Malformed => {
+                self.malformed = self.malformed.saturating_add(1);
+            }
+            ReceiveOutcome::TooLong => self.too_long = self.too_long.saturating_add(1),
+            ReceiveOutcome::NoBuffers => self.no_buffers = self.no_buffers.saturating_add(1),
         }
         reset(mbuf);
         0
@@ -345,7 +362,7 @@ impl Dropped {
 
     #[inline(always)]
     fn count(&self, counters: &QueueCounters) {
-        if self.malformed + self.too_long + self.no_buffers > 0 {
+        if self.malformed | self.too_long | self.no_buffers != 0 {
             counters.malformed.add(self.malformed);
             counters.too_long.add(self.too_long);
             counters.no_buffers.add(self.no_buffers);
@@ -438,6 +455,10 @@ unsafe fn take_pieces<'ring, S: Source>(
 /// # Safety
 /// `mbuf` is owned, is not shared, and has space for the frame.
 #[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the buffer has space for the frame, and at most 65,535 octets"
+)]
 unsafe fn copy_whole(start: Start, mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -452,6 +473,11 @@ unsafe fn copy_whole(start: Start, mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
 /// # Safety
 /// `mbuf` is owned and not shared.
 #[cold]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "a buffer has at most 65,535 octets, and the length of the frame is limited before"
+)]
 unsafe fn copy_pieces<'ring>(
     mbuf: *mut sys::rte_mbuf,
     first: Span<'ring>,
@@ -493,7 +519,7 @@ pub(super) fn reset(mbuf: *mut sys::rte_mbuf) {
     unsafe {
         let mut next = std::mem::replace(&mut *field::next(mbuf), std::ptr::null_mut());
         if !next.is_null() {
-            *field::nb_segs(next) = *field::nb_segs(mbuf) - 1;
+            *field::nb_segs(next) = (*field::nb_segs(mbuf)).saturating_sub(1);
             sys::rte_pktmbuf_free_bulk(&raw mut next, 1);
         }
         *field::nb_segs(mbuf) = 1;
@@ -507,6 +533,10 @@ pub(super) fn reset(mbuf: *mut sys::rte_mbuf) {
 /// burst; the others stay. Returns the number of frames sent.
 // Not inlined, like `receive`.
 #[inline(never)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts of a burst: at most BURST_MAX frames, which have at most 64 KiB each"
+)]
 pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCounters) -> usize {
     let count = burst.len();
     if count == 0 {

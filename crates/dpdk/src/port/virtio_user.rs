@@ -2,6 +2,16 @@
 //! Ports on the guest side of vhost-user, without a guest. They own the memory and the rings. `quietwire_vhost` has messages,
 //! sessions and rings.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod endpoint;
 mod rings;
 
@@ -54,7 +64,7 @@ pub(super) fn open(
         pairs,
         options.rx_ring_size,
         options.tx_ring_size,
-        u32::from(buffer_size(options)) + HEADER_SPACE,
+        u32::from(buffer_size(options)).saturating_add(HEADER_SPACE),
         *packed,
     )
     .map_err(|error| wrong(error.to_string()))?;

@@ -2,6 +2,16 @@
 //! An assembler for the instructions of eBPF that steering programs require (Documentation/bpf/standardization/instruction-set.rst;
 //! RFC 9669).
 
+// Rules of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// An instruction as the kernel reads it (linux/bpf.h, `struct bpf_insn`).
@@ -213,8 +223,9 @@ impl Assembler {
 
     /// Returns a new label, which is nowhere.
     pub(super) fn label(&mut self) -> Label {
+        let number = self.labels.len();
         self.labels.push(None);
-        Label(self.labels.len() - 1)
+        Label(number)
     }
 
     /// Sets a label here.
@@ -266,7 +277,9 @@ impl Assembler {
             let target = self.labels.get(label.0).copied().flatten();
             let target = target.ok_or(AssemblerError::NoTarget)?;
             // Distances count from the next instruction. All jumps go forward.
-            let distance = target.checked_sub(at + 1).ok_or(AssemblerError::NoTarget)?;
+            let distance = target
+                .checked_sub(at.saturating_add(1))
+                .ok_or(AssemblerError::NoTarget)?;
             let distance = i16::try_from(distance).map_err(|_| AssemblerError::TooLong)?;
             let [a, b] = distance.to_ne_bytes();
             if let Some([_, _, first, second, ..]) = self.instructions.get_mut(*at) {

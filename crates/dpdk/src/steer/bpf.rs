@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs, maps and links of bpf(2).
 
+// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs;
 use std::io;
 use std::mem;
@@ -213,7 +223,8 @@ fn numbers() -> io::Result<Vec<u64>> {
     // A list such as 0-3,8-11.
     let last = text.trim().rsplit([',', '-']).next().unwrap_or_default();
     let last: u16 = last.parse().map_err(io::Error::other)?;
-    Ok(vec![0; *CPUS.get_or_init(|| usize::from(last) + 1)])
+    let cpus = CPUS.get_or_init(|| usize::from(last).saturating_add(1));
+    Ok(vec![0; *cpus])
 }
 
 /// Sets a counter to 0.

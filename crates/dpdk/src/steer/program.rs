@@ -5,6 +5,16 @@
 //! that matches, or the default, sets a counter and a target. Without a loop, the number of executed instructions is bounded by the
 //! length of the program. IPv6 extension headers are read with a function of the kernel (Linux 5.18).
 
+// Rules of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -137,6 +147,10 @@ impl Program {
     /// Reads the headers. Whatever is truncated or malformed ends the reading. The fields that were read before stay.
     ///
     /// R2 points to the frame, behind a tag 4 octets further; R3 to its end; R6 to the context. R9 is the distance of the EtherType.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "distances on the stack and in the headers of a frame, of a few octets"
+    )]
     fn parse(&mut self, rules: Label) {
         const ETHERTYPE_AT: i32 = 12;
         let code = &mut self.code;
@@ -232,6 +246,10 @@ impl Program {
     }
 
     /// Parses the IPv6 header (RFC 8200, section 3). R8 is the type of the next header, R9 its distance, R7 the length of the frame.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "distances on the stack and in the headers of a frame, of a few octets"
+    )]
     fn parse_ipv6(&mut self, rules: Label) {
         self.require(54, rules);
         self.code.load(Octet, R4, (R2, 14));
@@ -334,7 +352,10 @@ impl Program {
 
     /// Reads source and destination port.
     fn read_ports(&mut self, (base, offset): (Register, i16)) {
-        for (field, at) in [(SOURCE_PORT, offset), (DESTINATION_PORT, offset + 2)] {
+        for (field, at) in [
+            (SOURCE_PORT, offset),
+            (DESTINATION_PORT, offset.saturating_add(2)),
+        ] {
             self.code.load(Half, R1, (base, at));
             self.code.network_order_of(R1);
             self.code.store(Word, (R10, field), R1);
@@ -360,7 +381,7 @@ impl Program {
             let word = u32::from_ne_bytes([a, b, c, d]);
             self.compare_field(Word, field, word, otherwise);
             let rest = u32::from(u16::from_ne_bytes([e, f]));
-            self.compare_field(Half, field + 4, rest, otherwise);
+            self.compare_field(Half, field.saturating_add(4), rest, otherwise);
         }
         let numbers = [
             (frames.vlan.map(u32::from), VLAN),
@@ -407,8 +428,10 @@ impl Program {
         let mut left = u32::from(length);
         for (word, field) in words.iter().zip(fields) {
             let bits = left.min(u32::BITS);
-            left -= bits;
-            let mask = u32::MAX.checked_shl(u32::BITS - bits).unwrap_or(0);
+            left = left.saturating_sub(bits);
+            let mask = u32::MAX
+                .checked_shl(u32::BITS.saturating_sub(bits))
+                .unwrap_or(0);
             if mask == 0 {
                 break;
             }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Assignment of counters to rules.
 
+// Rules of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeSet;
 
 use super::rule::{STEER_RULES_MAX, SteerRule};
@@ -8,13 +18,17 @@ use super::rule::{STEER_RULES_MAX, SteerRule};
 /// Counter of frames that match no rule.
 pub(super) const UNMATCHED: u32 = 0;
 /// First number behind the counters of rules: those of the running program, and as many for the next one.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a constant of a few hundred"
+)]
 pub(super) const COUNT: u32 = 1 + 2 * STEER_RULES_MAX as u32;
 /// Number of all counters: each has another one for frames that the card should have delivered elsewhere.
 pub(super) const COUNT_ALL: u32 = 2 * COUNT;
 
 /// Returns the counter of frames of a rule that the card should have delivered elsewhere.
 pub(super) const fn misplaced(slot: u32) -> u32 {
-    COUNT + slot
+    COUNT.saturating_add(slot)
 }
 
 /// Rules with their counters, in order.

@@ -5,6 +5,16 @@
 //! fragments of a thread and of a source are bounded ([`FragmentOrder`]), and the fragments of all threads have a part of the pool
 //! ([`HeldBudget`]). A released fragment continues behind the steering rules and the source guard of its port, which it has passed.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool};
@@ -172,6 +182,11 @@ impl Path<'_> {
 
     /// Lets later fragments wait for the first one of their datagram, and hands those over that another thread owns. `needs_first` returns
     /// true for frames to be tracked or translated. Returns false if no frame is left.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "numbers of ports have 16 bits, and a burst has at most BURST_MAX frames"
+    )]
     #[inline(never)]
     pub(super) fn order_fragments(
         &mut self,

@@ -5,6 +5,16 @@
 //! wait at most, half of them of one port, and those of all threads have a part of the pool ([`HeldBudget`]). The thread looks for verdicts
 //! on them once in a turn, and processes a released packet as the stages behind the rules do.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -145,7 +155,9 @@ impl Released {
             counters.dropped(PortDrop::Inspector).add(self.dropped);
             counters.dropped(PortDrop::NoVerdict).add(self.without);
             counters.effect(RuleEffect::InspectOpened).add(self.opened);
-            counters.rx_frames.add(self.dropped + self.without);
+            counters
+                .rx_frames
+                .add(self.dropped.wrapping_add(self.without));
             counters.rx_octets.add(self.octets);
         }
     }
@@ -153,7 +165,8 @@ impl Released {
 
 /// Returns the time of the time stamp counter, milliseconds.
 fn now_ms() -> u64 {
-    cycles::now() / (cycles::hz() / 1000).max(1)
+    let ticks_per_ms = (cycles::hz() / 1000).max(1);
+    cycles::now().checked_div(ticks_per_ms).unwrap_or_default()
 }
 
 fn is_in_one_buffer(packet: &Mbuf<'_>) -> bool {
@@ -163,7 +176,7 @@ fn is_in_one_buffer(packet: &Mbuf<'_>) -> bool {
 /// Creates the query about a packet in one buffer. `None` without a buffer for the query.
 fn query_frame<'eal>(packet: &Mbuf<'eal>, query: &Query, pool: &Mempool) -> Option<Mbuf<'eal>> {
     let octets = packet.octets();
-    let length = u16::try_from(INSPECT_HEADER + octets.len()).ok()?;
+    let length = u16::try_from(INSPECT_HEADER.saturating_add(octets.len())).ok()?;
     let mut frame = packet.sibling(pool, length)?;
     let (header, rest) = frame
         .octets_mut()?
@@ -247,9 +260,10 @@ impl InspectStage {
         if let Some(chunk) = chunks.find(|chunk| chunk.frames.space() > 0)
             && chunk.push(copy, note).is_ok()
         {
-            self.count += 1;
+            // At most HELD_MAX.
+            self.count = self.count.wrapping_add(1);
             if let Some(count) = self.of_ports.get_mut(usize::from(port)) {
-                *count += 1;
+                *count = count.wrapping_add(1);
             }
         } else {
             self.budget.give(1);
@@ -271,6 +285,10 @@ impl InspectStage {
     }
 
     /// Removes decided packets of one port, and adds those that pass to an empty burst, as far as it has space. `None` if all packets wait.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of packets that wait, at most HELD_MAX"
+    )]
     pub(super) fn take_decided(&mut self, passing: &mut Burst) -> Option<Released> {
         let mut notes = self.chunks.iter().flat_map(Chunk::notes);
         let first = notes.find(|note| note.ruling.is_some())?;
@@ -355,7 +373,7 @@ impl Drop for InspectStage {
 fn append_packet(chunks: &mut [Chunk], to: &mut usize, frame: Mbuf<'_>, note: HeldFrame) {
     let is_full = |chunk: &Chunk| chunk.frames.space() == 0;
     if chunks.get(*to).is_some_and(is_full) {
-        *to += 1;
+        *to = to.wrapping_add(1);
     }
     // There are never more packets than before.
     if let Some(chunk) = chunks.get_mut(*to) {
@@ -408,6 +426,15 @@ impl Path<'_> {
     /// Inspects the frames of a port that such rules accept. `zone` is that of the port. `begins` returns true for the number of a frame
     /// whose SYN begins a connection. Frames that do not pass get another verdict, and stay in the burst. `kept` is empty before and after.
     /// No frame waits in any output before and after.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "numbers of ports have 16 bits, and a burst has at most BURST_MAX frames"
+    )]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the index is an effect, of which each has its count"
+    )]
     #[inline(never)]
     pub(super) fn inspect(
         &mut self,
@@ -469,6 +496,10 @@ impl Path<'_> {
     }
 
     /// Reads the answers of an inspector.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "numbers of ports have 16 bits"
+    )]
     #[inline(never)]
     pub(super) fn take_answers(&mut self, input: usize, boards: &Boards) {
         let (octets, _) = measure(self.received);

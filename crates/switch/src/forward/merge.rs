@@ -4,6 +4,16 @@
 //!
 //! Only ports with `gro=on` run this code (`PortUri::merges_segments`).
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::array;
 
 use quietwire_dpdk::{LargeKind, MERGED_MAX, Mbuf, MergedFrame};
@@ -149,7 +159,7 @@ impl<'burst> Merger<'burst> {
         let free = || self.flows.iter().position(Option::is_none);
         let place = place.or_else(free).unwrap_or_else(|| {
             let oldest = self.next;
-            self.next = (oldest + 1) % FLOWS_MAX;
+            self.next = oldest.wrapping_add(1) % FLOWS_MAX;
             oldest
         });
         self.end(place, pass);
@@ -167,7 +177,7 @@ impl<'burst> Merger<'burst> {
         if merge.count() == 1 {
             return pass(frame.into_frame());
         }
-        self.merged += u64::from(merge.count());
+        self.merged = self.merged.wrapping_add(u64::from(merge.count()));
         // The first segment holds all headers, so they are always written.
         if frame.front_mut().is_some_and(|front| merge.write(front)) {
             pass(frame.finish(merge.segment_size()));

@@ -3,6 +3,16 @@
 //!
 //! Only switches with a port that receives such frames run this code (`PortUri::has_segmentation`).
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_dpdk::{Burst, Eal, HeaderLengths, LargeKind, Mbuf, Mempool, TxQueue};
 use quietwire_packet::{IPV6_HEADER_LENGTH, LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 
@@ -46,6 +56,10 @@ impl Segmenter {
     }
 
     /// Calls `sink` with each segment like [`Self::segment_into`]. `write` writes the headers of a segment.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "segments lie within the data of a frame, of at most 64 KiB"
+    )]
     fn cut<'frame>(
         &self,
         frame: &'frame Mbuf<'_>,
@@ -74,6 +88,11 @@ impl Segmenter {
     }
 
     /// Returns the segment of this number, whose data is at this offset of the frame's, with this length, octets.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "segments lie within the data of a frame, of at most 64 KiB, and are at most SEGMENTS_MAX"
+    )]
     fn segment<'frame>(
         &self,
         frame: &'frame Mbuf<'_>,
@@ -102,7 +121,7 @@ impl Segmenter {
         if !is_as_requested || headers.data_length() <= size {
             return None;
         }
-        let length = headers.headers_length() + size;
+        let length = headers.headers_length().saturating_add(size);
         self.segment(frame, (&headers, LargeFrame::write), (0, 0), length)
     }
 
@@ -159,14 +178,15 @@ impl Segmenter {
     fn headers_of_one(&self, frame: &Mbuf<'_>) -> Option<LargeFrame> {
         let (length, size) = (frame.length() as usize, frame.segment_size()?);
         // Frames with many segments are left out before their headers are copied.
-        if length > usize::from(size) + SEGMENT_HEADERS_MAX || !frame.is_exclusive() {
+        let length_max = usize::from(size).saturating_add(SEGMENT_HEADERS_MAX);
+        if length > length_max || !frame.is_exclusive() {
             return None;
         }
         let headers = headers(frame)?;
         let data = headers.data_length();
         let is_one = self.data_in_each(&headers, frame) == Some(usize::from(size))
             && data <= usize::from(size)
-            && headers.headers_length() + data == length;
+            && headers.headers_length().saturating_add(data) == length;
         is_one.then_some(headers)
     }
 
@@ -180,7 +200,7 @@ impl Segmenter {
         frame.segment_size() == u16::try_from(size).ok()
             && data > size
             && data.div_ceil(size) <= SEGMENTS_MAX
-            && begin + data == frame.length() as usize
+            && begin.saturating_add(data) == frame.length() as usize
             && (headers.is_ipv4() || headers.network_length() == IPV6_HEADER_LENGTH)
     }
 
@@ -188,8 +208,9 @@ impl Segmenter {
     /// boundaries.
     fn data_in_each(&self, headers: &LargeFrame, frame: &Mbuf<'_>) -> Option<usize> {
         let tags = headers.ethernet_length().saturating_sub(14) / VLAN_TAG_LENGTH;
-        let space =
-            (self.length_max + tags * VLAN_TAG_LENGTH).checked_sub(headers.headers_length());
+        let length_max = tags.saturating_mul(VLAN_TAG_LENGTH);
+        let length_max = self.length_max.saturating_add(length_max);
+        let space = length_max.checked_sub(headers.headers_length());
         let (requested, space) = (usize::from(frame.segment_size()?), space?);
         let size = requested.min(space);
         (size > 0 && (headers.is_tcp() || size == requested)).then_some(size)
@@ -266,7 +287,7 @@ impl SegmentingQueue {
         }
         let mut sent = burst.len();
         for frame in burst.drain() {
-            sent -= usize::from(!self.pass_on(frame, counters));
+            sent = sent.wrapping_sub(usize::from(!self.pass_on(frame, counters)));
         }
         send(&mut self.tx, &mut self.ready, counters);
         sent
@@ -282,7 +303,9 @@ impl SegmentingQueue {
     ) -> usize {
         let mut sent = burst.len();
         let mut merger = Merger::new(accepts);
-        let mut pass = |frame: Mbuf<'_>| sent -= usize::from(!self.pass_on(frame, counters));
+        let mut pass = |frame: Mbuf<'_>| {
+            sent = sent.wrapping_sub(usize::from(!self.pass_on(frame, counters)));
+        };
         for frame in burst.drain() {
             merger.push(frame, &mut pass);
         }
@@ -353,10 +376,10 @@ fn put(tx: &mut TxQueue, ready: &mut Burst, frame: Mbuf<'_>, counters: &PortCoun
 fn send(tx: &mut TxQueue, burst: &mut Burst, counters: &PortCounters) -> usize {
     let (mut octets, _) = measure(burst);
     let sent = tx.send(burst);
-    octets -= burst.take_refused();
+    octets = octets.saturating_sub(burst.take_refused());
     counters.tx_frames.add(sent as u64);
     if !burst.is_empty() {
-        octets -= measure(burst).0;
+        octets = octets.saturating_sub(measure(burst).0);
         counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
         burst.free();
     }

@@ -2,6 +2,16 @@
 //! Listings of routes. They hold the lock for a few thousand routes at a time, so that address resolution and changes of routes go on
 //! beside a listing of a million.
 
+// Requests of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -41,27 +51,27 @@ impl SharedLayer3 {
     pub(crate) fn routes(&self, query: RouteQuery<'_>) -> Result<RoutesReport, SwitchError> {
         let name = query.vrf.unwrap_or(VRF_MAIN);
         let limit = query.limit.clamp(1, PAGE_MAX);
-        let mut total = 0;
-        let mut visited = 0;
+        let mut total = 0_u64;
+        let mut visited = 0_usize;
         let mut prefixes: Vec<IpNet> = Vec::new();
         for part in 0..Rib::PARTS {
             let layer3 = self.lock();
             let number = layer3.vrf(name).ok_or_else(|| no_vrf(name))?;
             for (prefix, count) in layer3.rib.prefixes_in(number, part) {
                 if query.prefix.is_none_or(|within| within.contains(&prefix)) {
-                    total += count as u64;
+                    total = total.saturating_add(count as u64);
                     if query.after.is_none_or(|after| prefix > after) {
                         prefixes.push(prefix);
                     }
                 }
-                visited += 1;
+                visited = visited.saturating_add(1);
             }
             drop(layer3);
             pause_after(&mut visited);
             // One more prefix than has space shows that a further page follows.
-            if prefixes.len() > 2 * limit + CHUNK {
+            if prefixes.len() > limit.saturating_mul(2).saturating_add(CHUNK) {
                 prefixes.select_nth_unstable(limit);
-                prefixes.truncate(limit + 1);
+                prefixes.truncate(limit.saturating_add(1));
             }
         }
         prefixes.sort_unstable();
@@ -105,7 +115,7 @@ impl SharedLayer3 {
             layer3.vrfs().map(|(_, name)| name.to_owned()).collect()
         };
         let mut routes = Vec::new();
-        let mut visited = 0;
+        let mut visited = 0_usize;
         for name in names {
             let mut of_vrf: Vec<RouteSetting> = Vec::new();
             for part in 0..Rib::PARTS {
@@ -113,7 +123,7 @@ impl SharedLayer3 {
                 let number = layer3.vrf(&name);
                 let shown = number.into_iter();
                 let shown = shown.flat_map(|number| layer3.rib.routes_in(number, part));
-                let shown = shown.inspect(|_| visited += 1);
+                let shown = shown.inspect(|_| visited = visited.saturating_add(1));
                 let statics = shown.filter(|shown| shown.route.source == Source::Static);
                 of_vrf.extend(statics.filter_map(|shown| layer3.route_setting(&name, shown)));
                 drop(layer3);

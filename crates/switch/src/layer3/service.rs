@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One turn of the service thread: punted packets, and neighbour timers.
 
+// Packets to the router: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -30,7 +40,7 @@ impl Layer3 {
         self.follow_kernel();
         self.follow_neighbours();
         for (mark, frame, followed) in received {
-            self.counts.received += 1;
+            self.counts.received = self.counts.received.saturating_add(1);
             if let Mark::Punt(punt, interface, is_as_sent) = mark {
                 let before = self.counts;
                 let from = PacketOrigin {
@@ -52,14 +62,14 @@ impl Layer3 {
         }
         self.tick(now);
         self.act(now);
-        self.counts.not_sent += self.exchange.send();
+        self.counts.not_sent = self.counts.not_sent.saturating_add(self.exchange.send());
         busy
     }
 
     /// Executes requested actions at once.
     pub(super) fn settle(&mut self) {
         self.act(self.now());
-        self.counts.not_sent += self.exchange.send();
+        self.counts.not_sent = self.counts.not_sent.saturating_add(self.exchange.send());
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -119,7 +129,7 @@ impl Layer3 {
             Punt::KernelFilter => {
                 // The tap may have been removed while the packet was in flight.
                 if !self.send_to_kernel(interface, frame) {
-                    self.counts.unknown_protocol += 1;
+                    self.counts.unknown_protocol = self.counts.unknown_protocol.saturating_add(1);
                 }
             }
         }
@@ -146,15 +156,15 @@ impl Layer3 {
         let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
         let is_own = addresses_of(packet).is_some_and(|(_, to)| self.is_own(interface, to));
         if !is_own {
-            self.counts.unknown_protocol += 1;
+            self.counts.unknown_protocol = self.counts.unknown_protocol.saturating_add(1);
             return;
         }
         if let Some(reply) = icmp::echo_reply(packet) {
-            self.counts.echoed += 1;
+            self.counts.echoed = self.counts.echoed.saturating_add(1);
             self.send_packet(now, from, reply);
             return;
         }
-        self.counts.unknown_protocol += 1;
+        self.counts.unknown_protocol = self.counts.unknown_protocol.saturating_add(1);
         if is_to_group(frame) {
             return;
         }
@@ -208,10 +218,10 @@ impl Layer3 {
 
     pub(super) fn push(&mut self, mark: Mark, frame: &[u8]) {
         if self.exchange.is_full() {
-            self.counts.not_sent += self.exchange.send();
+            self.counts.not_sent = self.counts.not_sent.saturating_add(self.exchange.send());
         }
         if !self.exchange.push(mark, frame) {
-            self.counts.not_sent += 1;
+            self.counts.not_sent = self.counts.not_sent.saturating_add(1);
         }
     }
 
@@ -236,7 +246,7 @@ impl Layer3 {
         if let Some(answer) = icmp::error(packet, error, source)
             && self.errors.take(now)
         {
-            self.counts.errors += 1;
+            self.counts.errors = self.counts.errors.saturating_add(1);
             self.send_packet(now, from, answer);
         }
     }
@@ -278,10 +288,10 @@ impl Layer3 {
                         let waiting = Waiting::Packet(packet, is_as_sent);
                         self.resolve(now, out, address, Some(waiting));
                     }
-                    None => self.counts.not_sent += 1,
+                    None => self.counts.not_sent = self.counts.not_sent.saturating_add(1),
                 }
             }
-            _ => self.counts.not_sent += 1,
+            _ => self.counts.not_sent = self.counts.not_sent.saturating_add(1),
         }
     }
 
@@ -342,9 +352,10 @@ impl Layer3 {
 
 /// Returns a packet in a frame from one station to another.
 fn framed(to: MacAddress, from: MacAddress, packet: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(ETHERNET_HEADER_LENGTH + packet.len());
+    let mut frame = Vec::with_capacity(packet.len().saturating_add(ETHERNET_HEADER_LENGTH));
     for mac in [to, from] {
-        frame.extend(&mac.to_u64().to_be_bytes()[2..]);
+        let [_, _, octets @ ..] = mac.to_u64().to_be_bytes();
+        frame.extend(octets);
     }
     frame.extend(match packet.first() {
         Some(first) if first >> 4 == 6 => ETHERTYPE_IPV6,

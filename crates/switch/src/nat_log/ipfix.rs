@@ -4,6 +4,16 @@
 //! Each message has its template, so that a collector that starts later, and one that loses messages, can read the next one. Messages go over
 //! UDP, and fit into the smallest path MTU that RFC 7011, section 10.3.3, allows to assume.
 
+// Events of NAT: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -20,9 +30,11 @@ const TEMPLATE_NAT66: u16 = 258;
 const VARIABLE: u16 = 0xffff;
 /// Longest name with a length of one octet.
 const NAME_MAX: usize = 254;
+/// Number of information elements of a record.
+const FIELD_COUNT: u16 = 7;
 /// Information elements and their lengths (IANA, IP Flow Information Export Entities): observationTimeMilliseconds, natEvent,
 /// sourceIPv4Address, postNATSourceIPv4Address, portRangeStart, portRangeEnd, natPoolName.
-const FIELDS: [(u16, u16); 7] = [
+const FIELDS: [(u16, u16); FIELD_COUNT as usize] = [
     (323, 8),
     (230, 1),
     HOST,
@@ -83,7 +95,7 @@ pub(crate) struct Exporter {
 fn shortened(name: &str) -> &str {
     let mut end = name.len().min(NAME_MAX);
     while !name.is_char_boundary(end) {
-        end -= 1;
+        end = end.saturating_sub(1);
     }
     name.get(..end).unwrap_or_default()
 }
@@ -107,7 +119,7 @@ impl Message {
         // Length, time, sequence and observation domain 0.
         self.octets.extend([0; 14]);
         self.put(TEMPLATE_SET);
-        self.put(8 + 4 * FIELDS.len() as u16);
+        self.put(8 + 4 * FIELD_COUNT);
         let template = self.template;
         let (host, external) = match template {
             TEMPLATE_NAT66 => (HOST_IPV6, EXTERNAL_IPV6),
@@ -115,7 +127,7 @@ impl Message {
             _ => (HOST, EXTERNAL),
         };
         self.put(template);
-        self.put(FIELDS.len() as u16);
+        self.put(FIELD_COUNT);
         for field in FIELDS {
             let (element, length) = match field {
                 HOST => host,
@@ -148,10 +160,12 @@ impl Message {
             self.begin();
         }
         let name = shortened(record.nat);
-        let length = |address: IpAddr| if address.is_ipv6() { 16 } else { 4 };
-        let addresses = length(record.host) + length(record.external);
-        let size = 8 + 1 + addresses + 2 + 2 + 1 + name.len();
-        if self.records > 0 && self.octets.len() + size > MESSAGE_MAX {
+        let length = |address: IpAddr| if address.is_ipv6() { 16_usize } else { 4 };
+        let addresses = length(record.host).saturating_add(length(record.external));
+        // Time, event, two ports, and the length of the name.
+        let size = addresses.saturating_add(name.len());
+        let size = size.saturating_add(8 + 1 + 2 + 2 + 1);
+        if self.records > 0 && self.octets.len().saturating_add(size) > MESSAGE_MAX {
             return false;
         }
         self.octets.extend(record.time_ms.to_be_bytes());
@@ -170,13 +184,14 @@ impl Message {
         self.put(record.ports.1);
         self.octets.push(u8::try_from(name.len()).unwrap_or(0));
         self.octets.extend(name.as_bytes());
-        self.records += 1;
+        self.records = self.records.saturating_add(1);
         true
     }
 
     fn set<const N: usize>(&mut self, at: usize, field: [u8; N]) {
-        if let Some(place) = self.octets.get_mut(at..at + N) {
-            place.copy_from_slice(&field);
+        let rest = self.octets.get_mut(at..).unwrap_or_default();
+        if let Some(place) = rest.first_chunk_mut() {
+            *place = field;
         }
     }
 

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Capture of frames from a forwarding thread, through a ring of octets that the control thread empties.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -120,6 +130,10 @@ impl CaptureTap {
     }
 
     /// Records that the first `count` frames of the offered burst were accepted.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a burst has at most BURST_MAX frames"
+    )]
     pub(crate) fn sent(&mut self, port: u16, count: usize) {
         if std::mem::take(&mut self.offered) {
             let head = Head {
@@ -134,6 +148,10 @@ impl CaptureTap {
     }
 
     /// Copies matching frames. Returns true if there was one.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a burst has at most BURST_MAX frames, which have at most 64 KiB each"
+    )]
     fn copy<'a>(
         &mut self,
         kind: u16,
@@ -156,7 +174,7 @@ impl CaptureTap {
                 place: place as u32,
             };
             // Space for the record of sent frames is reserved.
-            if self.ring.slots() < 2 * HEAD + kept.len() {
+            if self.ring.slots() < kept.len().saturating_add(2 * HEAD) {
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -182,7 +200,7 @@ impl CaptureReader {
         front.copy_from_slice(first);
         back.copy_from_slice(second);
         let kept = head.kept as usize;
-        if self.ring.slots() < HEAD + kept {
+        if self.ring.slots() < kept.saturating_add(HEAD) {
             return false;
         }
         if let Ok(chunk) = self.ring.read_chunk(HEAD) {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Active captures and traces, owned by the control thread.
 
+// Ticks of the time stamp counter: no cast loses a value, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -34,7 +44,9 @@ impl Lease {
     pub(super) fn time_ns(&self, ticks: u64) -> u64 {
         let since = u128::from(ticks.saturating_sub(self.start_ticks));
         let hz = u128::from(cycles::hz().max(1));
-        self.start_ns + (since * 1_000_000_000 / hz) as u64
+        let since_ns = since.saturating_mul(1_000_000_000).checked_div(hz);
+        let since_ns = u64::try_from(since_ns.unwrap_or_default()).unwrap_or(u64::MAX);
+        self.start_ns.saturating_add(since_ns)
     }
 }
 

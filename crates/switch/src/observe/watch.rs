@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests on the control socket to start, read and stop captures and traces.
 
+// Requests of users, and frames: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -174,7 +184,7 @@ impl Engine {
     }
 
     fn lease(&mut self) -> Lease {
-        self.watches.last_id += 1;
+        self.watches.last_id = self.watches.last_id.wrapping_add(1);
         Lease::new(self.watches.last_id)
     }
 
@@ -224,11 +234,13 @@ impl Engine {
         let mut frames = Vec::new();
         let mut more = false;
         for reader in &mut capture.readers {
-            let share = ANSWER_OCTETS / self.forwarders.len().max(1);
+            let share = ANSWER_OCTETS.checked_div(self.forwarders.len());
+            let share = share.unwrap_or(ANSWER_OCTETS);
             let mut mine = Vec::new();
-            let mut octets = 0;
+            let mut octets = 0_usize;
             while reader.next(&mut mine) {
-                octets += mine.last().map_or(0, |frame: &Frame| frame.octets.len());
+                let more_octets = mine.last().map_or(0, |frame: &Frame| frame.octets.len());
+                octets = octets.saturating_add(more_octets);
                 if octets >= share {
                     more = true;
                     break;
@@ -321,7 +333,7 @@ impl Engine {
         let to_event = |(thread, event): (String, Event)| {
             let (step, what) = names.describe_event(event.what);
             TraceEvent {
-                packet: event.packet + 1,
+                packet: event.packet.saturating_add(1),
                 time_ns: trace.lease.time_ns(event.ticks),
                 thread,
                 step: step.to_owned(),

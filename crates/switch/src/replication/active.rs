@@ -2,6 +2,16 @@
 //! The active side: sends changes of all tables to standbys, and all entries at the beginning, after a loss, and from time to time, because
 //! packets that change no state extend timeouts.
 
+// Messages of the other switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -137,8 +147,8 @@ impl<S: Read + Write> Peer<S> {
         for message in self.link.receive(MESSAGES_A_TURN, now)? {
             match message {
                 Message::Hello => {
-                    self.needs = Some(begun + 1);
-                    self.joins = begun + 1;
+                    self.needs = Some(begun.saturating_add(1));
+                    self.joins = begun.saturating_add(1);
                 }
                 Message::Acknowledgement(sequence) if sequence <= self.link.last() => {
                     if sequence > self.acknowledged {
@@ -323,7 +333,7 @@ impl<S: Read + Write> Active<S> {
     fn require_all(&mut self) {
         for peer in &mut self.peers {
             if peer.needs.is_some() {
-                peer.needs = Some(self.begun + 1);
+                peer.needs = Some(self.begun.saturating_add(1));
                 peer.is_complete = false;
             }
         }
@@ -332,7 +342,7 @@ impl<S: Read + Write> Active<S> {
     /// Queues messages for the peers that `is_recipient` selects.
     fn put(&mut self, messages: &[Message], now: Instant, is_recipient: impl Fn(&Peer<S>) -> bool) {
         for message in messages {
-            self.counts.changes += changes_in(message);
+            self.counts.changes = self.counts.changes.saturating_add(changes_in(message));
             for peer in self.peers.iter_mut().filter(|peer| is_recipient(peer)) {
                 peer.link.put(message, now);
             }
@@ -346,7 +356,7 @@ impl<S: Read + Write> Active<S> {
         self.put(&messages, now, |peer| peer.needs.is_some());
         let lost = result?;
         if lost > 0 && !is_first {
-            self.counts.lost += lost;
+            self.counts.lost = self.counts.lost.saturating_add(lost);
             if self.logs_loss(now) {
                 tracing::warn!(
                     "standbys get all connections again: {lost} changes were too many, or are of new tables (further losses are counted: see `switch show replication`)"
@@ -382,7 +392,7 @@ impl<S: Read + Write> Active<S> {
             self.pass = None;
         }
         if self.pass.is_none() && (is_required || is_due) {
-            self.begun += 1;
+            self.begun = self.begun.saturating_add(1);
             self.pass = Some(Position::default());
             self.waited = Duration::ZERO;
             self.waits_since = None;
@@ -427,7 +437,9 @@ impl<S: Read + Write> Active<S> {
             return;
         }
         let last = self.waits_since.replace(now).unwrap_or(now);
-        self.waited += now.saturating_duration_since(last);
+        self.waited = self
+            .waited
+            .saturating_add(now.saturating_duration_since(last));
         let limit = match is_urgent {
             true => TIMEOUT,
             false => self.refresh.max(TIMEOUT),
@@ -438,8 +450,8 @@ impl<S: Read + Write> Active<S> {
         for peer in &mut self.peers {
             if peer.takes_part(begun) && peer.is_slow() {
                 tracing::debug!("replication: peer {} is too slow for this pass", peer.name);
-                peer.joins = begun + 1;
-                peer.needs = Some(begun + 1);
+                peer.joins = begun.saturating_add(1);
+                peer.needs = Some(begun.saturating_add(1));
             }
         }
     }
@@ -447,7 +459,7 @@ impl<S: Read + Write> Active<S> {
     /// Ends a pass.
     fn complete(&mut self, now: Instant) {
         self.ended = Some(now);
-        self.counts.passes += 1;
+        self.counts.passes = self.counts.passes.saturating_add(1);
         for peer in &mut self.peers {
             let is_served = peer.needs.is_some_and(|needs| needs <= self.begun);
             if is_served && !peer.is_complete {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Per-frame bridge decisions and their counters.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_base::BURST_MAX;
 
 use super::vlans::{Membership, TagAction};
@@ -77,7 +87,7 @@ impl Decisions {
     pub(super) fn push(&mut self, decision: Decision) {
         if let Some(place) = self.list.get_mut(self.len) {
             *place = decision;
-            self.len += 1;
+            self.len = self.len.wrapping_add(1);
             self.same &= decision == self.list[0];
         }
     }
@@ -87,7 +97,7 @@ impl Decisions {
     pub(super) fn push_again(&mut self, last: Decision) {
         if let Some(place) = self.list.get_mut(self.len) {
             *place = last;
-            self.len += 1;
+            self.len = self.len.wrapping_add(1);
         }
     }
 }
@@ -116,6 +126,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames are counted"
+    )]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the index is a reason, of which each has its count"
+    )]
     #[inline(always)]
     pub(super) fn count(&mut self, decision: Decision) {
         match decision {
@@ -129,6 +147,10 @@ impl Tally {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames are counted"
+    )]
     #[inline(always)]
     pub(super) fn count_learned(&mut self, learned: Learned) {
         match learned {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fast path of bridges without VLANs, limits, groups and interfaces.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_base::BURST_MAX;
 
 use super::addresses::{Addresses, Hashes};
@@ -25,7 +35,7 @@ pub fn decide<'frame>(
     let none = Hashes::new(fdb, 0, Addresses::NONE);
     let mut addresses = [Addresses::NONE; BURST_MAX];
     let mut hashes = [none; BURST_MAX];
-    let mut count = 0;
+    let mut count = 0_usize;
     let mut last = (Addresses::NONE, none);
     for ((frame, addresses), hashes) in frames.zip(&mut addresses).zip(&mut hashes) {
         *addresses = Addresses::read(frame);
@@ -34,7 +44,8 @@ pub fn decide<'frame>(
             last = (*addresses, Hashes::new(fdb, 0, *addresses).prefetch(fdb));
         }
         *hashes = last.1;
-        count += 1;
+        // At most BURST_MAX.
+        count = count.wrapping_add(1);
     }
 
     decisions.clear();

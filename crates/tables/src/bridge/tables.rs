@@ -2,6 +2,16 @@
 //! Bridge tables that forwarding threads read. The control thread builds them for each generation of the configuration and never changes
 //! them.
 
+// Requests of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeMap;
 
 use quietwire_packet::MacAddress;
@@ -138,7 +148,8 @@ impl BridgeTables {
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         settings.validate()?;
         let last = settings.ports.iter().map(|port| port.number).max();
-        let mut ports = vec![None; usize::from(last.unwrap_or(0)) + 1];
+        let count = usize::from(last.unwrap_or(0)).saturating_add(1);
+        let mut ports = vec![None; count];
         for port in &settings.ports {
             if let Some(place) = ports.get_mut(usize::from(port.number)) {
                 *place = Some(Box::new(Port::new(port)));
@@ -353,7 +364,9 @@ impl Port {
             }
         }
         // 0 means no group, so groups are counted from 1.
-        let group = port.split_horizon.map_or(0, |group| u32::from(group) + 1);
+        let group = port
+            .split_horizon
+            .map_or(0, |group| u32::from(group).saturating_add(1));
         Self {
             input: Input {
                 port: port.number,
@@ -429,7 +442,7 @@ fn floods(settings: &Settings) -> (Box<[Vlan]>, Vec<FloodSet>) {
                     .filter(|_| kind != Kind::UnknownUnicast)
                     .map(|interface| interface.number),
             };
-            let next = numbers.len() as u32;
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
             *flood = *numbers.entry(set).or_insert(next);
         }
         // A bridge without VLANs uses the first row only.

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sets of VLANs, tag types, and tag actions on egress.
 
+// Requests of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -84,7 +94,7 @@ impl fmt::Display for VlanSet {
         let mut numbers = self.iter().map(VlanId::get).peekable();
         while let Some(first) = numbers.next() {
             let mut last = first;
-            while let Some(next) = numbers.next_if_eq(&(last + 1)) {
+            while let Some(next) = numbers.next_if_eq(&last.saturating_add(1)) {
                 last = next;
             }
             write!(f, "{separator}{first}")?;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists of connections, page by page, and their removal.
 
+// Requests of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use ipnet::IpNet;
 
 use super::ct_bits::{LabelBits, MarkBits};
@@ -142,7 +152,8 @@ impl Tracker {
     ) -> Option<u32> {
         let start = (from as usize).min(self.entries.len());
         let end = start.saturating_add(budget).min(self.entries.len());
-        for (position, entry) in (from..).zip(&self.entries[start..end]) {
+        let entries = self.entries.get(start..end).unwrap_or_default();
+        for (position, entry) in (from..).zip(entries) {
             if list.len() >= count {
                 return Some(position);
             }
@@ -168,7 +179,7 @@ impl Tracker {
     ) -> (usize, Option<u32>) {
         let start = (from as usize).min(self.entries.len());
         let end = start.saturating_add(budget).min(self.entries.len());
-        let mut removed = 0;
+        let mut removed = 0_usize;
         for place in start..end {
             let Ok(index) = u32::try_from(place) else {
                 break;
@@ -177,7 +188,7 @@ impl Tracker {
             let listed = entry.and_then(|entry| self.info_at(index, entry));
             if listed.is_some_and(|info| filter.matches(&info)) {
                 self.flush_one(index);
-                removed += 1;
+                removed = removed.saturating_add(1);
             }
         }
         let next = (end < self.entries.len()).then(|| u32::try_from(end).ok());

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of connections that each source has begun, for limits.
 
+// Packets of hosts: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -57,9 +67,10 @@ impl Sources {
 
     /// Returns the memory of the table, octets.
     pub(super) fn octets(&self) -> usize {
-        size_of_val(&self.sources[..])
-            + self.index.octets()
-            + self.free.capacity() * size_of::<u32>()
+        let free = self.free.capacity().saturating_mul(size_of::<u32>());
+        size_of_val(self.sources.as_slice())
+            .saturating_add(self.index.octets())
+            .saturating_add(free)
     }
 
     fn find(&self, id: SourceId) -> Option<u32> {

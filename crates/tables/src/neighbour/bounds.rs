@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the neighbour table: entries, waiting packets, and requests (RFC 6583, section 7).
 
+// Packets of hosts: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::time::Duration;
 
 use super::limits::EvictionRank;
@@ -44,12 +54,12 @@ impl<P> Neighbours<P> {
         }
         match self.ranks.first().copied() {
             Some((other, _, (interface, address))) if eviction_rank.displaces(other) => {
-                self.counts.evicted += 1;
+                self.counts.evicted = self.counts.evicted.saturating_add(1);
                 self.remove(interface, address, out);
                 true
             }
             _ => {
-                self.counts.no_space += 1;
+                self.counts.no_space = self.counts.no_space.saturating_add(1);
                 false
             }
         }
@@ -64,20 +74,20 @@ impl<P> Neighbours<P> {
         let is_full =
             entry.waiting.len() >= self.limits.waiting || self.held >= self.limits.waiting_in_all;
         if is_full {
-            self.counts.overflowed += 1;
+            self.counts.overflowed = self.counts.overflowed.saturating_add(1);
             if entry.waiting.pop_front().is_none() {
                 return;
             }
-            self.held -= 1;
+            self.held = self.held.saturating_sub(1);
         }
         entry.waiting.push_back(packet);
-        self.held += 1;
+        self.held = self.held.saturating_add(1);
     }
 
     /// Returns true if the rate limit allows a request for an unknown neighbour.
     pub(super) fn may_ask(&mut self, now: Duration) -> bool {
         let may = self.rate.take(now);
-        self.counts.not_asked += u64::from(!may);
+        self.counts.not_asked = self.counts.not_asked.saturating_add(u64::from(!may));
         may
     }
 }

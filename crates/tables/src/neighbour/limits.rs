@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the neighbour table: number of entries, eviction order, and requests per second.
 
+// Packets of hosts: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::time::Duration;
 
 /// Bounds of the table.
@@ -64,21 +74,22 @@ impl Rate {
         let per_second = u64::from(per_second);
         Self {
             per_second,
-            tokens: per_second * 1_000_000,
+            tokens: per_second.saturating_mul(1_000_000),
             filled: Duration::ZERO,
         }
     }
 
     pub(super) fn take(&mut self, now: Duration) -> bool {
-        let since = now.saturating_sub(self.filled).as_micros() as u64;
+        let since = now.saturating_sub(self.filled).as_micros();
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
         // Fractions of a microsecond carry over to the next call.
-        self.filled += Duration::from_micros(since);
+        self.filled = self.filled.saturating_add(Duration::from_micros(since));
         let more = since.saturating_mul(self.per_second);
-        let most = self.per_second * 1_000_000;
+        let most = self.per_second.saturating_mul(1_000_000);
         self.tokens = self.tokens.saturating_add(more).min(most);
         let may = self.tokens >= 1_000_000;
         if may {
-            self.tokens -= 1_000_000;
+            self.tokens = self.tokens.saturating_sub(1_000_000);
         }
         may
     }

@@ -3,6 +3,16 @@
 //!
 //! `bounds` keeps it within its limits, `received` handles frames, and `kernel` handles the kernel's notifications.
 
+// Packets of hosts: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +26,7 @@ use super::{Action, Counts, InterfaceInfo, NeighbourInfo, Origin, State, arp, nd
 const RETRANSMIT: Duration = Duration::from_secs(1);
 const ASKS: u32 = 3;
 const DELAY: Duration = Duration::from_secs(5);
-const REACHABLE: Duration = Duration::from_secs(30);
+const REACHABLE_MS: u64 = 30_000;
 
 pub(super) type Key = (u16, IpAddr);
 
@@ -119,12 +129,12 @@ impl<P> Neighbours<P> {
         }
         let dropped = u64::from(packet.is_some());
         if !interface_info.may_be_neighbour(address) {
-            self.counts.refused += dropped;
+            self.counts.refused = self.counts.refused.saturating_add(dropped);
             return;
         }
         // Space comes last: no neighbour may be evicted for one that is not requested in the end.
         if !self.may_ask(now) || !self.make_space(EvictionRank::Solicited, out) {
-            self.counts.overflowed += dropped;
+            self.counts.overflowed = self.counts.overflowed.saturating_add(dropped);
             return;
         }
         self.entries.insert(key, Entry::new(State::Incomplete, now));
@@ -145,7 +155,7 @@ impl<P> Neighbours<P> {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.asked = 1;
             let mac = entry.mac;
-            self.schedule(key, Some(now + RETRANSMIT));
+            self.schedule(key, Some(now.saturating_add(RETRANSMIT)));
             self.ask(interface_info, key.1, mac, out);
         }
     }
@@ -174,7 +184,7 @@ impl<P> Neighbours<P> {
         if let Some((eviction_rank, heard)) = entry.ranked {
             self.ranks.remove(&(eviction_rank, heard, key));
         }
-        self.held -= entry.waiting.len();
+        self.held = self.held.saturating_sub(entry.waiting.len());
         Self::end(key, entry, out);
         true
     }
@@ -272,9 +282,9 @@ impl<P> Neighbours<P> {
                 self.begin_asking(now, interface_info, key, out);
             }
             State::Incomplete | State::Probe if entry.asked < ASKS => {
-                entry.asked += 1;
+                entry.asked = entry.asked.saturating_add(1);
                 let mac = entry.mac;
-                self.schedule(key, Some(now + RETRANSMIT));
+                self.schedule(key, Some(now.saturating_add(RETRANSMIT)));
                 // A suppressed request counts nevertheless, so that the wait for an answer ends. Known neighbours are probed first (RFC
                 // 6583, section 7.1).
                 if mac.is_some() || self.may_ask(now) {
@@ -332,7 +342,7 @@ impl<P> Neighbours<P> {
         }
         let is_other = entry.mac.replace(mac) != Some(mac);
         let packets: Vec<P> = entry.waiting.drain(..).collect();
-        self.held -= packets.len();
+        self.held = self.held.saturating_sub(packets.len());
         if is_other || !packets.is_empty() {
             let (interface, address) = key;
             out.push(Action::Found {
@@ -353,8 +363,8 @@ impl<P> Neighbours<P> {
         entry.confirmed |= state == State::Reachable;
         self.rank(key);
         let due = match state {
-            State::Reachable => Some(now + self.reachable_time()),
-            State::Stale => Some(now + DELAY),
+            State::Reachable => Some(now.saturating_add(self.reachable_time())),
+            State::Stale => Some(now.saturating_add(DELAY)),
             State::Permanent | State::Incomplete | State::Probe => None,
         };
         self.schedule(key, due);
@@ -364,7 +374,7 @@ impl<P> Neighbours<P> {
     pub(super) fn start_probe(&mut self, now: Duration, key: Key) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.state = State::Stale;
-            self.schedule(key, Some(now + DELAY));
+            self.schedule(key, Some(now.saturating_add(DELAY)));
         }
     }
 
@@ -404,7 +414,7 @@ impl<P> Neighbours<P> {
             _ => None,
         };
         if let Some(frame) = frame {
-            self.counts.asked += 1;
+            self.counts.asked = self.counts.asked.saturating_add(1);
             out.push(Action::Transmit {
                 interface: interface_info.number,
                 frame,
@@ -418,6 +428,7 @@ impl<P> Neighbours<P> {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        REACHABLE / 2 + Duration::from_millis(self.random % REACHABLE.as_millis() as u64)
+        let more = self.random % REACHABLE_MS;
+        Duration::from_millis((REACHABLE_MS / 2).saturating_add(more))
     }
 }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Number and size of the slots of a packet ring (Documentation/networking/packet_mmap.rst).
 
+// Requests of users: no cast loses a value, and no arithmetic overflows. The kernel refuses a ring that is too large.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use nix::libc;
 
 /// Slots per block. A block consists of whole pages and has no remainder, so all slots of a ring are contiguous.
@@ -17,18 +27,19 @@ pub(super) struct Geometry {
 impl Geometry {
     /// Returns a geometry of at least `slots` slots (a power of two) with space for `space` octets each.
     pub(super) fn new(slots: u16, space: usize, page_size: usize) -> Self {
-        let step = (page_size / SLOTS_PER_BLOCK as usize).max(ALIGNMENT);
+        let step = page_size.checked_div(SLOTS_PER_BLOCK as usize);
+        let step = step.unwrap_or_default().max(ALIGNMENT);
         let slots = u32::from(slots).next_power_of_two().max(SLOTS_PER_BLOCK);
         Self {
             slots,
-            slot_size: space.next_multiple_of(step) as u32,
+            slot_size: u32::try_from(space.next_multiple_of(step)).unwrap_or(u32::MAX),
         }
     }
 
     /// Returns the request for the kernel.
     pub(super) const fn request(self) -> libc::tpacket_req {
         libc::tpacket_req {
-            tp_block_size: SLOTS_PER_BLOCK * self.slot_size,
+            tp_block_size: SLOTS_PER_BLOCK.saturating_mul(self.slot_size),
             tp_block_nr: self.slots / SLOTS_PER_BLOCK,
             tp_frame_size: self.slot_size,
             tp_frame_nr: self.slots,
@@ -37,6 +48,6 @@ impl Geometry {
 
     /// Returns the size of the ring, octets.
     pub(super) const fn length(self) -> usize {
-        self.slots as usize * self.slot_size as usize
+        (self.slots as usize).saturating_mul(self.slot_size as usize)
     }
 }

@@ -2,6 +2,17 @@
 //! A mapped packet ring (packet(7), PACKET_RX_RING and PACKET_TX_RING with TPACKET_V2): an array of slots. The status word at
 //! the start of a slot determines whether the kernel or this process owns it.
 
+// Slots of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows. The number of slots is a power of two, and
+// slots lie within the mapping.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::slice;
@@ -73,11 +84,11 @@ impl Ring {
     /// Returns the slot `ahead` of the next one.
     #[inline(always)]
     fn slot(&self, ahead: u32) -> NonNull<u8> {
-        let index = self.head.wrapping_add(ahead) & (self.geometry.slots - 1);
+        let index = self.head.wrapping_add(ahead) & self.geometry.slots.wrapping_sub(1);
         // SAFETY: the index is less than the number of slots (masked; a power of two), so the address is within the mapping.
         unsafe {
-            self.base
-                .add(index as usize * self.geometry.slot_size as usize)
+            let size = self.geometry.slot_size as usize;
+            self.base.add((index as usize).wrapping_mul(size))
         }
     }
 
@@ -91,8 +102,8 @@ impl Ring {
     /// Returns how many of the next slots have a received frame, at most `most`.
     #[inline]
     pub(super) fn received(&self, most: usize) -> usize {
-        let most = most.min(self.geometry.slots as usize);
-        (0..most as u32)
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        (0..most.min(self.geometry.slots))
             .take_while(|ahead| {
                 self.status(*ahead).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
             })

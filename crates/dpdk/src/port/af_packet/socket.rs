@@ -2,6 +2,16 @@
 //! Packet sockets (packet(7)), one to receive and one to send per queue, and queries of their interface
 //! (netdevice(7)).
 
+// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::{IoSlice, IoSliceMut};
 use std::mem;
 use std::ops::Deref;
@@ -71,7 +81,8 @@ impl PacketSocket {
         own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
         own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
         // Space for a full ring. If it is too small, frames return unsent.
-        let octets = ring.slots as usize * (ring.slot_size as usize + SEND_OVERHEAD);
+        let size = (ring.slot_size as usize).saturating_add(SEND_OVERHEAD);
+        let octets = size.saturating_mul(ring.slots as usize);
         own.set_size([libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], octets);
         own.bind(0)?;
         Ok(own)
@@ -169,6 +180,10 @@ impl PacketSocket {
         all.clone().try_for_each(Self::unblock_receive)
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "constants of the kernel: an address family, a protocol of 16 bits, and the size of a structure"
+    )]
     fn bind(&self, protocol: libc::c_int) -> Result<(), Failure> {
         // SAFETY: plain integers for which zero is a value.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -196,14 +211,19 @@ impl PacketSocket {
         let joined: u32 = self
             .get(libc::PACKET_FANOUT)
             .map_err(|error| ("PACKET_FANOUT", error))?;
-        Ok(joined as u16)
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the lower 16 bits are the number of the group (packet(7))"
+        )]
+        let number = joined as u16;
+        Ok(number)
     }
 
     /// Drops all frames.
     fn block_receive(&self) -> Result<(), Failure> {
         // One instruction: return 0 octets (linux/bpf_common.h, BPF_RET | BPF_K).
         let mut nothing = libc::sock_filter {
-            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            code: u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or_default(),
             jt: 0,
             jf: 0,
             k: 0,
@@ -241,6 +261,10 @@ impl PacketSocket {
             .map_err(|error| (step, error))
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the size of a structure of the kernel"
+    )]
     fn set_of<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> Result<(), Errno> {
         // SAFETY: an open socket, and a value of the size that is given.
         let code = unsafe {
@@ -257,6 +281,10 @@ impl PacketSocket {
 
     /// Reads an option of the socket (getsockopt(2)). `T` is a structure of integers.
     fn get<T>(&self, option: libc::c_int) -> Result<T, Errno> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the size of a structure of the kernel"
+        )]
         let mut size = size_of::<T>() as libc::socklen_t;
         // SAFETY: integers, for which zero is a value; an open socket, and a place of the size that is given.
         let (code, value) = unsafe {

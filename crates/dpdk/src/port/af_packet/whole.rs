@@ -2,6 +2,16 @@
 //! Frames that are longer than a slot: up to 64 KiB of TCP or UDP data, to be segmented (virtio 1.2, section 5.1.6). Each of them takes
 //! one system call, which copies it between the kernel and packet buffers.
 
+// Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr;
@@ -85,7 +95,7 @@ pub(super) unsafe fn receive(
         *piece = IoSliceMut::new(unsafe { burst::first_segment(*mbuf) });
     }
     let read = socket.read(pieces.get_mut(..=count).unwrap_or_default());
-    if read != Ok(HEADER_LEN_LEGACY + length) {
+    if read != Ok(HEADER_LEN_LEGACY.saturating_add(length)) {
         return Err(Refusal::Invalid);
     }
     if let Some(Tag(protocol, control)) = queued.tag {
@@ -109,16 +119,21 @@ pub(super) fn discard(socket: &PacketSocket) {
 ///
 /// # Safety
 /// The buffers are owned, empty and not shared.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a buffer has at most 65,535 octets; a frame has at most SEGMENTED_MAX octets and BUFFERS_MAX buffers"
+)]
 unsafe fn chain(mbufs: &[*mut sys::rte_mbuf], length: usize) {
     let mut left = length;
     for (index, mbuf) in mbufs.iter().enumerate() {
-        let next = mbufs.get(index + 1).copied().unwrap_or(ptr::null_mut());
+        let next = mbufs.get(index.saturating_add(1)).copied();
+        let next = next.unwrap_or(ptr::null_mut());
         // SAFETY: guaranteed by the caller.
         unsafe {
             let octets = left.min(space(*mbuf).len());
             *field::data_len(*mbuf) = octets as u16;
             *field::next(*mbuf) = next;
-            left -= octets;
+            left = left.saturating_sub(octets);
         }
     }
     if let Some(first) = mbufs.first() {
@@ -142,7 +157,8 @@ pub(super) fn is_completed(frame: &mut Mbuf<'_>, header: RawHeader, length_max: 
 
 #[cold]
 fn complete(frame: &mut Mbuf<'_>, offload: Offload, length_max: u32) -> bool {
-    let limit = length_max + slot::tags(frame.octets()) as u32;
+    let tags = u32::try_from(slot::tags(frame.octets())).unwrap_or(u32::MAX);
+    let limit = length_max.saturating_add(tags);
     frame.length() <= offload.length_max(limit)
         && (offload.is_none() || offload.complete(frame, limit))
 }
@@ -258,7 +274,7 @@ impl WholeSender {
             Errno::ENOBUFS | Errno::EINVAL | Errno::EMSGSIZE => {}
             _ => return Sent::Refused,
         }
-        self.refusals += 1;
+        self.refusals = self.refusals.saturating_add(1);
         if self.refusals >= REFUSALS_MAX {
             self.refusals = 0;
             self.pause = self.next_pause;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Incoming messages of a vhost-user connection, which may arrive in parts.
 
+// Messages of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -46,7 +56,7 @@ impl Input {
                 None => Header::LENGTH,
                 Some(octets) => {
                     let header = Header::parse(octets).map_err(|error| error.to_string())?;
-                    let whole = Header::LENGTH + header.size();
+                    let whole = Header::LENGTH.saturating_add(header.size());
                     if self.octets.len() == whole {
                         let payload = self.octets.get(Header::LENGTH..).unwrap_or(&[]);
                         let message = parse(header, payload, self.files.len())
@@ -65,8 +75,8 @@ impl Input {
             self.octets.resize(wanted, 0);
             let place = self.octets.get_mut(have..).unwrap_or(&mut []);
             let received = socket::receive(&socket, place, &mut self.files);
-            self.octets
-                .truncate(have + received.as_ref().copied().unwrap_or(0));
+            let more = received.as_ref().copied().unwrap_or(0);
+            self.octets.truncate(have.saturating_add(more));
             match received {
                 Ok(0) => return Err(format!("the {peer} ended the connection")),
                 Ok(_) => {}

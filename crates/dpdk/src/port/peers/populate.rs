@@ -5,6 +5,16 @@
 //! takes these faults in small steps instead of the forwarding threads. Pages that the file lacks stay
 //! unallocated.
 
+// Offsets in files of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -60,7 +70,7 @@ impl Populating {
             match end {
                 Some(end) => {
                     // Skipping a hole takes no time, so only the run counts.
-                    let run = usize::try_from(end - part.next).unwrap_or(usize::MAX);
+                    let run = usize::try_from(end.saturating_sub(part.next)).unwrap_or(usize::MAX);
                     part.next = end;
                     left = left.saturating_sub(run);
                     if left == 0 {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Unix sockets that carry messages and descriptors.
 
+// Messages of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::io::{self, IoSlice};
@@ -193,6 +203,10 @@ pub(crate) fn receive(
 }
 
 /// Space for the control data of a message with [`DESCRIPTORS_MAX`] descriptors.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a constant of a few octets"
+)]
 // SAFETY: a computation without preconditions.
 const CONTROL_LEN: usize =
     unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) } as usize;
@@ -213,7 +227,8 @@ fn take_descriptors(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
                 let octets = ((*header).cmsg_len as usize)
                     .saturating_sub(libc::CMSG_LEN(0) as usize)
                     .min(CONTROL_LEN);
-                for index in 0..octets / size_of::<RawFd>() {
+                let count = octets.checked_div(size_of::<RawFd>());
+                for index in 0..count.unwrap_or_default() {
                     // Created by the kernel for this call, without another owner.
                     let descriptor = data.add(index).read_unaligned();
                     files.push(OwnedFd::from_raw_fd(descriptor));

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One queue of a tap: an open file of `/dev/net/tun` (Linux, Documentation/networking/tuntap.rst).
 
+// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -50,7 +60,8 @@ impl TapFile {
     /// Gives each frame the header of virtio 1.2 in little endian, of [`HEADER_LEN`] octets. Applies to all queues.
     pub(super) fn set_header(&self) -> Result<(), Failure> {
         let is_little_endian: libc::c_int = 1;
-        let length = libc::c_int::from(HEADER_LEN as u16);
+        let length = libc::c_int::try_from(HEADER_LEN);
+        let length = length.map_err(|_| ("TUNSETVNETHDRSZ", Errno::EINVAL))?;
         for (step, request, value) in [
             ("TUNSETVNETLE", libc::TUNSETVNETLE, is_little_endian),
             ("TUNSETVNETHDRSZ", libc::TUNSETVNETHDRSZ, length),

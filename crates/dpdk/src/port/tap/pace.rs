@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Time between two reads of an idle queue.
 
+// Ticks of a clock: no cast loses a value, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use crate::cycles;
 
 /// Shortest and longest pause after a read without a frame, µs.
@@ -27,8 +37,8 @@ impl Pace {
         Self {
             since: 0,
             pause: 0,
-            shortest: ticks_per_us * PAUSE_MIN_US,
-            longest: ticks_per_us * PAUSE_MAX_US,
+            shortest: ticks_per_us.saturating_mul(PAUSE_MIN_US),
+            longest: ticks_per_us.saturating_mul(PAUSE_MAX_US),
         }
     }
 
@@ -52,7 +62,7 @@ impl Pace {
     #[inline(always)]
     fn pause_from(&mut self, now: u64) {
         self.since = now;
-        let longer = self.pause + self.pause / GROWTH;
+        let longer = self.pause.saturating_add(self.pause / GROWTH);
         self.pause = longer.min(self.longest).max(self.shortest);
     }
 

@@ -4,6 +4,16 @@
 //! A read has to have space for the longest frame, which is known only afterwards: a buffer of the port's pool, which holds every frame
 //! without segmentation, and a large buffer for the rest of 64 KiB of TCP data. The large one stays for the next read until a frame needs it.
 
+// Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::IoSliceMut;
 use std::ptr;
 
@@ -28,7 +38,8 @@ const LARGE_MAX: u32 = 384;
 
 /// Creates the pool of large buffers of a port.
 pub(super) fn large_pool(eal: &Eal, queues: u16) -> Result<Mempool, Error> {
-    let count = (u32::from(queues) * LARGE_A_QUEUE).min(LARGE_MAX);
+    let count = u32::from(queues).saturating_mul(LARGE_A_QUEUE);
+    let count = count.min(LARGE_MAX);
     let name = format!("tap{}-large", eal.next_device());
     Mempool::uncached(eal, &name, count, LARGE_SPACE)
 }
@@ -109,6 +120,10 @@ impl Stock {
     }
 
     /// Reads a frame, after [`Self::refill`].
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the length of a frame is checked, and a buffer has at most 65,535 octets"
+    )]
     #[inline]
     pub(super) fn read(&mut self, file: &TapFile) -> Result<Arrival<'_>, NoFrame> {
         let last = self.count.wrapping_sub(1);
@@ -131,7 +146,7 @@ impl Stock {
         if length < ETHERNET_HEADER_LENGTH {
             return Err(NoFrame::Malformed);
         }
-        if length >= front_space + back_space {
+        if length >= front_space.saturating_add(back_space) {
             return Err(NoFrame::TooLong);
         }
         self.count = last;
@@ -142,7 +157,7 @@ impl Stock {
             *field::data_len(small) = front_length as u16;
             *field::pkt_len(small) = length as u32;
             if length > front_length {
-                *field::data_len(large) = (length - front_length) as u16;
+                *field::data_len(large) = length.saturating_sub(front_length) as u16;
                 *field::next(small) = large;
                 *field::nb_segs(small) = 2;
                 self.large = ptr::null_mut();
@@ -156,6 +171,7 @@ impl Stock {
 }
 
 impl Drop for Stock {
+    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX buffers")]
     fn drop(&mut self) {
         let large = u32::from(!self.large.is_null());
         // SAFETY: the buffers are owned, and forgotten afterwards.

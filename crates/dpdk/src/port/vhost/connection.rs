@@ -5,6 +5,16 @@
 //! message is read. An IOTLB changes while rings are in use: an invalidation is answered when no thread can use the removed
 //! entries any more.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -119,7 +129,9 @@ impl Connection {
             session: Backend::new(config.clone()),
             actions: VecDeque::new(),
             memory: Memory::new(sealing),
-            rings: (0..2 * config.queue_pairs).map(|_| None).collect(),
+            rings: (0..config.queue_pairs.saturating_mul(2))
+                .map(|_| None)
+                .collect(),
             channel: None,
             asked: Vec::new(),
             invalidated: None,
@@ -371,7 +383,7 @@ impl Connection {
     /// Removes entries from the IOTLB. The session answers when no forwarding thread uses them.
     fn invalidate_iotlb(&mut self, range: &IotlbRange, slots: &mut Slots) {
         // The size of the range of all addresses exceeds the integer type; the last address then stays.
-        let size = (range.last() - range.first()).saturating_add(1);
+        let size = range.last().saturating_sub(range.first()).saturating_add(1);
         let is_removed = self
             .memory
             .iotlb()
@@ -608,7 +620,8 @@ impl Connection {
         let Some(channel) = &self.channel else {
             return Ok(());
         };
-        self.asked.retain(|(_, at)| now < *at + MISS_AGAIN);
+        self.asked
+            .retain(|(_, at)| now.saturating_duration_since(*at) < MISS_AGAIN);
         for running in self.rings.iter().flatten() {
             if let Some(miss) = running.pending {
                 running.misses.add(miss);

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The socket of a vhost-user port, as server or client, and its one connection.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::any::Any;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -93,7 +103,7 @@ impl Endpoint {
     }
 
     fn pause(&mut self, wait: Duration, control: &mut Control<'_>) {
-        self.paused_until = Some(control.now + wait);
+        self.paused_until = control.now.checked_add(wait);
         control.wake_in(wait);
     }
 
@@ -190,7 +200,7 @@ impl Endpoint {
                 false
             }
             Ok(Step::Pause(wait)) => {
-                self.paused_until = Some(control.now + wait);
+                self.paused_until = control.now.checked_add(wait);
                 control.wake_in(wait);
                 false
             }

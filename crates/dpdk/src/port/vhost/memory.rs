@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of one connection: a guest's memory, its dirty page log, and the inflight area.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -145,7 +155,7 @@ impl Memory {
         ring_size: u16,
         is_packed: bool,
     ) -> Result<(InflightArea, OwnedFd), String> {
-        let len = inflight_region_len(ring_size, is_packed) * u64::from(rings);
+        let len = inflight_region_len(ring_size, is_packed).saturating_mul(u64::from(rings));
         let octets = usize::try_from(len).map_err(|_| "the area is too large")?;
         let (mapping, file) =
             Mapping::create("quietwire-inflight", octets).map_err(|error| error.to_string())?;
@@ -172,7 +182,10 @@ impl Memory {
     pub(super) fn inflight(&self, ring: u8) -> Option<InflightRegion> {
         let (area, mapping, is_packed) = self.inflight.as_ref()?;
         let len = inflight_region_len(area.ring_size().get(), *is_packed);
-        Some(InflightRegion::new(mapping, len * u64::from(ring)))
+        Some(InflightRegion::new(
+            mapping,
+            len.saturating_mul(u64::from(ring)),
+        ))
     }
 
     /// Returns true if the guest truncated its memory.

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A guest's rings in forwarding threads.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +48,7 @@ impl Misses {
     /// Records an address. If there is no free word, it is lost, and the ring will miss it again.
     #[cold]
     pub(super) fn add(&self, miss: Miss) {
-        let page = miss.iova / IOTLB_PAGE * IOTLB_PAGE;
+        let page = miss.iova & !(IOTLB_PAGE - 1);
         let write = if miss.write { Self::IS_WRITE } else { 0 };
         let word = page | Self::IS_SET | write;
         for place in &self.0 {
@@ -71,7 +81,7 @@ impl Misses {
 
     fn miss_of(word: u64) -> Option<Miss> {
         (word != 0).then(|| Miss {
-            iova: word / IOTLB_PAGE * IOTLB_PAGE,
+            iova: word & !(IOTLB_PAGE - 1),
             write: word & Self::IS_WRITE != 0,
         })
     }
@@ -271,7 +281,8 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
     #[inline(always)]
     fn take_malformed(&mut self) -> u64 {
         let counters = self.ring.counters();
-        self.context.passed.take(counters.resyncs + counters.bad)
+        let malformed = counters.resyncs.wrapping_add(counters.bad);
+        self.context.passed.take(malformed)
     }
 }
 
@@ -375,8 +386,9 @@ fn receive_announcement(
         return burst.len();
     }
     let frame = rarp_request(address);
+    let length = u16::try_from(frame.len()).unwrap_or(u16::MAX);
     burst.write_each(|blank| {
-        if let Some(octets) = blank.octets(frame.len() as u16) {
+        if let Some(octets) = blank.octets(length) {
             octets.copy_from_slice(&frame);
         }
     });
@@ -397,7 +409,8 @@ fn rarp_request(address: [u8; 6]) -> [u8; 60] {
         (32, &address),
     ];
     for (at, octets) in parts {
-        if let Some(place) = frame.get_mut(at..at + octets.len()) {
+        let rest = frame.get_mut(at..).unwrap_or_default();
+        if let Some(place) = rest.get_mut(..octets.len()) {
             place.copy_from_slice(octets);
         }
     }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The socket of a virtio-user port, as server or client, and its one connection to a back end.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
@@ -139,7 +149,7 @@ impl Endpoint {
     }
 
     fn pause(&mut self, wait: Duration, control: &mut Control<'_>) {
-        self.paused_until = Some(control.now + wait);
+        self.paused_until = control.now.checked_add(wait);
         control.wake_in(wait);
     }
 
@@ -236,7 +246,7 @@ impl Endpoint {
         let Some(incoming) = incoming else {
             return Ok(false);
         };
-        connection.replies += 1;
+        connection.replies = connection.replies.saturating_add(1);
         if connection.replies > REPLIES_MAX {
             return Err("too many replies".to_owned());
         }
@@ -294,7 +304,7 @@ impl Endpoint {
             .ok_or("the memory is out of range")?;
         let is_packed = negotiated.features & F_RING_PACKED != 0;
         let mut rings = Vec::new();
-        for index in 0..u32::from(negotiated.queue_pairs) * 2 {
+        for index in 0..u32::from(negotiated.queue_pairs).saturating_mul(2) {
             let queue = self.layout.queue(index).ok_or("a queue is out of range")?;
             let kick = eventfd()?;
             let own = kick
@@ -338,7 +348,8 @@ impl Endpoint {
             return;
         };
         connection.is_attached = true;
-        let rings = u16::try_from(connection.rx.len() + connection.tx.len()).unwrap_or(u16::MAX);
+        let rings = connection.rx.len().saturating_add(connection.tx.len());
+        let rings = u16::try_from(rings).unwrap_or(u16::MAX);
         for (owner, ring) in self.queues.rx.iter_mut().zip(connection.rx.drain(..)) {
             ring.kick();
             owner.open(Box::new(ring));

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rings owned by this side, in forwarding threads.
 
+// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 
 use quietwire_memory::gate::GateReader;
@@ -145,13 +155,14 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         longest: usize,
         mut take: impl FnMut(Span<'_>, Option<RawHeader>),
     ) -> usize {
-        let mut count = 0;
+        let mut count = 0_usize;
         while count < most
             && let Some((frame, header)) = self.ring.next_contiguous()
         {
             let is_whole = frame.len() <= longest && header.is_plain();
             take(frame, (!is_whole).then_some(header));
-            count += 1;
+            // At most `most`.
+            count = count.wrapping_add(1);
         }
         count
     }
