@@ -29,6 +29,10 @@ pub mod inventory;
 pub mod jitter;
 pub mod journal;
 #[cfg(any(test, feature = "machines"))]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "descriptions of machines are in the code of tests and benchmarks, and their numbers are small"
+)]
 pub mod machines;
 mod noted;
 pub mod partition;

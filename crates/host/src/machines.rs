@@ -158,10 +158,6 @@ struct Thread {
     is_efficient: bool,
 }
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "the numbers of a description are of the code of tests, and small"
-)]
 impl Machine {
     /// Returns the number of CPUs, including those offline.
     #[must_use]
