@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Comparison of kernel command line parameters with a plan (kernel documentation: admin-guide/kernel-parameters.rst).
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_possible_wrap,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::CpuList;
 use crate::partition::BootParameter;
 

@@ -2,16 +2,6 @@
 //! Network cards with the problems that prevent a port: its driver, its IOMMU group, its link, huge pages on another node. Each problem has
 //! the command that solves it.
 
-// Files of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::inventory::{Inventory, Nic, NicLink, NumaNode};
 
 /// Driver that gives user space a device behind an IOMMU (Documentation/driver-api/vfio.rst).

@@ -2,18 +2,6 @@
 //! CPU IDs and sets of CPUs, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`), and in vRouter's list form
 //! (`(5,6)`).
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_possible_wrap,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;

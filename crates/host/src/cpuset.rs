@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU sets in version 1 (cpuset(7)) and version 2 (Documentation/admin-guide/cgroup-v2.rst) of the kernel's control groups.
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_possible_wrap,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod residents;
 #[cfg(test)]
 mod tests;

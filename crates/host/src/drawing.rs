@@ -325,7 +325,7 @@ impl Drawer<'_> {
 
 fn memory(mib: u64) -> String {
     if mib >= 1024 {
-        format!("{} GiB", (mib + 512) / 1024)
+        format!("{} GiB", mib.saturating_add(512) / 1024)
     } else {
         format!("{mib} MiB")
     }

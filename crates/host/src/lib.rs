@@ -2,6 +2,18 @@
 //! Host partitioning: inventory, planning, applying, verification and rollback. All files are below a root directory that the
 //! caller gives, so recorded machines serve as test data. Independent of DPDK.
 
+// Text and files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 pub mod apply;
 mod boot_parameters;
 pub mod cards;
@@ -17,6 +29,10 @@ pub mod inventory;
 pub mod jitter;
 pub mod journal;
 #[cfg(any(test, feature = "machines"))]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "descriptions of machines are in the code of tests and benchmarks, and their numbers are small"
+)]
 pub mod machines;
 mod noted;
 pub mod partition;

@@ -568,7 +568,10 @@ impl Machine {
             );
             files.write(&format!("proc/irq/{number}/effective_affinity_list"), "0");
         }
-        files.write("proc/irq/default_smp_affinity", &online.to_mask()[2..]);
+        files.write(
+            "proc/irq/default_smp_affinity",
+            online.to_mask().trim_start_matches("0x"),
+        );
         files.write("proc/interrupts", interrupts.trim_end())
     }
 
@@ -635,7 +638,7 @@ fn write_controller(files: &Files, controller: &Controller, local: &CpuList) {
         for function in 0..controller.functions {
             files.link(
                 &at(&format!("virtfn{function}")),
-                &format!("../{base}.{}", function + 1),
+                &format!("../{base}.{}", function.saturating_add(1)),
             );
         }
     }

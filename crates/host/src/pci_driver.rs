@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Drivers of PCI devices, as sysfs shows and changes them (Documentation/ABI/testing/sysfs-bus-pci).
 
-// Files of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::borrow::Cow;
 use std::fmt;
 use std::io;

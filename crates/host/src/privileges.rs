@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reduction of the rights of this process: user, capabilities(7), bounding set, and execution of privileged programs.
 
-// Files of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 
 use nix::sys::prctl;

@@ -2,18 +2,6 @@
 //! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD QoS and Arm MPAM, through the kernel's
 //! resctrl (Documentation/filesystems/resctrl.rst).
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_possible_wrap,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod check;
 #[cfg(any(test, feature = "machines"))]
 #[allow(

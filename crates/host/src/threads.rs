@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Online CPUs, and the CPU affinity of the threads of a process.
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_possible_wrap,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,16 @@
 //!
 //! Judges no results and parses no packets.
 
+// Text and files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod clean;
 mod control;
 mod counts;

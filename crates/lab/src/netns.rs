@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Location of an application: the host, or a network namespace.
 
-// Names of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fs::File;
 use std::path::PathBuf;
 use std::thread::scope;

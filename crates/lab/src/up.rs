@@ -74,7 +74,8 @@ impl Running {
     ) -> Result<(), LabError> {
         let began = context.commands.len();
         let outcome = work(self.forwarder.as_mut(), &self.plan, context);
-        self.commands.extend_from_slice(&context.commands[began..]);
+        self.commands
+            .extend(context.commands.iter().skip(began).cloned());
         outcome
     }
 
@@ -354,13 +355,13 @@ fn forwarders(
     hypervisor: Option<&Arc<Hypervisor>>,
 ) -> Result<Vec<Chosen>, LabError> {
     let UpOptions { graph, program, .. } = options;
-    let mut order: Vec<usize> = (0..graph.elements.len())
-        .filter(|index| graph.elements[*index].role != Role::Tester)
+    let elements = graph.elements.iter().enumerate();
+    let mut order: Vec<_> = elements
+        .filter(|(_, element)| element.role != Role::Tester)
         .collect();
-    order.sort_by_key(|index| (rank(graph.elements[*index].role), *index));
+    order.sort_by_key(|(index, element)| (rank(element.role), *index));
     let mut forwarders = Vec::new();
-    for index in order {
-        let element = &graph.elements[index];
+    for (index, element) in order {
         let forwarder: Box<dyn Forwarder> = match (element.place, hypervisor) {
             (ElementPlace::Guest, Some(hypervisor)) => {
                 Box::new(InGuest::new(hypervisor, element.program))

@@ -153,15 +153,15 @@ impl Block {
     fn tracks(&self) -> (Vec<f64>, Vec<f64>) {
         let columns = self.columns.min(self.children.len()).max(1);
         let mut widths = vec![0.0f64; columns];
-        let mut heights = vec![0.0f64; self.children.len().div_ceil(columns)];
-        for (at, child) in self.children.iter().enumerate() {
-            let (width, height) = child.size();
-            if let Some(most) = widths.get_mut(at % columns) {
-                *most = most.max(width);
+        let mut heights = Vec::new();
+        for row in self.children.chunks(columns) {
+            let mut tall = 0.0f64;
+            for (child, wide) in row.iter().zip(&mut widths) {
+                let (width, height) = child.size();
+                *wide = wide.max(width);
+                tall = tall.max(height);
             }
-            if let Some(most) = heights.get_mut(at / columns) {
-                *most = most.max(height);
-            }
+            heights.push(tall);
         }
         (widths, heights)
     }

@@ -71,6 +71,22 @@ impl CacheAllocation {
     pub fn ways(&self) -> u32 {
         self.mask.count_ones()
     }
+
+    /// Returns the mask of `count` adjacent ways. The first one has the number `first`, from 0 for the lowest way of the cache. Ways beyond
+    /// the 64 bits of a mask are left out.
+    #[must_use]
+    pub fn adjacent(&self, first: u32, count: u32) -> u64 {
+        let ones = u64::MAX.checked_shr(u64::BITS.saturating_sub(count));
+        let lowest = self.mask.trailing_zeros().saturating_add(first);
+        ones.unwrap_or(0).checked_shl(lowest).unwrap_or(0)
+    }
+
+    /// Returns whether devices fill more ways of the lower half of the cache than of the upper one.
+    #[must_use]
+    pub fn devices_are_low(&self) -> bool {
+        let low = self.shared_with_devices & self.adjacent(0, self.ways() / 2);
+        low.count_ones().saturating_mul(2) > self.shared_with_devices.count_ones()
+    }
 }
 
 /// Limits of memory bandwidth (MBA).

@@ -4,16 +4,6 @@
 //!
 //! With its length, a line is found even if the newline at its end is damaged.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::crc32c;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -174,11 +174,12 @@ fn by_controllers(nics: &[&Nic], cores: &BTreeMap<Option<u32>, usize>) -> (usize
     for nic in nics {
         let known = Some(nic.node).filter(|node| cores.contains_key(node));
         let node = known.or_else(|| cores.keys().next().copied()).flatten();
-        *on_node.entry(node).or_default() += 1;
+        let count = on_node.entry(node).or_default();
+        *count = count.saturating_add(1);
     }
     let share = |(node, nics): (&Option<u32>, &usize)| {
         let cores = cores.get(node).copied().unwrap_or(1);
-        (nics * CORES_PER_NIC)
+        nics.saturating_mul(CORES_PER_NIC)
             .min(cores / CORES_PER_FORWARDING)
             .max(1)
     };
@@ -224,7 +225,8 @@ fn cores_by_node(machine: &Inventory) -> BTreeMap<Option<u32>, usize> {
             .as_ref()
             .and_then(|siblings| siblings.intersection(&online).first());
         if first.is_none_or(|first| first == place.cpu) {
-            *cores.entry(place.node).or_default() += 1;
+            let count = cores.entry(place.node).or_default();
+            *count = count.saturating_add(1);
         }
     }
     cores

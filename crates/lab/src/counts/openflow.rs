@@ -2,16 +2,6 @@
 //! Counters of Open vSwitch's ports (`ovs-ofctl dump-ports`). These are current. The counters in its database are up to 5 s old
 //! (`stats-update-interval` of ovs-vswitchd.conf.db(5)).
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeMap;
 
 use quietwire_tester::account::{DropStage, PortCounts};

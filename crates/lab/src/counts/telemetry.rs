@@ -2,16 +2,6 @@
 //! Counters of DPDK's own programs, over their telemetry sockets (DPDK's programmer's guide, "Telemetry Library"): a
 //! SOCK_SEQPACKET connection on which the program first describes itself, and then answers each command with a JSON object.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 

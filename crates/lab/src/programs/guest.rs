@@ -74,7 +74,7 @@ impl Hypervisor {
         let Some(first) = guests.next() else {
             return Ok(None);
         };
-        let guests = 1 + guests.count();
+        let guests = guests.count().saturating_add(1) as u64;
         let lacking = |error: LabError| match error.fault() {
             Fault::MissingPrerequisite => LabError::Unavailable {
                 name: first.name.clone(),
@@ -96,7 +96,9 @@ impl Hypervisor {
         };
         let free_mib = free_huge_memory_mib();
         // The same amount again for all other programs.
-        let wanted_mib = 2 * guests as u64 * u64::from(MEMORY_MIB);
+        let wanted_mib = u64::from(MEMORY_MIB)
+            .saturating_mul(2)
+            .saturating_mul(guests);
         Ok(Some(Arc::new(Self {
             image,
             acceleration,
@@ -151,7 +153,7 @@ fn lacking_below(root: &Path, directories: &OsStr) -> Option<Unavailable> {
 /// Returns true if a link is a network card of a guest.
 pub(crate) fn has_guests_card(graph: &Graph, link: &Link) -> bool {
     let mut ends = link.ends.iter();
-    link.pci.is_some() && ends.any(|end| graph.elements[end.element].place == ElementPlace::Guest)
+    link.pci.is_some() && ends.any(|end| graph.element(end.element).place == ElementPlace::Guest)
 }
 
 /// Returns DPDK's drivers for cards, among those that are installed below a directory. The guest gets a driver with its dependencies;
@@ -299,14 +301,14 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
             )));
         }
     };
-    let number = (u64::from(plan.index) << 8) + index as u64;
+    let number = (u64::from(plan.index) << 8).saturating_add(index as u64);
     Ok(GuestPort {
         backend,
         queues: 1,
         ring_size: RING_SIZE,
         mac: match router::mac(plan, index) {
             Some(mac) if plan.program.routes() => mac,
-            _ => MacAddress::from_u64(MAC + number),
+            _ => MacAddress::from_u64(MAC.saturating_add(number)),
         },
     })
 }
@@ -490,9 +492,9 @@ impl Forwarder for InGuest {
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         let guest = self.running()?;
         let record = guest.record().ok_or("it is not up")?;
-        let forwarding = match record.vcpus.len() {
-            1 => &record.vcpus[..],
-            _ => &record.vcpus[1..],
+        let forwarding = match record.vcpus.as_slice() {
+            [_, others @ ..] if !others.is_empty() => others,
+            all => all,
         };
         let threads = quietwire_host::threads::threads_of(Path::new("/"), guest.pid())
             .map_err(|error| error.to_string())?;

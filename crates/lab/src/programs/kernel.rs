@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common parts of the kernel's switches: their network namespace, the CPUs that do the work, counters of interfaces.
 
-// Output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::proc::kernel_release;
 use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;

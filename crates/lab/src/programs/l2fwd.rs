@@ -64,7 +64,7 @@ impl L2fwd {
 
 /// Returns a mask with a bit for each port.
 pub(super) fn mask(ports: usize) -> u64 {
-    (1_u64 << ports.min(63)) - 1
+    (1_u64 << ports.min(63)).saturating_sub(1)
 }
 
 impl Forwarder for L2fwd {

@@ -39,6 +39,11 @@ struct Leg {
 
 /// All ports, in the chain's order. The tester is at the first and at the last port; two other consecutive ports are on the two sides of a
 /// VNF.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a side is 0 or 1, and a port at a VNF is between two others, because each join has two ports"
+)]
 fn legs(plan: &Plan) -> Vec<Leg> {
     let ports: Vec<usize> = plan.joins.iter().flatten().copied().collect();
     let sides = sides(plan.encapsulation);
@@ -94,6 +99,19 @@ fn transit_mac(port: usize) -> String {
     format!("02:51:57:ff:00:{port:02x}")
 }
 
+/// Returns each port with the port that it is joined with.
+fn joined(legs: &[Leg]) -> impl Iterator<Item = (&Leg, &Leg)> {
+    let (joins, _) = legs.as_chunks::<2>();
+    joins
+        .iter()
+        .flat_map(|[one, other]| [(one, other), (other, one)])
+}
+
+/// Returns the number of the routing table of a port.
+fn table(port: usize) -> usize {
+    FIRST_TABLE.saturating_add(port)
+}
+
 /// Arguments of `ip` that route the packets of each port to the port that it is joined with; empty if packets pass once, and are routed by
 /// their destination.
 fn routes(plan: &Plan) -> Vec<String> {
@@ -102,9 +120,8 @@ fn routes(plan: &Plan) -> Vec<String> {
         return Vec::new();
     }
     let version = version(plan.encapsulation);
-    let of = |(at, leg): (usize, &Leg)| {
-        let out = &legs[at ^ 1];
-        let (port, table) = (leg.port, FIRST_TABLE + leg.port);
+    let of = |(leg, out): (&Leg, &Leg)| {
+        let (port, table) = (leg.port, table(leg.port));
         [
             format!("{version} rule add iif p{port} lookup {table}"),
             format!(
@@ -113,27 +130,29 @@ fn routes(plan: &Plan) -> Vec<String> {
             ),
         ]
     };
-    legs.iter().enumerate().flat_map(of).collect()
+    joined(&legs).flat_map(of).collect()
 }
 
 /// Lines of a batch of `ip`: routes to the networks that the tester draws destinations from. They are in the main table if a packet passes
 /// once, otherwise in the table of the port that is joined with the tester's.
 fn routes_drawn(plan: &Plan) -> Vec<String> {
     let legs = legs(plan);
-    let Some(last) = legs.len().checked_sub(1) else {
-        return Vec::new();
-    };
-    let of = |(side, at): (usize, usize)| {
-        let (out, from) = (&legs[at], &legs[at ^ 1]);
+    let mut joined = joined(&legs);
+    let ends = [joined.next(), joined.last()];
+    let of = |(side, (out, from)): (usize, (&Leg, &Leg))| {
         let table = match plan.joins.len() {
             1 => String::new(),
-            _ => format!(" table {}", FIRST_TABLE + from.port),
+            _ => format!(" table {}", table(from.port)),
         };
         let way = format!("via {} dev p{}{table}", out.peer_address, out.port);
         let networks = drawn(plan.encapsulation, side, plan.destinations);
         networks.map(move |network| format!("route add {network} {way}"))
     };
-    [(0, 0), (1, last)].into_iter().flat_map(of).collect()
+    ends.into_iter()
+        .flatten()
+        .enumerate()
+        .flat_map(of)
+        .collect()
 }
 
 fn version(encapsulation: Encapsulation) -> &'static str {

@@ -14,6 +14,9 @@ pub(super) const TESTER: [MacAddress; 2] = [
     MacAddress::from_u64(0x0201_0000_0000),
 ];
 
+/// First of the IPv4 destinations that the tester draws (docs/tester.md, `--destinations`).
+const FIRST_V4: u32 = 0x1000_0000;
+
 /// One side: its network, the router's address, and the tester's address, for which no ARP request is sent.
 pub(super) struct Side {
     pub(super) network: &'static str,
@@ -61,9 +64,12 @@ pub(super) fn drawn(
     // The first port sends to networks from 16.0.0.0 or 3fff:: on, the second to those from 48.0.0.0 or 3fff:20:: on.
     let first = if side == 0 { DESTINATIONS_MAX } else { 0 };
     let count = if count > 1 { count } else { 0 };
-    (first..first + count).map(move |number| match encapsulation {
+    (first..first.saturating_add(count)).map(move |number| match encapsulation {
         Encapsulation::Ipv6 => format!("3fff:{:x}:{:x}::/48", number >> 16, number & 0xffff),
-        _ => format!("{}/24", Ipv4Addr::from_bits(0x1000_0000 + (number << 8))),
+        _ => format!(
+            "{}/24",
+            Ipv4Addr::from_bits(FIRST_V4.saturating_add(number << 8))
+        ),
     })
 }
 

@@ -2,16 +2,6 @@
 //! Common parts of both kinds of Open vSwitch in user space: their own database, sockets and log in the element's directory, apart from the
 //! system's.
 
-// Output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::path::{Path, PathBuf};
 
 use quietwire_base::Deadline;

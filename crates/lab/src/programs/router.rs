@@ -19,6 +19,8 @@ const BETWEEN_V4: u32 = 0xc613_0000;
 const SIZE_V4: u32 = 64;
 /// Fourth word of the first such IPv6 network, of those of RFC 5180, section 8.
 const BETWEEN_V6: u16 = 0x1000;
+/// MAC address of the tester's first port (docs/tester.md).
+const MAC_TESTER: u64 = 0x0200_0000_0000;
 /// Prefix of MAC addresses between routers: locally administered, different from those of the tester and of guests.
 const MAC_BETWEEN: u64 = 0x02fe_0000_0000;
 
@@ -38,16 +40,18 @@ fn network(
 ) -> Result<[End; 2], String> {
     let number = |value: usize| u16::try_from(value).map_err(|error| error.to_string());
     // The tester's ports have numbers, which are parts of its addresses (docs/tester.md).
-    let ports = [number(2 * chain)?, number(2 * chain + 1)?];
-    let side: Option<usize> = match index {
-        0 => Some(0),
-        index if index == count => Some(1),
+    let first = chain.saturating_mul(2);
+    let ports = [number(first)?, number(first.saturating_add(1))?];
+    let port = match index {
+        0 => Some(ports[0]),
+        index if index == count => Some(ports[1]),
         _ => None,
     };
-    let Some(side) = side else {
-        let number = number(chain * LENGTH_MAX as usize + index)?;
+    let Some(port) = port else {
+        let before = chain.saturating_mul(LENGTH_MAX as usize);
+        let number = number(before.saturating_add(index))?;
         let host = |host: u16| between(encapsulation, number, host);
-        let mac = |host: u64| MacAddress::from_u64(MAC_BETWEEN + (u64::from(number) << 8) + host);
+        let mac = |host: u64| MacAddress::from_u64(MAC_BETWEEN | (u64::from(number) << 8) | host);
         return Ok([
             End {
                 address: host(1)?,
@@ -59,7 +63,6 @@ fn network(
             },
         ]);
     };
-    let port = ports[side];
     let [own, peer] = [port, port ^ 1].map(tester_mac);
     let tester = End {
         address: at_tester(encapsulation, port, 1)?,
@@ -70,7 +73,7 @@ fn network(
         address: at_tester(encapsulation, port, 0xfe)?,
         mac: peer,
     };
-    Ok(match side {
+    Ok(match index {
         0 => [tester, router],
         _ => [router, tester],
     })
@@ -78,7 +81,7 @@ fn network(
 
 /// Returns the MAC address of a port of the tester.
 fn tester_mac(port: u16) -> MacAddress {
-    MacAddress::from_u64(0x0200_0000_0000 + (u64::from(port) << 32))
+    MacAddress::from_u64(MAC_TESTER.saturating_add(u64::from(port) << 32))
 }
 
 fn net(address: IpAddr, v4: u8, v6: u8) -> Result<IpNet, String> {
@@ -113,8 +116,8 @@ fn between(encapsulation: Encapsulation, number: u16, host: u16) -> Result<IpNet
         )
         .into(),
         _ => {
-            let first = BETWEEN_V4 + u32::from(number) * SIZE_V4;
-            Ipv4Addr::from_bits(first + u32::from(host)).into()
+            let first = BETWEEN_V4.saturating_add(u32::from(number).saturating_mul(SIZE_V4));
+            Ipv4Addr::from_bits(first.saturating_add(u32::from(host))).into()
         }
     };
     net(address, 26, 64)
@@ -122,7 +125,7 @@ fn between(encapsulation: Encapsulation, number: u16, host: u16) -> Result<IpNet
 
 /// Returns the MAC address of port 0 or 1 of a router.
 pub(super) fn mac(plan: &Plan, port: usize) -> Option<MacAddress> {
-    let at = plan.router.index + port;
+    let at = plan.router.index.saturating_add(port);
     let ends = network(plan.encapsulation, plan.router, at).ok()?;
     // Port 0 is the farther end of its network, port 1 the nearer one.
     match port {
@@ -140,14 +143,17 @@ pub(super) fn mac(plan: &Plan, port: usize) -> Option<MacAddress> {
 pub(super) fn routing(plan: &Plan, destinations: u32) -> Result<Routing, String> {
     let (encapsulation, place) = (plan.encapsulation, plan.router);
     let network = |index: usize| network(encapsulation, place, index);
-    let ends = [network(place.index)?, network(place.index + 1)?];
+    let ends = [
+        network(place.index)?,
+        network(place.index.saturating_add(1))?,
+    ];
     let [own, next] = [[ends[0][1], ends[1][0]], [ends[0][0], ends[1][1]]];
     let mut routing = Routing::default();
     for (port, (own, next)) in own.iter().zip(next).enumerate() {
         let gateway = next.address.addr();
         let others = match port {
             0 => 0..place.index,
-            _ => place.index + 2..place.count + 1,
+            _ => place.index.saturating_add(2)..place.count.saturating_add(1),
         };
         routing.addresses.insert(port, vec![own.address]);
         for other in others {

@@ -95,13 +95,15 @@ pub(super) fn start(
 
 /// Returns the free huge-page memory, MiB.
 pub(super) fn free_huge_memory_mib() -> u64 {
-    settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB
+    settings::huge_pages_free()
+        .unwrap_or(0)
+        .saturating_mul(HUGE_PAGE_MIB)
 }
 
 /// Returns the EAL options of memory: huge pages if enough are free, released when the program ends; otherwise ordinary pages.
 pub(super) fn memory_options(memory_mib: u64) -> Vec<String> {
     let free = free_huge_memory_mib();
-    let options: &[&str] = if free >= 2 * memory_mib {
+    let options: &[&str] = if free >= memory_mib.saturating_mul(2) {
         &["--in-memory", "--single-file-segments"]
     } else {
         &["--no-huge", "--no-shconf"]

@@ -150,8 +150,9 @@ impl CatalogEntry {
         };
         let mut add = |name: String, role: Role, program: Program, printed: ElementPlace| {
             let element = Element::new(name, role, place(printed), program);
+            let index = graph.elements.len();
             graph.elements.push(parameters.of(element));
-            graph.elements.len() - 1
+            index
         };
         let has_switch = self.shape != Shape::Vnf;
         let switch = has_switch.then(|| {
@@ -271,11 +272,12 @@ pub(super) fn tester() -> Element {
 }
 
 fn vnf_name(chain: u32, position: u32, chains: u32, length: u32) -> String {
+    let [chain, position] = [chain, position].map(|index| index.saturating_add(1));
     match (chains, length) {
         (1, 1) => "V".to_owned(),
-        (1, _) => format!("V{}", position + 1),
-        (_, 1) => format!("V{}", chain + 1),
-        (_, _) => format!("V{}.{}", chain + 1, position + 1),
+        (1, _) => format!("V{position}"),
+        (_, 1) => format!("V{chain}"),
+        (_, _) => format!("V{chain}.{position}"),
     }
 }
 
@@ -292,7 +294,7 @@ fn check_cards(cards: &[String], chains: u32) -> Result<(), TopologyError> {
     if cards.is_empty() {
         return Ok(());
     }
-    let wanted = chains as usize * 2;
+    let wanted = (chains as usize).saturating_mul(2);
     if cards.len() != wanted {
         return Err(TopologyError::Wrong(format!(
             "--ports names {} network cards, and {chains} chain(s) have {wanted} outer ports; name two for each chain",
@@ -308,7 +310,7 @@ pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
         if !is_pci_address(card) {
             return Err(format!("'{card}' is not a PCI address like 0000:17:00.0"));
         }
-        if cards[..index].contains(card) {
+        if cards.iter().take(index).any(|other| other == card) {
             return Err(format!("{card} is named twice; each link has its own"));
         }
     }
@@ -334,7 +336,7 @@ pub(crate) fn is_pci_address(text: &str) -> bool {
 }
 
 fn cards(cards: &[String], chain: u32) -> Option<[String; 2]> {
-    let first = chain as usize * 2;
-    let pair: &[String; 2] = cards.get(first..first + 2)?.try_into().ok()?;
+    let first = (chain as usize).saturating_mul(2);
+    let pair: &[String; 2] = cards.get(first..)?.first_chunk()?;
     Some(pair.clone())
 }

@@ -2,7 +2,7 @@
 //! Checks of a graph.
 
 use super::config::check_config;
-use super::graph::{Element, Fault, Graph, Part};
+use super::graph::{Element, Fault, Graph, Part, hops};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, Role};
 use super::program::Program;
 
@@ -27,8 +27,10 @@ impl Graph {
                 "'{name}' is not a name for an element (use up to 16 letters, digits, '-' and '.')"
             ));
         }
-        if self.elements[..index]
+        if self
+            .elements
             .iter()
+            .take(index)
             .any(|other| other.name == *name)
         {
             return Err(duplicate(name));
@@ -150,24 +152,23 @@ impl Graph {
 
     fn check_chain(&self, chain: usize) -> Result<(), String> {
         let path = self.path(chain);
-        let element = |index: usize| &self.elements[index];
-        let ends = [path.first(), path.last()];
-        let is_tester = |index: usize| element(index).role == Role::Tester;
-        if path.len() < 3
-            || !ends
-                .iter()
-                .all(|end| end.is_some_and(|end| is_tester(*end)))
-        {
-            return Err("a chain begins and ends at T and passes something between".to_owned());
-        }
-        if path[1..path.len() - 1]
-            .iter()
-            .any(|index| is_tester(*index))
-        {
+        let element = |index: usize| self.element(index);
+        let is_tester = |index: &usize| element(*index).role == Role::Tester;
+        let between = match path.as_slice() {
+            [first, between @ .., last]
+                if !between.is_empty() && is_tester(first) && is_tester(last) =>
+            {
+                between
+            }
+            _ => {
+                return Err("a chain begins and ends at T and passes something between".to_owned());
+            }
+        };
+        if between.iter().any(is_tester) {
             return Err("a chain passes T between its ends (use two chains)".to_owned());
         }
-        if let Some(pair) = path.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!("{} is connected to itself", element(pair[0]).name));
+        if let Some((index, _)) = hops(&path).find(|(one, other)| one == other) {
+            return Err(format!("{} is connected to itself", element(index).name));
         }
         let learns = path.iter().find(|index| self.learns(element(**index)));
         let changes = path

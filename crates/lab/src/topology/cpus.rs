@@ -30,6 +30,11 @@ pub struct Shared {
 }
 
 impl Assignment {
+    /// Returns the CPUs of an element, by its index from 0. It is empty if the assignment lacks the element.
+    pub(crate) fn of(&self, element: usize) -> CpuList {
+        self.elements.get(element).cloned().unwrap_or_default()
+    }
+
     /// Returns the warnings that every result must contain, one per shared CPU.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -107,17 +112,18 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
         .collect::<Vec<_>>()
         .into_iter();
     let mut elements: Vec<CpuList> = Vec::new();
-    let mut turn = 0;
+    let mut turn = 0usize;
     for entry in request {
         let given = match entry {
             Some(entry) => entry.clone(),
             None => {
-                let own = free.next().unwrap_or_else(|| {
+                let own = free.next().or_else(|| {
                     let all = cpus_without_tester(elements.first(), online);
-                    turn += 1;
-                    all[(turn - 1) % all.len()]
+                    let own = all.iter().cycle().nth(turn).copied();
+                    turn = turn.saturating_add(1);
+                    own
                 });
-                std::iter::once(own).collect()
+                own.into_iter().collect()
             }
         };
         elements.push(given);
@@ -127,7 +133,7 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
         .fold(CpuList::new(), |all, cpus| all.union(cpus));
     let left = online.difference(&taken);
     let rest = if left.is_empty() {
-        elements[0].clone()
+        elements.first().cloned().unwrap_or_default()
     } else {
         left
     };

@@ -6,7 +6,7 @@ mod layout;
 mod svg;
 
 use super::cpus::Assignment;
-use super::graph::{Element, Graph};
+use super::graph::{Element, Graph, Link};
 use super::kinds::{ElementPlace, Role};
 use super::text::{bracketed, summary};
 use layout::{Layout, Span};
@@ -28,6 +28,15 @@ const LETTER: f64 = 7.2;
 const CHAINS: [&str; 8] = [
     "#1f6fbf", "#d1731f", "#2f8f6b", "#a8467f", "#6b5bb5", "#8a6d1d", "#c0392b", "#3d7a8c",
 ];
+
+/// Returns the colour of a chain, by its index from 0.
+fn colour(chain: usize) -> &'static str {
+    let index = chain.checked_rem(CHAINS.len());
+    index
+        .and_then(|index| CHAINS.get(index))
+        .copied()
+        .unwrap_or(DARK)
+}
 
 fn fill(element: &Element) -> &'static str {
     match element.role {
@@ -73,11 +82,11 @@ impl Drawer<'_> {
             let y = MARGIN + index as f64 * LINE * 1.2;
             picture.text((MARGIN, y), line, size, DARK, false);
         }
-        for index in 0..self.graph.elements.len() {
-            self.frame(&mut picture, index);
+        for (index, element) in self.graph.elements.iter().enumerate() {
+            self.frame(&mut picture, index, element);
         }
-        for link in 0..self.graph.links.len() {
-            self.link(&mut picture, link);
+        for (index, link) in self.graph.links.iter().enumerate() {
+            self.link(&mut picture, index, link);
         }
         self.joins(&mut picture);
         for index in 0..self.graph.elements.len() {
@@ -113,7 +122,8 @@ impl Drawer<'_> {
 
     /// Returns the upper edge of a layer's boxes; the tester's layer is 0, at the bottom.
     fn top(&self, layer: usize) -> f64 {
-        HEADING + (self.layout.layers - 1 - layer) as f64 * (BAR + GAP)
+        let above = self.layout.layers.saturating_sub(layer).saturating_sub(1);
+        HEADING + above as f64 * (BAR + GAP)
     }
 
     fn bottom(&self, layer: usize) -> f64 {
@@ -130,9 +140,8 @@ impl Drawer<'_> {
     }
 
     /// Draws the box of an element, with its name, program and CPUs.
-    fn frame(&self, picture: &mut Picture, index: usize) {
-        let element = &self.graph.elements[index];
-        let span = self.layout.spans[index];
+    fn frame(&self, picture: &mut Picture, index: usize, element: &Element) {
+        let span = self.layout.span(index);
         let (left, right) = self.sides(span);
         let top = self.top(span.layer);
         if element.place != ElementPlace::Host {
@@ -163,16 +172,15 @@ impl Drawer<'_> {
             true,
         );
         picture.text((middle, centre + 6.0), &program, 9.5, GREY, true);
-        let cpus = format!("CPU {}", self.cpus.elements[index]);
+        let cpus = format!("CPU {}", self.cpus.of(index));
         picture.text((middle, centre + 17.0), &cpus, 9.5, GREY, true);
     }
 
     /// Draws a link as a line in its column, with its kind as a label.
-    fn link(&self, picture: &mut Picture, index: usize) {
-        let link = &self.graph.links[index];
-        let colour = CHAINS[link.chain % CHAINS.len()];
-        let x = self.x(self.layout.column_of[index]);
-        let (low, high) = self.edges(index);
+    fn link(&self, picture: &mut Picture, index: usize, link: &Link) {
+        let colour = colour(link.chain);
+        let x = self.x(self.layout.column(index));
+        let (low, high) = self.edges(link);
         picture.line(&[(x, low), (x, high)], colour, 2.0);
         let label = link.kind.to_string();
         let y = low - GAP / 2.0;
@@ -183,20 +191,17 @@ impl Drawer<'_> {
     }
 
     /// Returns the points at which a link leaves its lower element and meets its upper element.
-    fn edges(&self, index: usize) -> (f64, f64) {
-        let layers = self.graph.links[index]
-            .ends
-            .map(|end| self.layout.spans[end.element].layer);
-        let (lower, upper) = (layers[0].min(layers[1]), layers[0].max(layers[1]));
-        (self.top(lower), self.bottom(upper))
+    fn edges(&self, link: &Link) -> (f64, f64) {
+        let [one, other] = link.ends.map(|end| self.layout.span(end.element).layer);
+        (self.top(one.min(other)), self.bottom(one.max(other)))
     }
 
     /// Draws a join of an element: a line from port to port within the box.
     fn joins(&self, picture: &mut Picture) {
         for join in &self.graph.joins {
-            let colour = CHAINS[join.chain % CHAINS.len()];
+            let colour = colour(join.chain);
             let [from, to] = join.ports.map(|port| self.port(join.element, port));
-            let span = self.layout.spans[join.element];
+            let span = self.layout.span(join.element);
             let reach = |y: f64| {
                 if y > self.top(span.layer) + BAR / 2.0 {
                     -12.0
@@ -220,18 +225,18 @@ impl Drawer<'_> {
         let Some((index, link)) = self.graph.link_at(end) else {
             return (0.0, 0.0);
         };
-        let (low, high) = self.edges(index);
-        let own = self.layout.spans[element].layer;
-        let others = link.ends.map(|end| self.layout.spans[end.element].layer);
+        let (low, high) = self.edges(link);
+        let own = self.layout.span(element).layer;
+        let others = link.ends.map(|end| self.layout.span(end.element).layer);
         let is_lower = others.iter().all(|layer| *layer >= own);
         (
-            self.x(self.layout.column_of[index]),
+            self.x(self.layout.column(index)),
             if is_lower { low } else { high },
         )
     }
 
     fn ports(&self, picture: &mut Picture, index: usize) {
-        let span = self.layout.spans[index];
+        let span = self.layout.span(index);
         for port in 0..self.graph.port_count(index) {
             let (x, y) = self.port(index, port);
             let half = PORT / 2.0;

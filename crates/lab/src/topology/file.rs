@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A user-defined topology from a TOML file: elements, and chains of them.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::path::{Path as FilePath, PathBuf};
 
 use quietwire_base::locate::{self, At, FileError, LocatedFault, of_fault, of_toml};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topology graph: elements with ports, links between ports, and chains of links from the tester to the tester.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use quietwire_host::CpuList;
@@ -160,20 +161,21 @@ pub(super) type Fault = (Part, String);
 impl Graph {
     /// Adds ports, links and joins along paths. Each pass through an element uses two new ports of it.
     pub(super) fn add_paths(mut self, paths: &[Path]) -> Result<Self, Fault> {
-        let mut ports = vec![0; self.elements.len()];
+        let mut ports: BTreeMap<usize, usize> = BTreeMap::new();
         for (chain, path) in paths.iter().enumerate() {
             let mut take = |element: usize| {
-                let port = ports[element];
-                ports[element] += 1;
+                let next = ports.entry(element).or_default();
+                let port = *next;
+                *next = port.saturating_add(1);
                 End { element, port }
             };
             let mut links = Vec::new();
             let mut from = path.elements.first().map(|element| take(*element));
-            let hops = path.elements.len().saturating_sub(1);
+            let last = path.elements.len().saturating_sub(2);
             for (hop, element) in path.elements.iter().skip(1).enumerate() {
                 let to = take(*element);
                 let Some(start) = from else { break };
-                let is_outer = hop == 0 || hop + 1 == hops;
+                let is_outer = hop == 0 || hop == last;
                 let card = path.pci.as_ref().filter(|_| is_outer);
                 let pci = card.map(|[first, last]| if hop == 0 { first } else { last }.clone());
                 let kind = if pci.is_some() {
@@ -188,7 +190,7 @@ impl Graph {
                     chain,
                     pci,
                 });
-                if hop + 1 < hops {
+                if hop < last {
                     let out = take(*element);
                     self.joins.push(Join {
                         element: *element,
@@ -211,7 +213,7 @@ impl Graph {
         asked: Option<LinkKind>,
         chain: usize,
     ) -> Result<LinkKind, Fault> {
-        let [first, second] = [first, second].map(|index| &self.elements[index]);
+        let [first, second] = [first, second].map(|index| self.element(index));
         let is_common = |kind: &LinkKind| {
             let both = [first, second].map(|end| end.program.links(end.place).contains(kind));
             let is_tap = *kind != LinkKind::Tap || is_tapped(first, second);
@@ -238,6 +240,15 @@ impl Graph {
         })
     }
 
+    /// Returns an element, by the index that an end, a join or a path of this graph has.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ends, joins and paths refer to elements of their graph"
+    )]
+    pub(crate) fn element(&self, index: usize) -> &Element {
+        &self.elements[index]
+    }
+
     /// Returns the ports of an element.
     #[must_use]
     pub fn port_count(&self, element: usize) -> usize {
@@ -255,12 +266,10 @@ impl Graph {
     /// Returns the elements that a chain passes, with the tester at both ends.
     #[must_use]
     pub fn path(&self, chain: usize) -> Vec<usize> {
-        let links = self.chains.get(chain).map_or(&[][..], Vec::as_slice);
-        let mut path: Vec<usize> = links
-            .iter()
-            .map(|link| self.links[*link].ends[0].element)
-            .collect();
-        path.extend(links.last().map(|link| self.links[*link].ends[1].element));
+        let links = self.chains.get(chain).into_iter().flatten();
+        let links: Vec<&Link> = links.filter_map(|link| self.links.get(*link)).collect();
+        let mut path: Vec<usize> = links.iter().map(|link| link.ends[0].element).collect();
+        path.extend(links.last().map(|link| link.ends[1].element));
         path
     }
 
@@ -272,7 +281,7 @@ impl Graph {
         let mut routers: Vec<usize> = Vec::new();
         for index in self.path(chain) {
             // A chain may pass a switch several times.
-            if self.elements[index].program.routes() && !routers.contains(&index) {
+            if self.element(index).program.routes() && !routers.contains(&index) {
                 routers.push(index);
             }
         }
@@ -289,9 +298,9 @@ impl Graph {
     pub fn vnf_place(&self, element: usize) -> Option<usize> {
         let join = self.joins.iter().find(|join| join.element == element)?;
         let mut vnfs = self.path(join.chain);
-        vnfs.retain(|index| self.elements[*index].role == Role::Vnf);
+        vnfs.retain(|index| self.element(*index).role == Role::Vnf);
         let index = vnfs.iter().position(|vnf| *vnf == element)?;
-        Some(index + 1)
+        index.checked_add(1)
     }
 
     /// Returns the elements in guests.
@@ -306,7 +315,7 @@ impl Graph {
     /// Returns the largest number of VNFs in a chain.
     #[must_use]
     pub fn length(&self) -> usize {
-        let is_vnf = |element: &usize| self.elements[*element].role == Role::Vnf;
+        let is_vnf = |element: &usize| self.element(*element).role == Role::Vnf;
         let chains = 0..self.chains.len();
         chains
             .map(|chain| {
@@ -318,6 +327,11 @@ impl Graph {
             .max()
             .unwrap_or(0)
     }
+}
+
+/// Returns the pairs of elements that follow each other in a path.
+pub(super) fn hops(path: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    path.iter().copied().zip(path.iter().copied().skip(1))
 }
 
 /// Returns true if one element is a guest, whose QEMU is the peer of a tap, and the other uses kernel interfaces.

@@ -90,25 +90,25 @@ fn give_forwarding(
     given: &mut BTreeMap<String, CpuList>,
 ) -> Result<(), TopologyError> {
     let cpus: Vec<_> = plan.cpus(PlanRole::Forwarding).iter().collect();
-    if elements.is_empty() {
+    let count = elements.len();
+    let (Some(each), Some(more)) = (cpus.len().checked_div(count), cpus.len().checked_rem(count))
+    else {
         return Ok(());
-    }
+    };
     if cpus.is_empty() {
         return Err(TopologyError::Wrong(
             "the plan has no forwarding CPU (make a plan with `quietwire partition plan`)"
                 .to_owned(),
         ));
     }
-    let (each, more) = (cpus.len() / elements.len(), cpus.len() % elements.len());
-    let mut at = 0;
+    let mut left = cpus.iter().copied();
+    let mut turns = cpus.iter().copied().cycle();
     for (index, element) in elements.iter().enumerate() {
         let own: CpuList = if each == 0 {
-            cpus.get(index % cpus.len()).copied().into_iter().collect()
+            turns.next().into_iter().collect()
         } else {
-            let count = each + usize::from(index < more);
-            let own = cpus.iter().skip(at).take(count).copied().collect();
-            at += count;
-            own
+            let count = each.saturating_add(usize::from(index < more));
+            left.by_ref().take(count).collect()
         };
         given.insert(element.name.clone(), own);
     }

@@ -3,7 +3,7 @@
 //! cards cannot be connected to each other. Each link between guests therefore passes a relay: one process for all such links, an
 //! element with its own CPUs, and visible in every picture, since its cost is part of every result.
 
-use super::graph::{Element, Path};
+use super::graph::{Element, Path, hops};
 use super::kinds::{ElementPlace, Role};
 use super::program::Program;
 
@@ -12,19 +12,22 @@ const NAME: &str = "R";
 
 /// Inserts the relay into paths between two adjacent guests, and adds it to the elements if it is required.
 pub(super) fn relayed(elements: &mut Vec<Element>, paths: &[Path]) -> Vec<Path> {
-    let is_guest = |index: usize| elements[index].place == ElementPlace::Guest;
-    let meets = |pair: &[usize]| pair[0] != pair[1] && is_guest(pair[0]) && is_guest(pair[1]);
-    if !paths.iter().any(|path| path.elements.windows(2).any(meets)) {
+    let is_guest = |index: usize| {
+        let element = elements.get(index);
+        element.is_some_and(|element| element.place == ElementPlace::Guest)
+    };
+    let meets = |(one, other): (usize, usize)| one != other && is_guest(one) && is_guest(other);
+    if !paths.iter().any(|path| hops(&path.elements).any(meets)) {
         return paths.to_vec();
     }
     let relay = elements.len();
     let through = |path: &Path| {
         let mut through: Vec<usize> = path.elements.first().copied().into_iter().collect();
-        for pair in path.elements.windows(2) {
-            if meets(pair) {
+        for (one, other) in hops(&path.elements) {
+            if meets((one, other)) {
                 through.push(relay);
             }
-            through.push(pair[1]);
+            through.push(other);
         }
         Path {
             elements: through,

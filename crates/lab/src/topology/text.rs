@@ -10,8 +10,9 @@ use super::kinds::{ElementPlace, Role};
 pub fn describe(graph: &Graph, cpus: &Assignment) -> String {
     let mut lines = vec![heading(graph), summary(graph), String::new()];
     lines.extend(
-        (0..graph.chains.len())
-            .map(|chain| format!("chain {}  {}", chain + 1, chain_text(graph, chain))),
+        (1..).zip(&graph.chains).map(|(chain, links): (usize, _)| {
+            format!("chain {chain}  {}", chain_text(graph, links))
+        }),
     );
     lines.push(String::new());
     lines.extend(elements(graph, cpus));
@@ -56,14 +57,11 @@ pub(super) fn bracketed(element: &Element) -> String {
 }
 
 /// Returns a chain as text, such as `T p0 -memif- p0 S p1 -memif- p1 T`.
-fn chain_text(graph: &Graph, chain: usize) -> String {
+fn chain_text(graph: &Graph, links: &[usize]) -> String {
     let mut text = String::new();
-    let shown = |end: End| bracketed(&graph.elements[end.element]);
-    for (hop, link) in graph.chains[chain]
-        .iter()
-        .map(|link| &graph.links[*link])
-        .enumerate()
-    {
+    let shown = |end: End| bracketed(graph.element(end.element));
+    let links = links.iter().filter_map(|link| graph.links.get(*link));
+    for (hop, link) in links.enumerate() {
         let [from, to] = link.ends;
         if hop == 0 {
             text += &shown(from);
@@ -91,17 +89,15 @@ fn elements(graph: &Graph, cpus: &Assignment) -> Vec<String> {
                 element.program.to_string()
             },
             graph.port_count(index).to_string(),
-            cpus.elements[index].to_string(),
+            cpus.of(index).to_string(),
         ]);
     }
-    let widths: Vec<usize> = (0..6)
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    let mut widths = [0usize; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     rows.iter()
         .map(|row| {
             let cells: Vec<String> = row

@@ -19,7 +19,7 @@ use crate::unavailable::Unavailable;
 pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
     for link in &graph.links {
         let Some(address) = &link.pci else { continue };
-        let ends = link.ends.map(|end| &graph.elements[end.element]);
+        let ends = link.ends.map(|end| graph.element(end.element));
         for element in ends.iter().filter(|end| end.role != Role::Tester) {
             can_have(element, address)?;
             let looked = match has_guests_card(graph, link) {

@@ -70,12 +70,12 @@ impl UpLab {
     pub(crate) fn received_from_neighbours(&self) -> Result<u64, LabError> {
         let has_ports = |running: &&Running| !running.plan.neighbour_ports.is_empty();
         let mut all = self.running.iter().filter(has_ports);
-        all.try_fold(0, |sum, running| {
+        all.try_fold(0u64, |sum, running| {
             let received = received(running).map_err(|reason| {
                 let what = format!("does not report the frames of neighbours: {reason}");
                 running.plan.failed(what)
             })?;
-            Ok(sum + received)
+            Ok(sum.saturating_add(received))
         })
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn make_links(
         .filter(|link| link.kind == LinkKind::Veth)
     {
         let ends = link.ends.map(|end| {
-            let namespace = wiring.namespaces[end.element].clone().unwrap_or_default();
+            let namespace = wiring.namespace(end.element).unwrap_or_default();
             (namespace, format!("p{}", end.port))
         });
         let [(here, name), (there, peer)] = &ends;
@@ -77,10 +77,10 @@ fn make_taps(
 ) -> Result<(), LabError> {
     let taps = graph.links.iter().filter(|link| link.kind == LinkKind::Tap);
     for end in taps.flat_map(|link| link.ends) {
-        if !graph.elements[end.element].is_kernels() {
+        if !graph.element(end.element).is_kernels() {
             continue;
         }
-        let namespace = wiring.namespaces[end.element].clone().unwrap_or_default();
+        let namespace = wiring.namespace(end.element).unwrap_or_default();
         let (ip, name) = (["ip", "-n", &namespace], format!("p{}", end.port));
         context.run(&[&ip[..], &["tuntap", "add", "dev", &name, "mode", "tap"]].concat())?;
         let up = ["link", "set", &name, "up", "promisc", "on"];

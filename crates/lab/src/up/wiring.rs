@@ -8,7 +8,7 @@ use super::state::TesterSide;
 use crate::element::{Attachment, NEIGHBOUR_PORTS, Plan, PortPlan};
 use crate::programs::FIREWALL_RULES;
 use crate::topology::{
-    Assignment, Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role,
+    Assignment, Element, ElementPlace, End, Forwarding, Graph, Link, LinkKind, Program, Role,
 };
 
 /// All ports of a topology.
@@ -35,7 +35,7 @@ impl Wiring {
                 (0..graph.port_count(element))
                     .filter_map(|port| {
                         let end = End { element, port };
-                        let (link, _) = graph.link_at(end)?;
+                        let link = graph.link_at(end)?;
                         let attachment = attachment(graph, link, end, (directory, tag));
                         Some(PortPlan { attachment })
                     })
@@ -50,6 +50,15 @@ impl Wiring {
         }
     }
 
+    /// Returns the namespace of an element, if it has one.
+    pub(super) fn namespace(&self, element: usize) -> Option<String> {
+        self.namespaces.get(element).cloned().flatten()
+    }
+
+    fn ports_of(&self, element: usize) -> &[PortPlan] {
+        self.ports.get(element).map_or(&[][..], Vec::as_slice)
+    }
+
     /// Returns the plan of an element.
     pub(super) fn plan(&self, options: &UpOptions, index: usize) -> Plan {
         self.plan_of((&options.graph, &options.cpus), index)
@@ -57,7 +66,7 @@ impl Wiring {
 
     /// As [`Self::plan`], for a graph that need not be started.
     pub(super) fn plan_of(&self, (graph, cpus): (&Graph, &Assignment), index: usize) -> Plan {
-        let element = &graph.elements[index];
+        let element = graph.element(index);
         Plan {
             name: element.name.clone(),
             index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -65,7 +74,7 @@ impl Wiring {
             place: element.place,
             program: element.program,
             directory: self.directory.join(&element.name),
-            ports: self.ports[index].clone(),
+            ports: self.ports_of(index).to_vec(),
             joins: graph
                 .joins
                 .iter()
@@ -80,10 +89,10 @@ impl Wiring {
             },
             encapsulation: graph.encapsulation,
             destinations: graph.destinations,
-            cpus: cpus.elements[index].clone(),
+            cpus: cpus.of(index),
             rest: cpus.rest.clone(),
             is_shared: cpus.is_shared(&element.name),
-            namespace: self.namespaces[index].clone(),
+            namespace: self.namespace(index),
             router: graph.router_place(index),
             rules: rules_of(element),
             config: element.config.clone(),
@@ -110,7 +119,7 @@ impl Wiring {
     /// Returns a switch that stands in for the tester at guests' ports; `None` if guests have no such ports.
     pub(super) fn stand_in(&self, options: &UpOptions) -> Option<Plan> {
         let UpOptions { graph, cpus, .. } = options;
-        let is_guest = |end: &End| graph.elements[end.element].place == ElementPlace::Guest;
+        let is_guest = |end: &End| graph.element(end.element).place == ElementPlace::Guest;
         let of_guest = |port: usize| {
             let (_, link) = graph.link_at(End { element: 0, port })?;
             let end = link.ends.iter().find(|end| is_guest(end));
@@ -118,8 +127,8 @@ impl Wiring {
         };
         let meets =
             |(port, plan): (usize, &PortPlan)| Some((of_guest(port)?.element, plan.clone()));
-        let met: Vec<(usize, PortPlan)> =
-            self.ports[0].iter().enumerate().filter_map(meets).collect();
+        let ports = self.ports_of(0).iter().enumerate();
+        let met: Vec<(usize, PortPlan)> = ports.filter_map(meets).collect();
         let guest = met.first()?.0;
         Some(Plan {
             name: "the tester's stand-in".to_owned(),
@@ -130,7 +139,7 @@ impl Wiring {
             ports: met.into_iter().map(|(_, plan)| plan).collect(),
             joins: Vec::new(),
             monitors: Vec::new(),
-            cpus: cpus.elements[guest].clone(),
+            cpus: cpus.of(guest),
             is_shared: true,
             namespace: None,
             ..self.plan(options, 0)
@@ -141,12 +150,16 @@ impl Wiring {
     pub(super) fn tester(&self, graph: &Graph) -> TesterSide {
         let is_outside = graph.links.iter().any(|link| link.pci.is_some());
         let chains = if is_outside { 0 } else { graph.chains.len() };
-        let uri = |port: usize| Some(self.ports[0].get(port)?.attachment.uri());
-        let pair = |chain: usize| Some([uri(2 * chain)?, uri(2 * chain + 1)?]);
+        let uri = |port: usize| Some(self.ports_of(0).get(port)?.attachment.uri());
+        let pair = |chain: usize| {
+            let first = chain.checked_mul(2)?;
+            Some([uri(first)?, uri(first.checked_add(1)?)?])
+        };
+        let monitor = graph.chains.len().checked_mul(2).and_then(uri);
         TesterSide {
-            namespace: self.namespaces[0].clone(),
+            namespace: self.namespace(0),
             chains: (0..chains).filter_map(pair).collect(),
-            monitor: uri(2 * graph.chains.len()).filter(|_| !is_outside),
+            monitor: monitor.filter(|_| !is_outside),
         }
     }
 }
@@ -185,19 +198,16 @@ fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
 
 fn attachment(
     graph: &Graph,
-    index: usize,
+    (index, link): (usize, &Link),
     end: End,
     (directory, tag): (&Path, &str),
 ) -> Attachment {
-    let link = &graph.links[index];
-    let other = link.ends[usize::from(link.ends[0] == end)];
-    let [own, peer] = [end, other].map(|end| &graph.elements[end.element]);
+    let [one, two] = link.ends;
+    let other = if one == end { two } else { one };
+    let [own, peer] = [end, other].map(|end| graph.element(end.element));
     let order = |end: End| {
-        (
-            rank(graph.elements[end.element].role),
-            end.element,
-            end.port,
-        )
+        let role = graph.element(end.element).role;
+        (rank(role), end.element, end.port)
     };
     let is_server = order(end) < order(other);
     let socket = directory.join(format!("l{index}.sock"));

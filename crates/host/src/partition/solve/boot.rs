@@ -159,7 +159,7 @@ impl Attempt<'_> {
             1
         };
         // The kernel spreads the total evenly, so every node gets the count of the node that needs most.
-        (most * nodes).to_string()
+        most.saturating_mul(nodes).to_string()
     }
 
     fn explain_boot(&mut self, plan: &Plan) {

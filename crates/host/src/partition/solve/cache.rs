@@ -230,7 +230,8 @@ impl Attempt<'_> {
     /// the neighbours join the default class.
     fn merge(&mut self, shares: &mut Vec<Share>, most: usize, cache: Option<&CacheAllocation>) {
         let ways = cache.map_or(usize::MAX, |cache| {
-            (cache.ways() / cache.ways_min.max(1)) as usize
+            let ways = cache.ways();
+            ways.checked_div(cache.ways_min).unwrap_or(ways) as usize
         });
         let limit = most.min(ways).max(1);
         let roles = [(0, "neighbours"), (2, "guests")];
@@ -450,30 +451,39 @@ impl Attempt<'_> {
 /// Returns the number of ways of each class, in order, and whether the requests exceed the cache.
 fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
     let requested = |share: &Share| {
-        share
-            .cache_percent
-            .map(|percent| ((total * percent + PERCENT / 2) / PERCENT).max(least))
+        share.cache_percent.map(|percent| {
+            let rounded = total.saturating_mul(percent).saturating_add(PERCENT / 2);
+            (rounded / PERCENT).max(least)
+        })
     };
-    let fixed: u32 = shares.iter().filter_map(|share| requested(share)).sum();
+    // The minimum number of ways is of the kernel's file, so the sums may exceed any cache.
+    let fixed = shares
+        .iter()
+        .filter_map(|share| requested(share))
+        .fold(0, u32::saturating_add);
     let others: Vec<&&Share> = shares
         .iter()
         .filter(|share| share.cache_percent.is_none())
         .collect();
-    let needed = others.len() as u32 * least;
-    let is_too_much = fixed + needed > total && others.len() < shares.len();
+    let needed = u32::try_from(others.len())
+        .unwrap_or(u32::MAX)
+        .saturating_mul(least);
+    let is_too_much = fixed.saturating_add(needed) > total && others.len() < shares.len();
     let left = total.saturating_sub(fixed);
     let parts: u32 = others.iter().map(|share| share.parts).sum();
     let spare = left.saturating_sub(needed);
     let mut counts: Vec<u32> = shares
         .iter()
         .map(|share| {
-            requested(share)
-                .unwrap_or_else(|| least + (spare * share.parts).checked_div(parts).unwrap_or(0))
+            requested(share).unwrap_or_else(|| {
+                let part = spare.saturating_mul(share.parts).checked_div(parts);
+                least.saturating_add(part.unwrap_or(0))
+            })
         })
         .collect();
     // The remainder from rounding goes to the class of the highest rank without a requested share, or to the default class
     // if all classes have one.
-    let given: u32 = counts.iter().sum();
+    let given = counts.iter().copied().fold(0, u32::saturating_add);
     let heir = (0..shares.len())
         .rev()
         .find(|at| {
@@ -483,7 +493,7 @@ fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
         })
         .or_else(|| shares.iter().position(|share| share.name == DEFAULT));
     if let Some(count) = heir.and_then(|heir| counts.get_mut(heir)) {
-        *count += total.saturating_sub(given);
+        *count = count.saturating_add(total.saturating_sub(given));
     }
     (counts, is_too_much)
 }
@@ -491,29 +501,21 @@ fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
 /// Returns contiguous masks side by side. The last one is at the end into which devices write.
 fn side_by_side(ways: &[u32], cache: &CacheAllocation) -> Vec<u64> {
     let total = cache.ways();
-    let lowest = cache.mask.trailing_zeros();
-    let half = total / 2;
-    let low_half = ((1u64 << half) - 1) << lowest;
-    let devices_are_low = (cache.shared_with_devices & low_half).count_ones() * 2
-        > cache.shared_with_devices.count_ones();
-    let mut at = 0;
+    let devices_are_low = cache.devices_are_low();
+    let mut at = 0u32;
     let mut masks = Vec::new();
     for count in ways {
         // If the requests exceed the cache, another round follows. Until then, no mask may leave the cache.
         let count = (*count).clamp(1, total.max(1));
-        let start = at.min(total - count.min(total));
-        let ones = if count >= 64 {
-            u64::MAX
-        } else {
-            (1u64 << count) - 1
-        };
+        let most = total.saturating_sub(count);
+        let start = at.min(most);
         let place = if devices_are_low {
-            total - start - count
+            most.saturating_sub(start)
         } else {
             start
         };
-        masks.push(ones << (place + lowest));
-        at += count;
+        masks.push(cache.adjacent(place, count));
+        at = at.saturating_add(count);
     }
     masks
 }
@@ -537,7 +539,7 @@ fn bandwidth(rdt: &Rdt, share: &Share) -> Vec<Bandwidth> {
 /// Returns a limit that the hardware supports, rounded up to its step.
 fn limit(allocation: &BandwidthAllocation, percent: u32) -> u32 {
     let step = u64::from(allocation.step.max(1));
-    let wanted = u64::from(allocation.unlimited) * u64::from(percent);
+    let wanted = u64::from(allocation.unlimited).saturating_mul(u64::from(percent));
     let stepped = wanted.div_ceil(u64::from(PERCENT)).next_multiple_of(step);
     let most = allocation.unlimited.max(allocation.min);
     u32::try_from(stepped).map_or(most, |limit| limit.clamp(allocation.min, most))
@@ -565,5 +567,19 @@ mod tests {
         assert_eq!(limit(u32::MAX, u32::MAX, 1), u32::MAX);
         assert_eq!(limit(u32::MAX, u32::MAX - 1, 100), u32::MAX);
         assert_eq!(limit(0, 0, 50), 10);
+    }
+
+    #[test]
+    fn masks_have_64_bits_whatever_the_hardware_reports() {
+        let cache = |mask| CacheAllocation {
+            mask,
+            ..CacheAllocation::default()
+        };
+        assert_eq!(cache(0x7ff0).adjacent(0, 11), 0x7ff0);
+        assert_eq!(cache(0x7ff0).adjacent(2, 3), 0b111 << 6);
+        assert_eq!(cache(u64::MAX).adjacent(0, 0), 0);
+        assert_eq!(cache(u64::MAX).adjacent(63, 2), 1 << 63);
+        assert_eq!(side_by_side(&[64], &cache(u64::MAX)), [u64::MAX]);
+        assert_eq!(side_by_side(&[1, 2], &cache(0)), [0, 0]);
     }
 }

@@ -33,9 +33,30 @@ pub(super) fn memory_of_mtus(mtus: &[u16]) -> u64 {
     distinct.dedup();
     let octets: u64 = distinct
         .iter()
-        .map(|mtu| (u64::from(*mtu).next_multiple_of(MTU_ROUNDING) + BUFFER_EXTRA) * BUFFERS)
+        .map(|mtu| {
+            let buffer = u64::from(*mtu).next_multiple_of(MTU_ROUNDING);
+            buffer.saturating_add(BUFFER_EXTRA).saturating_mul(BUFFERS)
+        })
         .sum();
-    (octets.div_ceil(1 << 20) + BESIDE_BUFFERS_MIB).next_multiple_of(ROUNDING_MIB)
+    let mib = octets.div_ceil(1 << 20).saturating_add(BESIDE_BUFFERS_MIB);
+    mib.next_multiple_of(ROUNDING_MIB)
+}
+
+/// Returns the number of pages that hold a size in MiB.
+fn pages_for(mib: u64, page_kib: u64) -> u64 {
+    mib.saturating_mul(KIB_PER_MIB).div_ceil(page_kib.max(1))
+}
+
+/// Returns the number of whole pages in a size in MiB.
+fn pages_in(mib: u64, page_kib: u64) -> u64 {
+    mib.saturating_mul(KIB_PER_MIB)
+        .checked_div(page_kib)
+        .unwrap_or(0)
+}
+
+/// Returns the size of pages, MiB.
+fn size_mib(pages: u64, page_kib: u64) -> u64 {
+    pages.saturating_mul(page_kib) / KIB_PER_MIB
 }
 
 impl Attempt<'_> {
@@ -44,14 +65,13 @@ impl Attempt<'_> {
         let Some(page_kib) = self.page_kib() else {
             return;
         };
-        let page_mib = |mib: u64| (mib * KIB_PER_MIB).div_ceil(page_kib);
         let mut data_plane: BTreeMap<Option<u32>, u64> = BTreeMap::new();
         for node in self.cores.nodes_of(&plan.cpus(Role::Forwarding)) {
             data_plane.insert(node, self.data_plane_mib(node, page_kib));
         }
         let mut pages: BTreeMap<Option<u32>, u64> = data_plane
             .iter()
-            .map(|(node, mib)| (*node, page_mib(*mib)))
+            .map(|(node, mib)| (*node, pages_for(*mib, page_kib)))
             .collect();
         self.fit_data_plane(&mut pages, page_kib);
         if let Some(group) = plan
@@ -75,7 +95,7 @@ impl Attempt<'_> {
             })
             .collect();
         for pool in &plan.huge_pages {
-            let guests = (pool.pages * page_kib / KIB_PER_MIB).saturating_sub(pool.data_plane_mib);
+            let guests = size_mib(pool.pages, page_kib).saturating_sub(pool.data_plane_mib);
             self.reason(
                 "huge-pages",
                 format!(
@@ -154,7 +174,7 @@ impl Attempt<'_> {
             Some(known) => known.memory_mib,
             None => self.machine.memory_mib,
         }?;
-        Some(mib - mib / KEPT_PART)
+        Some(mib.saturating_sub(mib / KEPT_PART))
     }
 
     fn data_plane_mib(&self, node: Option<u32>, page_kib: u64) -> u64 {
@@ -177,7 +197,7 @@ impl Attempt<'_> {
         let page_mib = (page_kib / KIB_PER_MIB).max(1);
         // The size is a default, so it does not fill a small machine.
         let most = self.available_mib(node).map_or(u64::MAX, |available_mib| {
-            available_mib / CHOSEN_PART / page_mib * page_mib
+            size_mib(pages_in(available_mib / CHOSEN_PART, page_kib), page_kib)
         });
         computed.min(most.max(page_mib))
     }
@@ -188,10 +208,10 @@ impl Attempt<'_> {
             let Some(available_mib) = self.available_mib(*node) else {
                 continue;
             };
-            let most = available_mib * KIB_PER_MIB / page_kib;
+            let most = pages_in(available_mib, page_kib);
             if *count > most {
-                let requested = *count * page_kib / KIB_PER_MIB;
-                let suggestion = most * page_kib / KIB_PER_MIB;
+                let requested = size_mib(*count, page_kib);
+                let suggestion = size_mib(most, page_kib);
                 self.conflict(
                     "forwarding",
                     format!("{requested} MiB of huge pages are requested on node {}, but only {available_mib} MiB are available beside the kernel's memory", in_words(&[*node])),
@@ -228,22 +248,21 @@ impl Attempt<'_> {
         group.memory_mib = entry.memory_mib;
         let count = nodes.len().max(1) as u64;
         let share_mib = entry.memory_mib.div_ceil(count);
-        let share = (share_mib * KIB_PER_MIB).div_ceil(page_kib);
+        let share = pages_for(share_mib, page_kib);
         let mut short: Option<(Option<u32>, u64)> = None;
         for node in &nodes {
             let taken = pages.get(node).copied().unwrap_or(0);
             let Some(available_mib) = self.available_mib(*node) else {
                 continue;
             };
-            let free = (available_mib * KIB_PER_MIB / page_kib).saturating_sub(taken) * page_kib
-                / KIB_PER_MIB;
-            if share * page_kib / KIB_PER_MIB > free && short.is_none_or(|(_, least)| free < least)
-            {
+            let left = pages_in(available_mib, page_kib).saturating_sub(taken);
+            let free = size_mib(left, page_kib);
+            if size_mib(share, page_kib) > free && short.is_none_or(|(_, least)| free < least) {
                 short = Some((*node, free));
             }
         }
         if let Some((node, free)) = short {
-            let suggestion = free * count;
+            let suggestion = free.saturating_mul(count);
             self.conflict(
                 &entry.name,
                 format!("{} MiB of huge pages are requested, {share_mib} MiB of them on node {}, but only {free} MiB are left there", entry.memory_mib, in_words(&[node])),
@@ -260,7 +279,8 @@ impl Attempt<'_> {
             return;
         }
         for node in nodes {
-            *pages.entry(node).or_default() += share;
+            let taken = pages.entry(node).or_default();
+            *taken = taken.saturating_add(share);
         }
     }
 }

@@ -62,7 +62,8 @@ impl Attempt<'_> {
                 .filter(|node| **node == nic.node)
                 .count()
                 .max(1);
-            let chosen = u16::try_from((cpus.len() / beside).max(1)).unwrap_or(u16::MAX);
+            let chosen = u16::try_from(cpus.len().checked_div(beside).unwrap_or(1).max(1))
+                .unwrap_or(u16::MAX);
             let mut queues = Vec::new();
             for queue in 0..entry.queues.filter(|queues| *queues > 0).unwrap_or(chosen) {
                 let least = cpus
@@ -70,7 +71,8 @@ impl Attempt<'_> {
                     .copied()
                     .min_by_key(|cpu| (load.get(cpu).copied(), *cpu));
                 let Some(cpu) = least else { break };
-                *load.entry(cpu).or_default() += 1;
+                let polled = load.entry(cpu).or_default();
+                *polled = polled.saturating_add(1);
                 queues.push(QueueCpu { queue, cpu });
             }
             let pollers: crate::CpuList = queues.iter().map(|queue| queue.cpu).collect();

@@ -88,7 +88,7 @@ impl Attempt<'_> {
             if self.cores.free(index).next().is_some() {
                 let turn = turns.entry(core.node).or_default();
                 cores.push((core.is_high, *turn, core.node, index));
-                *turn += 1;
+                *turn = turn.saturating_add(1);
             }
         }
         cores.sort_unstable();
@@ -392,7 +392,8 @@ impl Attempt<'_> {
             .collect();
         let mut free_cores: BTreeMap<usize, usize> = BTreeMap::new();
         for core in free.iter().filter_map(|at| self.cores.all.get(*at)) {
-            *free_cores.entry(core.cache).or_default() += 1;
+            let count = free_cores.entry(core.cache).or_default();
+            *count = count.saturating_add(1);
         }
         free.sort_by_key(|at| {
             let core = self.cores.all.get(*at);
@@ -420,7 +421,7 @@ impl Attempt<'_> {
                 SiblingPolicy::Forward => left,
             };
             let cpus: Vec<CpuId> = self.cores.free(core).take(threads).collect();
-            left -= cpus.len().min(left);
+            left = left.saturating_sub(cpus.len());
             for cpu in cpus {
                 self.cores.give(cpu, index);
             }
@@ -529,7 +530,7 @@ impl Attempt<'_> {
                     break;
                 }
                 let taken: Vec<CpuId> = self.cores.free(core).take(left).collect();
-                left -= taken.len();
+                left = left.saturating_sub(taken.len());
                 cpus.extend(taken);
                 self.cores.close(core);
             }
@@ -713,19 +714,23 @@ fn split(
         let share = shares
             .iter_mut()
             .find(|(known, share)| *known == node && *share < most);
-        share.map(|(_, share)| *share += 1).is_some()
+        share
+            .map(|(_, share)| *share = share.saturating_add(1))
+            .is_some()
     };
     // Every full round assigns at least one CPU while any is free; `count` never exceeds the free CPUs.
-    let turns = nodes.len() + weights.len() * (count + 1);
+    let turns = nodes
+        .len()
+        .saturating_add(weights.len().saturating_mul(count.saturating_add(1)));
     for _ in 0..turns {
         let Some(node) = order.next().filter(|_| left > 0) else {
             break;
         };
-        left -= usize::from(add(&mut shares, node));
+        left = left.saturating_sub(usize::from(add(&mut shares, node)));
     }
     for node in nodes {
         while left > 0 && add(&mut shares, *node) {
-            left -= 1;
+            left = left.saturating_sub(1);
         }
     }
     shares

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads CPUs from the files of other programs.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use serde_json::Value;
 
 use super::claim::{ExpectedCpus, ProgramCpus};

@@ -24,9 +24,9 @@ pub(super) struct Layout {
     pub(super) columns: usize,
     pub(super) layers: usize,
     /// One per element.
-    pub(super) spans: Vec<Span>,
+    spans: Vec<Span>,
     /// One per link.
-    pub(super) column_of: Vec<usize>,
+    column_of: Vec<usize>,
 }
 
 impl Layout {
@@ -34,15 +34,17 @@ impl Layout {
         let order: Vec<usize> = graph.chains.iter().flatten().copied().collect();
         let mut column_of = vec![0; graph.links.len()];
         for (column, link) in order.iter().enumerate() {
-            column_of[*link] = column;
+            if let Some(of_link) = column_of.get_mut(*link) {
+                *of_link = column;
+            }
         }
         let mut spans: Vec<Span> = (0..graph.elements.len())
             .map(|element| span(graph, &column_of, element))
             .collect();
-        let mut switches = 0;
+        let mut switches = 0usize;
         for (span, element) in spans.iter_mut().zip(&graph.elements) {
             if matches!(element.role, Role::Switch | Role::Relay) {
-                switches += 1;
+                switches = switches.saturating_add(1);
                 span.layer = switches;
             }
         }
@@ -50,20 +52,34 @@ impl Layout {
         let mut placed: Vec<Span> = Vec::new();
         for (span, element) in spans.iter_mut().zip(&graph.elements) {
             if element.role == Role::Vnf {
-                span.layer = switches + 1;
+                span.layer = switches.saturating_add(1);
                 while placed.iter().any(|other| other.overlaps(*span)) {
-                    span.layer += 1;
+                    span.layer = span.layer.saturating_add(1);
                 }
                 placed.push(*span);
             }
         }
-        let layers = spans.iter().map(|span| span.layer + 1).max().unwrap_or(1);
+        let layers = spans
+            .iter()
+            .map(|span| span.layer.saturating_add(1))
+            .max()
+            .unwrap_or(1);
         Self {
             columns: order.len().max(1),
             layers,
             spans,
             column_of,
         }
+    }
+
+    /// Returns the columns and the layer of an element, by its index from 0.
+    pub(super) fn span(&self, element: usize) -> Span {
+        self.spans.get(element).copied().unwrap_or_default()
+    }
+
+    /// Returns the column of a link, by its index from 0.
+    pub(super) fn column(&self, link: usize) -> usize {
+        self.column_of.get(link).copied().unwrap_or(0)
     }
 }
 
