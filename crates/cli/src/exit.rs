@@ -105,7 +105,9 @@ pub(crate) const ISOLATION_LEFT: &str =
 
 fn is_ignored(status: &str, signal: i32) -> bool {
     let ignored = Status::new(status).ignored_signals();
-    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+    let place = signal.checked_sub(1).and_then(|it| u32::try_from(it).ok());
+    let bit = place.and_then(|place| 1_u64.checked_shl(place));
+    ignored.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
 }
 
 /// Bad input of the caller (exit code 2).
@@ -167,8 +169,10 @@ pub(crate) fn require_memory(memory_mib: u32) -> anyhow::Result<()> {
     /// Size of a huge page, MiB.
     const HUGE_PAGE_MIB: u64 = 2;
     // Available memory does not include free huge pages. A machine without huge pages has no such file.
-    let huge_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
-    let available_mib = settings::memory_available_mib().context(settings::MEMORY)? + huge_mib;
+    let huge_pages = settings::huge_pages_free().unwrap_or(0);
+    let huge_mib = huge_pages.saturating_mul(HUGE_PAGE_MIB);
+    let available_mib = settings::memory_available_mib().context(settings::MEMORY)?;
+    let available_mib = available_mib.saturating_add(huge_mib);
     if u64::from(memory_mib) > available_mib {
         return Err(MissingPrerequisite(format!(
             "memory-mib is {memory_mib}, but only {available_mib} MiB are available on this machine (decrease --memory-mib)"

@@ -5,6 +5,15 @@
 // `println!` and `eprintln!` panic if the reader is gone, possibly before a command has undone its changes. `text::print`
 // and `text::say` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
+// Arguments, files and output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 #[cfg(test)]
 mod accepted;

@@ -78,13 +78,14 @@ pub(crate) fn fold(text: &str, width: usize, indent: usize) -> String {
         return text.to_owned();
     }
     let words = text.trim_start_matches(' ');
-    let leading = text.len() - words.len();
+    let leading = text.len().saturating_sub(words.len());
     let mut lines = vec![" ".repeat(leading)];
     for word in words.split(' ') {
         let line = lines.last().map_or("", String::as_str);
         let used = line.chars().count();
         let is_begun = used > if lines.len() == 1 { leading } else { indent };
-        if is_begun && used + 1 + word.chars().count() > width {
+        let needed = used.saturating_add(1).saturating_add(word.chars().count());
+        if is_begun && needed > width {
             lines.push(" ".repeat(indent) + word);
         } else if let Some(line) = lines.last_mut() {
             if is_begun {

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parsers of rates, durations, frame sizes and modes.
 
-// Arguments of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -62,15 +62,16 @@ impl BestWorst {
         }
     }
 
-    fn tally(&self, rate_pps: f64) -> Result<&RateTally, usize> {
-        self.rates
-            .binary_search_by(|tally| tally.rate_pps.total_cmp(&rate_pps))
-            .map(|at| &self.rates[at])
+    fn tally(&self, rate_pps: f64) -> Option<&RateTally> {
+        let found = self
+            .rates
+            .binary_search_by(|tally| tally.rate_pps.total_cmp(&rate_pps));
+        self.rates.get(found.ok()?)
     }
 
     /// Returns whether a rate held; `None` if that requires more trials.
     fn judged(&self, side: Side, rate_pps: f64) -> Option<bool> {
-        let tally = self.tally(rate_pps).ok()?;
+        let tally = self.tally(rate_pps)?;
         match side {
             Side::Single => self.first_held(rate_pps),
             Side::Best if tally.held > 0 => Some(true),
@@ -145,12 +146,14 @@ impl BestWorst {
                 at
             }
         };
-        let tally = &mut self.rates[at];
-        *(if held {
-            &mut tally.held
-        } else {
-            &mut tally.lost
-        }) += 1;
+        if let Some(tally) = self.rates.get_mut(at) {
+            let count = if held {
+                &mut tally.held
+            } else {
+                &mut tally.lost
+            };
+            *count = count.saturating_add(1);
+        }
     }
 }
 

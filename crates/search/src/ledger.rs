@@ -50,7 +50,7 @@ impl Ledger {
             }
             Outcome::Valid { loss_ratio, .. } => return Err(RecordError::LossRatio(*loss_ratio)),
             Outcome::Invalid { .. } => {
-                self.invalid_in_a_row += 1;
+                self.invalid_in_a_row = self.invalid_in_a_row.saturating_add(1);
                 if self.invalid_in_a_row > max_invalid_repeats as usize {
                     Verdict::GiveUp
                 } else {
@@ -65,9 +65,10 @@ impl Ledger {
 
     /// Returns the reasons of the invalid trials since the last valid one or [`Ledger::discard_failure`], oldest first.
     pub(crate) fn invalid_reasons(&self) -> Vec<String> {
-        let from = self.history.len() - self.invalid_in_a_row;
-        self.history[from..]
+        let before = self.history.len().saturating_sub(self.invalid_in_a_row);
+        self.history
             .iter()
+            .skip(before)
             .filter_map(|attempt| match &attempt.outcome {
                 Outcome::Invalid { reason, .. } => Some(reason.clone()),
                 Outcome::Valid { .. } => None,

@@ -8,6 +8,16 @@
 //! method decides what an invalid trial means for the search. The caller's loop is [`Method::step`], the trial, [`Method::record`], until
 //! the step is [`Step::Done`].
 
+// Outcomes of trials: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod best_worst;
 #[cfg(test)]
 mod chance;

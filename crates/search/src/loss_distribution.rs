@@ -42,8 +42,11 @@ impl LossDistribution {
 
     /// Returns the index of the current rate; `None` if all trials are done.
     fn position(&self) -> Option<usize> {
-        let all = self.rates.len() * self.config.trials as usize;
-        (self.settled < all).then(|| self.settled % self.rates.len())
+        let rates = self.rates.len();
+        let all = rates.saturating_mul(self.config.trials as usize);
+        self.settled
+            .checked_rem(rates)
+            .filter(|_| self.settled < all)
     }
 }
 
@@ -53,9 +56,9 @@ impl Method for LossDistribution {
     }
 
     fn step(&mut self) -> Step {
-        match self.position() {
-            Some(at) => Step::Run(self.ledger.issue(TrialRequest {
-                rate_pps: self.rates[at].rate_pps,
+        match self.position().and_then(|at| self.rates.get(at)) {
+            Some(rate) => Step::Run(self.ledger.issue(TrialRequest {
+                rate_pps: rate.rate_pps,
                 duration_s: self.config.trial_duration_s,
             })),
             None => Step::Done(SearchResult {
@@ -72,8 +75,9 @@ impl Method for LossDistribution {
         let (_, verdict) = self
             .ledger
             .settle(outcome, self.config.max_invalid_repeats)?;
-        let at = self.settled % self.rates.len();
-        let rate = &mut self.rates[at];
+        let at = self.position().ok_or(RecordError::NothingPending)?;
+        let rate = self.rates.get_mut(at);
+        let rate = rate.ok_or(RecordError::NothingPending)?;
         match verdict {
             Verdict::Repeat => return Ok(()),
             Verdict::Loss(loss_ratio) => {
@@ -83,11 +87,11 @@ impl Method for LossDistribution {
                 rate.loss_ratios.insert(rank, loss_ratio);
             }
             Verdict::GiveUp => {
-                rate.invalid += 1;
+                rate.invalid = rate.invalid.saturating_add(1);
                 self.ledger.discard_failure();
             }
         }
-        self.settled += 1;
+        self.settled = self.settled.saturating_add(1);
         Ok(())
     }
 

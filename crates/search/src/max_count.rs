@@ -28,8 +28,8 @@ impl MaxCount {
         match self.failed_at {
             None if self.held >= self.most => None,
             None => Some(self.held.saturating_mul(2).clamp(1, self.most)),
-            Some(failed_at) if failed_at - self.held <= 1 => None,
-            Some(failed_at) => Some(self.held + (failed_at - self.held) / 2),
+            Some(failed_at) if failed_at.saturating_sub(self.held) <= 1 => None,
+            Some(failed_at) => Some(self.held.midpoint(failed_at)),
         }
     }
 
@@ -60,7 +60,8 @@ impl MaxCount {
     /// Returns the largest possible number of tries.
     #[must_use]
     pub fn bound(most: u32) -> u32 {
-        2 * most.next_power_of_two().ilog2() + 1
+        let halvings = most.next_power_of_two().ilog2();
+        halvings.saturating_mul(2).saturating_add(1)
     }
 }
 

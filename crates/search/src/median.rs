@@ -18,7 +18,8 @@ pub fn sign_test(trials: usize, successes: usize) -> f64 {
     // From all successes downwards, so that small terms are added first.
     for failures in 0..=trials.saturating_sub(successes) {
         if failures > 0 {
-            ln_ways += ((trials - failures + 1) as f64).ln() - (failures as f64).ln();
+            let ways = trials.saturating_sub(failures).saturating_add(1);
+            ln_ways += (ways as f64).ln() - (failures as f64).ln();
         }
         sum += (ln_ways - ln_of_all).exp();
     }
@@ -29,12 +30,16 @@ pub fn sign_test(trials: usize, successes: usize) -> f64 {
     }
 }
 
+/// Returns the probability that the value of a rank, from 1, is above the median: that fewer values than the rank are below it.
+fn below_rank(values: usize, rank: usize) -> f64 {
+    sign_test(values, values.saturating_add(1).saturating_sub(rank))
+}
+
 /// Returns the largest rank, from 1, whose value in ascending order is above the median with a probability of at most `error_rate`. By
 /// symmetry the value of that rank from above is below the median with that probability. `None` if there are too few values.
 #[must_use]
 pub fn median_rank(values: usize, error_rate: f64) -> Option<usize> {
-    // The value of a rank is above the median if fewer values than the rank are below the median.
-    let error = |rank: usize| sign_test(values, values + 1 - rank);
+    let error = |rank: usize| below_rank(values, rank);
     (1..=values.div_ceil(2))
         .take_while(|rank| error(*rank) <= error_rate)
         .last()
@@ -72,10 +77,9 @@ pub struct TwoRanks {
 /// The choice depends on the sizes of the samples only, never on the values.
 #[must_use]
 pub fn two_ranks(first: usize, second: usize, error_rate: f64) -> Option<TwoRanks> {
-    let error = |values: usize, rank: usize| sign_test(values, values + 1 - rank);
     let mut best: Option<(f64, TwoRanks)> = None;
     for rank in 1..=median_rank(first, error_rate)? {
-        let own = error(first, rank);
+        let own = below_rank(first, rank);
         // Independent samples: both limits hold with the product of their probabilities.
         let left = 1.0 - (1.0 - error_rate) / (1.0 - own);
         let Some(other) = median_rank(second, left) else {

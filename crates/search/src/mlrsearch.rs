@@ -75,7 +75,7 @@ impl MlrSearch {
         let bounds = self.table.relevant(goal, index);
         let bound = |load: &Load| MlrBound {
             rate_pps: load.rate_pps,
-            sums: load.sums[index],
+            sums: load.sums_of(index),
         };
         let irregularity = match (bounds.lower, bounds.upper) {
             (None, _) => Some(MlrIrregularity::NoLowerBound),

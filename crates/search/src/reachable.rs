@@ -102,7 +102,7 @@ impl Reachable {
             self.missed = Missed::default();
             return false;
         };
-        self.missed.in_a_row += 1;
+        self.missed.in_a_row = self.missed.in_a_row.saturating_add(1);
         self.missed.achieved_pps = self.missed.achieved_pps.max(*achieved_pps);
         let allowed = self.config.max_invalid_repeats().saturating_add(1);
         self.missed.in_a_row >= MISSED_TRIALS.min(allowed) && self.lowered < LOWERED_MAX
@@ -117,7 +117,7 @@ impl Reachable {
         if let Ok(search) = Search::new(&lowered) {
             self.config = lowered;
             self.search = search;
-            self.lowered += 1;
+            self.lowered = self.lowered.saturating_add(1);
         }
     }
 }

@@ -66,13 +66,13 @@ impl Rule {
         let Self::Best(allowed) = self else {
             return trials.contains(&GoalTrial::Invalid);
         };
-        let (mut losses, mut has_invalid) = (0, false);
+        let (mut losses, mut has_invalid) = (0_u32, false);
         for observed in trials {
             if *observed == GoalTrial::Held {
                 (losses, has_invalid) = (0, false);
                 continue;
             }
-            losses += 1;
+            losses = losses.saturating_add(1);
             has_invalid |= *observed == GoalTrial::Invalid;
             if losses >= allowed && has_invalid {
                 return true;
@@ -164,9 +164,13 @@ fn by_rate(history: &[Attempt], tolerance: LossRatio) -> Vec<(f64, Vec<GoalTrial
             Outcome::Valid { loss_ratio, .. } if tolerance.allows(loss_ratio) => GoalTrial::Held,
             Outcome::Valid { .. } => GoalTrial::Lost,
         };
-        match rates.binary_search_by(|(known, _)| known.total_cmp(&rate_pps)) {
-            Ok(at) => rates[at].1.push(observed),
-            Err(at) => rates.insert(at, (rate_pps, vec![observed])),
+        let at = rates.binary_search_by(|(known, _)| known.total_cmp(&rate_pps));
+        let at = at.unwrap_or_else(|at| {
+            rates.insert(at, (rate_pps, Vec::new()));
+            at
+        });
+        if let Some((_, trials)) = rates.get_mut(at) {
+            trials.push(observed);
         }
     }
     rates

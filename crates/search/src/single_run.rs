@@ -69,7 +69,7 @@ impl SingleRun {
 
     /// Records a valid trial at the current rate. A loss is repeated as often as best-of-N permits.
     fn record_verdict(&mut self, held: bool) -> Option<SearchEnd> {
-        self.losses_here += u32::from(!held);
+        self.losses_here = self.losses_here.saturating_add(u32::from(!held));
         if !held && self.losses_here < self.config.best_of {
             return None;
         }

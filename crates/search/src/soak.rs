@@ -83,7 +83,9 @@ impl Soak {
             [first] => config.max_rate_pps * (first.load - first.lost / first.frames_of_max),
             observed => {
                 let critical = self.critical_load();
-                critical.mean_pps + OFFSETS[observed.len() % OFFSETS.len()] * critical.deviation_pps
+                let turn = observed.len().checked_rem(OFFSETS.len());
+                let offset = turn.and_then(|turn| OFFSETS.get(turn).copied());
+                critical.mean_pps + offset.unwrap_or_default() * critical.deviation_pps
             }
         };
         rate_pps.clamp(config.min_rate_pps, config.max_rate_pps)

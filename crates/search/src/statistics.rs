@@ -37,7 +37,8 @@ impl Statistics {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let standard_deviation = (count > 1).then(|| (squares / (n - 1.0)).sqrt());
         let half_interval = standard_deviation.map(|deviation| {
-            student_t_quantile(0.5 + confidence / 2.0, count - 1) * deviation / n.sqrt()
+            let degrees = count.saturating_sub(1);
+            student_t_quantile(0.5 + confidence / 2.0, degrees) * deviation / n.sqrt()
         });
         Some(Self {
             count,

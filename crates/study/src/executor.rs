@@ -174,6 +174,7 @@ fn passed(result: TrialResult) -> Observation {
 fn burst_rate_pps(result: &TrialResult) -> Option<f64> {
     let senders = result.ports.iter().filter(|port| port.offered_frames > 0);
     let (parts, last) = (result.health.bursts, senders.count() as u64);
-    (parts > PARTS_MIN * last)
-        .then(|| result.achieved_rate_pps * (parts - last) as f64 / parts as f64)
+    let counted = parts.saturating_sub(last) as f64;
+    (parts > PARTS_MIN.saturating_mul(last))
+        .then(|| result.achieved_rate_pps * counted / parts as f64)
 }

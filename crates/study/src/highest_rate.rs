@@ -102,14 +102,14 @@ pub(crate) fn kept_rate<E>(
         trial.offered_rate_pps = rate_pps;
         trial.rate_tolerance_pps = Some(rate_pps * TOLERANCE);
         let mut most_pps: f64 = 0.0;
-        let (mut valid, mut invalid) = (0, 0);
+        let (mut valid, mut invalid) = (0_u32, 0_u32);
         while invalid < invalid_trials {
             std::thread::sleep(pause(invalid));
             let result = run(&trial, Pace::Scheduled)?;
             if result.is_valid() {
-                valid += 1;
+                valid = valid.saturating_add(1);
             } else {
-                invalid += 1;
+                invalid = invalid.saturating_add(1);
             }
             if valid == VALID_TRIALS {
                 return Ok(rate_pps);

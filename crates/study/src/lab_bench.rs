@@ -470,7 +470,7 @@ impl LabBench {
         uris: &'a [String],
         preparation: Preparation,
     ) -> impl Fn() -> Result<Tester, LabBenchError> + Send + Sync + 'a {
-        self.opened += 1;
+        self.opened = self.opened.saturating_add(1);
         let (eal, file, name) = (&self.eal, &self.file, format!("tester{}", self.opened));
         move || open_tester(eal, file, &name, uris, preparation)
     }
@@ -707,7 +707,7 @@ fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
     if free < pages {
         tracing::warn!(
             "the study requires {wanted_mib} MiB of huge pages, but only {} MiB are available; memory beyond that uses ordinary pages",
-            free * u64::from(HUGE_PAGE_MIB)
+            free.saturating_mul(u64::from(HUGE_PAGE_MIB))
         );
     }
     Ok(())

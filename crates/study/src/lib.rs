@@ -8,6 +8,16 @@
 //! Does not belong here: packets, sysfs, processes. They belong to implementations of [`Bench`], except the processes of [`bisect()`], which
 //! has no bench.
 
+// Study files, stores and output of programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod activity;
 mod bench;
 mod bisect;
@@ -32,6 +42,12 @@ mod results;
 mod run;
 mod schema;
 #[cfg(any(test, feature = "simulated"))]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a simulated device for tests and examples: it reads nothing from outside"
+)]
 pub mod simulated;
 mod store;
 #[cfg(test)]

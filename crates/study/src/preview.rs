@@ -45,7 +45,7 @@ impl StudyPreview {
     pub fn of(file: &StudyFile, options: &LabOptions) -> Self {
         let machine = Inventory::read(Path::new("/"));
         let mut set_up_s = 0.0;
-        let mut available = 0;
+        let mut available = 0_usize;
         let mut cases = Vec::new();
         let mut tenants = 0;
         // One number of tenants represents all numbers.
@@ -59,7 +59,7 @@ impl StudyPreview {
             if unavailable.is_none() {
                 let times = match case.tenants {
                     None => {
-                        available += 1;
+                        available = available.saturating_add(1);
                         1
                     }
                     Some(_) => {

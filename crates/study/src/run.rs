@@ -75,7 +75,7 @@ pub enum RunError {
     /// The stored trials are not the ones that this program would make.
     #[error(
         "cannot resume the store: trial {} of case {case}, {kind}, differs from the one that this version would run (use the version that wrote the store, or start over with --fresh)",
-        sequence + 1
+        sequence.saturating_add(1)
     )]
     NotReplayable {
         /// Name of the case.
@@ -261,7 +261,7 @@ impl Runner<'_> {
                 }
                 Next::Done(_) => {}
             }
-            sequence += 1;
+            sequence = sequence.saturating_add(1);
         }
     }
 
@@ -371,7 +371,7 @@ impl Runner<'_> {
                 true,
             );
             observe(machine, position, stored.observation)?;
-            sequence += 1;
+            sequence = sequence.saturating_add(1);
         }
         Ok(sequence)
     }
@@ -404,7 +404,7 @@ impl Runner<'_> {
         step_id: i64,
         machine: &mut Machine,
     ) -> Result<u32, RunError> {
-        let mut sequence = 0;
+        let mut sequence = 0_u32;
         if let Some(observed) = self.store.application_of(step_id)? {
             machine.applied(observed);
         }
@@ -431,7 +431,7 @@ impl Runner<'_> {
             }
             self.report_trial(spec, frame_size, step, sequence, &stored.result, true);
             record(machine, spec, step, &stored.result)?;
-            sequence += 1;
+            sequence = sequence.saturating_add(1);
         }
         let position = StepPosition {
             spec,

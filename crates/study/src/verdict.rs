@@ -359,7 +359,7 @@ fn at_rank(sorted: &[f64], rank: usize) -> Option<f64> {
 
 /// Returns the value of a rank from above, from 1, if it is finite.
 fn from_above(sorted: &[f64], rank: usize) -> Option<f64> {
-    at_rank(sorted, (sorted.len() + 1).checked_sub(rank)?)
+    at_rank(sorted, sorted.len().checked_sub(rank)?.saturating_add(1))
 }
 
 /// Returns the median; none unless enough values are known exactly.
@@ -424,7 +424,7 @@ fn undecided(rule: &Rule, samples: &[Sample], meeting: usize, violating: usize) 
     let needed = (0..=values)
         .find(|count| sign_test(values, *count) <= rule.error_rate)
         .unwrap_or(values);
-    let open = values - meeting - violating;
+    let open = values.saturating_sub(meeting).saturating_sub(violating);
     let limits = match open {
         0 => String::new(),
         _ => format!(", and only limits are known of {open}"),

@@ -19,7 +19,7 @@ pub(crate) fn run() -> ExitCode {
     let mut input = String::new();
     let read = std::io::stdin()
         .lock()
-        .take(INPUT_MAX as u64 + 1)
+        .take((INPUT_MAX as u64).saturating_add(1))
         .read_to_string(&mut input);
     if let Err(error) = read {
         // The read part is no complete configuration, and is refused as such.

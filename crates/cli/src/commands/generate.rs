@@ -366,7 +366,7 @@ fn invalid_lines(invalid_trials: &[InvalidTrial], width: usize) -> String {
         for reason in &trial.reasons {
             let line = format!(
                 "repeated   trial {}, with {} of {} frames lost, was invalid: {reason}",
-                index + 1,
+                index.saturating_add(1),
                 trial.lost_frames,
                 trial.offered_frames
             );

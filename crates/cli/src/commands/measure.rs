@@ -169,7 +169,8 @@ fn built_in(
     tester.abort_on(stop);
     tester.wait_for_links(LINK_DEADLINE)?;
     let device = args.device.find(&args.ports)?;
-    let trial_s = (args.warm_up + args.duration + args.drain).as_secs_f64();
+    let trial = args.warm_up.saturating_add(args.duration);
+    let trial_s = trial.saturating_add(args.drain).as_secs_f64();
     let isolation = args
         .isolation
         .isolate(&args.own, &mut tester, trial_s, stop)?;

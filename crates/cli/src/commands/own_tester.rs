@@ -287,7 +287,7 @@ fn check_distinct(ports: &[PortUri]) -> Result<()> {
     };
     let places: Vec<String> = ports.iter().filter_map(place).collect();
     for (index, place) in places.iter().enumerate() {
-        if places[..index].contains(place) {
+        if places.iter().take(index).any(|before| before == place) {
             bail!(Usage(format!(
                 "--port: {place} is given twice, but each port of a tester is a different one (name another for the second port, or give \
                  one --port if the device sends frames back)"

@@ -163,7 +163,8 @@ fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
     make_directory("--consoles", directory)?;
     for console in consoles {
         let (case, element) = (&console.case_name, &console.element);
-        let name = format!("{case}-{}-{element}.log", console.round + 1);
+        let round = console.round.saturating_add(1);
+        let name = format!("{case}-{round}-{element}.log");
         if !is_file_name(&name) {
             bail!(CheckFailed(format!(
                 "the store has a case '{}' with a guest '{}', whose console would be written to another directory (another program has changed the store)",
@@ -335,7 +336,8 @@ impl Opened {
 /// Returns the number of trials and of actions of procedures in a store.
 fn made_so_far(store: &Store) -> Result<u64> {
     let results = store.results()?;
-    let of_step = |step: &quietwire_study::StepRecord| step.trials.len() + step.actions.len();
+    let of_step =
+        |step: &quietwire_study::StepRecord| step.trials.len().saturating_add(step.actions.len());
     Ok(results.steps.iter().map(of_step).sum::<usize>() as u64)
 }
 

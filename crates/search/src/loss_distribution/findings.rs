@@ -94,13 +94,18 @@ impl RateLosses {
     /// Returns the loss ratio that the given part of the trials, 0 to 1, did not exceed (nearest rank); 1 gives the worst trial. Returns
     /// `None` if there are too few trials to distinguish it from the worst one: 0.9 requires 10, 0.99 requires 100.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a rank is at most the number of trials, and the cast saturates"
+    )]
     pub fn at(&self, part: f64) -> Option<f64> {
         let count = self.loss_ratios.len() as f64;
         // The subtrahend compensates for rounding: 0.9 of 10 is rank 9, although 0.9 is not exact in binary.
         let rank = (part * count - 1e-9).ceil().max(1.0);
         let is_borne = part >= 1.0 || count * (1.0 - part) >= 1.0 - 1e-9;
+        let index = (rank as usize).saturating_sub(1);
         (is_borne && (0.0..=1.0).contains(&part))
-            .then(|| self.loss_ratios.get(rank as usize - 1).copied())
+            .then(|| self.loss_ratios.get(index).copied())
             .flatten()
     }
 }

@@ -50,9 +50,14 @@ impl LossSweepConfig {
                 limit: RATES_MAX,
             });
         }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "below the limit, as checked above"
+        )]
+        let steps = steps as u32;
         let config = Self {
             // Multiplication avoids the accumulated rounding errors of a sum.
-            rates_pps: (0..=steps as u32)
+            rates_pps: (0..=steps)
                 .map(|n| first_percent + f64::from(n) * step_percent)
                 .map(|part| percent(part.min(last_percent)))
                 .collect(),
@@ -83,8 +88,9 @@ impl LossSweepConfig {
         }
         let mut sorted = self.rates_pps.clone();
         sorted.sort_by(f64::total_cmp);
-        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(ConfigError::RepeatedRate(pair[0])),
+        let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+        match pairs.find(|(rate, next)| rate == next) {
+            Some((rate, _)) => Err(ConfigError::RepeatedRate(*rate)),
             None => Ok(()),
         }
     }

@@ -81,7 +81,7 @@ impl Selector {
             return Some(first_at(config.max_rate_pps, goal));
         }
         // The bound whose class is more likely to change, which would move the bounds; the upper one if both are equal.
-        let sums = |load: &Load| load.sums[self.index];
+        let sums = |load: &Load| load.sums_of(self.index);
         let load = [upper, lower]
             .into_iter()
             .flatten()
@@ -126,7 +126,7 @@ impl Selector {
             _ => Direction::Down,
         };
         let count = match self.steps {
-            Some((last, count)) if last == direction => count + 1,
+            Some((last, count)) if last == direction => count.saturating_add(1),
             _ => 0,
         };
         self.steps = Some((direction, count));

@@ -29,6 +29,13 @@ pub(super) struct Bounds<'a> {
     pub(super) upper: Option<&'a Load>,
 }
 
+impl Load {
+    /// Returns the sums of the goal at `index`; zero for a goal that the search does not have.
+    pub(super) fn sums_of(&self, index: usize) -> DurationSums {
+        self.sums.get(index).copied().unwrap_or_default()
+    }
+}
+
 impl Table {
     /// Adds a valid trial.
     pub(super) fn add(&mut self, goals: &[MlrGoal], rate_pps: f64, trial: Measured) {
@@ -46,7 +53,7 @@ impl Table {
             };
             self.loads.insert(at, load);
         }
-        self.trials += 1;
+        self.trials = self.trials.saturating_add(1);
         if let Some(load) = self.loads.get_mut(at) {
             load.trials.push(trial);
             load.last_trial = self.trials;
@@ -58,7 +65,7 @@ impl Table {
 
     /// Returns the relevant bounds of the goal at `index` (RFC 9971): the smallest upper bound, and the largest lower bound below it.
     pub(super) fn relevant(&self, goal: &MlrGoal, index: usize) -> Bounds<'_> {
-        let class = |load: &Load| load.sums[index].class(goal);
+        let class = |load: &Load| load.sums_of(index).class(goal);
         self.bounds(
             |load| class(load) == LoadClass::UpperBound,
             |load| class(load) == LoadClass::LowerBound,
@@ -67,7 +74,7 @@ impl Table {
 
     /// Returns the relevant bounds by the apparent classes of the loads. No other load is between them.
     pub(super) fn leaning(&self, goal: &MlrGoal, index: usize) -> Bounds<'_> {
-        let is_low = |load: &Load| load.sums[index].leans_low(goal);
+        let is_low = |load: &Load| load.sums_of(index).leans_low(goal);
         self.bounds(|load| !is_low(load), is_low)
     }
 
@@ -84,7 +91,8 @@ impl Table {
         is_lower: impl Fn(&Load) -> bool,
     ) -> Bounds<'_> {
         let end = self.loads.iter().position(is_upper);
-        let below = &self.loads[..end.unwrap_or(self.loads.len())];
+        let count = end.unwrap_or(self.loads.len());
+        let below = self.loads.get(..count).unwrap_or_default();
         Bounds {
             lower: below.iter().rev().find(|load| is_lower(load)),
             upper: end.and_then(|at| self.loads.get(at)),

@@ -101,7 +101,7 @@ impl Procedure for BackToBack {
             let (frames, is_limit) = self.search.found().unwrap_or((0, false));
             self.longest.push(frames);
             self.rates_pps.extend(self.rate_pps.take());
-            self.at_limit += u32::from(is_limit);
+            self.at_limit = self.at_limit.saturating_add(u32::from(is_limit));
             let config = &self.config;
             self.search = Bisection::new(config.max_burst_frames, config.resolution_frames);
         }

@@ -41,8 +41,8 @@ impl Bisection {
     pub(super) fn next(&self) -> Option<u64> {
         match self.failed {
             None if self.passed < self.max => Some(self.max),
-            Some(failed) if failed - self.passed > self.resolution => {
-                Some(self.passed + (failed - self.passed) / 2)
+            Some(failed) if failed.saturating_sub(self.passed) > self.resolution => {
+                Some(self.passed.midpoint(failed))
             }
             _ => None,
         }
@@ -50,7 +50,7 @@ impl Bisection {
 
     /// Records whether the number of [`Bisection::next`] passed.
     pub(super) fn record(&mut self, passed: bool) {
-        self.failures += u32::from(!passed);
+        self.failures = self.failures.saturating_add(u32::from(!passed));
         if !passed && self.failures < self.failures_needed {
             return;
         }

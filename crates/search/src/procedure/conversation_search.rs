@@ -53,6 +53,7 @@ impl ConversationSearch {
     }
 
     /// Returns the load with this value.
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
     fn load(&self, value: f64) -> ConversationLoad {
         let config = &self.config;
         match config.quantity {
@@ -60,7 +61,6 @@ impl ConversationSearch {
                 ConversationLoad::Connections { per_s: value }
             }
             ConversationQuantity::ConcurrentConnections => ConversationLoad::Open {
-                // The cast saturates.
                 connections: value.round().max(1.0) as u32,
                 opening_per_s: config.opening_per_s,
             },

@@ -83,6 +83,7 @@ impl SingleRunConfig {
     /// Returns the largest possible number of trials with these parameters, for estimates of time and for progress bars. It never exceeds
     /// `max_trials`.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
     pub fn trial_bound(&self) -> u32 {
         let linear = ((self.max_rate_pps - self.start_rate_pps) / self.start_step_pps).ceil() + 1.0;
         // One trial at the full step, then one for each halving until the step is below the resolution.
@@ -90,7 +91,6 @@ impl SingleRunConfig {
         let repeats = (f64::from(self.max_invalid_repeats) + 1.0) * f64::from(self.best_of);
         // Rounding in the linear phase can add one trial.
         let bound = (linear + 1.0 + binary) * repeats;
-        // The cast saturates.
         (bound as u32).min(self.max_trials)
     }
 }

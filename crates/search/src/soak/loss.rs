@@ -83,7 +83,7 @@ fn erf_series(x: f64) -> f64 {
     let mut sum = x;
     for n in 1..40 {
         power *= -x * x / f64::from(n);
-        sum += power / f64::from(2 * n + 1);
+        sum += power / (2.0 * f64::from(n) + 1.0);
     }
     2.0 / std::f64::consts::PI.sqrt() * sum
 }

@@ -29,7 +29,7 @@ impl Range {
 
     /// Returns the index of the commit to judge next: the one nearest to the middle that was not skipped. None at the end.
     pub(super) fn next(&self) -> Option<usize> {
-        let middle = self.first + (self.bad - self.first) / 2;
+        let middle = self.first.midpoint(self.bad);
         (self.first..self.bad)
             .filter(|index| !self.skipped.contains(index))
             .min_by_key(|index| index.abs_diff(middle))
@@ -38,7 +38,7 @@ impl Range {
     /// Records whether a commit is good or bad.
     pub(super) fn record(&mut self, index: usize, finding: CommitFinding) {
         match finding {
-            CommitFinding::Good => self.first = self.first.max(index + 1),
+            CommitFinding::Good => self.first = self.first.max(index.saturating_add(1)),
             CommitFinding::Bad => self.bad = self.bad.min(index),
             CommitFinding::Unknown | CommitFinding::Broken => {
                 self.skipped.insert(index);
@@ -48,7 +48,7 @@ impl Range {
 
     /// Returns the indices of the commits of which one is the first bad one.
     pub(super) fn suspects(&self) -> ops::Range<usize> {
-        self.first..self.bad + 1
+        self.first..self.bad.saturating_add(1)
     }
 }
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cycles of the device over the time of a trial, read by a thread on CPUs that neither tester nor forwarding threads use.
 
-// Replies of a switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};

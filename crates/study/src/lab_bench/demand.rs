@@ -36,15 +36,16 @@ pub(super) fn memory_mib(file: &StudyFile) -> u32 {
     const MEMORY_PAIR_MIB: u32 = 48;
     let ports = |case: &crate::Case| {
         let graph = file.device_of(case).graph();
-        graph.map_or(0, |graph| 2 * graph.chains.len())
+        graph.map_or(0, |graph| graph.chains.len().saturating_mul(2))
     };
     let most = file.cases.iter().map(ports).max().unwrap_or(0);
     let pairs = most.saturating_sub(ORDINARY_PORTS).div_ceil(2);
-    let more = MEMORY_PAIR_MIB * u32::try_from(pairs).unwrap_or(u32::MAX);
+    let pairs = u32::try_from(pairs).unwrap_or(u32::MAX);
+    let more = MEMORY_PAIR_MIB.saturating_mul(pairs);
     if frame_size_max(file) > ORDINARY {
-        MEMORY_JUMBO_MIB + 4 * more
+        MEMORY_JUMBO_MIB.saturating_add(more.saturating_mul(4))
     } else {
-        MEMORY_MIB + more
+        MEMORY_MIB.saturating_add(more)
     }
 }
 

@@ -12,19 +12,17 @@ use std::path::Path;
 pub(super) fn of_ports(root: &Path, ports: &[String]) -> Result<Vec<String>, String> {
     let mut taken: BTreeMap<String, u32> = BTreeMap::new();
     let of_port = |port: &String| {
-        let number = taken.entry(port.clone()).or_default();
+        let next = taken.entry(port.clone()).or_default();
+        let number = *next;
         let link = root.join(format!("sys/bus/pci/devices/{port}/virtfn{number}"));
-        *number += 1;
+        *next = number.saturating_add(1);
         let target = std::fs::read_link(&link);
         let name = target.ok().and_then(|path| {
             let name = path.file_name()?;
             Some(name.to_string_lossy().into_owned())
         });
         name.ok_or_else(|| {
-            format!(
-                "the network controller {port} has no virtual function {}",
-                *number - 1
-            )
+            format!("the network controller {port} has no virtual function {number}")
         })
     };
     ports.iter().map(of_port).collect()

@@ -260,9 +260,9 @@ pub(super) fn preparation(state: &LabState) -> Preparation {
 /// Returns the elements of a device, for samples during trials.
 pub(super) fn elements(state: &LabState) -> Vec<Element> {
     let of_state = |element: &ElementState| {
-        let mut graph = state.graph.elements.iter();
-        let place = graph.position(|other| other.name == element.name)?;
-        let own = &state.graph.elements[place];
+        let mut graph = state.graph.elements.iter().enumerate();
+        let (place, own) = graph.find(|(_, other)| other.name == element.name)?;
+        let cpus = state.cpus.elements.get(place);
         Some(Element {
             name: element.name.clone(),
             role: own.role,
@@ -271,9 +271,7 @@ pub(super) fn elements(state: &LabState) -> Vec<Element> {
                 program: own.program,
             }),
             pids: element.pids.clone(),
-            kernel_cpus: own
-                .is_kernels()
-                .then(|| numbers(&state.cpus.elements[place])),
+            kernel_cpus: cpus.filter(|_| own.is_kernels()).map(numbers),
         })
     };
     state.elements.iter().filter_map(of_state).collect()

@@ -40,7 +40,7 @@ impl Method for ApplicationPlan {
     }
 
     fn steps(&self, _around: &StudyContext<'_>) -> Vec<Planned> {
-        let duration_s = f64::from(2 * self.tcp_s + self.echo_s);
+        let duration_s = 2.0 * f64::from(self.tcp_s) + f64::from(self.echo_s);
         Planned::new(StepKind::Application, duration_s, *self)
     }
 

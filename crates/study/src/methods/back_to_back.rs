@@ -105,6 +105,10 @@ struct Bursts {
 }
 
 impl Work for Bursts {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "frames of a checked time at a checked rate, and the cast saturates"
+    )]
     fn machine(&self, common: &Common, found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
         let plan = &self.plan;
         let throughput = Throughput::new(plan.goal.as_ref(), plan.rate_percent);

@@ -24,7 +24,7 @@ pub(super) fn distinct(loads: &[Percent], section: &'static str, key: &'static s
         );
     }
     for (index, load) in loads.iter().enumerate() {
-        if loads[..index].contains(load) {
+        if loads.iter().take(index).any(|before| before == load) {
             return fault(
                 &[Key(section), Key(key), Index(index)],
                 format!("{} is given twice (remove one)", load.get()),

@@ -42,6 +42,7 @@ pub(crate) fn halvings(from: f64, to: u32) -> f64 {
 }
 
 /// Returns the work of `count` actions with this duration each, seconds.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
 pub(crate) fn actions(count: f64, each_s: f64) -> Estimate {
     Estimate {
         trials: count as u32,

@@ -114,7 +114,7 @@ impl Repeats {
         if matches!(outcome, Outcome::Invalid { .. })
             && self.invalid_in_a_row < self.max_invalid_repeats
         {
-            self.invalid_in_a_row += 1;
+            self.invalid_in_a_row = self.invalid_in_a_row.saturating_add(1);
         } else {
             self.invalid_in_a_row = 0;
             self.left = self.left.saturating_sub(1);

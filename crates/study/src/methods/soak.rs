@@ -103,6 +103,7 @@ impl Work for SoakPlan {
     }
 
     /// Trials grow until their total duration is that of the soak: n trials last n·first + growth·n(n-1)/2.
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
     fn bound(&self, common: &Common) -> Estimate {
         let (first_s, around_s) = (common.duration_s, common.around_s);
         let half = self.trial_growth_s / 2.0;

@@ -40,7 +40,7 @@ impl Method for Sweep {
             );
         }
         for (index, load) in loads.iter().enumerate() {
-            if loads[..index].contains(load) {
+            if loads.iter().take(index).any(|before| before == load) {
                 return fault(
                     &[path[0], path[1], Index(index)],
                     format!(

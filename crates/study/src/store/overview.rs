@@ -125,5 +125,8 @@ fn planned_steps(file: &StudyFile, entries: &[CaseEntry]) -> usize {
     };
     let cases = file.cases.iter().filter(|case| is_available(&case.name));
     let steps: usize = cases.map(|case| StepPlan::of_case(file, case).len()).sum();
-    file.rounds as usize * file.traffic.frame_sizes.len() * steps
+    let sizes = file.traffic.frame_sizes.len();
+    (file.rounds as usize)
+        .saturating_mul(sizes)
+        .saturating_mul(steps)
 }

@@ -141,11 +141,11 @@ impl Tester {
                 leave_cpu();
             }
         };
-        let mut trials = 1;
+        let mut trials = 1_u32;
         let clean_rate_pps = highest_clean(unpaced_pps * TOP, options.steps, |rate_pps| {
-            let (mut clean, mut unclean) = (0, 0);
+            let (mut clean, mut unclean) = (0_u32, 0_u32);
             while clean < CLEAN_TRIALS && unclean < UNCLEAN_TRIALS {
-                trials += 1;
+                trials = trials.saturating_add(1);
                 pause();
                 let flaw = unclean_reason(&self.run(&trial(rate_pps, options.search_s))?);
                 reported(Step::Trial {
@@ -154,8 +154,8 @@ impl Tester {
                     flaw: flaw.as_deref(),
                 });
                 match flaw {
-                    None => clean += 1,
-                    Some(_) => unclean += 1,
+                    None => clean = clean.saturating_add(1),
+                    Some(_) => unclean = unclean.saturating_add(1),
                 }
             }
             Ok::<_, TesterError>(clean == CLEAN_TRIALS)
@@ -263,9 +263,11 @@ fn highest_clean<E>(
         return Ok(top);
     }
     let (mut clean, mut unclean) = (0.0, top);
-    for step in 0..steps as usize {
+    let [.., last] = DOWN;
+    let factors = DOWN.into_iter().chain(std::iter::repeat(last));
+    for factor in factors.take(steps as usize) {
         let next = if clean == 0.0 {
-            unclean * DOWN[step.min(DOWN.len() - 1)]
+            unclean * factor
         } else {
             (clean + unclean) / 2.0
         };

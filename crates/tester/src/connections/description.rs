@@ -564,7 +564,9 @@ impl Connections {
         let (smallest, largest) = size.bounds();
         let max = match entry.protocol {
             TransportProtocol::Udp => u32::from(self.mss()),
-            TransportProtocol::Tcp => STREAM_MAX / entry.requests(),
+            TransportProtocol::Tcp => STREAM_MAX
+                .checked_div(entry.requests())
+                .unwrap_or(STREAM_MAX),
         };
         if smallest < min || smallest > largest || largest > max {
             return fault(
@@ -584,17 +586,24 @@ impl Connections {
     /// Returns the maximum segment size, octets of data.
     #[must_use]
     pub fn mss(&self) -> u16 {
-        self.mss.unwrap_or(1500 - 20 - self.ip_header())
+        // The MTU of Ethernet, without the headers of TCP and IP.
+        self.mss
+            .unwrap_or(1480_u16.saturating_sub(self.ip_header()))
     }
 
     /// Returns the largest frame, octets with FCS.
     #[must_use]
     pub fn frame_size_max(&self) -> u16 {
         // Ethernet and FCS, IP, TCP.
-        let segment = self.mss() + 18 + self.ip_header() + 20;
+        let ip_header = self.ip_header();
+        let segment = self.mss().saturating_add(18 + 20).saturating_add(ip_header);
         // The fragment header of IPv6 (RFC 8200, section 4.5), and UDP.
         let fragments = self.fragments.as_ref();
-        let fragment = fragments.map_or(0, |it| it.octets + 18 + self.ip_header() + 8 + 8);
+        let fragment = fragments.map_or(0, |it| {
+            it.octets
+                .saturating_add(18 + 8 + 8)
+                .saturating_add(ip_header)
+        });
         segment.max(fragment)
     }
 

@@ -16,6 +16,7 @@ use crate::latency::Scale;
 use crate::tester::{Tester, TesterIdle, TesterPort};
 use crate::threads::{limit_realtime, run_thread};
 
+use super::add;
 use super::description::{Connections, Role};
 use super::result::{ConnectionHealth, ConnectionResult, RunTimes, assemble};
 use super::session::Session;
@@ -62,13 +63,13 @@ impl<'port> Line<'port> {
 
     /// Receives what has arrived, a few bursts of each queue at most. Returns the number of frames.
     fn receive(&mut self, mut take: impl FnMut(&[u8])) -> usize {
-        let mut all = 0;
+        let mut all = 0_usize;
         for queue in self.rx.iter_mut() {
             for _ in 0..BURSTS_A_TURN {
                 let count = queue.receive(&mut self.received, BURST);
                 self.received.frames().for_each(&mut take);
                 self.received.free();
-                all += count;
+                all = all.saturating_add(count);
                 if count < BURST {
                     break;
                 }
@@ -103,7 +104,7 @@ impl<'port> Line<'port> {
                 if !self.drops_when_full {
                     return;
                 }
-                self.refused += self.sending.len() as u64;
+                add(&mut self.refused, self.sending.len() as u64);
                 self.sending.free();
             }
         }
@@ -154,12 +155,14 @@ fn run_loop(
     loop {
         let now = clock();
         gaps.longest_of_host = gaps.longest_of_host.max(now.saturating_sub(last));
-        let mut received = 0;
+        let mut received = 0_usize;
         if let (Some(end), Some(line)) = (&mut session.client, client.as_mut()) {
-            received += line.receive(|frame| end.receive(frame, now));
+            let count = line.receive(|frame| end.receive(frame, now));
+            received = received.saturating_add(count);
         }
         if let (Some(end), Some(line)) = (&mut session.server, server.as_mut()) {
-            received += line.receive(|frame| end.receive(frame, now));
+            let count = line.receive(|frame| end.receive(frame, now));
+            received = received.saturating_add(count);
         }
         session.turn(now);
         if let (Some(end), Some(line)) = (&mut session.client, client.as_mut()) {
@@ -191,7 +194,7 @@ fn run_loop(
 fn link(end: u8, own: Option<MacAddress>, next_hop: Option<MacAddress>) -> Link {
     Link {
         source: own.unwrap_or_else(|| mac_address(end, 0)),
-        destination: next_hop.unwrap_or_else(|| mac_address(1 - end, 0)),
+        destination: next_hop.unwrap_or_else(|| mac_address(end ^ 1, 0)),
     }
 }
 
@@ -243,7 +246,7 @@ impl Tester {
             drain: nanoseconds(drain),
             sleeps: self.options.idle == TesterIdle::Sleep,
         };
-        let busy_s = (duration + drain).as_secs_f64();
+        let busy_s = duration.saturating_add(drain).as_secs_f64();
         limit_realtime(busy_s, self.options.realtime_priority.is_some());
         let before: Vec<PortStats> = self
             .ports

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The translation that a NAT between the ends is meant to make, and its check (RFC 4787, section 4.1; RFC 5382, section 5).
 
-// Addresses from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -3,6 +3,7 @@
 
 use quietwire_base::random::mix;
 
+use super::count;
 use super::end::Shared;
 use super::flood::FloodResult;
 use super::plan::{AddressRange, FloodPlan, Plan};
@@ -74,7 +75,7 @@ impl Flooding {
 
     fn syn(&mut self) -> Packet {
         let random = mix(self.seed ^ mix(self.sent));
-        self.sent += 1;
+        count(&mut self.sent);
         let port = u16::try_from(mix(random ^ 1) % PORTS).unwrap_or(0);
         let [a, b, c, d, ..] = mix(random ^ 2).to_be_bytes();
         Packet {

@@ -3,6 +3,7 @@
 
 use quietwire_base::random::mix;
 
+use super::count;
 use super::end::Shared;
 use super::fragments::FragmentsResult;
 use super::piece::{Piece, Shape};
@@ -50,15 +51,15 @@ impl Fragmenting {
 
     /// Adds the fragments that are due to the packets of the client's end.
     pub(crate) fn send_due(&mut self, shared: &mut Shared, now: u64) {
-        let most = DATAGRAMS_A_TURN * usize::from(self.shape.count);
-        if shared.space() < SPARE + most {
+        let most = DATAGRAMS_A_TURN.saturating_mul(usize::from(self.shape.count));
+        if shared.space() < SPARE.saturating_add(most) {
             return;
         }
         for _ in 0..self.pacer.due(now, DATAGRAMS_A_TURN as u64).frames {
             for index in 0..self.shape.count {
                 shared.push(self.fragment(index));
             }
-            self.sent += 1;
+            count(&mut self.sent);
         }
     }
 

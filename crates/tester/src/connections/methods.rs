@@ -233,8 +233,8 @@ impl ConversationRun {
             | ConversationLoad::Transfer { connections, .. } => u64::from(connections),
         };
         let [first, last] = description.client.ports;
-        let ports = u64::from(last.saturating_sub(first)) + 1;
-        let endpoints = ports * u64::from(description.client.count);
+        let ports = u64::from(last.saturating_sub(first)).saturating_add(1);
+        let endpoints = ports.saturating_mul(u64::from(description.client.count));
         if connections > endpoints {
             return Err(format!(
                 "{connections} connections require more than the {endpoints} addresses and ports of the client (increase count of \
@@ -298,7 +298,7 @@ impl ConversationRun {
         description.idle_timeout_ms = description.idle_timeout_ms.max(idle_ms);
         description.rate = Some(f64::from(connections) / opening_s);
         let prepared = self.opened_for(opening_s, f64::from(connections), description);
-        let attempts = u64::from(connections) * u64::from(transactions);
+        let attempts = u64::from(connections).saturating_mul(u64::from(transactions));
         PreparedRun {
             drain_s: f64::from(transactions) * interval_s + self.drain_s,
             window_s: [opening_s, lifetime_s],

@@ -85,7 +85,7 @@ impl Failures {
     pub(crate) fn add(&mut self, cause: FailureCause) {
         let counts = FailureCause::ALL.into_iter().zip(&mut self.0);
         for (_, count) in counts.filter(|(listed, _)| *listed == cause) {
-            *count += 1;
+            *count = count.saturating_add(1);
         }
     }
 

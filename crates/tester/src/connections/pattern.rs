@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Payload that follows from a key and an offset, so that neither end stores any.
 
-// Octets from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use quietwire_base::random::mix;
 
 /// Octets that follow from one key: the contents of a stream or of a datagram.

@@ -40,7 +40,7 @@ impl AddressRange {
 
     /// Returns the address that a random number selects.
     pub(crate) fn one_of(&self, random: u64) -> Ipv6Addr {
-        let number = random % u64::from(self.count);
+        let number = random.checked_rem(u64::from(self.count)).unwrap_or(0);
         self.address(u16::try_from(number).unwrap_or(0))
     }
 
@@ -156,8 +156,9 @@ fn class(description: &Connections, entry: &Conversation, up_to: u64) -> Class {
 
 /// Returns a number within bounds.
 fn drawn((smallest, largest): (u32, u32), random: u64) -> u32 {
-    let values = u64::from(largest - smallest) + 1;
-    smallest + u32::try_from(random % values).unwrap_or(0)
+    let values = u64::from(largest.saturating_sub(smallest)).saturating_add(1);
+    let more = random.checked_rem(values).unwrap_or(0);
+    smallest.saturating_add(u32::try_from(more).unwrap_or(0))
 }
 
 impl Plan {
@@ -216,7 +217,7 @@ impl Plan {
                     },
                 }),
             first_port,
-            ports: u32::from(last_port - first_port) + 1,
+            ports: u32::from(last_port.saturating_sub(first_port)).saturating_add(1),
             classes,
         }
     }
@@ -259,9 +260,12 @@ impl Plan {
     /// Returns the number of the client's address, and the port, of the `turn`-th endpoint. Addresses take turns, then ports.
     pub(crate) fn client_endpoint(&self, turn: u64) -> (u16, u16) {
         let addresses = u64::from(self.clients.count);
-        let index = turn % (addresses * u64::from(self.ports));
-        let address = u16::try_from(index % addresses).unwrap_or(0);
-        let port = u16::try_from(index / addresses).unwrap_or(0);
+        let endpoints = addresses.saturating_mul(u64::from(self.ports));
+        let index = turn.checked_rem(endpoints).unwrap_or(0);
+        let address = index.checked_rem(addresses).unwrap_or(0);
+        let address = u16::try_from(address).unwrap_or(0);
+        let port = index.checked_div(addresses).unwrap_or(0);
+        let port = u16::try_from(port).unwrap_or(0);
         (address, self.first_port.saturating_add(port))
     }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::latency::LatencySummary;
 use crate::validity::{InvalidCause, InvalidReason, Validity};
 
+use super::add;
 use super::client::Client;
 use super::description::{Connections, TransportProtocol};
 use super::expected_nat::NatCheckReport;
@@ -309,8 +310,11 @@ pub(crate) fn assemble(
         .map(|client| client_result(client, description, scheduled, elapsed_s, sustained))
         .transpose()?;
     let mut dropped = health.dropped_packets;
-    dropped += session.client.as_mut().map_or(0, |it| it.shared().dropped);
-    dropped += session.server.as_mut().map_or(0, |it| it.shared().dropped);
+    let of_client = session.client.as_mut().map(Client::shared);
+    let of_server = session.server.as_mut().map(Server::shared);
+    for shared in [of_client, of_server].into_iter().flatten() {
+        add(&mut dropped, shared.dropped);
+    }
     let background = session.end_background();
     let mut result = ConnectionResult {
         started_unix_ns: times.started_unix_ns,
@@ -474,6 +478,7 @@ impl ConnectionResult {
     /// Returns the number of retransmission timeouts of both ends.
     fn tcp_timeouts(&self) -> u64 {
         let client = self.client.as_ref().map_or(0, |it| it.tcp.timeouts);
-        client + self.server.as_ref().map_or(0, |it| it.tcp.timeouts)
+        let server = self.server.as_ref().map_or(0, |it| it.tcp.timeouts);
+        client.saturating_add(server)
     }
 }

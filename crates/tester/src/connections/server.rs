@@ -2,9 +2,6 @@
 //! The server's end: accepts connections, checks requests, and answers them. It learns from the head of each conversation what the client
 //! expects, and what a NAT has changed.
 
-// Frames from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use std::collections::VecDeque;
 
 use super::description::TransportProtocol;

@@ -3,6 +3,7 @@
 
 use crate::pacer::{Pace, Pacer};
 
+use super::add;
 use super::background::{Background, BackgroundResult};
 use super::client::Client;
 use super::description::{Connections, Role};
@@ -145,7 +146,7 @@ impl Session {
         self.record_marks(now);
         if let Some(client) = &mut self.client {
             let unopened = open_due(client, &mut self.schedule, now);
-            self.unopened += unopened;
+            add(&mut self.unopened, unopened);
             client.expire(now, TIMERS_A_TURN);
             client.resume(now);
             self.background.send_due(client.shared(), now);
@@ -181,7 +182,10 @@ impl Session {
         match &mut self.schedule {
             Schedule::Rate(pacer) => {
                 pacer.close();
-                (pacer.scheduled(), pacer.unsent() + self.unopened)
+                (
+                    pacer.scheduled(),
+                    pacer.unsent().saturating_add(self.unopened),
+                )
             }
             Schedule::Concurrent { .. } => (opened, 0),
         }
@@ -197,7 +201,7 @@ fn open_due(client: &mut Client, schedule: &mut Schedule, now: u64) -> u64 {
         Schedule::Rate(pacer) => {
             let due = pacer.due(now, OPENS_A_TURN).frames;
             let opened = (0..due).filter(|_| client.open(now)).count() as u64;
-            due - opened
+            due.saturating_sub(opened)
         }
         Schedule::Concurrent {
             number,

@@ -4,9 +4,6 @@
 //! Without an interval, each request waits for the answer to the one before, as resolvers do. With an interval, requests leave on schedule,
 //! as voice and video do. The server answers each datagram by itself and has no state.
 
-// Indices from outside: no arithmetic overflows.
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 /// Timing of the datagrams of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rhythm {

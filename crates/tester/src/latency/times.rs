@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sums of histograms of times, and their figures.
 
+// Stored histograms: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::recorder::{BUCKETS, VALUE_MAX, bounds, bucket};
 use super::stored::{StoredCounts, read_histogram};
 use super::written::encoded;
@@ -72,7 +82,7 @@ impl TimeHistogram {
     fn occupied(&self) -> impl Iterator<Item = (usize, u64)> {
         let (first, last) = self.ends.unwrap_or_default();
         let counts = self.counts.iter().copied().enumerate();
-        let counts = counts.take(last + 1).skip(first);
+        let counts = counts.take(last.saturating_add(1)).skip(first);
         counts.filter(|(_, count)| *count > 0)
     }
 
@@ -100,13 +110,17 @@ impl TimeHistogram {
         let samples = self.samples as f64;
         self.occupied().fold(0.0, |mean, (index, count)| {
             let (low, width) = bounds(index);
-            mean + (low + width / 2) as f64 * count as f64 / samples
+            mean + low.saturating_add(width / 2) as f64 * count as f64 / samples
         })
     }
 
     /// Returns the values of percentiles, above 0 to 100 and in ascending order, in one pass over the buckets: for each, the largest
     /// value of the first bucket up to which this share of the values lies. 0 without values.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a rank is at most the number of values, and the cast saturates"
+    )]
     pub fn at_percentiles(&self, percentiles: &[f64]) -> Vec<u64> {
         let mut values = vec![0; percentiles.len()];
         let ranks = percentiles.iter().map(|percentile| {
@@ -139,7 +153,7 @@ impl TimeHistogram {
 /// Returns the largest value of a bucket.
 fn largest(index: usize) -> u64 {
     let (low, width) = bounds(index);
-    low.saturating_add(width) - 1
+    low.saturating_add(width).saturating_sub(1)
 }
 
 #[cfg(test)]

@@ -2,6 +2,16 @@
 //! Writing of histograms, from the non-empty buckets alone. The library's writer visits all 31,744 buckets several times, and most of them
 //! are empty.
 
+// Counts of buckets: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::io::Write as _;
 
 use base64::Engine as _;
@@ -28,18 +38,18 @@ pub(super) fn encoded(buckets: impl IntoIterator<Item = (usize, u64)>) -> Result
             return Err(format!("a count is too large: {count}"));
         }
         // ZigZag: even numbers are counts, odd ones lengths of rows of empty buckets. A single empty bucket is a count of zero.
-        match (index - next) as u64 {
+        match index.saturating_sub(next) as u64 {
             0 => {}
             1 => put(0, &mut counts),
-            row => put(2 * row - 1, &mut counts),
+            row => put(row.saturating_mul(2).saturating_sub(1), &mut counts),
         }
         put(count << 1, &mut counts);
-        next = index + 1;
+        next = index.saturating_add(1);
     }
     if counts.is_empty() {
         return Ok(String::new());
     }
-    let mut plain = Vec::with_capacity(HEADER + counts.len());
+    let mut plain = Vec::with_capacity(HEADER.saturating_add(counts.len()));
     plain.extend(PLAIN.to_be_bytes());
     plain.extend(length(&counts)?);
     plain.extend(own_header(VALUE_MAX));
@@ -48,7 +58,7 @@ pub(super) fn encoded(buckets: impl IntoIterator<Item = (usize, u64)>) -> Result
     let written = encoder.write_all(&plain);
     let packed = written.and_then(|()| encoder.finish());
     let packed = packed.map_err(|error| error.to_string())?;
-    let mut octets = Vec::with_capacity(8 + packed.len());
+    let mut octets = Vec::with_capacity(packed.len().saturating_add(8));
     octets.extend(COMPRESSED.to_be_bytes());
     octets.extend(length(&packed)?);
     octets.extend(packed);
@@ -70,7 +80,8 @@ fn put(number: u64, octets: &mut Vec<u8>) {
         octets.push((rest & 0x7f) as u8 | 0x80);
         rest >>= 7;
     }
-    octets.push(rest as u8);
+    let [lowest, ..] = rest.to_le_bytes();
+    octets.push(lowest);
 }
 
 #[cfg(test)]

@@ -147,11 +147,11 @@ impl Tester {
     ) -> Result<CaseReport, TesterError> {
         let script = Script::of(&case.faults, options.seed);
         let trial = case.trial(options.duration_s);
-        let mut trials = 0;
+        let mut trials = 0_u32;
         loop {
-            trials += 1;
+            trials = trials.saturating_add(1);
             device.begin(Orders {
-                trial: self.trials + 1,
+                trial: self.trials.saturating_add(1),
                 script: script.clone(),
             })?;
             let result = self.run(&trial)?;

@@ -104,12 +104,19 @@ pub(super) fn figures(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     figures
 }
 
+/// Returns a number without its fraction.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+fn whole(number: f64) -> u64 {
+    number as u64
+}
+
 /// Returns the frames that each port offered: those that the device received, and those that its full ring refused.
 fn expected_offered(ledger: &Ledger, result: &TrialResult) -> [u64; 2] {
     [0, 1].map(|port: usize| {
         let refused = result.ports.get(port).map_or(0, |port| port.refused_frames);
-        let received = ledger.directions.get(port);
-        received.map_or(0, |tally| tally.received) + refused
+        let tally = ledger.directions.get(port);
+        let received = tally.map_or(0, |tally| tally.received);
+        received.saturating_add(refused)
     })
 }
 
@@ -118,7 +125,7 @@ fn of_ports(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (index, (own, port)) in ledger.directions.iter().zip(&result.ports).enumerate() {
         // Two ports: frames sent on the other port arrive here.
-        let Some(sent_here) = ledger.directions.get(1 - index) else {
+        let Some(sent_here) = ledger.directions.get(index ^ 1) else {
             continue;
         };
         let of_port = [
@@ -152,7 +159,7 @@ fn of_copies(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let copies = ledger.sum(|tally| tally.copies);
     let (duplicates, stale) = (result.duplicate_frames, result.stale_frames);
     let flows = ledger.directions.len() as f64 * f64::from(result.trial.flows);
-    let window = (result.trial.offered_rate_pps / flows * WINDOW_S) as u64;
+    let window = whole(result.trial.offered_rate_pps / flows * WINDOW_S);
     let farthest = ledger
         .directions
         .iter()
@@ -164,15 +171,19 @@ fn of_copies(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
         ]
     } else {
         let name = "duplicate_frames and stale_frames";
-        vec![Figure::exact(name, copies, duplicates + stale)]
+        vec![Figure::exact(
+            name,
+            copies,
+            duplicates.saturating_add(stale),
+        )]
     }
 }
 
 /// Returns the figures of latency. No frame reaches the tester before the device sends it, and the fastest frame needs little longer.
 fn of_latency(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let latency = &result.latency;
-    let least = |ns: u64| (ns as f64 * (1.0 - CLOCK_RATIO)) as u64;
-    let most = |ns: u64| (ns as f64 * (1.0 + CLOCK_RATIO)) as u64;
+    let least = |ns: u64| whole(ns as f64 * (1.0 - CLOCK_RATIO));
+    let most = |ns: u64| whole(ns as f64 * (1.0 + CLOCK_RATIO));
     let min_ns = ledger.latency_min_ns();
     let figure = |name: &str, least, most, measured| Figure {
         name: name.to_owned(),
@@ -180,7 +191,7 @@ fn of_latency(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
         most,
         measured,
     };
-    let return_ns = RETURN_NS + result.health.longest_gap_ns;
+    let return_ns = RETURN_NS.saturating_add(result.health.longest_gap_ns);
     vec![
         Figure::exact(
             "latency samples",
@@ -190,14 +201,14 @@ fn of_latency(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
         figure(
             "latency min_ns",
             least(min_ns),
-            Some(most(min_ns) + return_ns),
+            Some(most(min_ns).saturating_add(return_ns)),
             latency.min_ns,
         ),
         figure(
             "latency mean_ns",
             least(ledger.latency_mean_ns()),
             None,
-            latency.mean_ns as u64,
+            whole(latency.mean_ns),
         ),
         figure(
             "latency max_ns",
@@ -272,10 +283,10 @@ fn of_device(ledger: &Ledger) -> Vec<String> {
 /// Returns the reason why the tester may have missed the device's last frames.
 fn of_end(ledger: &Ledger, result: &TrialResult) -> Option<String> {
     let trial = &result.trial;
-    let receiving_ns = ((trial.duration_s + trial.drain_s) * 1e9) as u64;
-    let end_ns = result.started_unix_ns + receiving_ns;
-    (ledger.last_sent_unix_ns + DRAIN_SPARE_NS > end_ns)
-        .then(|| "the device sent frames after the end of receiving".to_owned())
+    let receiving_ns = whole((trial.duration_s + trial.drain_s) * 1e9);
+    let end_ns = result.started_unix_ns.saturating_add(receiving_ns);
+    let last_ns = ledger.last_sent_unix_ns.saturating_add(DRAIN_SPARE_NS);
+    (last_ns > end_ns).then(|| "the device sent frames after the end of receiving".to_owned())
 }
 
 #[cfg(test)]

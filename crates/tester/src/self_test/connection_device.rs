@@ -81,13 +81,13 @@ pub struct ConnectionScript {
 impl ConnectionScript {
     /// Returns the fault of the connection with this number, from 0.
     fn fault(&self, number: u64) -> Option<ConnectionFault> {
-        let number = number + 1;
-        if self.faults.is_empty() || !number.is_multiple_of(self.every.max(1)) {
+        let (number, every) = (number.saturating_add(1), self.every.max(1));
+        if self.faults.is_empty() || !number.is_multiple_of(every) {
             return None;
         }
-        let turn = number / self.every.max(1) - 1;
-        let index = usize::try_from(turn % self.faults.len() as u64).unwrap_or(0);
-        self.faults.get(index).copied()
+        let turn = number.checked_div(every)?.checked_sub(1)?;
+        let index = turn.checked_rem(self.faults.len() as u64)?;
+        self.faults.get(usize::try_from(index).ok()?).copied()
     }
 }
 
@@ -156,18 +156,19 @@ fn octet(frame: &[u8], at: usize) -> Option<u8> {
 }
 
 fn word(frame: &[u8], at: usize) -> Option<u16> {
-    let octets = frame.get(at..at + 2)?;
-    Some(u16::from_be_bytes(octets.try_into().ok()?))
+    let octets = frame.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*octets))
 }
 
 fn double_word(frame: &[u8], at: usize) -> Option<u32> {
-    let octets = frame.get(at..at + 4)?;
-    Some(u32::from_be_bytes(octets.try_into().ok()?))
+    let octets = frame.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*octets))
 }
 
 /// Writes octets, if they fit.
 fn put(frame: &mut [u8], at: usize, octets: &[u8]) {
-    if let Some(place) = frame.get_mut(at..at + octets.len()) {
+    let rest = frame.get_mut(at..).unwrap_or_default();
+    if let Some(place) = rest.get_mut(..octets.len()) {
         place.copy_from_slice(octets);
     }
 }
@@ -175,28 +176,28 @@ fn put(frame: &mut [u8], at: usize, octets: &[u8]) {
 impl View {
     /// Reads a frame; `None` unless it is a whole TCP segment over IPv4.
     fn of(frame: &[u8]) -> Option<Self> {
-        let first = octet(frame, ETHERNET)?;
-        let is_fragment = word(frame, ETHERNET + 6)? & 0x3fff != 0;
-        let is_tcp =
-            word(frame, 12)? == 0x0800 && first >> 4 == 4 && octet(frame, ETHERNET + 9)? == 6;
+        let packet = frame.get(ETHERNET..)?;
+        let first = octet(packet, 0)?;
+        let is_fragment = word(packet, 6)? & 0x3fff != 0;
+        let is_tcp = word(frame, 12)? == 0x0800 && first >> 4 == 4 && octet(packet, 9)? == 6;
         if !is_tcp || is_fragment {
             return None;
         }
-        let ip_header = usize::from(first & 0x0f) * 4;
-        let length = usize::from(word(frame, ETHERNET + 2)?);
-        let tcp = ETHERNET + ip_header;
-        let headers = ip_header + usize::from(octet(frame, tcp + 12)? >> 4) * 4;
-        let is_whole = ip_header >= IPV4
-            && headers >= ip_header + TCP
-            && headers <= length
-            && ETHERNET + length <= frame.len();
-        let address = |at| Some(Ipv4Addr::from_bits(double_word(frame, ETHERNET + at)?));
+        // Both headers have their length in units of four octets.
+        let ip_header = usize::from((first & 0x0f) << 2);
+        let length = usize::from(word(packet, 2)?);
+        let segment = packet.get(ip_header..)?;
+        let tcp_header = usize::from((octet(segment, 12)? & 0xf0) >> 2);
+        let headers = ip_header.saturating_add(tcp_header);
+        let is_whole =
+            ip_header >= IPV4 && tcp_header >= TCP && headers <= length && length <= packet.len();
+        let address = |at| Some(Ipv4Addr::from_bits(double_word(packet, at)?));
         let view = Self {
-            source: (address(12)?, word(frame, tcp)?),
-            destination: (address(16)?, word(frame, tcp + 2)?),
-            sequence: double_word(frame, tcp + 4)?,
-            acknowledgement: double_word(frame, tcp + 8)?,
-            flags: octet(frame, tcp + 13)?,
+            source: (address(12)?, word(segment, 0)?),
+            destination: (address(16)?, word(segment, 2)?),
+            sequence: double_word(segment, 4)?,
+            acknowledgement: double_word(segment, 8)?,
+            flags: octet(segment, 13)?,
             ip_header,
             headers,
             length,
@@ -210,18 +211,21 @@ impl View {
 
     /// Computes the checksums of a changed frame.
     fn complete(&self, frame: &mut [u8]) {
-        let end = ETHERNET + self.ip_header;
+        let end = ETHERNET.saturating_add(self.ip_header);
+        let tcp_checksum = end.saturating_add(16);
+        let whole = ETHERNET.saturating_add(self.length);
         put(frame, ETHERNET + 10, &[0, 0]);
         let sum = frame.get(ETHERNET..end).map_or(0, checksum);
         put(frame, ETHERNET + 10, &sum.to_be_bytes());
-        put(frame, end + 16, &[0, 0]);
+        put(frame, tcp_checksum, &[0, 0]);
         let mut sum = Checksum::new();
         sum.add(frame.get(ETHERNET + 12..ETHERNET + 20).unwrap_or_default());
-        let length = u16::try_from(self.length - self.ip_header).unwrap_or(u16::MAX);
+        let length = self.length.saturating_sub(self.ip_header);
+        let length = u16::try_from(length).unwrap_or(u16::MAX);
         let [high, low] = length.to_be_bytes();
         sum.add(&[0, 6, high, low]);
-        sum.add(frame.get(end..ETHERNET + self.length).unwrap_or_default());
-        put(frame, end + 16, &sum.finish().to_be_bytes());
+        sum.add(frame.get(end..whole).unwrap_or_default());
+        put(frame, tcp_checksum, &sum.finish().to_be_bytes());
     }
 
     /// Turns the frame into a reset for its sender (RFC 9293, section 3.10.7.1).
@@ -235,18 +239,18 @@ impl View {
         } else {
             (0, self.sequence.wrapping_add(1), RST | ACK)
         };
-        let length = (IPV4 + TCP) as u16;
+        let length = u16::try_from(IPV4 + TCP).unwrap_or(u16::MAX);
         put(frame, ETHERNET, &[0x45, 0]);
         put(frame, ETHERNET + 2, &length.to_be_bytes());
         put(frame, ETHERNET + 6, &[0x40, 0, 64, 6]);
         put(frame, ETHERNET + 12, &self.destination.0.octets());
         put(frame, ETHERNET + 16, &self.source.0.octets());
-        let tcp = ETHERNET + IPV4;
-        put(frame, tcp, &self.destination.1.to_be_bytes());
-        put(frame, tcp + 2, &self.source.1.to_be_bytes());
-        put(frame, tcp + 4, &sequence.to_be_bytes());
-        put(frame, tcp + 8, &acknowledgement.to_be_bytes());
-        put(frame, tcp + 12, &[0x50, flags]);
+        let segment = frame.get_mut(ETHERNET + IPV4..).unwrap_or_default();
+        put(segment, 0, &self.destination.1.to_be_bytes());
+        put(segment, 2, &self.source.1.to_be_bytes());
+        put(segment, 4, &sequence.to_be_bytes());
+        put(segment, 8, &acknowledgement.to_be_bytes());
+        put(segment, 12, &[0x50, flags]);
         let reset = Self {
             ip_header: IPV4,
             headers: IPV4 + TCP,
@@ -307,7 +311,7 @@ impl ConnectionDevice {
     fn begin(&mut self, view: &View) -> Option<usize> {
         let place = self.ledger.connections.len();
         if place >= LEDGER_MAX {
-            self.ledger.unlisted += 1;
+            self.ledger.unlisted = self.ledger.unlisted.saturating_add(1);
             return None;
         }
         let (address, port) = view.source;
@@ -328,21 +332,23 @@ impl ConnectionDevice {
     pub(crate) fn judge(&mut self, frame: &mut [u8]) -> Disposition {
         let place = View::of(frame).and_then(|view| Some((view, self.find_or_begin(&view)?)));
         let Some((view, (place, is_of_client))) = place else {
-            self.ledger.others += 1;
+            self.ledger.others = self.ledger.others.saturating_add(1);
             return Disposition::Forward;
         };
         let Some(connection) = self.ledger.connections.get_mut(place) else {
             return Disposition::Forward;
         };
-        connection.packets += 1;
+        connection.packets = connection.packets.saturating_add(1);
         let disposition = match connection.fault {
             _ if connection.is_over => Some(Disposition::Drop),
             None => None,
             Some(fault) => fault.act(connection, &view, is_of_client, frame),
         };
-        connection.touched += u64::from(disposition.is_some());
+        let is_touched = u64::from(disposition.is_some());
+        connection.touched = connection.touched.saturating_add(is_touched);
         let disposition = disposition.unwrap_or(Disposition::Forward);
-        connection.fins += u64::from(disposition == Disposition::Forward && view.flags & FIN != 0);
+        let is_fin = disposition == Disposition::Forward && view.flags & FIN != 0;
+        connection.fins = connection.fins.saturating_add(u64::from(is_fin));
         disposition
     }
 }
@@ -378,7 +384,7 @@ impl ConnectionFault {
                 Some(Disposition::Return)
             }
             Self::ChangePayload if !is_of_client && view.has_data() => {
-                let last = ETHERNET + view.length - 1;
+                let last = ETHERNET.saturating_add(view.length).saturating_sub(1);
                 if let Some(octet) = frame.get_mut(last) {
                     *octet ^= 0x55;
                 }

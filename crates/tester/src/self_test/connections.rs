@@ -180,7 +180,7 @@ fn verdict(ledger: &ConnectionLedger, result: &ConnectionResult, figures: &[Figu
     }
     let (mut wrong, count) = differences(ledger, &result.ends);
     if count > wrong.len() {
-        wrong.push(format!("and {} more", count - wrong.len()));
+        wrong.push(format!("and {} more", count.saturating_sub(wrong.len())));
     }
     for figure in figures.iter().filter(|figure| !figure.agrees()) {
         wrong.push(format!(
@@ -258,9 +258,9 @@ impl Tester {
         };
         let duration = Duration::try_from_secs_f64(options.duration_s)
             .map_err(|error| TesterError::BadTrial(error.to_string()))?;
-        let mut trials = 0;
+        let mut trials = 0_u32;
         loop {
-            trials += 1;
+            trials = trials.saturating_add(1);
             device.begin_connections(script.clone())?;
             let result = self.run_logged(&options.description(), duration, DRAIN)?;
             let ledger = device.finish_connections()?;

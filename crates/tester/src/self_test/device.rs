@@ -101,7 +101,7 @@ pub fn serve_device(
         turns = turns.wrapping_add(1);
         processor.note_turn();
         let is_busy = turn(&mut ports, &mut received, &mut processor);
-        idle = if is_busy { 0 } else { idle + 1 };
+        idle = if is_busy { 0 } else { idle.saturating_add(1) };
         if is_busy && !turns.is_multiple_of(TURNS) {
             continue;
         }
@@ -183,9 +183,11 @@ fn turn(
 
 /// Returns the number of buffers that fit three quarters of the memory, within [`BUFFERS`].
 fn buffers(options: &DeviceOptions, data_room: u16) -> u32 {
-    let octets = (u64::from(options.memory_mib) << 20) / 4 * 3;
-    let count = octets / (u64::from(data_room) + BUFFER_OVERHEAD);
-    count.clamp(*BUFFERS.start(), *BUFFERS.end()) as u32
+    let octets = ((u64::from(options.memory_mib) << 20) / 4).saturating_mul(3);
+    let buffer = u64::from(data_room).saturating_add(BUFFER_OVERHEAD);
+    let count = octets.checked_div(buffer).unwrap_or(0);
+    let count = count.clamp(*BUFFERS.start(), *BUFFERS.end());
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 type Requests = Receiver<Result<Request, String>>;

@@ -71,7 +71,7 @@ impl DamageEffect {
     pub(super) fn of(octet: usize, place: usize) -> Self {
         if octet < ETHERNET {
             Self::Ethernet
-        } else if (place..place + MAGIC.len()).contains(&octet) {
+        } else if (place..place.saturating_add(MAGIC.len())).contains(&octet) {
             Self::Magic
         } else {
             Self::Checked
@@ -108,12 +108,16 @@ impl Ledger {
 impl Tally {
     /// Returns the frames that the tally accounts for. They are the frames received, unless the device lost count.
     pub(super) fn accounted(&self) -> u64 {
-        self.forwarded
-            + self.lost
-            + self.damaged
-            + self.unrecognisable
-            + self.misdirected
-            + self.unsent
+        [
+            self.forwarded,
+            self.lost,
+            self.damaged,
+            self.unrecognisable,
+            self.misdirected,
+            self.unsent,
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
     }
 }
 

@@ -104,11 +104,11 @@ impl DelayLine {
             }
             let before = batch.burst.len();
             tx.send(&mut batch.burst);
-            let count = before - batch.burst.len();
+            let count = before.saturating_sub(batch.burst.len());
             for note in batch.notes.iter().skip(batch.sent).take(count) {
                 sent(note, now);
             }
-            batch.sent += count;
+            batch.sent = batch.sent.saturating_add(count);
             if !batch.burst.is_empty() {
                 return;
             }

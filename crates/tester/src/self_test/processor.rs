@@ -14,6 +14,7 @@ use super::script::{Action, Draws, Plan};
 use crate::clock::ticks_per_second;
 use crate::frame::{Epoch, Signature, signature_place};
 use crate::latency::Scale;
+use crate::narrow::index;
 use crate::trial::IpVersion;
 
 /// Time without received frames after which a direction releases its held frames, microseconds.
@@ -33,7 +34,7 @@ struct DelayedFrames<'a> {
 
 impl<'a> DelayedFrames<'a> {
     fn insert(&mut self, release: u64, frame: Mbuf<'a>, note: FrameFacts) {
-        self.serial += 1;
+        self.serial = self.serial.saturating_add(1);
         self.frames.insert((release, self.serial), (frame, note));
     }
 
@@ -68,7 +69,7 @@ impl Direction<'_> {
         const DAMAGES: u64 = 1 << 32;
         Self {
             plan: Plan::new(&orders.script, side as u64),
-            draws: Draws::new(orders.script.seed, DAMAGES + side as u64),
+            draws: Draws::new(orders.script.seed, DAMAGES | side as u64),
             held: DelayedFrames::default(),
             tally: Tally::default(),
             damages: 0,
@@ -82,6 +83,10 @@ impl Direction<'_> {
 
     /// Counts a frame that was sent at tick `now`.
     #[inline(always)]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counters of 64 bits: no trial has so many frames or ticks"
+    )]
     fn count(&mut self, note: &FrameFacts, now: u64) {
         let ahead = note.sequence.wrapping_sub(self.next).cast_signed();
         let tally = &mut self.tally;
@@ -114,7 +119,7 @@ impl Direction<'_> {
     fn count_unsent(&mut self, note: &FrameFacts) {
         // The original of a copy is counted separately.
         let is_counted = !matches!(note.kind, Kind::Copy | Kind::Uncounted);
-        self.tally.unsent += u64::from(is_counted);
+        self.tally.unsent = self.tally.unsent.saturating_add(u64::from(is_counted));
     }
 
     /// Flips a bit of a frame. Returns the kind of the damaged frame.
@@ -123,16 +128,18 @@ impl Direction<'_> {
             return Kind::Forwarded;
         };
         let is_last = self.damages.is_multiple_of(LAST_OCTET_EVERY);
-        self.damages += 1;
+        self.damages = self.damages.saturating_add(1);
         let last = octets.len().saturating_sub(1);
-        let bit = self.draws.below(octets.len() as u64 * 8) as usize;
+        let bits = (octets.len() as u64).saturating_mul(8);
+        let bit = index(self.draws.below(bits));
         let at = if is_last { last } else { bit / 8 };
         if let Some(octet) = octets.get_mut(at) {
             *octet ^= 1 << (bit % 8);
         }
         match DamageEffect::of(at, place) {
             DamageEffect::Ethernet => {
-                self.tally.ethernet_changes += 1;
+                let changes = self.tally.ethernet_changes;
+                self.tally.ethernet_changes = changes.saturating_add(1);
                 Kind::Forwarded
             }
             DamageEffect::Magic => Kind::Unrecognisable,
@@ -262,7 +269,7 @@ impl<'a> FrameProcessor<'a> {
             _ => Disposition::Forward,
         };
         let to = match disposition {
-            Disposition::Forward => 1 - side,
+            Disposition::Forward => side ^ 1,
             Disposition::Return => side,
             Disposition::Drop => return,
         };
@@ -278,7 +285,7 @@ impl<'a> FrameProcessor<'a> {
             self.forward_by_connections(side, frame, now);
             return;
         }
-        let opposite = 1 - side;
+        let opposite = side ^ 1;
         let place = self.place;
         let counted = self.work.as_mut().and_then(|work| {
             let signature = Signature::read(frame.octets(), place)?;
@@ -290,7 +297,7 @@ impl<'a> FrameProcessor<'a> {
             }
             return;
         };
-        let due = now + work.delay;
+        let due = now.saturating_add(work.delay);
         let note = FrameFacts {
             kind: Kind::Forwarded,
             side,
@@ -306,7 +313,7 @@ impl<'a> FrameProcessor<'a> {
         let Some(direction) = work.directions.get_mut(side) else {
             return;
         };
-        direction.tally.received += 1;
+        direction.tally.received = direction.tally.received.saturating_add(1);
         direction.last = now;
         match direction.plan.next_action() {
             None => on.push(frame, note, due),
@@ -383,26 +390,30 @@ impl<'a> ActionContext<'a> {
         let received = direction.tally.received;
         let of_kind = |kind| FrameFacts { kind, ..note };
         match action {
-            Action::Lose => direction.tally.lost += 1,
+            Action::Lose => direction.tally.lost = direction.tally.lost.saturating_add(1),
             Action::Misdirect => back.push(frame, of_kind(Kind::Misdirected), self.due),
             Action::Damage => {
                 let kind = direction.damage(&mut frame, self.place);
                 on.push(frame, of_kind(kind), self.due);
             }
             Action::Stall { length_us } => {
-                direction.tally.stalls += 1;
-                on.push(frame, note, self.due + ticks(length_us));
+                direction.tally.stalls = direction.tally.stalls.saturating_add(1);
+                on.push(frame, note, self.due.saturating_add(ticks(length_us)));
             }
             // Without a buffer for a copy, the frame is forwarded like any other.
             Action::Duplicate { after } => {
                 if let Some(copy) = self.copy(&frame) {
                     let copied = of_kind(Kind::Copy);
-                    direction.held.insert(received + after, copy, copied);
+                    let release = received.saturating_add(after);
+                    direction.held.insert(release, copy, copied);
                 }
                 on.push(frame, note, self.due);
             }
             Action::Reorder { after } => match self.copy(&frame) {
-                Some(copy) => direction.held.insert(received + after, copy, note),
+                Some(copy) => {
+                    let release = received.saturating_add(after);
+                    direction.held.insert(release, copy, note);
+                }
                 None => on.push(frame, note, self.due),
             },
         }
@@ -414,5 +425,5 @@ impl<'a> ActionContext<'a> {
 }
 
 fn ticks(microseconds: u64) -> u64 {
-    ticks_per_second() / MICROSECOND_HZ * microseconds
+    (ticks_per_second() / MICROSECOND_HZ).saturating_mul(microseconds)
 }

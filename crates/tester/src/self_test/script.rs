@@ -212,7 +212,7 @@ impl ChosenFrames {
         };
         pick.next = match rule.choice {
             Choice::Every { offset, .. } => offset,
-            Choice::Drawn { .. } => pick.step() - 1,
+            Choice::Drawn { .. } => pick.step().saturating_sub(1),
         };
         pick
     }
@@ -221,7 +221,10 @@ impl ChosenFrames {
     fn step(&mut self) -> u64 {
         match self.choice {
             Choice::Every { frames, .. } => frames.max(1),
-            Choice::Drawn { frames } => 1 + self.draws.below(frames.max(1) * 2 - 1),
+            Choice::Drawn { frames } => {
+                let range = frames.max(1).saturating_mul(2).saturating_sub(1);
+                self.draws.below(range).saturating_add(1)
+            }
         }
     }
 }
@@ -239,7 +242,7 @@ impl Plan {
     /// Creates the plan of a direction.
     pub(super) fn new(script: &Script, direction: u64) -> Self {
         let pick = |(index, rule): (usize, &Rule)| {
-            let stream = index as u64 * 2 + direction;
+            let stream = (index as u64).saturating_mul(2).saturating_add(direction);
             ChosenFrames::new(*rule, Draws::new(script.seed, stream))
         };
         let mut plan = Self {
@@ -255,7 +258,7 @@ impl Plan {
     #[inline(always)]
     pub(super) fn next_action(&mut self) -> Option<Action> {
         let index = self.index;
-        self.index += 1;
+        self.index = index.saturating_add(1);
         if index < self.soonest {
             None
         } else {
@@ -268,7 +271,7 @@ impl Plan {
         let mut chosen = None;
         for pick in &mut self.picks {
             if pick.next == index {
-                pick.next += pick.step();
+                pick.next = pick.next.saturating_add(pick.step());
                 chosen = chosen.or(Some(pick.action));
             }
         }

@@ -237,7 +237,7 @@ fn describe(report: &StatusReport) -> String {
         "Kubernetes {}, API server: {}",
         state.kubernetes, report.api_server
     )];
-    let nodes = usize::from(state.simulated_nodes) + 1;
+    let nodes = usize::from(state.simulated_nodes).saturating_add(1);
     lines.push(format!("nodes Ready: {} of {nodes}", report.ready_nodes));
     for name in &state.started {
         let is_over = !report.is_running || state.ended.contains(name);

@@ -111,7 +111,7 @@ pub(super) fn run(args: &Setup<'_>) -> Result<()> {
         .open(&eal, cpus, args.ports, size_max, Preparation::default())?;
     tester.abort_on(&stop);
     tester.wait_for_links(LINK_DEADLINE)?;
-    let whole_s = (args.duration + args.drain).as_secs_f64();
+    let whole_s = args.duration.saturating_add(args.drain).as_secs_f64();
     let isolation = args
         .isolation
         .isolate(args.tester, &mut tester, whole_s, &stop)?;
@@ -355,7 +355,7 @@ fn translation_line(observed: &TranslationReport, width: usize) -> Option<String
          port, {} with another address",
         "NAT",
         observed.changed,
-        observed.changed + observed.unchanged,
+        observed.changed.saturating_add(observed.unchanged),
         ports.0,
         ports.1,
         observed.same_mapping,

@@ -138,7 +138,8 @@ fn caches(caches: &[Cache]) -> Lines {
             cache.ways,
             sharing,
         );
-        *alike.entry(kind).or_default() += 1;
+        let count = alike.entry(kind).or_default();
+        *count = count.saturating_add(1);
     }
     let line = |((level, kind, size, ways, sharing), count): (_, usize)| {
         let (size, ways): (Option<u64>, Option<u32>) = (size, ways);
@@ -164,7 +165,8 @@ fn interrupts(machine: &Inventory) -> Lines {
     let mut allowed: BTreeMap<String, usize> = BTreeMap::new();
     for irq in &machine.irqs {
         if let Some(cpus) = &irq.allowed {
-            *allowed.entry(cpus.to_string()).or_default() += 1;
+            let count = allowed.entry(cpus.to_string()).or_default();
+            *count = count.saturating_add(1);
         }
     }
     let lines = allowed.into_iter();

@@ -86,7 +86,8 @@ fn of_cpu(cpu: &CpuJitter) -> Vec<String> {
     }
     // The length of a bar is logarithmic because there are a million times more readings than gaps.
     for (bound, count) in &cpu.histogram {
-        let width = (count.max(&1).ilog2() as usize + 1).min(BAR);
+        let magnitude = count.max(&1).ilog2() as usize;
+        let width = magnitude.saturating_add(1).min(BAR);
         lines.push(format!(
             "  from {:>9} {count:>12} {}",
             time(*bound),

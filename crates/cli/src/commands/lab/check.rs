@@ -222,7 +222,7 @@ impl fmt::Display for MisdirectedFlow {
         let is_first = |port: &usize| port.is_multiple_of(2);
         let direction = if is_first(from) { "forth" } else { "back" };
         let end = if is_first(to) { "first" } else { "last" };
-        let [from, to] = [from / 2 + 1, to / 2 + 1];
+        let [from, to] = [from, to].map(|port| (*port / 2).saturating_add(1));
         write!(
             f,
             "{frames} of {offered} frames of chain {from} {direction} came out at the {end} port of chain {to}"
@@ -242,8 +242,13 @@ impl ChainResult {
             })
         });
         Self {
-            ports: (0..ports.len())
-                .map(|port| (ports[port ^ 1].offered_frames, ports[port].received_frames))
+            ports: ports
+                .iter()
+                .enumerate()
+                .filter_map(|(place, port)| {
+                    let other = ports.get(place ^ 1)?;
+                    Some((other.offered_frames, port.received_frames))
+                })
                 .collect(),
             lost: result.lost_frames,
             damaged: result.damaged_frames,
@@ -258,7 +263,8 @@ impl ChainResult {
             let shown = |(offered, received): (u64, u64)| format!("{received} of {offered} frames");
             let [back, forth] = [pair.first(), pair.get(1)]
                 .map(|observed| shown(observed.copied().unwrap_or_default()));
-            lines.push(format!("chain {}  forth {forth}, back {back}", chain + 1));
+            let number = chain.saturating_add(1);
+            lines.push(format!("chain {number}  forth {forth}, back {back}"));
         }
         lines.push(format!(
             "lost {} (damaged {}, misdirected {})",
@@ -273,7 +279,7 @@ impl ChainResult {
             .ports
             .iter()
             .all(|(offered, received)| *offered > 0 && received == offered);
-        if self.lost + self.misdirected == 0 && is_complete {
+        if self.lost == 0 && self.misdirected == 0 && is_complete {
             return Ok(());
         }
         let why = validity.text();
@@ -290,7 +296,7 @@ impl ChainResult {
     fn describe_misdirected(&self) -> String {
         let listed = self.misdirected_flows.iter().take(MISDIRECTED_LISTED_MAX);
         let mut parts: Vec<String> = listed.map(MisdirectedFlow::to_string).collect();
-        if let more @ 1.. = self.misdirected_flows.len() - parts.len() {
+        if let more @ 1.. = self.misdirected_flows.len().saturating_sub(parts.len()) {
             parts.push(format!("and {more} more"));
         }
         match parts.is_empty() {

@@ -139,7 +139,7 @@ fn print_list(rows: impl Iterator<Item = (&'static str, String)>) -> Result<()> 
     let lines = rows
         .iter()
         .map(|(name, text)| format!("{name:names$}  {text}\n"));
-    print_columns(&lines.collect::<String>(), names + 2)
+    print_columns(&lines.collect::<String>(), names.saturating_add(2))
 }
 
 type Availability = (Program, Result<String, Unavailable>);

@@ -206,7 +206,7 @@ fn print_state(state: &LabState, is_json: bool) -> Result<()> {
     for (index, [first, second]) in state.tester.chains.iter().enumerate() {
         lines.push(format!(
             "chain {}  --port '{first}' --port '{second}'",
-            index + 1
+            index.saturating_add(1)
         ));
     }
     if let Some(namespace) = &state.tester.namespace {

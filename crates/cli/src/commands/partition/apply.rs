@@ -269,7 +269,8 @@ fn remainder(undone: &[(Change, UndoOutcome)]) -> Option<String> {
     let outcomes = || undone.iter().map(|(_, outcome)| outcome);
     let is_not_tried = |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::NotTried(_));
     let not_tried = outcomes().filter(is_not_tried).count();
-    let failed = outcomes().filter(|outcome| outcome.is_left()).count() - not_tried;
+    let left = outcomes().filter(|outcome| outcome.is_left()).count();
+    let failed = left.saturating_sub(not_tried);
     let mut parts = Vec::new();
     if not_tried > 0 {
         parts.push(format!(

@@ -64,7 +64,7 @@ pub(super) fn estimate(preview: &StudyPreview) -> String {
     let cases = preview.cases.len();
     let available = match left_out {
         0 => cases.to_string(),
-        _ => format!("{} of {cases}", cases - left_out),
+        _ => format!("{} of {cases}", cases.saturating_sub(left_out)),
     };
     format!(
         "{available} {}, up to {} trials in up to {}, plus repeats of invalid trials",

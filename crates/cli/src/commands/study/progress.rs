@@ -119,7 +119,7 @@ impl Progress for ProgressView {
         self.say(&format!(
             "case {}, round {}",
             case.case.name,
-            case.round + 1
+            case.round.saturating_add(1)
         ));
     }
 

@@ -113,10 +113,17 @@ impl SearchKeys {
             ConversationQuantity::ConnectionsPerSecond => {
                 ConversationLoad::Connections { per_s: self.max }
             }
-            ConversationQuantity::ConcurrentConnections => ConversationLoad::Open {
-                connections: self.max as u32,
-                opening_per_s: self.opening_per_s,
-            },
+            ConversationQuantity::ConcurrentConnections => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "the limit is checked above"
+                )]
+                let connections = self.max as u32;
+                ConversationLoad::Open {
+                    connections,
+                    opening_per_s: self.opening_per_s,
+                }
+            }
             ConversationQuantity::TransactionsPerSecond => {
                 return transactions(around, self.section, self.connections, self.max);
             }

@@ -68,7 +68,7 @@ impl Method for ConnectionThroughputPlan {
         between(self.repeats, 1, REPEATS_MAX, &at("repeats"))?;
         let answer = self.answer.unwrap_or(ANSWER);
         between(answer, 1, ANSWER_MAX, &at("answer"))?;
-        if u64::from(answer) * u64::from(self.transactions) > u64::from(ANSWER_MAX) {
+        if answer.saturating_mul(self.transactions) > ANSWER_MAX {
             return fault(
                 &at("transactions"),
                 format!(

@@ -123,6 +123,7 @@ impl Work for ForAll {
 
     /// Returns an upper bound for a quiet device: for each goal two fully measured loads, as many abandoned ones, and the short trials
     /// before them. There is no bound for noise.
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
     fn bound(&self, common: &Common) -> Estimate {
         let of_goal = |goal: &MlrGoal| {
             let full_s = goal.final_trial_duration_s + common.around_s;

@@ -114,7 +114,12 @@ impl State {
         case.clone_into(&mut self.case);
         self.frame_size = size;
         self.step = kind.to_string();
-        self.trials += 1;
+        self.trials = self.trials.saturating_add(1);
+    }
+
+    fn count(&mut self, is_replayed: bool, is_valid: bool) {
+        self.made_now = self.made_now.saturating_add(u32::from(!is_replayed));
+        self.invalid = self.invalid.saturating_add(u32::from(!is_valid));
     }
 
     pub(super) fn trial(&mut self, event: &TrialEvent<'_>) {
@@ -125,8 +130,7 @@ impl State {
             event.kind,
             event.sequence,
         );
-        self.made_now += u32::from(!event.is_replayed);
-        self.invalid += u32::from(!result.is_valid());
+        self.count(event.is_replayed, result.is_valid());
         let rate_pps = result.trial.offered_rate_pps;
         if result.is_valid() {
             for interval in &mut self.intervals {
@@ -154,8 +158,8 @@ impl State {
             event.kind,
             event.sequence,
         );
-        self.made_now += u32::from(!event.is_replayed);
-        self.invalid += u32::from(matches!(event.observation, Observation::Invalid { .. }));
+        let is_valid = !matches!(event.observation, Observation::Invalid { .. });
+        self.count(event.is_replayed, is_valid);
         self.last_action = Some(describe_action(event));
     }
 
@@ -180,7 +184,8 @@ impl State {
     /// earlier than estimated.
     pub(super) fn left(&self, elapsed: Duration) -> Option<Duration> {
         let to_do = self.estimate.trials.saturating_sub(self.trials);
-        (self.made_now > 0).then(|| elapsed / self.made_now * to_do)
+        let each = elapsed.checked_div(self.made_now)?;
+        Some(each.saturating_mul(to_do))
     }
 }
 

@@ -90,7 +90,7 @@ fn header(state: &State) -> Paragraph<'_> {
     let place = format!(
         "case {}, round {} of {}, frames {}, {}",
         state.case,
-        state.round + 1,
+        state.round.saturating_add(1),
         state.rounds,
         state.frame_size,
         state.step
