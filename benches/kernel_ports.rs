@@ -46,13 +46,15 @@ enum Device {
     Quietwire([&'static str; 2]),
     /// The same, with `idle = sleep`: only the first frame after a silence is measured.
     Sleeping([&'static str; 2]),
+    /// The same with ports that merge datagrams: only frames of 64 octets are measured.
+    Merging([&'static str; 2]),
     /// The same with `af-xdp` ports, whose steering rules leave SSH to the kernel.
     Steered,
 }
 
 const BRIDGE: &str = "Linux bridge";
 
-const DEVICES: [(&str, Device); 12] = [
+const DEVICES: [(&str, Device); 13] = [
     (BRIDGE, Device::LinuxBridge),
     (
         "quietwire, tap",
@@ -61,6 +63,10 @@ const DEVICES: [(&str, Device); 12] = [
     (
         "quietwire, tap, idle = sleep",
         Device::Sleeping(["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"]),
+    ),
+    (
+        "quietwire, tap, gro=on",
+        Device::Merging(["tap:eth0?netns=NETNS&gro=on", "tap:eth0?netns=NETNS&gro=on"]),
     ),
     (
         "quietwire, veth",
@@ -243,7 +249,7 @@ impl Net {
         let hosts = ["left", "right"].map(Namespace::new);
         let middle = Namespace::new("middle");
         let uris = match device {
-            Device::Quietwire(uris) | Device::Sleeping(uris) => uris,
+            Device::Quietwire(uris) | Device::Sleeping(uris) | Device::Merging(uris) => uris,
             Device::Steered => STEERED,
             Device::LinuxBridge | Device::OpenVSwitch(_) => CABLES,
         };
@@ -260,7 +266,7 @@ impl Net {
                 let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &CABLES);
                 ovs = Some(started);
             }
-            Device::Quietwire(uris) | Device::Sleeping(uris) => {
+            Device::Quietwire(uris) | Device::Sleeping(uris) | Device::Merging(uris) => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
                     _ => "interrupt",
@@ -672,7 +678,13 @@ fn point(case: &str, side: &str) -> Point {
 
 /// Returns true if a case is measured with a device.
 fn is_measured(device: Device, case: Case) -> bool {
-    matches!(case, Case::Silence) || !matches!(device, Device::Sleeping(_))
+    match device {
+        Device::Sleeping(_) => matches!(case, Case::Silence),
+        Device::Merging(_) => matches!(case, Case::Small),
+        Device::LinuxBridge | Device::OpenVSwitch(_) | Device::Quietwire(_) | Device::Steered => {
+            true
+        }
+    }
 }
 
 fn figures(case: Case) -> &'static [Figure] {
@@ -794,7 +806,10 @@ fn main() {
                 let net = Net::start(&own, device);
                 // Announcements of new interfaces have passed.
                 std::thread::sleep(Duration::from_millis(500));
-                after_silence.push((side, measure(run, &net, devices[index], seconds)));
+                let first = measure(run, &net, devices[index], seconds);
+                if is_measured(device, Case::Silence) {
+                    after_silence.push((side, first));
+                }
             });
         }
         let of_bridge = after_silence.iter().find(|(side, _)| *side == BRIDGE);
@@ -831,7 +846,10 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                 "a bridge and two veth pairs; burst of the kernel's NAPI",
             ),
             Device::OpenVSwitch(datapath) => ovs_side(name, *datapath, "veth pairs"),
-            Device::Quietwire(_) | Device::Sleeping(_) | Device::Steered => {
+            Device::Quietwire(_)
+            | Device::Sleeping(_)
+            | Device::Merging(_)
+            | Device::Steered => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
                     _ => "interrupt",
