@@ -41,7 +41,7 @@ pub enum RunError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Error of the bench.
-    #[error("case {case}, round {}: {doing}: {source}", round + 1)]
+    #[error("case {case}, round {}: {doing}: {source}", round.saturating_add(1))]
     Bench {
         /// Name of the case.
         case: String,

@@ -38,7 +38,7 @@ impl Testpmd {
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let mut command = vec![BINARY.to_owned()];
         command.extend(eal_options(plan, MEMORY_MIB)?);
-        let buffers = 4096 * plan.ports.len().max(2);
+        let buffers = plan.ports.len().max(2).saturating_mul(4096);
         // testpmd pairs ports in the order of the joins. It runs without a terminal only with --stats-period.
         let own = [
             "--".to_owned(),

@@ -80,7 +80,7 @@ impl Misses {
     }
 
     fn miss_of(word: u64) -> Option<Miss> {
-        (word != 0).then(|| Miss {
+        (word != 0).then_some(Miss {
             iova: word & !(IOTLB_PAGE - 1),
             write: word & Self::IS_WRITE != 0,
         })
