@@ -15,10 +15,6 @@ use crate::sys;
 /// Buffers in the cache of each thread (RTE_MEMPOOL_CACHE_MAX_SIZE is 512).
 const CACHE_SIZE: u32 = 256;
 
-/// Space of a large buffer, octets. Together with the smallest buffer (2048), it is more than 64 KiB of IP after an Ethernet header with
-/// tags, and with its headroom not more than a buffer can have.
-const LARGE_SPACE: u16 = 64_000;
-
 /// Most chunks of a pool's memory whose NUMA nodes are looked up.
 const CHUNKS_MAX: usize = 64;
 
@@ -66,13 +62,6 @@ impl Mempool {
             // SAFETY: the EAL is started; the name is terminated.
             unsafe { sys::qw_create_stack_pool(name.as_ptr(), count, space) }
         })
-    }
-
-    /// Creates an uncached pool of large buffers, for the octets of a frame of 64 KiB that the first buffer does not hold. `kind` is the
-    /// start of its name.
-    pub(crate) fn large(eal: &Eal, kind: &str, count: u32) -> Result<Self, Error> {
-        let name = format!("{kind}{}-large", eal.next_device());
-        Self::uncached(eal, &name, count, LARGE_SPACE)
     }
 
     /// Calls `create` with the name and the octets of each buffer, headroom included.

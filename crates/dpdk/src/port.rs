@@ -705,7 +705,7 @@ impl Port {
             | PortUri::Veth {
                 interface, queues, ..
             } => {
-                let opened = af_packet::open(eal, interface, *queues, options, pool, interrupts);
+                let opened = af_packet::open(interface, *queues, options, pool, interrupts);
                 let (rx, tx, opened) = opened.map_err(|error| error.of_uri(uri))?;
                 ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
                 ends.tx.extend(tx.into_iter().map(Sender::AfPacket));

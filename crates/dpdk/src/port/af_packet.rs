@@ -37,7 +37,6 @@ use self::socket::{Failure, PacketSocket};
 use self::whole::{Refusal, Sent, WholeKinds, WholeSender};
 use crate::BURST_MAX;
 use crate::burst::{self, Burst, Mbuf, first_segment, space};
-use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::interrupts::{Interrupts, Watched};
@@ -48,11 +47,6 @@ use crate::port::transfer::reset;
 use crate::promiscuity::Promiscuity;
 use crate::segment::LargeKind;
 use crate::sys::{self, TO_CUT, field};
-
-/// Large buffers for each queue, and at most. A call receives five frames of 64 KiB, which are sent before the next call unless they are
-/// for another thread. A frame that gets no large buffer is in more buffers of usual size.
-const LARGE_A_QUEUE: u32 = 16;
-const LARGE_MAX: u32 = 128;
 
 type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
 
@@ -104,8 +98,6 @@ pub(crate) struct Interface {
     rx_slots: u32,
     tx_slots: u32,
     _promiscuity: Promiscuity,
-    /// A pool is freed only if no buffer is in use when its last owner is dropped: this owner outlives the queues.
-    _large_pool: Mempool,
 }
 
 impl Interface {
@@ -194,7 +186,6 @@ pub(crate) struct AfPacketRx {
     /// Octets of the longest frame without FCS, tags and segmentation.
     length_max: u32,
     pool: Mempool,
-    large_pool: Mempool,
     queue: Arc<Queue>,
     /// The socket, while threads may wait for it. The kernel signals each frame.
     _interrupt: Option<Watched>,
@@ -249,9 +240,8 @@ impl AfPacketRx {
                 }
                 Content::Queued(queued) => {
                     whole_octets += queued.length as u64;
-                    let pools = (&self.pool, &self.large_pool);
                     // SAFETY: as above; it is empty.
-                    unsafe { whole::receive(&self.queue.receiver, &queued, mbuf, pools) }
+                    unsafe { whole::receive(&self.queue.receiver, &queued, mbuf, &self.pool) }
                 }
                 Content::Lost => {
                     add(&self.queue.rx.lost, 1);
@@ -552,9 +542,8 @@ fn is_permanent_error(outcome: Result<usize, Errno>, sender: &PacketSocket) -> b
 ///
 /// # Errors
 /// The kernel's error: the interface does not exist or is not an Ethernet interface, the process lacks the privilege, or there
-/// is too little memory for the rings. [`Error::Mempool`] if there is too little memory for large frames.
+/// is too little memory for the rings.
 pub(crate) fn open(
-    eal: &Eal,
     interface: &str,
     queues: u16,
     options: &PortOptions,
@@ -577,8 +566,6 @@ pub(crate) fn open(
     let geometry = |slots| Geometry::new(slots, slot_space, page_size.unwrap_or(4096));
     let rx_geometry = geometry(options.rx_ring_size);
     let tx_geometry = geometry(options.tx_ring_size);
-    let large_buffers = (u32::from(queues) * LARGE_A_QUEUE).min(LARGE_MAX);
-    let large_pool = Mempool::large(eal, "packet", large_buffers)?;
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds = None;
     for number in 0..queues {
@@ -603,7 +590,6 @@ pub(crate) fn open(
             ring: map(&queue.receiver, rx_geometry)?,
             length_max: slot::length_max(options.frame_size_max) as u32,
             pool: pool.clone(),
-            large_pool: large_pool.clone(),
             queue: Arc::clone(&queue),
         });
         let socket = PacketSocket::whole_sender(index).map_err(failed)?;
@@ -641,7 +627,6 @@ pub(crate) fn open(
         rx_slots: rx_geometry.slots,
         tx_slots: tx_geometry.slots,
         _promiscuity: promiscuity,
-        _large_pool: large_pool,
     };
     Ok((rx, tx, interface))
 }

@@ -55,12 +55,6 @@ impl Drop for ChecksumCard {
     }
 }
 
-/// Returns true while a port is open whose card computes checksums.
-#[inline]
-pub(super) fn has_checksum_cards() -> bool {
-    CHECKSUM_CARDS.load(Ordering::Relaxed) > 0
-}
-
 /// Kinds of segmentation that the sender of a frame may request, as bits.
 const TSO: u16 = 1;
 const USO: u16 = 2;
@@ -112,7 +106,8 @@ impl Offload {
     /// Performs the offload. Returns false if it is invalid or was not negotiated.
     #[cold]
     pub(super) fn complete(self, frame: &mut Mbuf<'_>, limit: u32) -> bool {
-        self.complete_for(frame, limit, has_checksum_cards())
+        let has_cards = CHECKSUM_CARDS.load(Ordering::Relaxed) > 0;
+        self.complete_for(frame, limit, has_cards)
     }
 
     /// Performs the offload. With `has_cards`, the checksum of a long frame may stay incomplete. The frame then requests segmentation into

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use quietwire_packet::LargeFrame;
 
 use super::*;
+use crate::eal::Eal;
 use crate::port::checksum;
 use crate::segment::HeaderLengths;
 use crate::testing::{self, in_a_namespace};
@@ -111,21 +112,7 @@ struct Rig {
     burst: Burst,
     /// Segment sizes of received frames.
     sizes: Vec<Option<u16>>,
-    /// Numbers of their buffers.
-    buffers: Vec<u16>,
     eal: Eal,
-}
-
-/// Takes all buffers of a pool but this number.
-fn hold(eal: &Eal, pool: &Mempool, left: u32) -> Vec<Burst> {
-    let mut held = Vec::new();
-    while pool.available() > left {
-        let mut burst = Burst::new(eal);
-        let count = ((pool.available() - left) as usize).min(BURST_MAX);
-        assert!(burst.allocate(pool, count));
-        held.push(burst);
-    }
-    held
 }
 
 impl Rig {
@@ -136,7 +123,7 @@ impl Rig {
     fn with(name: &str, queues: u16, options: &PortOptions) -> Self {
         let eal = testing::eal();
         let pool = Mempool::new(&eal, name, 511, options.data_room()).unwrap();
-        let (rx, tx, interface) = open(&eal, "v0", queues, options, &pool, &[]).unwrap();
+        let (rx, tx, interface) = open("v0", queues, options, &pool, &[]).unwrap();
         assert_eq!((rx.len(), tx.len()), (usize::from(queues), rx.len()));
         let burst = Burst::new(&eal);
         Self {
@@ -146,7 +133,6 @@ impl Rig {
             pool,
             burst,
             sizes: Vec::new(),
-            buffers: Vec::new(),
             eal,
         }
     }
@@ -171,8 +157,6 @@ impl Rig {
                 let mut octets = vec![0; frame.length() as usize];
                 assert!(frame.read_at(0, &mut octets));
                 self.sizes.push(frame.segment_size());
-                // SAFETY: owned by the frame.
-                self.buffers.push(unsafe { *field::nb_segs(frame.mbuf) });
                 frames.push((queue, octets));
             }
         }
@@ -217,15 +201,8 @@ impl Rig {
         frame
     }
 
-    /// Returns the pool of large buffers.
-    fn large_pool(&self) -> &Mempool {
-        &self.rx[0].large_pool
-    }
-
-    /// Returns true if no buffer is in use.
     fn is_whole(&self) -> bool {
-        let mut pools = [&self.pool, self.large_pool()].into_iter();
-        pools.all(|pool| pool.available() == pool.count())
+        self.pool.available() == self.pool.count()
     }
 }
 
@@ -590,47 +567,20 @@ fn long_frames_have_their_tags() {
 fn long_frames_without_buffers_are_dropped_and_counted() {
     in_a_network(|| {
         let mut rig = Rig::new("long-buffers", 1, 1518);
-        let large = hold(&rig.eal, rig.large_pool(), 0);
-        let held = hold(&rig.eal, &rig.pool, 20);
+        let mut held = Vec::new();
+        while rig.pool.available() > 20 {
+            let mut burst = Burst::new(&rig.eal);
+            let count = (rig.pool.available() as usize - 20).min(BURST_MAX);
+            assert!(burst.allocate(&rig.pool, count));
+            held.push(burst);
+        }
         let udp = segmenting_socket("10.0.0.1:0", 1000);
         udp.send_to(&[1; 60_000], "10.0.0.2:2000").unwrap();
         udp.send_to(&[2; 20_000], "10.0.0.2:2000").unwrap();
         assert_eq!(rig.expect(1)[0].1.len(), 20_042);
         let stats = rig.stats();
         assert_eq!((stats.rx_frames, stats.rx_no_buffers), (1, 1));
-        // A large buffer replaces those that the first frame lacked.
-        drop(large);
-        udp.send_to(&[1; 60_000], "10.0.0.2:2000").unwrap();
-        assert_eq!(rig.expect(1)[0].1.len(), 60_042);
         drop(held);
-        assert!(rig.is_whole());
-    });
-}
-
-#[test]
-fn long_frames_are_in_two_buffers_while_large_ones_are_free() {
-    in_a_network(|| {
-        let mut rig = Rig::new("long-two", 1, 1518);
-        let data: Vec<u8> = (0..62_000).map(|at| (at * 11 + at / 256) as u8).collect();
-        let udp = segmenting_socket("10.0.0.1:0", 1000);
-        // Without large buffers, a frame is in as many buffers as it fills.
-        let space = rig.pool.data_room();
-        let mut held = Vec::new();
-        for has_large in [true, false] {
-            if !has_large {
-                held = hold(&rig.eal, rig.large_pool(), 0);
-            }
-            for length in [3000, 6000, 62_000] {
-                udp.send_to(&data[..length], "10.0.0.2:2000").unwrap();
-                let frame = rig.expect(1).remove(0).1;
-                assert!(frame[42..] == data[..length], "{length}");
-                let filled = (frame.len() as u16).div_ceil(space);
-                let expected = if has_large { 2 } else { filled };
-                assert_eq!(rig.buffers.pop(), Some(expected), "{length}");
-            }
-        }
-        drop(held);
-        assert_eq!((rig.stats().rx_frames, rig.stats().rx_errors), (6, 0));
         assert!(rig.is_whole());
     });
 }
@@ -775,7 +725,14 @@ fn frames_that_a_full_ring_misses_are_counted() {
 fn without_buffers_frames_are_dropped_and_counted() {
     in_a_network(|| {
         let (peer, mut rig) = (Peer::new(), Rig::new("buffers", 1, 1518));
-        let held = hold(&rig.eal, &rig.pool, 3);
+        let mut held = Vec::new();
+        // All buffers but three are in use.
+        while rig.pool.available() > 3 {
+            let mut burst = Burst::new(&rig.eal);
+            let count = (rig.pool.available() as usize - 3).min(BURST_MAX);
+            assert!(burst.allocate(&rig.pool, count));
+            held.push(burst);
+        }
         for number in 0..8 {
             peer.send(&frame(number, 100));
         }
@@ -848,11 +805,10 @@ fn sent_frames_are_not_received_again() {
 #[test]
 fn a_port_needs_an_ethernet_interface() {
     in_a_network(|| {
-        let eal = testing::eal();
-        let pool = Mempool::new(&eal, "needs", 511, 2048).unwrap();
+        let pool = Mempool::new(&testing::eal(), "needs", 511, 2048).unwrap();
         let options = PortOptions::new("p", 1518);
         let message = |interface: &str| {
-            let error = open(&eal, interface, 1, &options, &pool, &[]).unwrap_err();
+            let error = open(interface, 1, &options, &pool, &[]).unwrap_err();
             error.to_string()
         };
         assert!(message("v7").contains("af-packet:v7"), "{}", message("v7"));
@@ -860,7 +816,7 @@ fn a_port_needs_an_ethernet_interface() {
         assert!(message("g0").contains("Ethernet"), "{}", message("g0"));
         // Any number of ports can share an interface, and none of them leaves anything behind.
         for _ in 0..8 {
-            drop(open(&eal, "v0", 4, &options, &pool, &[]).unwrap());
+            drop(open("v0", 4, &options, &pool, &[]).unwrap());
         }
     });
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that are longer than a slot: up to 64 KiB of TCP or UDP data, to be segmented (virtio 1.2, section 5.1.6). Each of them takes
-//! one system call, which copies it between the kernel and packet buffers. A frame is in two buffers if it can be: each further buffer is one
-//! more piece of both calls, and is taken, filled and freed by itself.
+//! one system call, which copies it between the kernel and packet buffers.
 
 // Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -26,7 +25,7 @@ use super::socket::PacketSocket;
 use crate::burst::{self, Mbuf, space};
 use crate::mempool::Mempool;
 use crate::port::features::Features;
-use crate::port::offload::{Offload, SEGMENTED_MAX, has_checksum_cards, header_of};
+use crate::port::offload::{Offload, SEGMENTED_MAX, header_of};
 use crate::port::transfer::Outgoing;
 use crate::segment::{LargeKind, MERGED_MAX};
 use crate::sys::{self, field};
@@ -55,8 +54,8 @@ pub(super) enum Refusal {
     NoBuffers,
 }
 
-/// Reads a frame of the queue into a buffer of the pool and a large one ([`take_large`]), or into as many of the pool as it needs. Returns
-/// its header. If that fails, the frame is consumed all the same, and the caller must reset the buffer.
+/// Reads a frame of the queue into a buffer and further ones of the pool. Returns its header. If that fails, the frame is consumed all
+/// the same, and the caller must reset the buffer.
 ///
 /// # Safety
 /// `mbuf` is owned, empty, not shared, and from the pool.
@@ -66,7 +65,7 @@ pub(super) unsafe fn receive(
     socket: &PacketSocket,
     queued: &Queued,
     mbuf: *mut sys::rte_mbuf,
-    (pool, large_pool): (&Mempool, &Mempool),
+    pool: &Mempool,
 ) -> Result<RawHeader, Refusal> {
     let length = queued.length;
     // SAFETY: guaranteed by the caller. All buffers of the pool have the same space.
@@ -74,19 +73,14 @@ pub(super) unsafe fn receive(
     let mut mbufs = [mbuf; BUFFERS_MAX];
     let fits = (slot::ETHERNET_HEADER..=SEGMENTED_MAX as usize).contains(&length);
     let count = length.div_ceil(space_of_each);
-    let Some(further) = mbufs.get_mut(1..count).filter(|_| fits) else {
+    let Some(mbufs) = mbufs.get_mut(..count).filter(|_| fits) else {
         discard(socket);
         return Err(Refusal::Invalid);
     };
-    let count = if take_large(large_pool, length.saturating_sub(space_of_each), further) {
-        2
-    } else if burst::allocate(pool, further) {
-        count
-    } else {
+    if !burst::allocate(pool, mbufs.get_mut(1..).unwrap_or_default()) {
         discard(socket);
         return Err(Refusal::NoBuffers);
-    };
-    let mbufs = mbufs.get(..count).unwrap_or_default();
+    }
     // SAFETY: the buffers are owned, alone.
     unsafe { chain(mbufs, length) };
     let mut header = [0; HEADER_LEN_LEGACY];
@@ -111,18 +105,6 @@ pub(super) unsafe fn receive(
         }
     }
     slot::behind_tag(slot::raw_header(header), queued.tag).ok_or(Refusal::Invalid)
-}
-
-/// Takes one buffer of the pool for `octets` octets, to the first place of `further`, if it replaces several others. Returns false and takes
-/// none if the pool is empty, or if the switch has a card that may segment the frame: a port on a card copies frames in large buffers,
-/// because its driver may keep buffers for long.
-fn take_large(pool: &Mempool, octets: usize, further: &mut [*mut sys::rte_mbuf]) -> bool {
-    further.len() > 1
-        && octets <= usize::from(pool.data_room())
-        && !has_checksum_cards()
-        && further
-            .get_mut(..1)
-            .is_some_and(|first| burst::allocate(pool, first))
 }
 
 /// Consumes a frame of the queue.

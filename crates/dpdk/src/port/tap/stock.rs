@@ -29,6 +29,9 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
 
+/// Space of a large buffer, octets. Together with the smallest buffer (2048), it is more than 64 KiB of IP after an Ethernet header with
+/// tags, and with its headroom not more than a buffer can have.
+const LARGE_SPACE: u16 = 64_000;
 /// Large buffers for each queue, and at most: a burst of them, and more in rings between threads.
 const LARGE_A_QUEUE: u32 = 96;
 const LARGE_MAX: u32 = 384;
@@ -36,7 +39,8 @@ const LARGE_MAX: u32 = 384;
 /// Creates the pool of large buffers of a port.
 pub(super) fn large_pool(eal: &Eal, queues: u16) -> Result<Mempool, Error> {
     let count = u32::from(queues).saturating_mul(LARGE_A_QUEUE);
-    Mempool::large(eal, "tap", count.min(LARGE_MAX))
+    let name = format!("tap{}-large", eal.next_device());
+    Mempool::uncached(eal, &name, count.min(LARGE_MAX), LARGE_SPACE)
 }
 
 /// Buffers of one queue.
