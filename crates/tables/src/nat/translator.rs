@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, new mappings, expiry.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod ends;
 mod flush;
 mod lookup;
@@ -71,6 +81,10 @@ pub struct NatCounters {
 
 impl NatCounters {
     /// Adds the counts of other tables.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub fn add(&mut self, other: &Self) {
         self.outbound += other.outbound;
         self.inbound += other.inbound;
@@ -143,6 +157,10 @@ struct Events {
 }
 
 impl Events {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     fn note(&mut self, event: BlockEvent) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);
@@ -166,6 +184,11 @@ impl Nat {
     ///
     /// # Errors
     /// [`NatSettingsError`].
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "at most 2^24 + 2^10"
+    )]
     pub fn with_share(settings: &NatSettings, share: Share) -> Result<Self, NatSettingsError> {
         settings.check()?;
         // At most 2^24 + 2^10.
@@ -212,6 +235,10 @@ impl Nat {
     /// Replaces the static forwards by these, in ascending order, of addresses of the pool. Forwards that stay keep their connections, and
     /// mappings that have an endpoint of a new forward end, except those of its inside endpoint that depend on remote ones: [`Nat::flush`]
     /// removes them. Returns the number of forwards without space. Allocates nothing.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts at most all forwards"
+    )]
     pub fn set_forwards(&mut self, wanted: &[Forward]) -> usize {
         let mut at = 0;
         while let Some(forward) = self.forwards.get(at).copied() {
@@ -321,6 +348,10 @@ impl Nat {
     }
 
     /// Returns the memory of all tables, octets.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     #[must_use]
     pub fn octets(&self) -> usize {
         let permissions = self.permissions.as_ref().map_or(0, Permissions::octets);
@@ -524,10 +555,20 @@ impl Nat {
     }
 
     /// Counts a packet that was dropped outside of NAT.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each reason has its count, of 64 bits"
+    )]
     pub(crate) fn note_drop(&mut self, reason: NatDrop) {
         self.counters.dropped[reason as usize] += 1;
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each reason has its count, of 64 bits"
+    )]
     fn count(&mut self, outcome: NatOutcome, is_outbound: bool) {
         match outcome {
             NatOutcome::Untouched => {}
@@ -688,6 +729,10 @@ impl Nat {
     }
 
     /// Finds the mapping of an inside endpoint for packets to a remote one, or creates it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     #[inline]
     fn mapping_of(
         &mut self,
@@ -709,6 +754,10 @@ impl Nat {
         self.create(internal, remote, protocol)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits, mappings of bounded tables, and seconds since the start"
+    )]
     fn create(
         &mut self,
         internal: End,
@@ -793,6 +842,10 @@ impl Nat {
     }
 
     /// Removes expired mappings: reads the next `budget` entries of the table, in a circle. Returns the number of removed mappings.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "mappings are below the capacity of the table, and counts of 64 bits do not overflow"
+    )]
     pub fn expire(&mut self, now: u32, budget: usize) -> usize {
         self.now = self.now.max(now);
         let capacity = self.mappings.capacity();
