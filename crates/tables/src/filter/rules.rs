@@ -246,10 +246,6 @@ impl RuleTable {
     }
 
     /// Does what [`Self::after`] does, for rules in memory: compiled once, not for each kind of iterator.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "there are few uses and values"
-    )]
     fn of_rules(
         former: Option<&Self>,
         rules: Vec<PortRule>,
@@ -271,7 +267,7 @@ impl RuleTable {
         let values = CtConditions::new(rules.iter().map(PortRule::ct_match), uses.len());
         let named = rules.iter().zip(names);
         let named = named.map(|(rule, names)| rule.named(names));
-        let (marks, names) = NameTable::new(named, uses.len() + values.len());
+        let (marks, names) = NameTable::new(named, uses.len().saturating_add(values.len()));
         let mut listed = Listed::default();
         for (number, rule) in (0u32..).zip(&rules) {
             let mut compiled = rule.compiled(&uses, &values, has_out);

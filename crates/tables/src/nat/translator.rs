@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, new mappings, expiry.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts of 64 bits, seconds since the start and numbers of mappings are far from their ends"
 )]
 
 mod ends;
@@ -81,10 +76,6 @@ pub struct NatCounters {
 
 impl NatCounters {
     /// Adds the counts of other tables.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "counts of 64 bits do not overflow"
-    )]
     pub fn add(&mut self, other: &Self) {
         self.outbound += other.outbound;
         self.inbound += other.inbound;
@@ -157,10 +148,6 @@ struct Events {
 }
 
 impl Events {
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "counts of 64 bits do not overflow"
-    )]
     fn note(&mut self, event: BlockEvent) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);
@@ -184,15 +171,11 @@ impl Nat {
     ///
     /// # Errors
     /// [`NatSettingsError`].
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::arithmetic_side_effects,
-        reason = "at most 2^24 + 2^10"
-    )]
     pub fn with_share(settings: &NatSettings, share: Share) -> Result<Self, NatSettingsError> {
         settings.check()?;
         // At most 2^24 + 2^10.
-        let capacity = settings.mappings_max + FORWARDS_MAX as u32;
+        let forwards_max = u32::try_from(FORWARDS_MAX).unwrap_or(u32::MAX);
+        let capacity = settings.mappings_max.saturating_add(forwards_max);
         let is_filtered = settings.filtering == FilteringBehaviour::AddressDependent
             && !settings.mapping.is_dependent();
         let permissions = is_filtered.then(|| Permissions::new(settings.mappings_max));
@@ -235,10 +218,6 @@ impl Nat {
     /// Replaces the static forwards by these, in ascending order, of addresses of the pool. Forwards that stay keep their connections, and
     /// mappings that have an endpoint of a new forward end, except those of its inside endpoint that depend on remote ones: [`Nat::flush`]
     /// removes them. Returns the number of forwards without space. Allocates nothing.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "counts at most all forwards"
-    )]
     pub fn set_forwards(&mut self, wanted: &[Forward]) -> usize {
         let mut at = 0;
         while let Some(forward) = self.forwards.get(at).copied() {
@@ -348,10 +327,6 @@ impl Nat {
     }
 
     /// Returns the memory of all tables, octets.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "octets of memory that exists"
-    )]
     #[must_use]
     pub fn octets(&self) -> usize {
         let permissions = self.permissions.as_ref().map_or(0, Permissions::octets);
@@ -555,20 +530,12 @@ impl Nat {
     }
 
     /// Counts a packet that was dropped outside of NAT.
-    #[expect(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        reason = "each reason has its count, of 64 bits"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "each reason has its count")]
     pub(crate) fn note_drop(&mut self, reason: NatDrop) {
         self.counters.dropped[reason as usize] += 1;
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        reason = "each reason has its count, of 64 bits"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "each reason has its count")]
     fn count(&mut self, outcome: NatOutcome, is_outbound: bool) {
         match outcome {
             NatOutcome::Untouched => {}
@@ -729,10 +696,6 @@ impl Nat {
     }
 
     /// Finds the mapping of an inside endpoint for packets to a remote one, or creates it.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "counts of 64 bits do not overflow"
-    )]
     #[inline]
     fn mapping_of(
         &mut self,
@@ -754,10 +717,6 @@ impl Nat {
         self.create(internal, remote, protocol)
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "counts of 64 bits, mappings of bounded tables, and seconds since the start"
-    )]
     fn create(
         &mut self,
         internal: End,
@@ -842,10 +801,6 @@ impl Nat {
     }
 
     /// Removes expired mappings: reads the next `budget` entries of the table, in a circle. Returns the number of removed mappings.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "mappings are below the capacity of the table, and counts of 64 bits do not overflow"
-    )]
     pub fn expire(&mut self, now: u32, budget: usize) -> usize {
         self.now = self.now.max(now);
         let capacity = self.mappings.capacity();
