@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory allocator of tables that forwarding threads read: readers use blocks while the writer allocates and frees others.
 
+// Tables of outside addresses: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::VecDeque;
 
 use quietwire_memory::prefer_huge_pages;
@@ -67,6 +77,10 @@ impl Blocks {
     }
 
     /// Allocates a block that no reader uses and returns its first unit; `None` if there is no space.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most as many units are in use as the arena has"
+    )]
     pub fn take(&mut self, units: u32) -> Option<u32> {
         let order = order_of(units);
         let taken = match self.free.get_mut(order)?.pop() {
@@ -79,6 +93,7 @@ impl Blocks {
         taken
     }
 
+    #[allow(clippy::arithmetic_side_effects, reason = "the order is below ORDERS")]
     fn extend(&mut self, order: usize) -> Option<u32> {
         let next = self.next.checked_add(1 << order)?;
         if next > self.end {
@@ -88,6 +103,11 @@ impl Blocks {
     }
 
     /// Returns half of the smallest larger block.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "orders are below ORDERS, and both halves are in the arena"
+    )]
     fn split(&mut self, order: usize) -> Option<u32> {
         let larger = (order + 1..ORDERS).find(|larger| !self.free[*larger].is_empty())?;
         let block = self.free[larger].pop()?;
@@ -98,6 +118,11 @@ impl Blocks {
     }
 
     /// Frees a block that readers may still use until the epoch ends.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "the block was taken, with an order below ORDERS"
+    )]
     pub fn retire(&mut self, block: u32, units: u32) {
         let order = order_of(units);
         self.used -= 1 << order;
@@ -105,6 +130,11 @@ impl Blocks {
     }
 
     /// Frees a block that readers never saw.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the block was taken, with an order below ORDERS"
+    )]
     pub fn give_back(&mut self, block: u32, units: u32) {
         let order = order_of(units);
         self.used -= 1 << order;
@@ -117,6 +147,10 @@ impl Blocks {
     }
 
     /// Reuses blocks freed before this epoch.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the block was taken, with an order below ORDERS"
+    )]
     pub fn reclaim(&mut self, epoch: Epoch) {
         while let Some((retired, order, block)) = self.retired.front().copied() {
             if retired >= epoch {

@@ -2,6 +2,16 @@
 //! Drop reasons of frames. Counters, reports, metrics and tables are generated from these lists: a new reason requires one line here and
 //! the code that drops for it.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
@@ -190,6 +200,7 @@ impl PortDrops {
 impl Index<PortDrop> for PortDrops {
     type Output = u64;
 
+    #[expect(clippy::indexing_slicing, reason = "each reason has its count")]
     #[inline(always)]
     fn index(&self, reason: PortDrop) -> &u64 {
         &self.0[reason as usize]
@@ -197,6 +208,7 @@ impl Index<PortDrop> for PortDrops {
 }
 
 impl IndexMut<PortDrop> for PortDrops {
+    #[expect(clippy::indexing_slicing, reason = "each reason has its count")]
     #[inline(always)]
     fn index_mut(&mut self, reason: PortDrop) -> &mut u64 {
         &mut self.0[reason as usize]

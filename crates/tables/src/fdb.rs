@@ -20,6 +20,16 @@
 //!
 //! Two anomalies are possible for an instant and harmless: a duplicate entry (same result), and a missing entry (the frame is flooded).
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod hash;
 mod moves;
 mod slots;
@@ -382,6 +392,7 @@ impl Fdb {
     }
 
     /// Empties the slots that match `entry_removed`; an entry that changes concurrently stays.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts at most all slots")]
     fn vacate_where(&self, first: usize, count: usize, goes: impl Fn(Key, Word) -> bool) -> u32 {
         let mut vacated = 0;
         for (bucket, slot) in self.slots(first, count) {
@@ -519,6 +530,10 @@ fn find_in(bucket: &Bucket, identity: Identity) -> Option<(&AtomicU64, Word)> {
     find_among(front, identity).or_else(|| find_among(back, identity))
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "at most half of the slots of a bucket, and not zero in the loop"
+)]
 #[inline(always)]
 fn find_among(slots: &[AtomicU64], identity: Identity) -> Option<(&AtomicU64, Word)> {
     let mut same = 0u32;
@@ -537,6 +552,10 @@ fn find_among(slots: &[AtomicU64], identity: Identity) -> Option<(&AtomicU64, Wo
 }
 
 /// Returns the permutation of a table for this number of addresses, which also determines its number of buckets.
+#[allow(
+    clippy::arithmetic_side_effects,
+    reason = "four times a number of 32 bits"
+)]
 fn permutation(entries_max: u32) -> Permutation {
     let slots = (u64::from(entries_max) * 4).div_ceil(3);
     let buckets = slots.div_ceil(SLOTS as u64).next_power_of_two();

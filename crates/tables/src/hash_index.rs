@@ -4,6 +4,16 @@
 //! Each hash has two buckets, and the second is used only if the first is full. If both are full, one of their entries is moved to its own
 //! other bucket, which the tag determines. Most lookups read one bucket, and one entry.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_memory::prefetch;
 
 use crate::arena::{NoMemory, zeroed};
@@ -43,6 +53,10 @@ pub(crate) struct Index {
     mask: usize,
 }
 
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the upper 16 bits are the tag"
+)]
 #[inline(always)]
 const fn tag(hash: u64) -> u16 {
     match (hash >> 48) as u16 {
@@ -53,6 +67,7 @@ const fn tag(hash: u64) -> u16 {
 
 impl Bucket {
     /// Returns the slots with this tag, one bit each.
+    #[allow(clippy::arithmetic_side_effects, reason = "slots are below 16")]
     #[inline(always)]
     fn slots_of(&self, tag: u16) -> u32 {
         let mut slots = 0;
@@ -72,6 +87,10 @@ impl Index {
     ///
     /// # Errors
     /// [`NoMemory`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "there are at least BUCKETS_MIN buckets"
+    )]
     pub(crate) fn new(entries_max: u32) -> Result<Self, NoMemory> {
         let buckets = (entries_max as usize)
             .div_ceil(LOAD)
@@ -89,12 +108,20 @@ impl Index {
         size_of_val(&self.buckets[..])
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "masked to a bucket of the table"
+    )]
     #[inline(always)]
     const fn first_bucket(&self, hash: u64) -> usize {
         hash as usize & self.mask
     }
 
     /// Returns the other bucket of an entry with this tag in a bucket; always a different one.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "masked to a bucket of the table"
+    )]
     #[inline(always)]
     const fn other_bucket(&self, bucket: usize, tag: u16) -> usize {
         let step = (tag as u64).wrapping_mul(STEP) >> 32;
@@ -142,6 +169,7 @@ impl Index {
         self.position_in(self.other_bucket(first, tag), tag, &is_entry)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "not zero in the loop")]
     #[inline(always)]
     fn position_in(
         &self,
@@ -173,6 +201,11 @@ impl Index {
     }
 
     /// Puts an entry into an empty slot of a bucket.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the slot is below SLOTS, and far fewer than 2^16 entries of one bucket are in others, because the hash is secret"
+    )]
     fn put(&mut self, bucket: usize, tag: u16, entry: u32, is_second: bool) -> bool {
         let Some(content) = self.buckets.get_mut(bucket) else {
             return false;
@@ -193,6 +226,11 @@ impl Index {
     }
 
     /// Moves one entry of a full bucket to its other bucket.
+    #[allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the slot is below SLOTS"
+    )]
     fn make_space(&mut self, bucket: usize) -> bool {
         for slot in 0..SLOTS {
             let Some(content) = self.buckets.get(bucket) else {
@@ -208,6 +246,11 @@ impl Index {
         false
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the slot is below SLOTS, and the entry was counted when it was put there"
+    )]
     fn clear(&mut self, position: Position) {
         let Position { bucket, slot } = position;
         let Some(content) = self.buckets.get_mut(bucket) else {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sets of ports of the switch, as bit masks.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 /// Words of a mask.
 const WORDS: usize = 4;
 
@@ -13,6 +23,7 @@ impl PortMask {
     pub const PORTS: usize = WORDS * u64::BITS as usize;
 
     /// Adds a port. Returns false for a number that no port has.
+    #[allow(clippy::arithmetic_side_effects, reason = "the bit is below 64")]
     #[inline(always)]
     pub fn insert(&mut self, port: u16) -> bool {
         match self.0.get_mut(usize::from(port >> 6)) {
@@ -38,6 +49,11 @@ impl PortMask {
     }
 
     /// Returns the numbers of the ports, lowest first.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "ports are below PORTS, and a word is not zero"
+    )]
     #[inline(always)]
     pub fn ports(self) -> impl Iterator<Item = u16> {
         let Self(mut words) = self;

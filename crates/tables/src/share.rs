@@ -3,6 +3,16 @@
 //!
 //! Every CPU computes the same answer from the packet alone, so no two CPUs have state of one connection, and none reads that of another.
 
+// Addresses of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_base::random::mix;
 
 /// Share of one of several forwarding CPUs.
@@ -40,6 +50,11 @@ impl Share {
     }
 
     /// Returns a number for each counter that no other share returns.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "there is at least one CPU, and the number is below 2^16"
+    )]
     #[must_use]
     pub const fn distinct(self, counter: u16) -> u16 {
         let numbers = (1 << 16) / self.of as u32;
@@ -73,12 +88,18 @@ impl Share {
 }
 
 /// Maps a hash to a number below `of`.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "a product of 32 and 16 bits, of which the upper part is below the number of CPUs"
+)]
 #[inline(always)]
 const fn reduced(hash: u64, of: u16) -> u16 {
     (((hash >> 32) * of as u64) >> 32) as u16
 }
 
 /// Returns a hash of an address that all CPUs compute.
+#[expect(clippy::cast_possible_truncation, reason = "both halves count")]
 #[inline(always)]
 pub(crate) const fn folded(address: u128) -> u64 {
     mix((address >> 64) as u64 ^ mix(address as u64))
@@ -103,6 +124,11 @@ pub(crate) const fn owner_of_pair(one: u128, other: u128, of: u16) -> u16 {
 }
 
 /// Returns the CPU out of `of` that a block of external ports belongs to. If there are as many blocks as CPUs, each has one.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "the divisor is not 0, and the rest is below it"
+)]
 #[inline(always)]
 pub(crate) const fn owner_of_block(block: usize, of: u16) -> u16 {
     // There is at least one CPU.

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Driver drop counters that never decrease.
 
+// Counters of drivers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_dpdk::PortHandle;
 
 /// Non-decreasing view of a driver counter, which may restart at 0 when its peer is replaced.
@@ -11,6 +21,10 @@ struct MonotonicCounter {
 }
 
 impl MonotonicCounter {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     fn update(&mut self, observed: u64) -> u64 {
         self.total += observed.checked_sub(self.last).unwrap_or(observed);
         self.last = observed;

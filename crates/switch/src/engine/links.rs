@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of the links of network cards.
 
+// Events of drivers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 /// Link of a network card as it was when it was last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
@@ -11,6 +21,10 @@ pub(crate) struct Link {
 
 impl Link {
     /// Records a state. Returns true if it differs from the last one.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub(super) fn note(&mut self, is_up: bool) -> bool {
         let former = self.is_up.replace(is_up);
         let is_changed = former.is_some_and(|former| former != is_up);

@@ -2,6 +2,16 @@
 //! Load balancing of a forwarding thread, around the router: destinations before the routing decision, sources behind it. The control thread
 //! makes all memory.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IpProtocol};
@@ -99,6 +109,10 @@ impl BalancerTotals {
     }
 
     /// Adds the numbers of the same load balancer on another thread.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub(crate) fn add(&mut self, other: &Self) {
         self.connections += other.connections;
         self.counters.add(&other.counters);

@@ -4,6 +4,16 @@
 //! A model checker runs this file in every order of both threads (`models/switch`), with its own atomics, locks and rings in place of
 //! those of [`super::sync`].
 
+// Orders of control: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::sync::{
     Arc, AtomicBool, Consumer, Mutex, MutexGuard, Ordering, Producer, TryLockError, channel,
     wait_for,
@@ -110,6 +120,10 @@ impl<O, R> OrderReceiver<O, R> {
 impl<O, R> OrderSender<O, R> {
     /// Puts an order into the slot, which is empty, and returns its number. The error returns the order: the thread stopped while it
     /// held the lock.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub(crate) fn put(&mut self, order: O) -> Result<u64, O> {
         let lock = || self.slot.try_lock();
         let Some(mut place) = wait_for(lock) else {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Marks of frames between forwarding threads and the service thread.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_dpdk::{BURST_MAX, Burst, Mbuf};
 use quietwire_tables::route::Punt;
 
@@ -34,6 +44,7 @@ const ROUTE: u32 = 0x101;
 const RELAYED: u32 = 0x102;
 
 impl Mark {
+    #[allow(clippy::arithmetic_side_effects, reason = "few kinds, above 16 bits")]
     #[inline]
     pub(crate) const fn number(self) -> u32 {
         match self {
@@ -55,6 +66,10 @@ impl Mark {
         drop(burst.push(frame));
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lower half of the number"
+    )]
     #[inline]
     pub(crate) fn of_number(number: u32) -> Option<Self> {
         let interface = number as u16;

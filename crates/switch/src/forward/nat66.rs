@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT66 of a forwarding thread, around the router: destinations before the routing decision, sources behind it, as NAT44 does.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol, VLAN_TAG_LENGTH};
@@ -30,6 +40,10 @@ fn address_at(frame: &[u8], at: usize) -> Option<u128> {
 }
 
 /// Returns the offset of the IPv6 packet in a frame, behind up to two tags.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the offset is behind the addresses, and there are at most three tags"
+)]
 pub(super) fn ipv6_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER_LENGTH;
     for _ in 0..3 {

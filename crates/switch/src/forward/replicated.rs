@@ -2,6 +2,16 @@
 //! Changes of tables on their way to a standby, and from the active switch: a forwarding thread reads and applies them in parts, each in a
 //! few tens of microseconds.
 
+// Messages of another switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_tables::changes::{Applied, ApplyError, Replicate};
 
 /// Changes that one order applies.
@@ -54,6 +64,10 @@ pub(crate) enum Replicated<T> {
 
 impl ApplyCounts {
     /// Adds those of another thread.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub(crate) const fn add(&mut self, other: &Self) {
         self.added += other.added;
         self.updated += other.updated;
@@ -62,6 +76,10 @@ impl ApplyCounts {
         self.invalid += other.invalid;
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     const fn count(&mut self, result: Result<Applied, ApplyError>) {
         match result {
             Ok(Applied::Added) => self.added += 1,
@@ -96,6 +114,10 @@ impl<T> Replicated<T> {
 
     /// Executes the part from position `from` on: reads at most `budget` entries, or applies some. Returns the position of the next part;
     /// `None` at the end. Allocates nothing.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub(super) fn run(
         &mut self,
         table: &mut impl Replicate<Change = T>,

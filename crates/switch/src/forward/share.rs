@@ -6,6 +6,16 @@
 //! Each pair of threads has a bounded ring in each direction. A full ring drops frames: waiting for one thread would delay all others.
 //! Frames of one connection that arrive in one receive queue pass one ring, so they stay in order.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
@@ -123,6 +133,7 @@ impl ShareStage {
 
     /// Hands the frames of a received burst over that other threads own. Returns false if no frame is left. `kept` is empty before and
     /// after.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(never)]
     pub(super) fn hand_over(
         &mut self,
@@ -167,6 +178,10 @@ impl ShareStage {
     }
 
     /// Sends the waiting frames to their owners. Returns frames and octets of those that were dropped because a ring was full.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames for each thread"
+    )]
     pub(super) fn flush(&mut self, telemetry: &mut Telemetry) -> (u64, u64) {
         let (mut dropped, mut octets) = (0, 0);
         for OwnerOutput { ring, waiting } in self.to_owners.iter_mut().flatten() {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Execution of steering rules, before any other stage processes a burst.
 
+// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_dpdk::{BURST_MAX, Burst};
 
 use super::lengths::measure;
@@ -11,6 +21,10 @@ use quietwire_tables::drops::PortDrop;
 
 impl Path<'_> {
     /// Sends the frames for the kernel to its port. Returns false if no frame is left. `kept` is empty before and after.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the burst has fewer octets after frames are taken out"
+    )]
     #[inline(never)]
     pub(super) fn steer(&mut self, input: usize, stage: &SteeredStage, kept: &mut Burst) -> bool {
         let frames = self.received.len();

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Backends of a load balancer.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::net::{SocketAddr, SocketAddrV4};
 
 use super::endpoint::BalanceEndpoint;
@@ -131,6 +141,11 @@ impl<E: BalanceEndpoint> BackendSet<E> {
     }
 
     /// Returns the backend of a new connection with this hash.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "any bits of the hash do, and the divisor is at least 1"
+    )]
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<E> {
         let choice = self

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One virtual endpoint: its backends and connections.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod standby;
 
 use std::hash::{BuildHasher, RandomState};
@@ -121,6 +131,10 @@ pub struct BalanceCounters {
 
 impl BalanceCounters {
     /// Adds the counts of another table.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     pub fn add(&mut self, other: &Self) {
         self.created += other.created;
         self.moved += other.moved;
@@ -249,6 +263,10 @@ impl<E: BalanceEndpoint> Balancer<E> {
     }
 
     /// Returns the number of connections, including expired ones that [`Balancer::expire`] has not yet removed.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "each free entry is one of the entries"
+    )]
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
@@ -321,6 +339,11 @@ impl<E: BalanceEndpoint> Balancer<E> {
     ///
     /// # Errors
     /// The reason to drop the packet.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each reason has its count, of 64 bits"
+    )]
     pub fn to_backend(&mut self, client: E, flags: u8, now: u32) -> Result<E, BalanceDrop> {
         self.now = self.now.max(now);
         let found = self.try_to_backend(client, flags);
@@ -352,6 +375,10 @@ impl<E: BalanceEndpoint> Balancer<E> {
         self.set.choose(mix(client.identity()))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow"
+    )]
     #[inline]
     fn count_in(&mut self, backend: E) {
         if let Some(one) = self.set.find_mut(backend) {
@@ -360,6 +387,10 @@ impl<E: BalanceEndpoint> Balancer<E> {
     }
 
     /// Applies a further packet of a client.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow, and there are fewer connections than 2^32"
+    )]
     #[inline]
     fn apply_further(
         &mut self,
@@ -394,6 +425,10 @@ impl<E: BalanceEndpoint> Balancer<E> {
         Ok(backend)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow, and there are fewer connections than 2^32"
+    )]
     fn create(&mut self, client: E, backend: E, flags: u8) -> Result<(), BalanceDrop> {
         if self.free.is_empty() {
             self.make_space();
@@ -428,6 +463,11 @@ impl<E: BalanceEndpoint> Balancer<E> {
     }
 
     /// Removes one of the next entries that has expired, is not complete or is closed.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "entries have numbers of 32 bits, and counts 64"
+    )]
     #[cold]
     fn make_space(&mut self) {
         let capacity = self.entries.len();
@@ -448,6 +488,10 @@ impl<E: BalanceEndpoint> Balancer<E> {
 
     /// Returns true if a packet from a backend to a client, with these TCP control bits, is of a connection to the virtual endpoint. Counts
     /// the packet.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "seconds since the start are far below 2^32, and counts of 64 bits do not overflow"
+    )]
     pub fn to_client(&mut self, backend: E, client: E, flags: u8, now: u32) -> bool {
         self.now = self.now.max(now);
         let now = self.now;
@@ -493,6 +537,11 @@ impl<E: BalanceEndpoint> Balancer<E> {
     }
 
     /// Removes expired connections: reads the next `budget` entries of the table, in a circle.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "entries have numbers of 32 bits"
+    )]
     pub fn expire(&mut self, now: u32, budget: usize) {
         self.now = self.now.max(now);
         let capacity = self.entries.len();

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Endpoints of both IP versions, as the tables of load balancers have them.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt::Debug;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -37,6 +47,11 @@ pub trait BalanceEndpoint: Copy + Ord + Debug + Into<SocketAddr> {
 }
 
 /// Multiplies a word by an odd factor, and returns both halves of the product in one word.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "the product of 64 and 64 bits fits in 128, and both halves count"
+)]
 #[inline(always)]
 const fn folded_product(word: u64, factor: u64) -> u64 {
     let product = word as u128 * (factor | 1) as u128;
@@ -104,12 +119,14 @@ impl BalanceEndpoint for SocketAddrV6 {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "both halves count")]
     #[inline(always)]
     fn identity(&self) -> u64 {
         let (address, port) = self.parts();
         mix((address >> 64) as u64 ^ mix(address as u64 ^ mix(port.into())))
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "both halves count")]
     #[inline(always)]
     fn keyed_hash(&self, [first, second]: [u64; 2]) -> u64 {
         let (address, port) = self.parts();

@@ -3,6 +3,16 @@
 //!
 //! All switches have the same hash, so that they choose the same backends.
 
+// Backends of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_base::random::mix;
 
 /// Number of choices: a prime, and far more than backends, so that shares differ little from the weights.
@@ -19,6 +29,11 @@ struct Filler {
 }
 
 impl Filler {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "both are at most CHOICES"
+    )]
     fn new(number: u16, identity: u64, weight: u32) -> Self {
         let (first, second) = (mix(identity), mix(!identity));
         Self {
@@ -32,6 +47,10 @@ impl Filler {
     }
 
     /// Takes the next free choice of its permutation.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "offset, step and skip are at most CHOICES"
+    )]
     fn fill(&mut self, choices: &mut [u16]) {
         while self.next < CHOICES {
             let at = (self.offset + self.next * self.skip) % CHOICES;
@@ -48,6 +67,10 @@ impl Filler {
 
 /// Returns the number of a backend for each hash modulo [`CHOICES`]; `u16::MAX` without backends. A backend has an identity, which
 /// determines its choices, and a weight; those of weight 0 are never chosen.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the credit is below twice the heaviest weight"
+)]
 #[must_use]
 pub fn choices(backends: &[(u64, u32)]) -> Box<[u16]> {
     let mut choices = vec![u16::MAX; CHOICES].into_boxed_slice();

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Choice of the window that a node selects.
 
+// Rules of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::key::{PORTS, WORDS};
 use super::region::{Region, Values, Window};
 use super::rule::{ALL, Rule};
@@ -37,6 +47,7 @@ const fn limits(rules: usize) -> (&'static [u32], f64) {
 }
 
 /// Returns the bits of a word that some rule compares and that the region does not know.
+#[allow(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
 fn compared(rules: &[Rule], sample: &[u32], region: &Region) -> [u32; WORDS] {
     let mut words = [0; WORDS];
     for rule in sample.iter().filter_map(|rule| rules.get(*rule as usize)) {
@@ -69,6 +80,7 @@ impl Spread {
         (self.moved, self.wild) = (0, 0);
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "counts at most all rules")]
     fn add(&mut self, values: Values, window: Window, values_max: usize) {
         let count = values.count();
         if count > values_max {
@@ -86,6 +98,10 @@ impl Spread {
 
     /// Returns the costs of the distribution, as the share of the rules that a packet still has to be compared with, and the number of
     /// copies. Children with the same rules are one.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "copies of a bounded number of rules"
+    )]
     fn cost(&self, rules: usize) -> (f64, usize) {
         let wild = self.wild as f64;
         let (mut sum, mut weighted, mut copies, mut has_rest) = (0.0, 0.0, 0usize, false);
@@ -110,6 +126,12 @@ impl Spread {
 }
 
 /// Chooses the window for a node; `None` if no window separates its rules. `may_move` is false in the last tree.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "widths and shifts are at most 32, and words of a key are below WORDS"
+)]
 pub(super) fn choose(rules: &[Rule], list: &[u32], region: &Region, may_move: bool) -> Option<Cut> {
     let stride = list.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<u32> = list.iter().copied().step_by(stride).collect();

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiled rules, as lookups compare them.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::key::{Key, WORDS};
 use super::rule::Rule;
 
@@ -34,6 +44,7 @@ pub(super) struct Rest {
 
 impl Rest {
     /// Returns the words of a rule behind those of an entry; `None` if they match everything.
+    #[allow(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     pub(super) fn of(rule: &Rule) -> Option<Self> {
         let (mut value, mut mask) = (rule.value, rule.mask);
         value[..=FIRST].fill(0);
@@ -41,6 +52,7 @@ impl Rest {
         (mask != [0; WORDS]).then_some(Self { value, mask })
     }
 
+    #[expect(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     #[inline(never)]
     fn matches(&self, key: &Key) -> bool {
         let mut different = 0;
@@ -53,6 +65,7 @@ impl Rest {
 
 impl Entry {
     /// Compiles a rule. `rest` is the index of its [`Rest`].
+    #[allow(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     pub(super) fn new(rule: &Rule, order: u32, rest: Option<u32>) -> Self {
         let span = |(first, last): (u16, u16)| (first, last.wrapping_sub(first));
         let first = |words: &[u32; WORDS]| [words[0], words[1], words[2], words[3]];
@@ -68,6 +81,7 @@ impl Entry {
     }
 
     /// Returns true if the rule matches the packet.
+    #[expect(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     #[inline(always)]
     pub(super) fn matches(&self, key: &Key, rest: &[Rest]) -> bool {
         let mut different = (key.words[FIRST] & self.ingress.1) ^ self.ingress.0;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys: the fields of a packet that rules compare, as words.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use crate::port_mask::PortMask;
 
 /// Number of words of a key.
@@ -78,11 +88,19 @@ impl Field {
     }
 
     /// Returns the bits of the field in its word.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "fields have one to 32 bits within a word"
+    )]
     pub(super) const fn mask(self) -> u32 {
         (u32::MAX >> (32 - self.width)) << self.shift
     }
 
     /// Returns the value of the field in its word.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "fields have one to 32 bits within a word"
+    )]
     #[inline(always)]
     pub(super) const fn place(self, value: u32) -> u32 {
         (value << self.shift) & self.mask()
@@ -94,6 +112,11 @@ const _: () = assert!(PortMask::PORTS <= 1 << Field::OUT_PORT.width);
 const _: () = assert!(PortMask::PORTS <= 1 << Field::FROM_PORT.width);
 
 /// Words of both MAC addresses.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "each word has 32 of the bits"
+)]
 pub(super) fn mac_words(source: u64, destination: u64) -> [(usize, u32); 3] {
     let both =
         (u128::from(source & 0xffff_ffff_ffff) << 48) | u128::from(destination & 0xffff_ffff_ffff);
@@ -102,6 +125,11 @@ pub(super) fn mac_words(source: u64, destination: u64) -> [(usize, u32); 3] {
 }
 
 /// Words of an IPv6 address.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "each word has 32 of the bits, and words of a key are below WORDS"
+)]
 #[inline(always)]
 pub(super) fn ipv6_words(first: usize, rest: usize, bits: u128) -> [(usize, u32); 4] {
     let word = |shift: u32| (bits >> shift) as u32;
@@ -126,6 +154,7 @@ impl Key {
 
     /// Creates the key of an untagged IPv4 packet with these addresses, protocol, and source and destination port (the upper and the lower
     /// 16 bits). Ingress port and group are those of another key. It is the key that the setters make, in fewer steps.
+    #[allow(clippy::indexing_slicing, reason = "fields are in words of a key")]
     #[inline(always)]
     #[must_use]
     pub const fn of_ipv4(
@@ -148,12 +177,18 @@ impl Key {
     }
 
     /// Sets a field, which was 0.
+    #[expect(clippy::indexing_slicing, reason = "fields are in words of a key")]
     #[inline(always)]
     pub fn set(&mut self, field: Field, value: u32) {
         self.words[field.word] |= field.place(value);
     }
 
     /// Returns the value of a field.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "fields are in words of a key, within 32 bits"
+    )]
     #[inline(always)]
     #[must_use]
     pub fn get(&self, field: Field) -> u32 {
@@ -161,6 +196,7 @@ impl Key {
     }
 
     /// Makes a field 0.
+    #[expect(clippy::indexing_slicing, reason = "fields are in words of a key")]
     pub fn clear(&mut self, field: Field) {
         self.words[field.word] &= !field.mask();
     }
@@ -182,6 +218,7 @@ impl Key {
     }
 
     /// Sets IPv6 addresses and [`Field::IS_IPV6`].
+    #[expect(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     #[inline(always)]
     pub fn set_ipv6(&mut self, source: u128, destination: u128) {
         let words = ipv6_words(SOURCE, SOURCE_REST, source);
@@ -228,6 +265,7 @@ impl Key {
     }
 
     /// Sets the MAC addresses, in the low 48 bits.
+    #[expect(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     #[inline(always)]
     pub fn set_macs(&mut self, source: u64, destination: u64) {
         for (word, value) in mac_words(source, destination) {
@@ -236,6 +274,7 @@ impl Key {
     }
 
     /// Returns source and destination port, or ICMP type and code.
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
     #[inline(always)]
     pub(crate) const fn ports(&self) -> (u16, u16) {
         let word = self.words[PORTS];

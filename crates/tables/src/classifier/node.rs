@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes of decision trees.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::key::{Key, WORDS};
 use super::region::Window;
 
@@ -43,6 +53,12 @@ impl Node {
     }
 
     /// Returns the index of the child for a key.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "fields of the node of at most 32 bits, and the child is one of the node's"
+    )]
     #[inline(always)]
     pub(super) const fn child(self, key: &Key) -> usize {
         let word = key.words[(self.0 >> WORD) as usize % WORDS];
@@ -52,6 +68,10 @@ impl Node {
     }
 
     /// Returns the rules of a leaf: the index of the first, and their number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "fields of the node of at most 32 bits"
+    )]
     #[inline(always)]
     pub(super) const fn rules(self) -> (usize, usize) {
         (

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions: the keys that reach a node.
 
+// Rules of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::key::{PORTS, WORDS};
 use super::rule::Rule;
 
@@ -21,11 +31,13 @@ pub(super) struct Window {
 
 impl Window {
     /// Returns the number of values of the window.
+    #[allow(clippy::arithmetic_side_effects, reason = "windows have few bits")]
     pub(super) const fn size(self) -> usize {
         1 << self.bits
     }
 
     /// Returns the highest value of the window.
+    #[allow(clippy::arithmetic_side_effects, reason = "windows have few bits")]
     pub(super) const fn top(self) -> u32 {
         (1 << self.bits) - 1
     }
@@ -42,6 +54,7 @@ pub(super) enum Values {
 
 impl Values {
     /// Returns the number of values.
+    #[allow(clippy::arithmetic_side_effects, reason = "windows have few bits")]
     pub(super) const fn count(self) -> usize {
         match self {
             Self::Masked { wild, .. } => 1 << wild.count_ones(),
@@ -50,6 +63,10 @@ impl Values {
     }
 
     /// Calls a function with each value.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at least one bit is left, and values are of windows of few bits"
+    )]
     #[inline]
     pub(super) fn each(self, window: Window, mut call: impl FnMut(usize)) {
         match self {
@@ -80,16 +97,27 @@ impl Region {
     };
 
     /// Returns true if some bit of the window is known.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "windows are in words of a key, within 32 bits"
+    )]
     pub(super) const fn knows(&self, window: Window) -> bool {
         (self.known[window.word] >> window.shift) & window.top() != 0
     }
 
     /// Returns the bits of a word that are not known.
+    #[expect(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     pub(super) const fn unknown(&self, word: usize) -> u32 {
         !self.known[word]
     }
 
     /// Returns the part of the region with this value of a window.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "windows are in words of a key, within 32 bits"
+    )]
     pub(super) fn part(mut self, window: Window, value: u32) -> Self {
         self.known[window.word] |= window.top() << window.shift;
         self.value[window.word] |= value << window.shift;
@@ -98,6 +126,11 @@ impl Region {
 
     /// Returns the lowest and the highest port of the region, and the number of leading bits that are known. Without leading bits these are
     /// all ports, even if other bits are known.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "the half of the word that the shift selects"
+    )]
     fn ports(&self, shift: u32) -> (u16, u16, u32) {
         let known = (self.known[PORTS] >> shift) as u16;
         let value = (self.value[PORTS] >> shift) as u16;
@@ -107,6 +140,12 @@ impl Region {
     }
 
     /// Returns the values of a window for which a rule can match. May return more of them for ranges of ports.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "windows are in words of a key, within 32 bits, and the last value is not below the first"
+    )]
     pub(super) fn values(&self, rule: &Rule, window: Window) -> Values {
         if window.word != PORTS {
             let wild = !(rule.mask[window.word] >> window.shift) & window.top();

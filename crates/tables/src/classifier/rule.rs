@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of a classifier, and the reference search.
 
+// Rules of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
@@ -38,6 +48,7 @@ impl Rule {
     };
 
     /// Requires the bits of `mask` of a word.
+    #[expect(clippy::indexing_slicing, reason = "words of a key are below WORDS")]
     fn require(&mut self, word: usize, value: u32, mask: u32) {
         self.value[word] = (self.value[word] & !mask) | (value & mask);
         self.mask[word] |= mask;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Entries of a tracker, and the lists that they are in.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::key::Key;
 use super::names::{CtState, Direction, State};
 use super::settings::{ENTRY_OCTETS, Seconds};
@@ -66,6 +76,7 @@ impl Entry {
             .copied()
     }
 
+    #[allow(clippy::arithmetic_side_effects, reason = "there are few states")]
     #[inline(always)]
     pub(super) const fn set_state(&mut self, state: State) {
         self.state = state as u8 + 1;
@@ -145,6 +156,10 @@ impl Entry {
     }
 
     /// Counts a packet.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there are two directions, each with its counts"
+    )]
     #[inline(always)]
     pub(super) const fn count(&mut self, direction: Direction, octets: u32) {
         let at = direction as usize;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of a tracker: size, zones, timeouts.
 
+// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::names::State;
 use crate::arena::NoMemory;
 
@@ -50,6 +60,7 @@ impl Default for Timeouts {
 
 impl Timeouts {
     /// Returns the timeout of a state.
+    #[expect(clippy::indexing_slicing, reason = "each state has its timeout")]
     #[must_use]
     #[inline]
     pub const fn of(&self, state: State) -> u32 {
@@ -57,6 +68,7 @@ impl Timeouts {
     }
 
     /// Returns these timeouts with another one for a state, limited to the range from 1 to [`TIMEOUT_MAX_S`].
+    #[expect(clippy::indexing_slicing, reason = "each state has its timeout")]
     #[must_use]
     pub fn with(mut self, state: State, seconds: u32) -> Self {
         self.0[state as usize] = seconds.clamp(1, TIMEOUT_MAX_S);

@@ -2,6 +2,16 @@
 //! Timer wheel of one second per slot. A packet only writes the new time into its entry: the wheel reads it when the entry's slot is due,
 //! and puts the entry into a later slot. Entries beyond the last slot are in the last.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::entry::{ByTime, Entry, List};
 use super::settings::Seconds;
 
@@ -35,11 +45,16 @@ impl Wheel {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there are SLOTS slots")]
     fn slot(&mut self, second: Seconds) -> &mut List {
         &mut self.slots[(second % SLOTS) as usize]
     }
 
     /// Adds an entry, by its time of expiry.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "seconds since the start of the tracker are far below 2^32"
+    )]
     pub(super) fn add(&mut self, entries: &mut [Entry], index: u32) {
         let cursor = self.cursor;
         let Some(entry) = entries.get_mut(index as usize) else {
@@ -72,6 +87,10 @@ impl Wheel {
     }
 
     /// Returns the next step. The caller removes the entry, or adds it again.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "seconds since the start of the tracker are far below 2^32"
+    )]
     pub(super) fn due(&mut self, now: Seconds) -> Due {
         let cursor = self.cursor;
         if let Some(index) = self.slot(cursor).first() {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Zones: the number of connections of each, its limit, and the entries that may be dropped early.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::entry::{ByEviction, Entry, List};
 use super::names::Eviction;
 
@@ -60,6 +70,10 @@ impl Zones {
     }
 
     /// Counts a new connection.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "there are fewer connections than 2^32"
+    )]
     pub(super) fn count(&mut self, zone: u16) {
         if let Some(zone) = self.zones.get_mut(usize::from(zone)) {
             zone.count += 1;
@@ -97,6 +111,11 @@ impl Zones {
         });
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the class is below CLASSES, and shifts are below 64"
+    )]
     fn change(&mut self, zone: u16, eviction: Eviction, change: impl FnOnce(&mut List)) {
         let zone = usize::from(zone);
         let Some(class) = class(eviction) else {
@@ -120,6 +139,7 @@ impl Zones {
 
     /// Returns the entry of another zone to drop early: the oldest embryonic one of the next zone by number that has one, or the oldest
     /// closed one of the next.
+    #[expect(clippy::indexing_slicing, reason = "the class is below CLASSES")]
     pub(super) fn victim_elsewhere(&self, zone: u16) -> Option<u32> {
         (0..CLASSES).find_map(|class| {
             let next = self.next_populated(class, usize::from(zone))?;
@@ -128,6 +148,7 @@ impl Zones {
     }
 
     /// Returns the oldest embryonic entry of a zone, or of the next zone by number that has one.
+    #[expect(clippy::indexing_slicing, reason = "the class is below CLASSES")]
     pub(super) fn half_open_victim(&self, zone: u16) -> Option<u32> {
         let class = class(Eviction::Embryonic)?;
         let zone = usize::from(zone);
@@ -139,6 +160,11 @@ impl Zones {
     }
 
     /// Returns the next zone behind this one, in a circle, with entries of a class.
+    #[allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the class is below CLASSES, bits are below 64, and words are those of zones"
+    )]
     fn next_populated(&self, class: usize, zone: usize) -> Option<usize> {
         let words = &self.populated[class];
         let (at, bit) = (zone / 64, zone % 64);

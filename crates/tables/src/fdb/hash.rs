@@ -56,6 +56,10 @@ impl Permutation {
         }
     }
 
+    #[allow(
+        clippy::arithmetic_side_effects,
+        reason = "a table has far fewer than 2^32 buckets"
+    )]
     pub(super) const fn buckets(self) -> usize {
         1 << self.bucket_bits
     }
@@ -71,23 +75,41 @@ impl Permutation {
     }
 
     /// Returns the first bucket: the highest bits, which depend on all bits of the key.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "the upper bits of the hash are a bucket of the table"
+    )]
     #[inline(always)]
     pub(super) const fn first_bucket(self, hash: Hash) -> usize {
         (hash.0 >> self.rest_bits()) as usize
     }
 
     /// Returns the key's identity in its first bucket.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a key has more bits than a bucket number"
+    )]
     #[inline(always)]
     pub(super) const fn identity(self, hash: Hash) -> Identity {
         Identity::first(hash.0 & ((1 << self.rest_bits()) - 1))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a key has more bits than a bucket number"
+    )]
     #[inline(always)]
     const fn rest_bits(self) -> u32 {
         KEY_BITS - self.bucket_bits
     }
 
     /// Returns the other bucket of the key, given one of them; always a different one.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "the upper bits of the product are a bucket of the table"
+    )]
     #[inline(always)]
     pub(super) const fn other_bucket(self, bucket: usize, identity: Identity) -> usize {
         let step = identity.rest().wrapping_mul(self.step) >> (u64::BITS - self.bucket_bits);
@@ -95,6 +117,10 @@ impl Permutation {
     }
 
     /// Returns the key of an entry in a bucket.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a key has more bits than a bucket number"
+    )]
     pub(super) const fn key(self, bucket: usize, identity: Identity) -> Key {
         let first = if identity.is_in_second_bucket() {
             self.other_bucket(bucket, identity)
@@ -113,6 +139,7 @@ impl Permutation {
 
 /// Returns the multiplicative inverse of an odd number modulo two to the power of 64: Newton's iteration, which doubles the number of
 /// correct bits each time, from the 3 that the number itself has.
+#[expect(clippy::arithmetic_side_effects, reason = "at most 64")]
 const fn inverse(odd: u64) -> u64 {
     let mut inverse = odd;
     let mut right_bits = 3;

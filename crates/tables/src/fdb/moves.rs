@@ -69,6 +69,7 @@ impl Moves {
     }
 
     /// Counts a move. Returns true if it exceeds the limit.
+    #[expect(clippy::cast_possible_truncation, reason = "any bits of the hash do")]
     pub(super) fn note(&self, key: Key, hash: Hash, now_s: u32) -> bool {
         let Some(record) = self.records.get(hash.folded() as usize % WATCHED) else {
             return false;
@@ -111,6 +112,7 @@ const fn pack(since_s: u32, moves: u32) -> u64 {
     (since_s as u64) << 32 | moves as u64
 }
 
+#[allow(clippy::cast_possible_truncation, reason = "both halves are returned")]
 const fn unpack(state: u64) -> (u32, u32) {
     ((state >> 32) as u32, state as u32)
 }

@@ -42,6 +42,10 @@ impl Key {
     }
 
     /// Returns the VLAN. `None` in a bridge without VLANs.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "shifted to the 16 bits of the VLAN"
+    )]
     #[must_use]
     pub const fn vlan(self) -> Option<VlanId> {
         match VlanId::new((self.0 >> MAC_BITS) as u16) {
@@ -93,6 +97,10 @@ impl Word {
         Self(identity.0 | ((port as u64) << STAMP_BITS & PORT_MASK) | stamp.0)
     }
 
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "masked to the 16 bits of the port"
+    )]
     #[inline(always)]
     pub(super) const fn port(self) -> u16 {
         ((self.0 & PORT_MASK) >> STAMP_BITS) as u16
@@ -215,6 +223,10 @@ impl Ageing {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a unit is at least one second"
+    )]
     pub(super) const fn now(self, now_s: u32) -> Now {
         Now {
             stamp: Stamp((now_s / self.unit_s) as u64 % Stamp::CYCLE + 1),
@@ -223,6 +235,10 @@ impl Ageing {
     }
 
     /// Returns the units since an entry was observed; 0 for static entries.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "stamps are at most CYCLE, and the greater one is not subtracted"
+    )]
     #[inline(always)]
     const fn age(stamp: Stamp, now: Now) -> u64 {
         if stamp.0 == Stamp::STATIC.0 {
@@ -254,6 +270,11 @@ impl Ageing {
     }
 
     /// Returns the seconds since an entry was observed, in whole units.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "the age in seconds is at most that of a clock of 32 bits"
+    )]
     pub(super) const fn age_s(self, stamp: Stamp, now: Now) -> u32 {
         Self::age(stamp, now) as u32 * self.unit_s
     }

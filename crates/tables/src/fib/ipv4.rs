@@ -9,6 +9,16 @@
 //! Memory: 64 MiB, of which the kernel provides only written pages (a VRF with few routes uses little), 1 KiB for each /24 with longer
 //! prefixes, and about 20 octets per route for the writer.
 
+// Routes of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -38,6 +48,10 @@ const fn entry(next_hop: u32, length: u8) -> u32 {
     (length as u32) << LENGTH_SHIFT | next_hop
 }
 
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "masked to the bits of a length"
+)]
 const fn length_of(entry: u32) -> u8 {
     (entry >> LENGTH_SHIFT & LENGTH_MASK) as u8
 }
@@ -125,6 +139,11 @@ impl Ipv4Routes {
     ///
     /// # Errors
     /// [`FibError::Memory`].
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "at most as many groups as first entries"
+    )]
     pub fn new(groups_max: u32) -> Result<Self, FibError> {
         let groups_max = groups_max.min(FIRST as u32);
         let fib = Ipv4Fib {
@@ -223,6 +242,10 @@ impl Ipv4Routes {
     }
 
     /// Returns the entry of the longest shorter prefix; the entry without a route if that is the default route or none.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "lengths of prefixes are at most 32"
+    )]
     fn covering(&self, network: u32, length: u8) -> u32 {
         for shorter in (1..length).rev() {
             let prefixes = &self.prefixes[usize::from(shorter)];
@@ -238,6 +261,10 @@ impl Ipv4Routes {
 
     /// Writes an entry to all replaceable places of a prefix. A reader that sees the number of a next hop also sees the next hop, which the
     /// writer has stored before.
+    #[allow(
+        clippy::arithmetic_side_effects,
+        reason = "lengths of prefixes are at most 32"
+    )]
     fn fill(&self, network: u32, length: u8, may_replace: impl Fn(u32) -> bool, new: u32) {
         if length == 0 {
             self.fib
@@ -316,6 +343,10 @@ fn parts(prefix: Ipv4Net) -> (u32, u8) {
     (Ipv4Addr::to_bits(prefix.addr()) & mask(length), length)
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "lengths of prefixes are at most 32"
+)]
 const fn mask(length: u8) -> u32 {
     match length {
         0 => 0,

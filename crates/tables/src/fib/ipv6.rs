@@ -13,6 +13,16 @@
 //! Memory: 1 MiB for the root, 32 octets per node, 4 octets per next hop. Half a million routes of Internet-like lengths take about 100 MiB
 //! including the writer's notes.
 
+// Routes of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod control;
 mod poptrie;
 
@@ -41,6 +51,10 @@ impl Ipv6Routes {
     ///
     /// # Errors
     /// [`FibError::Memory`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "limited to a quarter of the numbers"
+    )]
     pub fn new(nodes_max: u32) -> Result<Self, FibError> {
         let nodes_max = nodes_max.min(LEAF / 4);
         // Leaf blocks have up to 64 next hops, typically 2 to 4 per node.
@@ -169,6 +183,10 @@ fn parts(prefix: Ipv6Net) -> (u128, u8) {
     (Ipv6Addr::to_bits(prefix.addr()) & mask(length), length)
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "lengths of prefixes are at most 128"
+)]
 const fn mask(length: u8) -> u128 {
     match length {
         0 => 0,

@@ -3,6 +3,16 @@
 //! rules are divided into passes. No packet matches two rules of a pass, and each pass has a classifier of its own. Tables without such
 //! rules have no pass.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 
 use quietwire_base::BURST_MAX;
@@ -54,6 +64,10 @@ impl Continued {
     }
 
     /// Adds a rule of a frame.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames and their rules"
+    )]
     pub(super) fn add(&mut self, frame: usize, rule: u32) {
         if let (Some(rules), Some(count)) = (self.rules.get_mut(frame), self.counts.get_mut(frame))
             && let Some(place) = rules.get_mut(usize::from(*count))
@@ -124,6 +138,10 @@ impl Continuing {
     }
 
     /// Returns the worst case of comparisons, and the memory in octets.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     pub(super) fn shape(&self) -> (usize, usize) {
         let own = size_of_val(&self.rules[..]) + size_of_val(&self.numbers[..]);
         let shapes = self.passes.iter().map(|pass| pass.classifier.shape());

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Match of a rule on the state of connection tracking: a set of classes, as `ct state` of nftables.
 
+// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,6 +31,7 @@ const _: () = assert!(PLACE + CtState::ALL.len() < 32);
 #[serde(try_from = "String", into = "String")]
 pub struct CtStates(u32);
 
+#[allow(clippy::arithmetic_side_effects, reason = "there are few states")]
 const fn bit(state: CtState) -> u32 {
     1 << state as u32
 }

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Match of rules on marks and labels of connections. Rules compare bits of keys, one for each different condition, behind those of sets.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::sets::{SET_USES_MAX, bit};
 use crate::connections::{CtBits, CtValue, LabelBits, MarkBits};
 
@@ -16,6 +26,10 @@ pub(super) struct CtConditions {
 
 impl CtConditions {
     /// Collects the conditions of rules. `first` is the place of the first bit. Rules with conditions beyond the maximum match no packet.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most SET_USES_MAX conditions"
+    )]
     pub(super) fn new(rules: impl Iterator<Item = CtMatch> + Clone, first: usize) -> Self {
         let labels = Conditions::new(rules.clone().filter_map(|(_, label)| label), first);
         let behind = first + labels.list.len();
@@ -23,6 +37,10 @@ impl CtConditions {
         Self { marks, labels }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most SET_USES_MAX conditions"
+    )]
     pub(super) fn len(&self) -> usize {
         self.marks.list.len() + self.labels.list.len()
     }
@@ -66,6 +84,10 @@ struct Conditions<V: CtValue> {
 }
 
 impl<V: CtValue> Conditions<V> {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most SET_USES_MAX conditions"
+    )]
     fn new(conditions: impl Iterator<Item = CtBits<V>>, first: usize) -> Self {
         let mut list = Vec::new();
         for condition in conditions {
@@ -77,17 +99,29 @@ impl<V: CtValue> Conditions<V> {
     }
 
     /// Returns the bit that a rule with a condition requires.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most SET_USES_MAX conditions"
+    )]
     fn bit_of(&self, condition: CtBits<V>) -> u32 {
         let place = self.list.iter().position(|one| *one == condition);
         bit(place.map_or(usize::MAX, |place| self.first + place))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most SET_USES_MAX conditions, fewer than 32"
+    )]
     #[inline]
     fn all_bits(&self) -> u32 {
         // There are fewer than 32.
         ((1 << self.list.len()) - 1) << self.first
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most SET_USES_MAX conditions, fewer than 32"
+    )]
     #[inline]
     fn bits_of(&self, value: V) -> u32 {
         let mut bits = 0;

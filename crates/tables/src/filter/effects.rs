@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Effects of filter rules beside accepting and dropping. Counters, reports, metrics and tables are generated from this list.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
@@ -68,12 +78,14 @@ impl RuleEffects {
 impl Index<RuleEffect> for RuleEffects {
     type Output = u64;
 
+    #[expect(clippy::indexing_slicing, reason = "each effect has its count")]
     fn index(&self, effect: RuleEffect) -> &u64 {
         &self.0[effect as usize]
     }
 }
 
 impl IndexMut<RuleEffect> for RuleEffects {
+    #[expect(clippy::indexing_slicing, reason = "each effect has its count")]
     fn index_mut(&mut self, effect: RuleEffect) -> &mut u64 {
         &mut self.0[effect as usize]
     }

@@ -3,6 +3,16 @@
 //! all ports use, and further ones for rules that continue. A port without rules has no filter stage. Fields that no rule compares are not
 //! read, and without sets there is no search for elements.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod continuing;
 mod marked;
 
@@ -257,7 +267,7 @@ impl RuleTable {
         let values = CtConditions::new(rules.iter().map(PortRule::ct_match), uses.len());
         let named = rules.iter().zip(names);
         let named = named.map(|(rule, names)| rule.named(names));
-        let (marks, names) = NameTable::new(named, uses.len() + values.len());
+        let (marks, names) = NameTable::new(named, uses.len().saturating_add(values.len()));
         let mut listed = Listed::default();
         for (number, rule) in (0u32..).zip(&rules) {
             let mut compiled = rule.compiled(&uses, &values, has_out);
@@ -302,6 +312,7 @@ impl RuleTable {
     /// Returns a table with other rules, each with its statements, between the first `front` and the last `back` rules of this one. The sets
     /// stay. Other rules are copied in their compiled form. `None` if rules compare names, or a new one is for frames that leave, or refers
     /// to a pair of field and set or to bits of marks or labels, and no rule of this table does: then compile all rules ([`Self::after`]).
+    #[expect(clippy::arithmetic_side_effects, reason = "numbers of rules in memory")]
     #[must_use]
     pub fn with_changed(
         &self,
@@ -364,6 +375,10 @@ impl RuleTable {
     }
 
     /// Returns size and worst case of the compiled rules. The memory includes that of the rules with which later ones are compared.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     #[must_use]
     pub fn shape(&self) -> Shape {
         let Compiled {
@@ -395,6 +410,7 @@ struct Listed {
 
 impl Listed {
     /// Adds the compiled rules of a rule.
+    #[expect(clippy::arithmetic_side_effects, reason = "the list has grown")]
     fn add(&mut self, number: u32, rule: &PortRule, compiled: Rule) {
         let compiled = rule.for_each_port(compiled);
         if rule.action == Action::Continue {
@@ -416,6 +432,7 @@ impl Listed {
     }
 
     /// Returns rules and numbers; no numbers if those of the classifier are the same.
+    #[expect(clippy::cast_possible_truncation, reason = "at most RULES_MAX rules")]
     fn end(mut self, rules: usize) -> (Arc<Vec<Rule>>, Vec<u32>) {
         if self.origins.iter().copied().eq(0..rules as u32) {
             self.origins.clear();
@@ -432,6 +449,7 @@ impl Compiled {
     }
 
     /// Returns the number of the rule that a rule of the classifier is compiled from.
+    #[expect(clippy::cast_possible_truncation, reason = "at most RULES_MAX rules")]
     fn origin(&self, place: usize) -> u32 {
         self.origins.get(place).copied().unwrap_or(place as u32)
     }
@@ -447,6 +465,11 @@ impl Compiled {
     }
 
     /// Returns rules of which those from `front` to `end`, which is not one of them, are replaced by new ones.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "at most RULES_MAX rules, and the numbers are behind the end"
+    )]
     fn changed(&self, (front, end): (usize, usize), new: &[PortRule]) -> Option<Self> {
         let is_like_others = |rule: &PortRule| {
             let mut sets = rule.sets.iter();
@@ -525,6 +548,7 @@ impl Tally {
         counts: [(NO_RULE, 0); BURST_MAX],
     };
 
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     fn add(&mut self, table: &Compiled, rule: u32) {
         if let Some(count) = self.counts.get_mut(rule as usize % BURST_MAX) {
@@ -640,6 +664,7 @@ impl PortRules {
     }
 
     /// Judges a burst. `complete` adds fields to the key of a frame, by its number.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     fn judge_all<'frame>(
         &self,

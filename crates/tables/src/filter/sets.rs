@@ -4,6 +4,16 @@
 //! compare the marks: one bit for each pair of a field and a set. So a set may change without the rules being compiled again, and the time
 //! for a packet depends neither on the number of sets nor on that of their elements.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -104,6 +114,7 @@ pub(super) fn compile(
 }
 
 /// Returns the bit of a pair in [`Field::METADATA`].
+#[allow(clippy::arithmetic_side_effects, reason = "the place is below 32")]
 pub(super) const fn bit(place: usize) -> u32 {
     match place < SET_USES_MAX {
         true => 1 << place,
@@ -156,6 +167,10 @@ fn addresses(elements: &[(Element, u32)], rule: impl Fn(Rule, IpNet) -> Rule) ->
 }
 
 /// Adds to each prefix the marks of those that contain it. The prefixes are sorted by their first address, the shortest first.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "lengths are at most the width"
+)]
 fn mark_contained(list: &mut [Marked], width: u32) {
     // Last address and marks of the prefixes that contain the current one.
     let mut containing: Vec<(u128, u32)> = Vec::new();
@@ -171,6 +186,10 @@ fn mark_contained(list: &mut [Marked], width: u32) {
 }
 
 /// Compiles ports: ranges without overlap.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "ports have 16 bits, and there are few elements"
+)]
 fn ports(
     elements: &[(Element, u32)],
     rule: impl Fn(std::ops::RangeInclusive<u16>) -> Rule,

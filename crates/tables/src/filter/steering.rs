@@ -3,6 +3,16 @@
 //!
 //! The rules are evaluated linearly; the first that matches decides. Without a match, the kernel gets the frame.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,6 +61,10 @@ pub struct Steering {
 }
 
 impl Compared {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the place is one of the Ethernet header"
+    )]
     #[inline(always)]
     fn matches(&self, frame: &[u8], vlan: Option<u16>, headers: &Headers) -> bool {
         let is = |asked: Option<[u8; 6]>, at: usize| {
@@ -99,6 +113,7 @@ impl Steering {
 
     /// Decides which frames of a burst go to the kernel, and counts. Returns their number. A frame that is shorter than an Ethernet header
     /// stays with the switch, which drops it.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     pub fn judge<'frame>(
         &self,
         frames: impl Iterator<Item = &'frame [u8]>,

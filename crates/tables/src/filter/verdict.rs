@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Verdicts of filter rules, and their counters.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -124,6 +134,7 @@ pub struct Dropped {
 
 impl Dropped {
     /// Returns the number of dropped frames.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[must_use]
     pub const fn sum(self) -> usize {
         self.denied + self.rejected + self.malformed + self.refused

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filtering behaviour: permissions of remote addresses to send packets to inside endpoints.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use super::names::NatProtocol;
 use super::packet::End;
 use crate::arena::{NoMemory, zeroed};
@@ -80,6 +90,10 @@ impl Permissions {
     ///
     /// # Errors
     /// [`NoMemory`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a power of two, for at most 2^24 mappings"
+    )]
     pub(super) fn new(mappings_max: u32) -> Result<Self, NoMemory> {
         let count = (mappings_max as usize * OF_MAPPING).div_ceil(WAYS);
         let count = count.next_power_of_two();
@@ -98,6 +112,10 @@ impl Permissions {
     }
 
     /// Adds a permission, or extends it. `hash` is that of endpoint and remote address.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "masked to a bucket of the table"
+    )]
     pub(super) fn permit(&mut self, hash: u64, permission: Permission) {
         let Some(bucket) = self.buckets.get_mut(hash as usize & self.mask) else {
             return;
@@ -115,6 +133,10 @@ impl Permissions {
     }
 
     /// Returns true if the table has a permission of the same endpoint and remote address that has not expired.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "masked to a bucket of the table"
+    )]
     pub(super) fn allows(&self, hash: u64, permission: &Permission, now: u32) -> bool {
         let bucket = self.buckets.get(hash as usize & self.mask);
         bucket.is_some_and(|bucket| {

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fragments: all of a datagram are translated like the first one.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::hash::{BuildHasher, RandomState};
 
 use super::first_fragment::FirstFragment;
@@ -22,6 +32,10 @@ pub(super) struct Joined {
 }
 
 impl Joined {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "any bits of a random number do"
+    )]
     pub(super) fn new(share: Share) -> Self {
         Self {
             datagrams: Datagrams::new(),

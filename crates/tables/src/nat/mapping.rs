@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings between inside and external endpoints.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -120,6 +130,10 @@ impl Mapping {
         self.is_used() && self.expires_at > now
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a live mapping expires after now"
+    )]
     pub(super) fn info(&self, now: u32) -> Option<MappingInfo> {
         let end = |end: End| SocketAddrV4::new(Ipv4Addr::from_bits(end.address), end.port);
         self.is_live(now).then(|| MappingInfo {
@@ -135,6 +149,7 @@ impl Mapping {
 }
 
 /// Folds a product to half of its size.
+#[expect(clippy::cast_possible_truncation, reason = "both halves count")]
 #[inline(always)]
 const fn fold(product: u128) -> u64 {
     (product >> 64) as u64 ^ product as u64
@@ -163,6 +178,10 @@ impl Mappings {
         })
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "each free mapping is one of the mappings"
+    )]
     pub(super) fn len(&self) -> usize {
         self.mappings.len() - self.free.len()
     }
@@ -171,6 +190,10 @@ impl Mappings {
         self.mappings.len()
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     pub(super) fn octets(&self) -> usize {
         size_of_val(&self.mappings[..]) + self.index.octets()
     }
@@ -185,6 +208,10 @@ impl Mappings {
 
     /// Returns the hash of an inside endpoint and the part of a remote one: products with a secret, so that no host can choose endpoints of
     /// one bucket.
+    #[allow(
+        clippy::arithmetic_side_effects,
+        reason = "the product of 64 and 64 bits fits in 128"
+    )]
     #[inline(always)]
     pub(super) const fn hash(&self, end: End, remote: End, protocol: NatProtocol) -> u64 {
         let [first, second, third] = self.secret;

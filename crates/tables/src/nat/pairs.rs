@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One-to-one translations: an external address for all packets of an inside host, without state.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_packet::{TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
 
 use super::names::NatDrop;
@@ -89,6 +99,10 @@ pub(super) fn translate_pair(
 }
 
 /// Returns the offset of a checksum that covers the addresses, if the packet has one.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the header is in a packet of less than 2^16 octets"
+)]
 fn sum_at(header: &Header) -> Option<usize> {
     if header.is_later_fragment {
         return None;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! External ports: blocks of each address, the hosts that have them, and the mapping of each port.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
 
@@ -63,6 +73,10 @@ struct External {
 
 impl External {
     /// Creates the tables of the address at a position of the pool, without its ports.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "blocks of at most EXTERNALS_MAX addresses"
+    )]
     fn new(pool: &PortPool, number: usize, share: Share) -> Result<Self, NoMemory> {
         let blocks = pool.blocks();
         let own = (0..blocks).filter(|block| share.has_block(number * blocks + block));
@@ -77,6 +91,10 @@ impl External {
         })
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     fn octets(&self) -> usize {
         size_of_val(&self.used[..]) + size_of_val(&self.reserved[..])
     }
@@ -97,6 +115,10 @@ impl PoolGrowth {
     ///
     /// # Errors
     /// [`NoMemory`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "ports of at most EXTERNALS_MAX addresses"
+    )]
     pub fn new(pool: &PortPool, known: usize, share: Share) -> Result<Self, NoMemory> {
         let added = known..pool.addresses.len();
         let mut ports = zeroed::<u32>(added.len() * PROTOCOLS * PORTS)?;
@@ -170,6 +192,10 @@ impl Pool {
     }
 
     /// Adds external addresses behind those that are there. Returns false, and adds none, if the growth is of another pool. Allocates nothing.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most EXTERNALS_MAX addresses"
+    )]
     pub(super) fn grow(&mut self, growth: &mut PoolGrowth) -> bool {
         let count = self.externals.len();
         let is_new = |one: &External| self.external(one.address).is_none();
@@ -207,6 +233,10 @@ impl Pool {
     }
 
     /// Returns true if hosts here can have a block of an external address.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "blocks of at most EXTERNALS_MAX addresses"
+    )]
     fn has_block(&self, external: u16, block: u16) -> bool {
         let at = usize::from(external) * self.blocks + usize::from(block);
         self.share.has_block(at)
@@ -251,6 +281,10 @@ impl Pool {
     }
 
     /// Returns the memory of the tables, octets.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     pub(super) fn octets(&self) -> usize {
         let externals = self.externals.iter().map(External::octets);
         let ports = self.ports.iter().map(|ports| size_of_val(&ports[..]));
@@ -267,11 +301,20 @@ impl Pool {
     }
 
     /// Returns the number of hosts with blocks.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "each free host is one of the hosts"
+    )]
     pub(super) fn hosts(&self) -> usize {
         self.hosts.len() - self.free_hosts.len()
     }
 
     /// Returns a number below `limit` that is hard to predict.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "the counter has 64 bits, and the product of 64 and 64 bits fits in 128, with an upper half below the limit"
+    )]
     fn draw(&mut self, limit: usize) -> usize {
         self.drawn += 1;
         let word = self.random.hash_one(self.drawn);
@@ -280,6 +323,10 @@ impl Pool {
     }
 
     /// Returns the table of an external port, and the port's position in it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "ports of at most EXTERNALS_MAX addresses"
+    )]
     #[inline(always)]
     fn port_at(&self, external: u16, protocol: NatProtocol, port: u16) -> Option<(usize, usize)> {
         let external = self.externals.get(usize::from(external))?;
@@ -295,6 +342,10 @@ impl Pool {
     }
 
     /// Notes the mapping of an external port.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "numbers of mappings are far below 2^32"
+    )]
     pub(super) fn set_mapping(
         &mut self,
         external: u16,
@@ -344,6 +395,11 @@ impl Pool {
     }
 
     /// Adds a host with one block. Hosts are spread over external addresses.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "any bits of the hash do, and there are few addresses"
+    )]
     fn add_host(
         &mut self,
         address: u32,
@@ -408,6 +464,11 @@ impl Pool {
     /// # Errors
     /// [`NatDrop::NoPorts`] if the block is not free, [`NatDrop::HostLimit`] and [`NatDrop::TableFull`] without space, and
     /// [`NatDrop::NoMapping`] if a host here cannot have the port.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each protocol has its count, at most one for each port of the block"
+    )]
     pub(super) fn take_exact(
         &mut self,
         address: u32,
@@ -472,6 +533,10 @@ impl Pool {
     }
 
     /// Adds a block to those of a host, which has space for it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "hosts have at most HOST_BLOCKS_MAX blocks"
+    )]
     fn give_block(&mut self, number: u32, block: u16, note: &mut impl FnMut(BlockEvent)) {
         let Some(host) = self.hosts.get_mut(number as usize) else {
             return;
@@ -496,6 +561,10 @@ impl Pool {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a block has at least one port"
+    )]
     const fn ports_of(&self, block: u16) -> (u16, u16) {
         let first = self
             .first_port
@@ -504,6 +573,12 @@ impl Pool {
     }
 
     /// Takes a free port out of the blocks of a host: one of the parity of the inside port if there is one (RFC 4787, REQ-4).
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each protocol has its count, and ports of the block are below 2^16"
+    )]
     fn take_of(&mut self, number: u32, protocol: NatProtocol, internal: u16) -> Option<Port> {
         let host = *self.hosts.get(number as usize)?;
         let size = usize::from(self.block_size);
@@ -540,6 +615,11 @@ impl Pool {
     }
 
     /// Returns a port of a host. An unused block goes back to the pool, and a host without blocks is forgotten.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each protocol has its count, and a block has at least one port"
+    )]
     pub(super) fn release(
         &mut self,
         number: u32,
@@ -574,6 +654,10 @@ impl Pool {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the host has the block that was found"
+    )]
     fn remove_block(&mut self, number: u32, block: u16) {
         let Some(host) = self.hosts.get_mut(number as usize) else {
             return;

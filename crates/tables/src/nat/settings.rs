@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of NAT: external addresses and ports, blocks, static forwards, timeouts.
 
+// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -179,6 +189,10 @@ pub enum NatSettingsError {
 
 impl PortPool {
     /// Returns the number of blocks of an address.
+    #[allow(
+        clippy::arithmetic_side_effects,
+        reason = "ports are below 2^16, and the divisor is at least 1"
+    )]
     pub(crate) fn blocks(&self) -> usize {
         let ports = (usize::from(self.last_port) + 1).saturating_sub(usize::from(self.first_port));
         ports / usize::from(self.block_size.max(1))
@@ -289,6 +303,10 @@ impl NatSettings {
     ///
     /// # Errors
     /// [`NatSettingsError::Shares`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "there are few addresses, and fewer than 2^16 blocks of each"
+    )]
     pub fn check_shares(&self, cpus: usize) -> Result<(), NatSettingsError> {
         let blocks = self.pool.addresses.len() * self.pool.blocks();
         if blocks < cpus {

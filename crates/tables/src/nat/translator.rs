@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets in both directions, new mappings, expiry.
 
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts of 64 bits, seconds since the start and numbers of mappings are far from their ends"
+)]
+
 mod ends;
 mod flush;
 mod lookup;
@@ -169,7 +174,8 @@ impl Nat {
     pub fn with_share(settings: &NatSettings, share: Share) -> Result<Self, NatSettingsError> {
         settings.check()?;
         // At most 2^24 + 2^10.
-        let capacity = settings.mappings_max + FORWARDS_MAX as u32;
+        let forwards_max = u32::try_from(FORWARDS_MAX).unwrap_or(u32::MAX);
+        let capacity = settings.mappings_max.saturating_add(forwards_max);
         let is_filtered = settings.filtering == FilteringBehaviour::AddressDependent
             && !settings.mapping.is_dependent();
         let permissions = is_filtered.then(|| Permissions::new(settings.mappings_max));
@@ -524,10 +530,12 @@ impl Nat {
     }
 
     /// Counts a packet that was dropped outside of NAT.
+    #[expect(clippy::indexing_slicing, reason = "each reason has its count")]
     pub(crate) fn note_drop(&mut self, reason: NatDrop) {
         self.counters.dropped[reason as usize] += 1;
     }
 
+    #[expect(clippy::indexing_slicing, reason = "each reason has its count")]
     fn count(&mut self, outcome: NatOutcome, is_outbound: bool) {
         match outcome {
             NatOutcome::Untouched => {}

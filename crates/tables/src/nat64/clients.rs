@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of IPv6 clients. A client has one as long as it has port blocks or, as a host of NAT66, static forwards.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv6Addr;
@@ -32,6 +42,7 @@ impl Client {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "both halves count")]
 const fn halves(address: u128) -> [u64; 2] {
     [(address >> 64) as u64, address as u64]
 }
@@ -68,11 +79,19 @@ impl Clients {
     }
 
     /// Returns the memory of the tables, octets.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "octets of memory that exists"
+    )]
     pub(crate) fn octets(&self) -> usize {
         size_of_val(&self.clients[..]) + self.index.octets()
     }
 
     /// Returns the number of clients with port blocks or static forwards.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "free and idle clients are some of the clients"
+    )]
     pub(crate) fn len(&self) -> usize {
         let is_idle = |entry: u32| self.get(entry).is_some_and(Client::is_idle);
         let newest = self.newest.filter(|newest| self.idle != Some(*newest));
@@ -198,6 +217,10 @@ impl Clients {
     }
 
     /// Notes that a client got a port block, or returned one. Returns the address of the client; `None` for an IPv4 host.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a client has at most HOST_BLOCKS_MAX blocks"
+    )]
     pub(crate) fn note(&mut self, event: &BlockEvent) -> Option<Ipv6Addr> {
         let number = event.host.to_bits();
         let address = self.address_of(number)?;

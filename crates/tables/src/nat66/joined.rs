@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fragments: all of a datagram are translated like the first one.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::hash::{BuildHasher, RandomState};
 
 use super::packet::{DESTINATION_AT, SOURCE_AT, address_at};
@@ -36,6 +46,10 @@ struct Identifications {
 }
 
 impl Identifications {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most 16 bits are those of the CPU"
+    )]
     fn new(share: Share) -> Self {
         let (tag_bits, tag) = share.tag();
         Self {
@@ -49,6 +63,11 @@ impl Identifications {
     }
 
     /// Returns another one: a Feistel network (Luby, Rackoff: How to construct pseudorandom permutations, 1988) over a counter.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "shifts are below 32, and any bits of the hash do"
+    )]
     fn draw(&mut self) -> u32 {
         self.count = self.count.wrapping_add(1);
         let mask = (1 << self.half_bits) - 1;

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Routing decisions for a burst: all headers first, then all look-ups together, then each packet's next hop.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_base::BURST_MAX;
 
 use super::decision::{Decision, Decisions, Places, Tally};
@@ -33,6 +43,11 @@ impl<A: Copy> Batch<A> {
         }
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "places are below BURST_MAX"
+    )]
     #[inline(always)]
     fn push(&mut self, place: usize, address: A) {
         if let (Some(slot), Some(at)) = (
@@ -63,6 +78,10 @@ impl<A: Copy> Batch<A> {
 }
 
 /// Decides on a burst of untagged frames, each with the number of its ingress interface. Frames beyond [`BURST_MAX`] are ignored.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "at most as many packets as bits of places"
+)]
 #[inline]
 pub fn decide<'a>(
     router: &Router,
@@ -96,6 +115,7 @@ pub fn decide<'a>(
 }
 
 /// Returns the VRF of the first remaining packet, and removes packets without an interface.
+#[expect(clippy::arithmetic_side_effects, reason = "not zero in the loop")]
 #[inline(always)]
 fn next_vrf(router: &Router, interfaces: &[u16], left: &mut Places) -> Option<u16> {
     while *left != 0 {
@@ -120,6 +140,7 @@ struct Readings {
 }
 
 /// Decides on the packets of a VRF, and removes them from the remaining ones.
+#[expect(clippy::arithmetic_side_effects, reason = "places are below BURST_MAX")]
 #[inline(always)]
 fn route<'a>(
     router: &Router,
@@ -165,6 +186,7 @@ fn route<'a>(
 }
 
 /// Parses the headers of a VRF's packets.
+#[allow(clippy::arithmetic_side_effects, reason = "places are below BURST_MAX")]
 #[inline(always)]
 fn read<'a>(
     router: &Router,
@@ -212,6 +234,7 @@ fn read<'a>(
 }
 
 /// Removes packets whose sources fail the reverse path check from the open ones.
+#[expect(clippy::arithmetic_side_effects, reason = "places are below BURST_MAX")]
 #[inline(never)]
 fn check_sources<'a>(
     router: &Router,

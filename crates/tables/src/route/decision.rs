@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Routing decisions of packets.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fmt;
 
 use quietwire_base::BURST_MAX;
@@ -49,12 +59,17 @@ impl Adjacency {
     }
 
     /// Creates an adjacency from the lowest bits of a word.
+    #[allow(clippy::arithmetic_side_effects, reason = "BITS is below 64")]
     #[inline(always)]
     pub(super) const fn of_word(word: u64) -> Self {
         Self(word & ((1 << Self::BITS) - 1))
     }
 
     /// Returns the number of the interface.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the bits above those of the MAC address are masked to 16"
+    )]
     #[inline(always)]
     #[must_use]
     pub const fn interface(self) -> u16 {
@@ -62,6 +77,7 @@ impl Adjacency {
     }
 
     /// Returns the neighbour's MAC address as a number ([`MacAddress::to_u64`]).
+    #[allow(clippy::arithmetic_side_effects, reason = "MAC_BITS is below 64")]
     #[inline(always)]
     #[must_use]
     pub const fn mac_number(self) -> u64 {
@@ -150,6 +166,10 @@ impl Decision {
         }
     }
 
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the numbers of reasons are small"
+    )]
     #[inline(always)]
     fn of_word(word: u64) -> Self {
         let to = Adjacency::of_word(word);
@@ -251,6 +271,10 @@ pub struct Tally {
 
 impl Tally {
     /// Counts a decision other than plain forwarding.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts at most BURST_MAX packets"
+    )]
     #[inline(never)]
     fn count_other(&mut self, decision: Decision) {
         match decision {

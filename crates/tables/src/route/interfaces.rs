@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Router interfaces in the form of forwarding threads, built for each generation of the configuration.
 
+// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use quietwire_packet::{MacAddress, VlanId};
 
 /// Unicast reverse path forwarding check of source addresses (RFC 3704).
@@ -51,6 +61,11 @@ pub struct Interfaces(Vec<Option<Interface>>);
 
 impl Interfaces {
     /// Creates the set from interfaces and their numbers.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the list has space for the number, of 16 bits"
+    )]
     #[must_use]
     pub fn new(interfaces: impl IntoIterator<Item = (u16, Interface)>) -> Self {
         let mut all = Vec::new();

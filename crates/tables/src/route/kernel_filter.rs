@@ -4,6 +4,16 @@
 //!
 //! The rules are evaluated linearly, after all other decisions. Without rules the cost is one test of an `Option` per burst.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,6 +93,11 @@ const fn is_open(decision: Decision) -> bool {
 impl KernelFilter {
     /// Creates the filter from rules with their match counters, and the numbers of interfaces with taps. Rules beyond [`FILTER_RULES_MAX`]
     /// are ignored.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the list has space for the number, of 16 bits"
+    )]
     #[must_use]
     pub fn new(
         rules: impl IntoIterator<Item = (FilterRule, Arc<AtomicU64>)>,
@@ -108,6 +123,10 @@ impl KernelFilter {
     }
 
     /// Overrides decisions on matching frames. The first matching rule counts the frame.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts at most BURST_MAX packets"
+    )]
     #[inline(never)]
     pub(super) fn apply<'a>(
         &self,

@@ -5,6 +5,16 @@
 //! A group distributes flows over several next hops (equal-cost multipath; RFC 2992). Its hashing is resilient: a leaving member gives only
 //! its own buckets to the others, and a joining member takes only its share, so that other flows stay on their member.
 
+// Routes of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -93,6 +103,10 @@ impl NextHop {
         }
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "each field of the word has the bits of its type"
+    )]
     #[inline(always)]
     const fn of_word(word: u64) -> Self {
         let interface = (word >> INTERFACE_SHIFT & INTERFACE_MASK) as u16;
@@ -163,6 +177,10 @@ impl NextHops {
     }
 
     /// Returns the next hop of a flow in a group.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a group is in the table, with a power of two of buckets that is at most that of BUCKETS_MAX"
+    )]
     #[inline]
     #[must_use]
     pub fn choose(&self, group: Buckets, flow: u32) -> NextHop {
@@ -174,6 +192,10 @@ impl NextHops {
     }
 
     /// Returns true if a member of the group uses this egress interface.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a group is in the table, with a power of two of buckets that is at most that of BUCKETS_MAX"
+    )]
     #[must_use]
     pub fn leaves_by(&self, group: Buckets, interface: u16) -> bool {
         let first = group.first as usize + (1 << group.size_log2);

@@ -5,6 +5,16 @@
 //! Of several routes to a prefix, the one of the best source wins, then the one with the lowest metric. A route is usable while one of its
 //! next hops is: an existing interface whose link contains the gateway.
 
+// Routes of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod parts;
 mod targets;
 #[cfg(test)]
@@ -135,6 +145,7 @@ impl Candidates {
     }
 
     /// Inserts a route and returns the previous route of the same source.
+    #[expect(clippy::indexing_slicing, reason = "the position is one of the list")]
     fn put(&mut self, kept: StoredRoute) -> Option<StoredRoute> {
         let mut all = self.as_slice().to_vec();
         let at = all.iter().position(|one| one.source == kept.source);

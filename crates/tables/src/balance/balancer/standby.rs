@@ -119,6 +119,10 @@ impl<E: BalanceEndpoint> Replicate for Balancer<E> {
 }
 
 impl<E: BalanceEndpoint> Balancer<E> {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts of 64 bits do not overflow, and there are fewer connections than 2^32"
+    )]
     fn apply_present(&mut self, saved: &SavedBalanced<E>) -> Result<Applied, ApplyError> {
         if self.set.position(saved.backend).is_none() {
             return Err(ApplyError::Invalid);

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writer state of an IPv6 table: notes of each node, and the rebuilding and publishing of changed nodes.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "numbers of states are places of their list, slots are below SLOTS, and lengths at most 128"
+)]
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

@@ -51,6 +51,11 @@ impl Node {
     }
 
     /// Returns the target of a slot, given by the lowest six bits. The kind of target is unpredictable, so the code does not branch on it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "bits of slots are below 64, and the base is the lower half of the word"
+    )]
     #[inline(always)]
     fn follow(&self, slot: u32) -> u32 {
         let slot = slot % SLOTS as u32;
@@ -70,6 +75,11 @@ impl Node {
 }
 
 /// Returns the six bits of a destination that a node at this depth decides on.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "depths are below 128, and STRIDE bits are left"
+)]
 #[inline(always)]
 pub(super) const fn slot_at(destination: u128, depth: u32) -> u32 {
     ((destination << depth) >> (128 - STRIDE)) as u32
@@ -86,6 +96,7 @@ pub struct Ipv6Fib {
 
 impl Ipv6Fib {
     /// Returns the next hop number of a destination; [`NO_ROUTE`] if there is none.
+    #[expect(clippy::arithmetic_side_effects, reason = "depths are at most 128")]
     #[inline]
     #[must_use]
     pub fn look_up(&self, destination: u128) -> u32 {
@@ -105,6 +116,11 @@ impl Ipv6Fib {
     }
 
     /// Looks up the next hop numbers of a burst. Destinations beyond [`BURST_MAX`], or without a place in `next_hops`, are ignored.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "depths are at most 128, and there are at most BURST_MAX places"
+    )]
     #[inline]
     pub fn look_up_burst(&self, destinations: &[u128], next_hops: &mut [u32]) {
         let destinations = destinations.get(..BURST_MAX).unwrap_or(destinations);
@@ -214,6 +230,7 @@ impl Ipv6Fib {
 }
 
 /// Records a look-up that is at a node, without a branch.
+#[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX places")]
 #[inline(always)]
 fn keep(places: &mut [u8; BURST_MAX], count: &mut usize, place: u8, at: u32) {
     if let Some(free) = places.get_mut(*count) {
@@ -222,6 +239,7 @@ fn keep(places: &mut [u8; BURST_MAX], count: &mut usize, place: u8, at: u32) {
     *count += usize::from(at & KIND == NODE);
 }
 
+#[allow(clippy::cast_possible_truncation, reason = "ROOT_BITS bits are left")]
 #[inline(always)]
 pub(super) const fn root_index(destination: u128) -> usize {
     (destination >> (128 - ROOT_BITS)) as usize

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names of all rules, compiled: the marks of a name, by which rules compare it as they compare sets.
 
+// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +34,7 @@ impl Kinds {
     const DATAGRAMS: u8 = 1 << NameKind::COUNT;
 
     /// Returns true if rules compare names of this kind.
+    #[allow(clippy::arithmetic_side_effects, reason = "there are few kinds")]
     pub(super) const fn contains(self, kind: NameKind) -> bool {
         self.0 & (1 << kind as u8) != 0
     }
@@ -108,6 +119,7 @@ impl NameTable {
     }
 
     /// Adds a rule. Returns the mark that it requires.
+    #[expect(clippy::arithmetic_side_effects, reason = "there are few uses")]
     fn add<'rules>(
         &mut self,
         rule: &NamedRule<'rules>,
@@ -146,6 +158,7 @@ impl NameTable {
         mark
     }
 
+    #[allow(clippy::arithmetic_side_effects, reason = "there are few kinds")]
     fn add_ports(&mut self, kind: NameKind, protocol: Option<Protocol>, ports: Option<Ports>) {
         let mark = match protocol.map(|protocol| protocol.0) {
             Some(UDP) => Kinds::DATAGRAMS,
@@ -159,6 +172,11 @@ impl NameTable {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each kind has its names, and the list is not empty"
+    )]
     fn add_name(&mut self, kind: NameKind, pattern: &NamePattern, mark: u32) {
         let name = pattern.name().as_bytes();
         let hash = name.iter().rev().fold(self.seed, step);
@@ -181,6 +199,7 @@ impl NameTable {
     }
 
     /// Returns the kinds of names that rules compare in packets to a port.
+    #[allow(clippy::arithmetic_side_effects, reason = "there are few kinds")]
     fn kinds(&self, protocol: u32, port: u16) -> Kinds {
         let all = self.ports.get(usize::from(port)).copied().unwrap_or(0);
         if protocol == u32::from(TCP) {
@@ -203,6 +222,11 @@ impl NameTable {
     }
 
     /// Returns the marks of a name in lower case: a search for it, and one for each name above it.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "each kind has its names, and the place is within the name"
+    )]
     pub(super) fn marks_of(&self, kind: NameKind, name: &[u8]) -> u32 {
         let entries = &self.names[kind as usize];
         if entries.is_empty() {

@@ -7,6 +7,10 @@ use super::Nat;
 impl Nat {
     /// Removes the mappings that match, without static ones, from position `from` on, 0 at first, out of at most `budget` entries. Returns the
     /// number of removed mappings, and the position to continue from; `None` at the end.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts at most all mappings"
+    )]
     pub fn flush(
         &mut self,
         matches: impl Fn(&MappingInfo) -> bool,

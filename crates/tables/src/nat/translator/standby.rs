@@ -154,6 +154,7 @@ impl Replicate for Nat {
 }
 
 impl Nat {
+    #[expect(clippy::arithmetic_side_effects, reason = "mappings of bounded tables")]
     fn apply_present(&mut self, saved: &SavedMapping) -> Result<Applied, ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
         let (remote, protocol) = (end_of(saved.remote), saved.protocol);
@@ -193,6 +194,10 @@ impl Nat {
     }
 
     /// Adds a mapping whose endpoints have none.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "seconds since the start, and a count of 64 bits"
+    )]
     fn insert_saved(&mut self, saved: &SavedMapping, place: u16) -> Result<(), ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
         let protocol = saved.protocol;

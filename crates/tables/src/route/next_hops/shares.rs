@@ -14,6 +14,10 @@ fn weight_of((_, weight): &Member) -> u32 {
     u32::from(*weight).max(1)
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "there are few members, of small weights"
+)]
 pub(super) fn buckets_for(members: &[Member]) -> u32 {
     let weights: u32 = members.iter().map(weight_of).sum();
     (weights * BUCKETS_A_WEIGHT)
@@ -22,6 +26,10 @@ pub(super) fn buckets_for(members: &[Member]) -> u32 {
 }
 
 /// Returns the number of buckets of each member: shares rounded down, plus one for the first members until all are assigned.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the quotas are at most the size, and there are few members of small weights"
+)]
 pub(super) fn quotas(size: usize, members: &[Member]) -> Vec<usize> {
     let weights: usize = members
         .iter()
@@ -37,6 +45,11 @@ pub(super) fn quotas(size: usize, members: &[Member]) -> Vec<usize> {
 }
 
 /// Assigns buckets to members with as few changes as possible. If there are more buckets than before, each former one counts for several.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "there is a bucket and a member at least, and rests are below the divisor"
+)]
 pub(super) fn share_out(before: &[u32], size: usize, members: &[Member]) -> Vec<u32> {
     let mut space = quotas(size, members);
     let mut after = vec![NO_ROUTE; size];

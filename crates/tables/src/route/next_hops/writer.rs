@@ -28,6 +28,10 @@ impl NextHopWriter {
     ///
     /// # Errors
     /// [`NoMemory`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "numbers of 32 bits, far from the highest"
+    )]
     pub fn new(next_hops_max: u32) -> Result<Self, NoMemory> {
         let next_hops_max = next_hops_max.clamp(NEXT_HOPS_MIN, NEXT_HOP_MAX);
         let buckets = match cfg!(loom) {
@@ -91,6 +95,11 @@ impl NextHopWriter {
     ///
     /// # Errors
     /// [`NextHopError`]; the group stays unchanged in that case.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "a group has few members, and at most BUCKETS_MAX buckets"
+    )]
     pub fn set_group(&mut self, number: u32, members: &[Member]) -> Result<(), NextHopError> {
         check(members)?;
         let former = self.groups.get(&number).copied();
@@ -125,6 +134,11 @@ impl NextHopWriter {
 
     /// Former buckets of groups are not free until the epoch ends, so this group keeps its buckets and they are reassigned one by one. Each
     /// bucket leads to a former or a new member at any time. The accuracy of the shares is limited by the size of the group.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "a group has few members, and at most BUCKETS_MAX buckets"
+    )]
     fn set_in_place(&mut self, number: u32, members: &[Member]) -> Result<(), NextHopError> {
         let (mut group, units) = self
             .groups
@@ -147,6 +161,10 @@ impl NextHopWriter {
         Ok(())
     }
 
+    #[allow(
+        clippy::arithmetic_side_effects,
+        reason = "a group has at most BUCKETS_MAX buckets"
+    )]
     pub(super) fn read(&self, group: Buckets) -> Vec<u32> {
         let buckets = self.shared.buckets.iter().skip(group.first as usize);
         buckets
@@ -164,6 +182,7 @@ impl NextHopWriter {
     }
 
     /// Returns the number of next hops in use.
+    #[expect(clippy::arithmetic_side_effects, reason = "number 0 is always in use")]
     #[must_use]
     pub fn len(&self) -> usize {
         self.numbers.used() - 1

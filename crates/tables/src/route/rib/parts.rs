@@ -17,6 +17,10 @@ pub(super) trait Prefix: Copy + Eq + Hash {
 }
 
 /// Mixes a number and a prefix length: the high bits of a product depend on all bits (Knuth's multiplicative hash).
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the upper eight bits of the product"
+)]
 fn mix(number: u64, length: u8) -> usize {
     let product = (number ^ (u64::from(length) << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (product >> 56) as usize % PARTS
@@ -29,6 +33,7 @@ impl Prefix for Ipv4Net {
 }
 
 impl Prefix for Ipv6Net {
+    #[expect(clippy::cast_possible_truncation, reason = "both halves count")]
     fn part(&self) -> usize {
         let bits = self.addr().to_bits();
         let low = (bits as u64).rotate_left(29);

@@ -152,6 +152,10 @@ impl Targets {
     }
 
     /// Adds a reference to a target.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts routes and sets in memory"
+    )]
     pub(super) fn hold(&mut self, target: Target) -> Result<StoredTarget, NextHopError> {
         let mut ways = match target {
             Target::Local => return Ok(StoredTarget::Local),
@@ -174,6 +178,10 @@ impl Targets {
         self.new_set(ways).map(StoredTarget::Set)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "2^32 changes of sets take years"
+    )]
     fn new_set(&mut self, ways: Vec<Via>) -> Result<SetId, NextHopError> {
         let mut held = Vec::new();
         for via in &ways {
@@ -202,6 +210,10 @@ impl Targets {
         Ok(id)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts routes and sets in memory"
+    )]
     fn hold_neighbour(&mut self, via: &Via) -> Result<(), NextHopError> {
         let Some(gateway) = via.gateway else {
             return Ok(());
@@ -228,6 +240,10 @@ impl Targets {
         Ok(())
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "it was counted when it was held"
+    )]
     fn release_neighbour(&mut self, via: &Via) {
         let Some(gateway) = via.gateway else { return };
         let key = (via.interface, gateway);
@@ -276,6 +292,10 @@ impl Targets {
     }
 
     /// Removes a reference to a target.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "it was counted when it was held"
+    )]
     pub(super) fn release(&mut self, target: StoredTarget) {
         let StoredTarget::Set(id) = target else {
             return;
