@@ -97,8 +97,8 @@ fn row_of_connections(
     let times = counts.and_then(|counts| counts.last_octet);
     let some = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     let of = |name: &str| match name {
-        "trial" => (index.saturating_add(1)).to_string(),
-        "round" => (step.round.saturating_add(1)).to_string(),
+        "trial" => index.saturating_add(1).to_string(),
+        "round" => step.round.saturating_add(1).to_string(),
         "case" => step.case_name.clone(),
         "step" => step.kind.to_string(),
         "is_valid" => counts.is_some().to_string(),
@@ -145,8 +145,8 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> [String; HEADER.
         .as_ref()
         .and_then(|cited| cited.own.as_ref());
     [
-        (index.saturating_add(1)).to_string(),
-        (step.round.saturating_add(1)).to_string(),
+        index.saturating_add(1).to_string(),
+        step.round.saturating_add(1).to_string(),
         step.case_name.clone(),
         step.frame_size.to_string(),
         step.kind.to_string(),

@@ -32,7 +32,7 @@ fn row(at: &TenantsAt) -> Vec<String> {
     let million = |hz: f64| format::number(hz / 1e6);
     vec![
         at.case.clone(),
-        (at.round.saturating_add(1)).to_string(),
+        at.round.saturating_add(1).to_string(),
         at.tenants.to_string(),
         format::mpps(at.offered_pps),
         at.loss_ratio.map_or_else(none, format::loss),

@@ -31,7 +31,7 @@ pub(super) fn by_round(
     let of_result = |result: &MethodResult| {
         let place = [
             case.name.clone(),
-            (result.round.saturating_add(1)).to_string(),
+            result.round.saturating_add(1).to_string(),
         ];
         let rows = rows(&result.figures).into_iter();
         rows.map(|row| place.iter().cloned().chain(row).collect())
