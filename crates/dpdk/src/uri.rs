@@ -315,11 +315,11 @@ impl PortUri {
     pub fn buffers_kept(&self, data_room: u16) -> u32 {
         /// ETH_AF_XDP_NUM_BUFFERS of net_af_xdp: buffers that a socket keeps for the kernel.
         const AF_XDP: u32 = 4096;
-        let room = u32::from(data_room.max(1));
+        let size = u32::from(data_room.max(1));
         let burst = u32::try_from(crate::BURST_MAX).unwrap_or(u32::MAX);
         // Frames of 64 KiB, twice a burst.
         let tso = 65_536_u32
-            .div_ceil(room)
+            .div_ceil(size)
             .saturating_mul(2)
             .saturating_mul(burst);
         match self {
@@ -336,7 +336,7 @@ impl PortUri {
             } => tso.saturating_mul(u32::from(*queues)),
             // A call receives 320 KiB of such frames at most.
             Self::AfPacket { queues, .. } | Self::Veth { queues, .. } => {
-                let of_a_queue = (1_u32 << 20).checked_div(room).unwrap_or(0);
+                let of_a_queue = (1_u32 << 20).checked_div(size).unwrap_or(0);
                 of_a_queue.saturating_mul(u32::from(*queues))
             }
             _ => 0,
