@@ -3,6 +3,16 @@
 //! `vhost:/path?role=client`, `af-xdp:IFNAME`, `af-packet:IFNAME`, `veth:IFNAME`, `tap:IFNAME`,
 //! `pcap:?rx=FILE&tx=FILE`, `null:`, `pci:0000:17:00.0`.
 
+// URIs of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod arguments;
 mod function;
 mod kind;
@@ -305,10 +315,15 @@ impl PortUri {
     pub fn buffers_kept(&self, data_room: u16) -> u32 {
         /// ETH_AF_XDP_NUM_BUFFERS of net_af_xdp: buffers that a socket keeps for the kernel.
         const AF_XDP: u32 = 4096;
+        let size = u32::from(data_room.max(1));
+        let burst = u32::try_from(crate::BURST_MAX).unwrap_or(u32::MAX);
         // Frames of 64 KiB, twice a burst.
-        let tso = 65_536_u32.div_ceil(u32::from(data_room.max(1))) * 2 * crate::BURST_MAX as u32;
+        let tso = 65_536_u32
+            .div_ceil(size)
+            .saturating_mul(2)
+            .saturating_mul(burst);
         match self {
-            Self::AfXdp { queues, .. } => AF_XDP * u32::from(*queues),
+            Self::AfXdp { queues, .. } => AF_XDP.saturating_mul(u32::from(*queues)),
             // The opening of the port reports a file that cannot be read.
             Self::Pcap {
                 rx: Some(path),
@@ -321,7 +336,8 @@ impl PortUri {
             } => tso.saturating_mul(u32::from(*queues)),
             // A call receives 320 KiB of such frames at most.
             Self::AfPacket { queues, .. } | Self::Veth { queues, .. } => {
-                (1 << 20) / u32::from(data_room.max(1)) * u32::from(*queues)
+                let of_a_queue = (1_u32 << 20).checked_div(size).unwrap_or(0);
+                of_a_queue.saturating_mul(u32::from(*queues))
             }
             _ => 0,
         }

@@ -16,11 +16,14 @@ const PADDING: usize = 12;
 pub fn badge(summary: &Summary) -> String {
     let (text, colour) = state(summary);
     let name = &summary.name;
-    let width = |text: &str| text.chars().count() * CHARACTER + PADDING;
+    let width = |text: &str| {
+        let characters = text.chars().count().saturating_mul(CHARACTER);
+        characters.saturating_add(PADDING)
+    };
     let (left, right) = (width(name), width(&text));
-    let whole = left + right;
+    let whole = left.saturating_add(right);
     let (name, text) = (escaped(name), escaped(&text));
-    let (middle, second) = (left / 2, left + right / 2);
+    let (middle, second) = (left / 2, left.saturating_add(right / 2));
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{whole}\" height=\"20\" role=\"img\" aria-label=\"{name}: {text}\">\n\
          <title>{name}: {text}</title>\n\

@@ -120,8 +120,8 @@ pub fn series_csv(results: &StudyResults) -> String {
     let mut text = line(HEADER.map(str::to_owned).into_iter());
     for (index, (step, trial)) in results.trials().enumerate() {
         let own = [
-            (index + 1).to_string(),
-            (step.round + 1).to_string(),
+            index.saturating_add(1).to_string(),
+            step.round.saturating_add(1).to_string(),
             step.case_name.clone(),
             step.frame_size.to_string(),
             step.kind.to_string(),

@@ -88,7 +88,7 @@ impl Test<'_> {
             "version": MODEL,
             "test_id": format!("quietwire.{}.{name}", file.name).to_lowercase(),
             "test_name_short": name,
-            "test_name_long": format!("{}: {}, search {}", file.title, self.case.name, self.search + 1),
+            "test_name_long": format!("{}: {}, search {}", file.title, self.case.name, self.search.saturating_add(1)),
             "test_documentation": self.documentation(&found),
             "test_type": "ndrpdr",
             "tags": self.tags(),
@@ -108,7 +108,7 @@ impl Test<'_> {
             "result": result.unwrap_or_else(|| json!({ "type": "unknown" })),
         });
         Ok(Some(CsitTest {
-            file_name: format!("{name}-{}.json", self.search + 1),
+            file_name: format!("{name}-{}.json", self.search.saturating_add(1)),
             document,
         }))
     }
@@ -339,6 +339,10 @@ fn text_or_unknown(value: Option<&Value>) -> String {
 }
 
 /// Rounds nanoseconds to whole microseconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a time is at most a u64, and the cast saturates"
+)]
 fn whole_us(ns: f64) -> u64 {
     (ns / 1e3).round() as u64
 }

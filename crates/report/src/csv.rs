@@ -51,11 +51,11 @@ const OF_CONNECTIONS: [&str; 8] = [
 pub fn csv(results: &StudyResults) -> String {
     let names = HEADER.iter().chain(&OF_CONNECTIONS);
     let mut text = line(names.map(|name| (*name).to_owned()));
-    let mut count = 0;
+    let mut count = 0_usize;
     for (index, (step, trial)) in results.trials().enumerate() {
         let without = OF_CONNECTIONS.map(|_| String::new());
         text.push_str(&line(row(index, step, trial).into_iter().chain(without)));
-        count = index + 1;
+        count = index.saturating_add(1);
     }
     let steps = results.steps.iter();
     let actions = steps.flat_map(|step| step.actions.iter().map(move |action| (step, action)));
@@ -64,7 +64,7 @@ pub fn csv(results: &StudyResults) -> String {
         _ => None,
     });
     for (index, (step, action, trial)) in trials.enumerate() {
-        let cells = row_of_connections(count + index, step, action, trial);
+        let cells = row_of_connections(count.saturating_add(index), step, action, trial);
         text.push_str(&line(cells.into_iter()));
     }
     text
@@ -97,8 +97,8 @@ fn row_of_connections(
     let times = counts.and_then(|counts| counts.last_octet);
     let some = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     let of = |name: &str| match name {
-        "trial" => (index + 1).to_string(),
-        "round" => (step.round + 1).to_string(),
+        "trial" => index.saturating_add(1).to_string(),
+        "round" => step.round.saturating_add(1).to_string(),
         "case" => step.case_name.clone(),
         "step" => step.kind.to_string(),
         "is_valid" => counts.is_some().to_string(),
@@ -145,8 +145,8 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> [String; HEADER.
         .as_ref()
         .and_then(|cited| cited.own.as_ref());
     [
-        (index + 1).to_string(),
-        (step.round + 1).to_string(),
+        index.saturating_add(1).to_string(),
+        step.round.saturating_add(1).to_string(),
         step.case_name.clone(),
         step.frame_size.to_string(),
         step.kind.to_string(),

@@ -28,7 +28,7 @@ pub(crate) fn figures(page: &str, style: &str) -> Vec<Figure> {
             break;
         };
         let (tag, _) = body.split_once('>').unwrap_or((body, ""));
-        let number = found.len() + 1;
+        let number = found.len().saturating_add(1);
         found.push(Figure {
             file_name: format!("{number:02}-{}.svg", slug(label(tag))),
             svg: standalone(body, style),

@@ -14,12 +14,25 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+        if index > 0 && digits.len().saturating_sub(index).is_multiple_of(3) {
             text.push(THIN);
         }
         text.push(digit);
     }
     text
+}
+
+/// Formats a number, rounded to a whole one, in groups of three digits; 0 for a negative number.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+pub(crate) fn rounded(value: f64) -> String {
+    grouped(value.round() as u64)
+}
+
+/// Returns the decimals of a number below 1 that show two digits after its leading zeros.
+#[expect(clippy::cast_possible_truncation, reason = "clamped to 12")]
+fn decimals_below_one(size: f64) -> usize {
+    let zeros = (-size.log10().floor()).clamp(1.0, 12.0) as usize;
+    zeros.saturating_add(1)
 }
 
 /// Formats a number with about three significant digits, whole parts in groups. Numbers below [`PLAIN_MIN`] have an exponent, so that only
@@ -42,8 +55,7 @@ pub(crate) fn number(value: f64) -> String {
     } else if size >= 0.09995 {
         3
     } else {
-        // Two digits after the leading zeros.
-        (-size.log10().floor()).clamp(1.0, 12.0) as usize + 1
+        decimals_below_one(size)
     };
     let text = format!("{size:.decimals$}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
@@ -155,6 +167,7 @@ pub(crate) fn latency_ns(latency_ns: f64, own_ns: Option<f64>) -> String {
 }
 
 /// Formats a duration in seconds.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
 pub(crate) fn duration_s(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     if whole < 60 {
@@ -180,6 +193,10 @@ pub(crate) fn iso(unix_ns: u64) -> String {
 
 /// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years start in March here, so that
 /// the leap day is the last day of the year.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a u64 has nanoseconds for 213,503 days, and each difference is of a value and a part of it"
+)]
 fn civil(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // Days from 0000-03-01 to 1970-01-01.

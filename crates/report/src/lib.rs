@@ -6,6 +6,16 @@
 //!
 //! Does not belong here: measurements, and any information that is not in the results.
 
+// Stores of other machines: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod badge;
 mod chart;
 mod comparison;

@@ -211,7 +211,8 @@ impl SizeShare {
     pub(crate) fn of(sizes: Vec<u16>) -> Vec<Self> {
         let mut composition: BTreeMap<u16, u32> = BTreeMap::new();
         for size in sizes {
-            *composition.entry(size).or_default() += 1;
+            let count = composition.entry(size).or_default();
+            *count = count.saturating_add(1);
         }
         Self::of_composition(composition)
     }
@@ -297,7 +298,9 @@ fn invalid<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> usize {
 fn state(results: &StudyResults) -> State {
     let file = &results.file;
     let of_cases = measured(results).map(|case| StepPlan::of_case(file, case).len());
-    let planned = file.rounds as usize * file.traffic.frame_sizes.len() * of_cases.sum::<usize>();
+    let planned = (file.rounds as usize)
+        .saturating_mul(file.traffic.frame_sizes.len())
+        .saturating_mul(of_cases.sum::<usize>());
     let finished = results.steps.iter().filter(|step| step.is_finished).count();
     match results.runs.last().and_then(|run| run.end.as_ref()) {
         Some((RunEnd::Failed(reason), _)) => State::Failed(reason.clone()),
@@ -496,6 +499,10 @@ fn warnings(results: &StudyResults, case: &Case) -> Vec<String> {
     lab.map(|lab| lab.warnings.clone()).unwrap_or_default()
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "gaps are whole nanoseconds, and the cast saturates"
+)]
 fn health(trials: &[&TrialRecord]) -> Health {
     let all = || trials.iter().map(|trial| &trial.result);
     let gaps = all().map(|result| result.health.longest_gap_ns as f64);
@@ -547,7 +554,7 @@ fn reasons(trials: &[&TrialRecord]) -> Vec<(String, usize)> {
         for reason in trial.result.validity.reasons() {
             let kind = without_numbers(&reason.text);
             match counted.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, count)) => *count += 1,
+                Some((_, count)) => *count = count.saturating_add(1),
                 None => counted.push((kind, 1)),
             }
         }

@@ -200,8 +200,9 @@ fn of_published(size: &SizeSummary, width: Option<u16>) -> String {
         let of_goal = |index: usize| measured.and_then(|it| it.goals.get(index).copied().flatten());
         let mut cells = vec![row.configuration.clone(), bounds(row.throughput)];
         if has_tcp {
-            let of_way = |way: usize| measured.and_then(|it| it.tcp).map(|both| both[way]);
-            cells.extend([percent(of_way(0)), percent(of_way(1))]);
+            let both = measured.and_then(|it| it.tcp);
+            let ratios = both.map_or([None; 2], |both| both.map(Some));
+            cells.extend(ratios.map(percent));
         }
         cells.extend((0..goals.len()).map(|index| percent(of_goal(index))));
         cells.push(bounds(row.round_trip));

@@ -32,7 +32,7 @@ fn row(at: &TenantsAt) -> Vec<String> {
     let million = |hz: f64| format::number(hz / 1e6);
     vec![
         at.case.clone(),
-        (at.round + 1).to_string(),
+        at.round.saturating_add(1).to_string(),
         at.tenants.to_string(),
         format::mpps(at.offered_pps),
         at.loss_ratio.map_or_else(none, format::loss),
@@ -57,7 +57,7 @@ pub(crate) fn sentences(summary: &TenantsSummary) -> Vec<String> {
     let is_one = summary.found.len() == 1;
     let round = |found: &TenantsFound| match is_one {
         true => String::new(),
-        false => format!("Round {}: ", found.round + 1),
+        false => format!("Round {}: ", found.round.saturating_add(1)),
     };
     let reported = found.filter(|found| found.is_through);
     reported

@@ -92,18 +92,20 @@ impl TerminalTable {
             return vec![all.collect()];
         };
         let line = usize::from(self.is_ruled);
-        let needed = |column: usize| self.longest_word(column) + PADDING + line;
+        let around = PADDING.saturating_add(line);
+        let needed = |column: usize| self.longest_word(column).saturating_add(around);
         let labels: Vec<usize> = all.clone().take(self.labels).collect();
-        let labels_width: usize = line + labels.iter().map(|label| needed(*label)).sum::<usize>();
+        let of_labels: usize = labels.iter().map(|label| needed(*label)).sum();
+        let labels_width = line.saturating_add(of_labels);
         let mut parts = vec![labels.clone()];
         let mut used = labels_width;
         for column in all.skip(self.labels) {
             let has_columns = parts.last().is_some_and(|part| part.len() > labels.len());
-            if has_columns && used + needed(column) > width {
+            if has_columns && used.saturating_add(needed(column)) > width {
                 parts.push(labels.clone());
                 used = labels_width;
             }
-            used += needed(column);
+            used = used.saturating_add(needed(column));
             if let Some(part) = parts.last_mut() {
                 part.push(column);
             }
@@ -136,7 +138,7 @@ impl TerminalTable {
             if self.numbers.is_some_and(|first| *index >= first) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
-            let longest = self.longest_word(*index) + PADDING;
+            let longest = self.longest_word(*index).saturating_add(PADDING);
             let longest = u16::try_from(longest).unwrap_or(u16::MAX);
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(longest)));
         }

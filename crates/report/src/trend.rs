@@ -224,7 +224,8 @@ impl TrendStores {
         found.retain(|_, (_, points)| points.iter().any(|point| point.value.is_some()));
         let mut conditions: BTreeMap<Vec<String>, usize> = BTreeMap::new();
         for key in found.keys() {
-            *conditions.entry(key[..NAMES].to_vec()).or_default() += 1;
+            let count = conditions.entry(key[..NAMES].to_vec()).or_default();
+            *count = count.saturating_add(1);
         }
         let of_series = |(mut key, (unit, points)): (Key, (Unit, Vec<TrendPoint>))| {
             if conditions
@@ -269,20 +270,25 @@ fn series(
         .chain([values.len()])
         .collect();
     let levels: Vec<f64> = bounds
-        .windows(2)
-        .map(|pair| quietwire_search::median(&values[pair[0]..pair[1]]).unwrap_or(0.0))
+        .iter()
+        .zip(bounds.iter().skip(1))
+        .map(|(from, to)| values.get(*from..*to))
+        .map(|part| part.and_then(quietwire_search::median).unwrap_or(0.0))
         .collect();
-    let changes = found.iter().enumerate().map(|(index, change)| {
-        let (before, after) = (levels[index], levels[index + 1]);
-        let (last, first) = (known[change.first_after - 1].0, known[change.first_after].0);
-        TrendChange {
-            store: first,
+    let sides = levels.iter().zip(levels.iter().skip(1));
+    let changes = found.iter().zip(sides).filter_map(|(change, sides)| {
+        let (before, after) = (*sides.0, *sides.1);
+        let (last, _) = known.get(change.first_after.checked_sub(1)?)?;
+        let (first, _) = known.get(change.first_after)?;
+        let (last_content, first_content) = (contents.get(*last)?, contents.get(*first)?);
+        Some(TrendChange {
+            store: *first,
             before,
             after,
             p_value: change.p_value,
             is_regression: is_worse(unit, before, after, config.margin),
-            differences: differing(&contents[last].settings, &contents[first].settings),
-        }
+            differences: differing(&last_content.settings, &first_content.settings),
+        })
     });
     TrendSeries {
         changes: changes.collect(),

@@ -17,7 +17,7 @@ fn steps(results: &StudyResults) -> impl Iterator<Item = &StepRecord> {
 pub fn unfinished_text(results: &StudyResults, width: Option<u16>) -> String {
     let mut text = String::new();
     for step in steps(results) {
-        let (case, kind, round) = (&step.case_name, &step.kind, step.round + 1);
+        let (case, kind, round) = (&step.case_name, &step.kind, step.round.saturating_add(1));
         text.push_str(&format!("\n{case}, round {round}, {kind}: not finished\n"));
         let header = [
             "trial",
@@ -33,7 +33,7 @@ pub fn unfinished_text(results: &StudyResults, width: Option<u16>) -> String {
             let mpps = |rate_pps: f64| format!("{:.4}", rate_pps / 1e6);
             let reason = trial.result.validity.text();
             table.add_row(vec![
-                (trial.sequence + 1).to_string(),
+                trial.sequence.saturating_add(1).to_string(),
                 mpps(trial.request.offered_rate_pps),
                 mpps(trial.result.forwarding_rate_pps),
                 format::loss(trial.result.loss_ratio),

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Assembly of a trial's result from the lanes and threads.
 
+// Numbers of received frames: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use crate::account::PortTotals;
 use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};
@@ -113,10 +123,16 @@ impl Offer {
     /// Returns the number of frames that were due and not offered.
     fn unsent(&self) -> u64 {
         let unsent = self.schedule.map_or(0, |schedule| schedule.unsent);
-        unsent + self.no_buffers + self.abandoned
+        unsent
+            .saturating_add(self.no_buffers)
+            .saturating_add(self.abandoned)
     }
 
     /// Returns the number of frames of each of `flows` flows, the last of which is the low-rate stream. Empty if nothing was sent.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a flow has a number of 16 bits"
+    )]
     fn of_flows(&self, flows: usize, of_load: impl Fn(u16) -> u64) -> Vec<u64> {
         if self.schedule.is_none() {
             return Vec::new();
@@ -142,7 +158,7 @@ pub(crate) fn assemble(
     } else {
         sum(|l| l.late)
     };
-    let missed_ratio = ratio(sum(|l| l.unsent) + late, sum(|l| l.scheduled));
+    let missed_ratio = ratio(sum(|l| l.unsent).saturating_add(late), sum(|l| l.scheduled));
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
     let flows = Flows::of(lanes, names.len(), |port| home_of(trial, port, paired));
@@ -188,7 +204,9 @@ pub(crate) fn assemble(
             rate_error_ratio: rate_error_ratio(trial, times, rate(offered)),
             pacing_miss_ratio: ratio(unsent, scheduled),
             excess_frames: flows.all.iter().map(excess).sum(),
-            phantom_frames: flows.phantoms + sum(|lane| lane.received.unknown),
+            phantom_frames: flows
+                .phantoms
+                .saturating_add(sum(|lane| lane.received.unknown)),
             ..health(lanes, threads, times)?
         },
         flows: flows.eventful(),
@@ -236,7 +254,7 @@ fn elapsed_s(lanes: &[LaneResult], times: &Timetable, hz: f64) -> f64 {
         .map(|lane| lane.sent.last_tick)
         .max()
         .unwrap_or(0);
-    let nominal = times.end - times.start;
+    let nominal = times.end.saturating_sub(times.start);
     let observed = last.saturating_sub(times.start);
     observed.max(nominal) as f64 / hz
 }
@@ -261,7 +279,7 @@ fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
     for lane in lanes {
         ipdv.merge(&lane.received.delays.ipdv);
         if of_ports.len() <= lane.port {
-            of_ports.resize_with(lane.port + 1, Recorder::default);
+            of_ports.resize_with(lane.port.saturating_add(1), Recorder::default);
         }
         if let Some(of_port) = of_ports.get_mut(lane.port) {
             of_port.merge(&lane.received.latency);
@@ -282,6 +300,10 @@ fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
 }
 
 /// Returns the results of the low-rate streams: evaluated separately, then combined.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a port has a number of 8 bits"
+)]
 fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, String> {
     let mut all = Samples::default();
     for lane in lanes {
@@ -303,7 +325,7 @@ fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, Strin
     };
     // The offered frames include those sent late, so the ratio is rather too high.
     let missed = lanes.iter().map(|lane| lane.low_rate_missed).sum();
-    let missed_ratio = ratio(missed, offered().sum::<u64>() + missed);
+    let missed_ratio = ratio(missed, offered().sum::<u64>().saturating_add(missed));
     let variation = DelayVariation {
         ipdv: ipdv.summary(pairs(offered()).saturating_sub(ipdv.samples()))?,
         pdv: pdv.summary()?,
@@ -330,7 +352,7 @@ fn port_result(
         name: name.to_owned(),
         offered_frames: own().map(|lane| lane.offered).sum(),
         refused_frames: own().map(|lane| lane.sent.refused).sum(),
-        received_frames: received - misdirected_frames,
+        received_frames: received.saturating_sub(misdirected_frames),
         damaged_frames: own().map(|lane| lane.received.damaged).sum(),
         foreign_frames: own().map(|lane| lane.received.foreign).sum(),
         misdirected_frames,
@@ -379,6 +401,10 @@ impl Flows {
         flows
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "ports and flows have numbers of 16 bits"
+    )]
     fn add(
         &mut self,
         lanes: &[LaneResult],
@@ -389,16 +415,15 @@ impl Flows {
         let ports = self.misdirected.len();
         let mut arrived = vec![Arrived::default(); ports];
         for lane in lanes {
-            let tracker = lane
-                .received
-                .trackers
-                .get(port * lane.received.flows + flow);
+            let first = port.saturating_mul(lane.received.flows);
+            let trackers = &lane.received.trackers;
+            let tracker = trackers.get(first.saturating_add(flow));
             if let (Some(tracker), Some(arrived)) = (tracker, arrived.get_mut(lane.port)) {
-                self.phantoms += tracker.beyond(offered);
-                arrived.received += tracker.received();
-                arrived.duplicates += tracker.duplicates();
-                arrived.reordered += tracker.reordered();
-                self.stale += tracker.stale();
+                self.phantoms = self.phantoms.saturating_add(tracker.beyond(offered));
+                arrived.received = arrived.received.saturating_add(tracker.received());
+                arrived.duplicates = arrived.duplicates.saturating_add(tracker.duplicates());
+                arrived.reordered = arrived.reordered.saturating_add(tracker.reordered());
+                self.stale = self.stale.saturating_add(tracker.stale());
             }
         }
         let mut result = FlowResult {
@@ -413,7 +438,7 @@ impl Flows {
                 result.duplicate_frames = arrived.duplicates;
                 result.reordered_frames = arrived.reordered;
             } else if let Some(misdirected) = self.misdirected.get_mut(at) {
-                *misdirected += arrived.received;
+                *misdirected = misdirected.saturating_add(arrived.received);
                 if arrived.received > 0 {
                     result.misdirected.push(Misdirected {
                         port: at as u16,
@@ -483,7 +508,7 @@ fn health(
             .pace
             .rate_pps()
             .map_or(0.0, |rate_pps| TX_BURST as f64 / rate_pps * 1e9),
-        stretch_ratio: ratio(after_end, times.end - times.start),
+        stretch_ratio: ratio(after_end, times.end.saturating_sub(times.start)),
         overrun_ns: scale.ns(most(|thread| thread.ended).saturating_sub(times.drain_end)),
         ..TesterHealth::default()
     })

@@ -4,6 +4,16 @@
 //! A lane notes the transmit time of each low-rate frame, and the samples of the receiving lanes have its latency. The file is written
 //! after each trial, never during one.
 
+// Sequence numbers and times of received frames: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod pcapng;
 #[cfg(test)]
 mod tests;
@@ -81,15 +91,15 @@ impl TimeStampFile {
             self.file.write_all(&packet)?;
         }
         self.file.flush()?;
-        self.times += written as u64;
-        let left_out = (instants.len() - written) as u64;
+        self.times = self.times.saturating_add(written as u64);
+        let left_out = instants.len().saturating_sub(written) as u64;
         if left_out > 0 && self.left_out == 0 {
             tracing::warn!(
                 "{}: the file is full after {TIMES_MAX} time stamps, so later ones are missing (reduce --low-rate or the duration)",
                 self.path.display()
             );
         }
-        self.left_out += left_out;
+        self.left_out = self.left_out.saturating_add(left_out);
         Ok(())
     }
 
@@ -108,7 +118,10 @@ fn instants(
     streams: &[Stream<'_>],
     received: &Samples,
 ) -> Vec<Instant> {
-    let unix_ns = |tick: u64| start.unix_ns + scale.ns(tick.saturating_sub(start.tick));
+    let unix_ns = |tick: u64| {
+        let since_start_ns = scale.ns(tick.saturating_sub(start.tick));
+        start.unix_ns.saturating_add(since_start_ns)
+    };
     let mut instants = Vec::new();
     for stream in streams {
         let sent = (0_u32..).zip(stream.sent);

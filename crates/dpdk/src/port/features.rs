@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Offload features of a kernel interface (linux/ethtool.h), by the names that `ethtool -k` and the kernel use.
 
+// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
@@ -100,6 +110,10 @@ impl Features {
     ///
     /// # Errors
     /// The kernel's error.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are at most FEATURES_MAX names"
+    )]
     pub(super) fn of(socket: BorrowedFd<'_>, interface: &str) -> Result<Self, Errno> {
         let names = names(socket, interface)?;
         let none = Block {
@@ -128,6 +142,10 @@ impl Features {
     ///
     /// # Errors
     /// The kernel's error, such as EPERM.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are at most FEATURES_MAX names"
+    )]
     pub(super) fn switch(
         socket: BorrowedFd<'_>,
         interface: &str,

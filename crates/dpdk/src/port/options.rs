@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of a port.
 
+// Sizes of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use crate::error::Error;
 use crate::steer::SteerRule;
 use crate::uri::PortUri;
@@ -109,7 +119,10 @@ pub(super) fn requested_mtu(requested: Option<u16>, options: &PortOptions) -> Re
 
 /// Returns the longest frame that a port accepts, octets without FCS.
 pub(super) fn length_max(options: &PortOptions) -> u32 {
-    (u32::from(options.frame_size_max) - FCS + TAGS).min(u32::from(buffer_size(options)))
+    let length = u32::from(options.frame_size_max).saturating_sub(FCS);
+    length
+        .saturating_add(TAGS)
+        .min(u32::from(buffer_size(options)))
 }
 
 /// Returns the size of a buffer that fits the largest frame, octets. Thus no frame requires several buffers of the pool or in

@@ -108,7 +108,8 @@ pub(crate) fn categories(drawn: &Categories<'_>) -> Markup {
     let up = Up::new(drawn);
     let width = (RIGHT - LEFT) / drawn.places.len().max(1) as f64;
     let across = |index: usize| LEFT + width * (index as f64 + 0.5);
-    let rows = if drawn.places.len() > IN_A_ROW { 2 } else { 1 };
+    let has_rows = drawn.places.len() > IN_A_ROW;
+    let row = |index: usize| if has_rows { index % 2 } else { 0 };
     html! {
         svg.chart.half viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(drawn.title) {
             @for (y, label) in up.ticks() {
@@ -116,7 +117,7 @@ pub(crate) fn categories(drawn: &Categories<'_>) -> Markup {
                 text.tick x=(px(LEFT - 8.0)) y=(px(y + 4.5)) text-anchor="end" { (label) }
             }
             @for (index, place) in drawn.places.iter().enumerate() {
-                text.tick x=(px(across(index))) y=(px(BOTTOM + 16.0 + 14.0 * (index % rows) as f64)) text-anchor="middle" {
+                text.tick x=(px(across(index))) y=(px(BOTTOM + 16.0 + 14.0 * row(index) as f64)) text-anchor="middle" {
                     (shortened(place, PLACE_MAX))
                 }
             }

@@ -43,7 +43,7 @@ fn few<T>(values: Vec<T>) -> Vec<T> {
     let every = values.len().div_ceil(4).max(1);
     let last = values.len().saturating_sub(1);
     let kept = values.into_iter().enumerate();
-    let kept = kept.filter(|(index, _)| (last - index).is_multiple_of(every));
+    let kept = kept.filter(|(index, _)| last.saturating_sub(*index).is_multiple_of(every));
     kept.map(|(_, value)| value).collect()
 }
 

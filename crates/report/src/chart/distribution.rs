@@ -37,8 +37,8 @@ pub(crate) fn distribution(rates: &[LossesAtRate]) -> Markup {
             }
             text.axis x=(px((LEFT + RIGHT) / 2.0)) y=(px(BOTTOM + 42.0)) text-anchor="middle" { "percentile of trials" }
             text.axis transform={ "translate(14 " (px((TOP + BOTTOM) / 2.0)) ") rotate(-90)" } text-anchor="middle" { "lost" }
-            @for (index, rate) in rates.iter().enumerate() {
-                (one(index, rate, &names[index], &across, &up))
+            @for (index, (rate, name)) in rates.iter().zip(&names).enumerate() {
+                (one(index, rate, name, &across, &up))
             }
         }
     }
@@ -52,7 +52,7 @@ fn one(index: usize, rate: &LossesAtRate, name: &str, across: &Linear, up: &Line
         .iter()
         .enumerate()
         .map(|(n, lost)| {
-            let percentile = (n + 1) as f64 / count * 100.0;
+            let percentile = n.saturating_add(1) as f64 / count * 100.0;
             (
                 across.at(percentile),
                 up.at(lost * 100.0),

@@ -51,15 +51,15 @@ fn layers(count: usize, links: &[DrawnLink]) -> Vec<usize> {
         for link in links {
             let [one, other] = link.ends;
             if one == element {
-                next.push_back((other, layer + 1));
+                next.push_back((other, layer.saturating_add(1)));
             } else if other == element {
-                next.push_back((one, layer + 1));
+                next.push_back((one, layer.saturating_add(1)));
             }
         }
     }
     let highest = found.iter().flatten().copied().max().unwrap_or(0);
     // Elements without a link to the others are on top.
-    let place = |layer: Option<usize>| layer.unwrap_or(highest + 1);
+    let place = |layer: Option<usize>| layer.unwrap_or(highest.saturating_add(1));
     found.into_iter().map(place).collect()
 }
 
@@ -77,16 +77,17 @@ impl Layout {
         let in_layer = |layer: usize| layers.iter().filter(|other| **other == layer).count();
         let widest = (0..=top).map(in_layer).max().unwrap_or(1).max(1);
         let width = widest as f64 * COLUMN + 2.0 * MARGIN;
-        let mut taken = vec![0_usize; top + 1];
+        let mut taken = vec![0_usize; top.saturating_add(1)];
         let mut centres = Vec::with_capacity(elements.len());
         for layer in &layers {
             let column = taken.get_mut(*layer).map_or(0, |taken| {
-                *taken += 1;
-                *taken - 1
+                let column = *taken;
+                *taken = column.saturating_add(1);
+                column
             });
             let step = (width - 2.0 * MARGIN) / in_layer(*layer).max(1) as f64;
             let x = MARGIN + step * (column as f64 + 0.5);
-            let y = MARGIN + (top - layer) as f64 * LAYER + BOX_HEIGHT / 2.0;
+            let y = MARGIN + top.saturating_sub(*layer) as f64 * LAYER + BOX_HEIGHT / 2.0;
             centres.push((x, y));
         }
         Self {

@@ -37,7 +37,7 @@ impl Columns {
     }
 
     fn at(&self, column: usize) -> f64 {
-        let count = self.percentiles.len() + 1;
+        let count = self.percentiles.len().saturating_add(1);
         LEFT + (RIGHT - LEFT) * (column as f64 + 0.5) / count as f64
     }
 

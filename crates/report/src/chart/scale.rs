@@ -45,6 +45,10 @@ impl Linear {
         self.from_px + (value / self.max).clamp(0.0, 1.0) * (self.to_px - self.from_px)
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a scale has few steps, and the cast saturates"
+    )]
     pub(super) fn ticks(&self) -> Vec<f64> {
         let count = (self.max / self.step + 1e-6).floor() as u32;
         (0..=count).map(|n| f64::from(n) * self.step).collect()
@@ -71,12 +75,16 @@ pub(super) struct Log {
 
 impl Log {
     /// Returns the decades that contain `min` to `max`; `min` is on the side of `from_px`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "decades of floating-point numbers are -324 to 309, and the cast saturates"
+    )]
     pub(super) fn new(min: f64, max: f64, from_px: f64, to_px: f64) -> Self {
         let low = min.max(1e-12).log10().floor() as i32;
         let high = (max.max(1e-12).log10() - 1e-9).ceil() as i32;
         Self {
             low,
-            high: high.max(low + 1),
+            high: high.max(low.saturating_add(1)),
             from_px,
             to_px,
         }
@@ -84,7 +92,7 @@ impl Log {
 
     pub(super) fn at(&self, value: f64) -> f64 {
         let decade = value.max(1e-12).log10();
-        let part = (decade - f64::from(self.low)) / f64::from(self.high - self.low);
+        let part = (decade - f64::from(self.low)) / (f64::from(self.high) - f64::from(self.low));
         self.from_px + part.clamp(0.0, 1.0) * (self.to_px - self.from_px)
     }
 
@@ -114,6 +122,10 @@ fn signed_decades(value: f64) -> f64 {
 
 impl SignedLog {
     /// Returns the decades that contain `min`, zero and `max`; `min` is on the side of `from_px`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "decades of floating-point numbers are -324 to 309, and the cast saturates"
+    )]
     pub(super) fn new(min: f64, max: f64, from_px: f64, to_px: f64) -> Self {
         let low = signed_decades(min.min(0.0)).floor() as i32;
         let high = signed_decades(max.max(0.0)).ceil() as i32;
@@ -126,7 +138,8 @@ impl SignedLog {
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
-        let part = (signed_decades(value) - f64::from(self.low)) / f64::from(self.high - self.low);
+        let part = (signed_decades(value) - f64::from(self.low))
+            / (f64::from(self.high) - f64::from(self.low));
         self.from_px + part.clamp(0.0, 1.0) * (self.to_px - self.from_px)
     }
 

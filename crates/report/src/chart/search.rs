@@ -50,12 +50,16 @@ pub(crate) fn search(title: &str, case: usize, trials: &[SearchTrial], allowed: 
         .enumerate()
         .map(|(index, trial)| (across(index), rate.at(trial.rate_pps / 1e6)))
         .collect();
+    let pairs = trials.iter().zip(trials.iter().skip(1));
+    let rounds = pairs
+        .enumerate()
+        .filter(|(_, (last, next))| last.round != next.round);
     html! {
         svg.chart.wide viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(title) {
             (axes(&rate, &loss))
-            @for (index, pair) in trials.windows(2).enumerate().filter(|(_, pair)| pair[0].round != pair[1].round) {
+            @for (index, (_, next)) in rounds {
                 @let x = px(LEFT + width * (index as f64 + 1.0));
-                line.whisker x1=(x) x2=(x) y1=(px(RATE_TOP)) y2=(px(NO_LOSS)) { title { "round " (pair[1].round + 1) } }
+                line.whisker x1=(x) x2=(x) y1=(px(RATE_TOP)) y2=(px(NO_LOSS)) { title { "round " (next.round.saturating_add(1)) } }
             }
             path class={ "series thin " (colour(case)) } d=(path(places.iter().copied())) {}
             @for (trial, (x, y)) in trials.iter().zip(&places) {
@@ -103,7 +107,7 @@ fn text(trial: &SearchTrial) -> String {
     };
     format!(
         "round {}: {}, {result}",
-        trial.round + 1,
+        trial.round.saturating_add(1),
         format::rate(trial.rate_pps)
     )
 }

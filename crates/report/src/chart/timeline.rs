@@ -49,7 +49,8 @@ pub(crate) fn cpu_timeline(timeline: &CpuTimeline, case: impl Fn(&str) -> Option
 
 /// Returns the trials of a column with their cases and the use of the CPUs.
 fn name(timeline: &CpuTimeline, index: usize) -> String {
-    let first = index * timeline.trials_a_column + 1;
+    let before = index.saturating_mul(timeline.trials_a_column);
+    let first = before.saturating_add(1);
     let trials = match timeline.trials_a_column {
         1 => format!("Trial {first}"),
         more => format!("Trials from {first} on, {more} in a column"),

@@ -34,16 +34,17 @@ pub(super) fn differences_of_cases(
     results: [&StudyResults; 2],
     cases: [&Case; 2],
 ) -> Vec<Difference> {
-    let of = |index: usize| {
-        let mut all = settings(results[index]);
+    let of = |results: &StudyResults, case: &Case| {
+        let mut all = settings(results);
         all.retain(|name, _| !name.starts_with(CASES));
-        if let Ok(Value::Object(mut case)) = serde_json::to_value(cases[index]) {
+        if let Ok(Value::Object(mut case)) = serde_json::to_value(case) {
             case.remove("name");
             flatten("case", &Value::Object(case), &mut all);
         }
         all
     };
-    differing(&of(0), &of(1))
+    let ([first, second], [case, other]) = (results, cases);
+    differing(&of(first, case), &of(second, other))
 }
 
 /// Returns the settings that differ, in the order of their names.

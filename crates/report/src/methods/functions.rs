@@ -24,12 +24,14 @@ pub(super) const TABLE: MethodTable = MethodTable {
 };
 
 fn figures(cost: &FunctionCost) -> [String; 3] {
-    let whole = |cycles: f64| format::grouped(cycles.round() as u64);
     let million = |hz: f64| format::number(hz / 1e6);
     let median = |spread: &crate::summary::Spread| spread.median;
     [
-        whole(cost.cycles.median),
-        or_none(cost.cycles_per_forwarded.as_ref().map(median), whole),
+        format::rounded(cost.cycles.median),
+        or_none(
+            cost.cycles_per_forwarded.as_ref().map(median),
+            format::rounded,
+        ),
         or_none(cost.cycles_per_chain_hz.as_ref().map(median), million),
     ]
 }

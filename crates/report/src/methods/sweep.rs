@@ -30,7 +30,7 @@ fn row(case: &CaseSummary, point: &SweepPoint) -> Vec<String> {
     vec![
         case.name.clone(),
         percent.map_or_else(|| NONE.to_owned(), format::percent),
-        format::grouped(point.offered_pps.round() as u64),
+        format::rounded(point.offered_pps),
         point
             .loss_ratio
             .as_ref()

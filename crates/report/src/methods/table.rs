@@ -29,7 +29,10 @@ pub(super) fn by_round(
     rows: fn(&MethodFigures) -> Vec<Vec<String>>,
 ) -> Vec<Vec<String>> {
     let of_result = |result: &MethodResult| {
-        let place = [case.name.clone(), (result.round + 1).to_string()];
+        let place = [
+            case.name.clone(),
+            result.round.saturating_add(1).to_string(),
+        ];
         let rows = rows(&result.figures).into_iter();
         rows.map(|row| place.iter().cloned().chain(row).collect())
             .collect::<Vec<_>>()

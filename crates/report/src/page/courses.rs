@@ -41,7 +41,7 @@ fn of_trial(case: usize, name: &str, shown: &CourseRecord<'_>) -> Markup {
     html! {
         h3 { (name) ", " (words) }
         p.note {
-            "Round " (shown.step.round + 1) ", " (shown.step.kind) ", " (format::rate(result.achieved_rate_pps)) " offered, "
+            "Round " (shown.step.round.saturating_add(1)) ", " (shown.step.kind) ", " (format::rate(result.achieved_rate_pps)) " offered, "
             (format::loss(result.loss_ratio)) " lost."
         }
         figure { (course(&title, case, &result.series)) }

@@ -169,6 +169,7 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
 }
 
 /// Returns the shade of a cell, by its share. Shades are steps, so that the style can give each a readable text colour.
+#[expect(clippy::cast_possible_truncation, reason = "clamped to 10")]
 fn cell(state: &str, share: f64) -> Markup {
     let depth = (share * 10.0).ceil().clamp(0.0, 10.0) as u32;
     let percent = share * 100.0;

@@ -129,7 +129,12 @@ fn point(load: &Load<'_>, value: fn(&DelayVariation) -> Option<i64>) -> Category
             label: reasons.next_back().unwrap_or("too few frames").to_owned(),
         };
     };
-    let time = format::signed_time_ns(spread.median.round() as i64);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a median of times in an i64, and the cast saturates"
+    )]
+    let median_ns = spread.median.round() as i64;
+    let time = format::signed_time_ns(median_ns);
     let label = match spread.values.len() {
         1 => time,
         rounds => format!("{time} (median of {rounds} rounds)"),

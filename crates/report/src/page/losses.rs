@@ -93,7 +93,7 @@ fn notes(case: &str, places: &LossPlaces) -> Markup {
         notes.push(format!(
             "{} of {} trials have no loss data: {why}.",
             places.trials_without,
-            places.trials + places.trials_without
+            places.trials.saturating_add(places.trials_without)
         ));
     }
     for (element, why) in &account.without_counters {

@@ -51,7 +51,7 @@ fn plots(size: &SizeSummary) -> Markup {
                 @for result in &case.methods {
                     @if let MethodFigures::LossDistribution { rates } = &result.figures {
                         figure {
-                            figcaption { (case.name) ", round " (result.round + 1) }
+                            figcaption { (case.name) ", round " (result.round.saturating_add(1)) }
                             (distribution(rates))
                         }
                     }

@@ -19,7 +19,7 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
         .flat_map(|search| search.goals.iter().map(|goal| goal.name.as_str()))
         .collect();
     let has_tcp = results.file.application.is_some();
-    let columns = goals.len() + if has_tcp { 2 } else { 0 };
+    let columns = goals.len().saturating_add(if has_tcp { 2 } else { 0 });
     html! {
         section {
             h2 { "Comparison with published figures" }
@@ -29,7 +29,7 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
                     thead {
                         tr {
                             th rowspan="2" scope="col" { "Configuration" }
-                            th.num colspan=(columns + 2) scope="colgroup" { "Throughput" }
+                            th.num colspan=(columns.saturating_add(2)) scope="colgroup" { "Throughput" }
                             th.num colspan="2" scope="colgroup" { "Mean round trip" }
                             th rowspan="2" scope="col" { "Here" }
                         }
@@ -67,7 +67,7 @@ fn of_row(row: &PublishedRow, goals: usize, has_tcp: bool) -> Markup {
             td.num.first { (bounds(row.throughput)) }
             @match &row.measured {
                 Some(measured) => {
-                    @if has_tcp { @for way in 0..2 { td.num { (percent(measured.tcp.map(|both| both[way]))) } } }
+                    @if has_tcp { @for ratio in measured.tcp.map_or([None; 2], |both| both.map(Some)) { td.num { (percent(ratio)) } } }
                     @for index in 0..goals { td.num { (percent(measured.goals.get(index).copied().flatten())) } }
                     td.num { (percent(measured.highest_load)) }
                     td.num.first { (bounds(row.round_trip)) }
@@ -75,7 +75,7 @@ fn of_row(row: &PublishedRow, goals: usize, has_tcp: bool) -> Markup {
                     td { (measured.case) @if measured.case != measured.against { " against " (measured.against) } }
                 }
                 None => {
-                    @for _ in 0..=(goals + if has_tcp { 2 } else { 0 }) { td.num.dim { "–" } }
+                    @for _ in 0..=goals.saturating_add(if has_tcp { 2 } else { 0 }) { td.num.dim { "–" } }
                     td.num.first { (bounds(row.round_trip)) }
                     td.num.dim { "–" }
                     td.dim { (row.unanswered.as_deref().unwrap_or_default()) }

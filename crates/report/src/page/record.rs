@@ -114,7 +114,7 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
             details {
                 summary { "Every command and setting (" (results.entries.len()) " case setups)" }
                 @for entry in &results.entries {
-                    h3 { (entry.case_name) ", round " (entry.round + 1) ", " (format::date(entry.entered_unix_ns)) }
+                    h3 { (entry.case_name) ", round " (entry.round.saturating_add(1)) ", " (format::date(entry.entered_unix_ns)) }
                     pre { (pretty(&entry.settings)) }
                 }
             }
@@ -137,7 +137,7 @@ fn consoles(results: &StudyResults) -> Markup {
             summary { "Console output of guests (" (results.consoles.len()) ")" }
             p.note { "The last " (CONSOLE_LINES) " lines of each. " code { "quietwire study report STORE --consoles DIRECTORY" } " writes the complete output of each to a file." }
             @for console in &results.consoles {
-                h3 { (console.case_name) ", round " (console.round + 1) ", " (console.element) }
+                h3 { (console.case_name) ", round " (console.round.saturating_add(1)) ", " (console.element) }
                 pre { (last_lines(&console.output, CONSOLE_LINES)) }
             }
         }
@@ -146,7 +146,8 @@ fn consoles(results: &StudyResults) -> Markup {
 
 fn last_lines(text: &str, most: usize) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    lines[lines.len().saturating_sub(most)..].join("\n")
+    let from = lines.len().saturating_sub(most);
+    lines.get(from..).unwrap_or_default().join("\n")
 }
 
 fn of_run(index: usize, run: &RunRecord) -> Markup {
@@ -157,7 +158,7 @@ fn of_run(index: usize, run: &RunRecord) -> Markup {
         Some((RunEnd::Failed(reason), when)) => format!("failed {}: {reason}", format::date(*when)),
     };
     html! {
-        h3 { "Run " (index + 1) ": " (format::date(run.started_unix_ns)) ", " (end) }
+        h3 { "Run " (index.saturating_add(1)) ": " (format::date(run.started_unix_ns)) ", " (end) }
         @if !run.resumed_despite.is_empty() {
             p { "Resumed under other conditions than the runs before: " (run.resumed_despite.join("; ")) "." }
         }
@@ -242,8 +243,8 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
     let exact = |rate_pps: f64| format!("{:.4}", rate_pps / 1e6);
     html! {
         tr class=[(!result.is_valid()).then_some("invalid")] {
-            td { (index + 1) }
-            td { (step.round + 1) }
+            td { (index.saturating_add(1)) }
+            td { (step.round.saturating_add(1)) }
             td { (step.case_name) }
             td { (step.frame_size) }
             td { (step.kind) }

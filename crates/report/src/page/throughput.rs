@@ -106,7 +106,9 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
             .enumerate()
             .filter_map(|(case, summary)| goal_bar(case, summary, summary.goals.get(index)?))
             .collect();
-        if let Some(goal) = size.cases[0].goals.get(index).filter(|_| !bars.is_empty()) {
+        let first = size.cases.first();
+        let goal = first.and_then(|case| case.goals.get(index));
+        if let Some(goal) = goal.filter(|_| !bars.is_empty()) {
             groups.push(BarGroup {
                 title: format!("{}: {}", goal.name, format::allows(goal.loss_ratio)),
                 bars,

@@ -75,7 +75,7 @@ fn of_worst(verdict: &ObjectiveVerdict, profile: &TrialProfile) -> Markup {
         details {
             summary { (title) }
             p {
-                "Trial " (profile.trial) ", round " (profile.round + 1) ", " (profile.step) ": "
+                "Trial " (profile.trial) ", round " (profile.round.saturating_add(1)) ", " (profile.step) ": "
                 (format::rate(profile.achieved_rate_pps)) ", " (format::loss(profile.loss_ratio)) " lost" (latency) "."
             }
             @if profile.cpus.is_empty() {

@@ -356,20 +356,26 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
     sentences.extend(at_goal(size, index));
     // If a case has no rate at all, a goal that allows more loss may show how far it is behind.
     let has_none = |goal: &GoalSummary| goal.rate_pps.as_ref().is_some_and(|r| r.median == 0.0);
-    let is_silent = size.cases[1..]
+    let is_silent = size
+        .cases
         .iter()
+        .skip(1)
         .any(|case| case.goals.get(index).is_some_and(has_none));
-    let next = first.goals.get(index + 1);
+    let next = first.goals.get(index.saturating_add(1));
     if is_silent && next.is_some_and(|goal| goal.rate_pps.is_some() && !has_none(goal)) {
-        sentences.extend(at_goal(size, index + 1));
+        sentences.extend(at_goal(size, index.saturating_add(1)));
     }
     sentences
 }
 
 /// Reports the rate of the first case at a goal, and the other cases relative to it.
 fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
-    let first = &size.cases[0];
-    let base = &first.goals[index];
+    let Some((first, others)) = size.cases.split_first() else {
+        return Vec::new();
+    };
+    let Some(base) = first.goals.get(index) else {
+        return Vec::new();
+    };
     let rate = base.rate_pps.as_ref().map_or(0.0, |rate| rate.median);
     let at_least = if base.is_lower_limit_only {
         "at least "
@@ -386,7 +392,7 @@ fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
     if base.is_lower_limit_only {
         sentences.push("This is the highest rate offered, so the real value may be higher and the percentages lower.".to_owned());
     }
-    for case in &size.cases[1..] {
+    for case in others {
         sentences.extend(
             case.goals
                 .get(index)
@@ -427,8 +433,10 @@ fn against(case: &str, first: &str, goal: &GoalSummary) -> Option<String> {
 fn round_trip(size: &SizeSummary) -> Option<String> {
     let first = size.cases.first()?;
     let base = first.round_trip.as_ref()?;
-    let others: Vec<String> = size.cases[1..]
+    let others: Vec<String> = size
+        .cases
         .iter()
+        .skip(1)
         .filter_map(|case| {
             let trip = case.round_trip.as_ref()?;
             let mean = trip.percent_of_baseline[1]?;

@@ -105,7 +105,7 @@ pub(super) fn cpus(trials: &[&TrialRecord]) -> Vec<CpuShare> {
     for cpu in accounts(trials).iter().flat_map(|account| &account.cpus) {
         match sums.iter_mut().find(|sum| sum.cpu == cpu.cpu) {
             Some(sum) => {
-                sum.trials += 1;
+                sum.trials = sum.trials.saturating_add(1);
                 for (known, new) in sum.states.iter_mut().zip(states(cpu)) {
                     known.1 += new.1;
                 }
@@ -147,14 +147,16 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
         let own = account.threads.iter();
         for thread in own.filter(|thread| thread.owner != Some(Owner::Neighbour)) {
             let place = sums.iter().position(|sum| sum.name == thread.name);
-            let place = place.unwrap_or_else(|| {
+            let place = place.unwrap_or(sums.len());
+            if place == sums.len() {
                 sums.push(ThreadSum {
                     name: thread.name.clone(),
                     ..ThreadSum::default()
                 });
-                sums.len() - 1
-            });
-            let sum = &mut sums[place];
+            }
+            let Some(sum) = sums.get_mut(place) else {
+                continue;
+            };
             if !sum.cpus.contains(&thread.cpu) {
                 sum.cpus.push(thread.cpu);
             }
@@ -162,7 +164,8 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
             let involuntary = thread.nonvoluntary_switches as f64 / account.elapsed_s;
             sum.involuntary_switches_per_s.push(involuntary);
             if let Some(moved) = thread.migrations {
-                *sum.migrations.get_or_insert(0) += moved;
+                let migrations = sum.migrations.get_or_insert(0);
+                *migrations = migrations.saturating_add(moved);
             }
             if let Some(delay_s) = thread.run_delay_s {
                 *sum.run_delay_s.get_or_insert(0.0) += delay_s;

@@ -41,7 +41,7 @@ impl CyclesPerFrame {
     /// Formats the cost of a frame, with its source if it is not counted: `251`, `≈ 251 from CPU time`,
     /// `≤ 251 from CPU time`.
     pub(crate) fn text(&self) -> String {
-        let number = format::grouped(self.cycles.median.round() as u64);
+        let number = format::rounded(self.cycles.median);
         match self.cycle_source {
             CycleSource::Counted => number,
             CycleSource::CpuTime => format!("≈\u{202f}{number} from CPU time"),

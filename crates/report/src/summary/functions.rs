@@ -58,7 +58,7 @@ fn groups(trial: &TrialRecord) -> BTreeMap<Option<usize>, Group> {
         let position = element.function.map(|function| function.position);
         let group = groups.entry(position).or_default();
         group.name = name;
-        group.elements += 1;
+        group.elements = group.elements.saturating_add(1);
         group.cycles = group.cycles.saturating_add(count.cycles);
         group.frames = group.frames.saturating_add(count.frames);
     }

@@ -31,14 +31,14 @@ pub(super) fn of_trials(trials: &[&TrialRecord]) -> Option<LossPlaces> {
         match &trial.result.loss_account {
             None => {}
             Some(Accounted::Account(account)) => {
-                places.trials += 1;
+                places.trials = places.trials.saturating_add(1);
                 places.account.add(account);
             }
             Some(Accounted::Unavailable(why)) => {
-                places.trials_without += 1;
+                places.trials_without = places.trials_without.saturating_add(1);
                 places.unavailable_reason = Some(why.clone());
             }
         }
     }
-    (places.trials + places.trials_without > 0).then_some(places)
+    (places.trials > 0 || places.trials_without > 0).then_some(places)
 }

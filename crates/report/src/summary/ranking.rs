@@ -134,7 +134,7 @@ fn ranking(file: &StudyFile, group: &Group<'_>, goal: usize) -> Option<Ranking> 
         // Equal rates have the same rank.
         let rank = before
             .filter(|(_, rate)| *rate == rate_pps)
-            .map_or(index + 1, |(rank, _)| rank);
+            .map_or(index.saturating_add(1), |(rank, _)| rank);
         row.rank = Some(rank);
         before = Some((rank, rate_pps));
     }

@@ -69,7 +69,7 @@ impl Round<'_> {
             Some(reason) => format!("{} was not run: {reason}", self.case.name),
             None => format!(
                 "round {} of {} has no result",
-                self.number + 1,
+                self.number.saturating_add(1),
                 self.case.name
             ),
         }
@@ -273,7 +273,7 @@ fn invalid(round: u32) -> Sample {
     Sample::missing(
         round,
         0,
-        format!("the tester failed in round {}", round + 1),
+        format!("the tester failed in round {}", round.saturating_add(1)),
     )
 }
 
@@ -282,7 +282,10 @@ fn all_lost(round: u32) -> Sample {
     Sample::missing(
         round,
         0,
-        format!("the device lost every frame in round {}", round + 1),
+        format!(
+            "the device lost every frame in round {}",
+            round.saturating_add(1)
+        ),
     )
 }
 
@@ -308,9 +311,11 @@ fn of_outcome(round: u32, outcome: SearchOutcome) -> Sample {
             Sample::within(round, 0, Some(0.0), Some(lowest_tried_pps))
         }
         SearchOutcome::TesterFailed => invalid(round),
-        SearchOutcome::Unfinished => {
-            Sample::missing(round, 0, format!("round {} is unfinished", round + 1))
-        }
+        SearchOutcome::Unfinished => Sample::missing(
+            round,
+            0,
+            format!("round {} is unfinished", round.saturating_add(1)),
+        ),
     }
 }
 

@@ -100,7 +100,7 @@ fn raise_to_stricter(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
                 } => SearchOutcome::Held {
                     rate_pps,
                     // Trials that ended the goal's own search below.
-                    contradictions: contradictions + 1,
+                    contradictions: contradictions.saturating_add(1),
                 },
                 other => other,
             };
@@ -207,9 +207,9 @@ fn each_run(step: &StepRecord) -> Vec<Run<'_>> {
             trials: 0..step.trials.len(),
         }];
     };
-    let mut first = 0;
+    let mut first = 0_usize;
     let runs = found.runs.iter().map(|run| {
-        let trials = first..first + run.trials as usize;
+        let trials = first..first.saturating_add(run.trials as usize);
         first = trials.end;
         Run {
             findings: Some(&run.findings),

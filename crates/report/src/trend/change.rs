@@ -30,16 +30,17 @@ pub(super) fn change_points(values: &[f64], error_rate: f64) -> Vec<ChangePoint>
     let mut open = vec![(0, values.len())];
     // Each change divides a part into two smaller ones, so this ends.
     while let Some((from, to)) = open.pop() {
-        let Some((split, p_value)) = test(&values[from..to]) else {
+        let Some((split, p_value)) = values.get(from..to).and_then(test) else {
             continue;
         };
         if p_value <= error_rate {
+            let first_after = from.saturating_add(split);
             found.push(ChangePoint {
-                first_after: from + split,
+                first_after,
                 p_value,
             });
-            open.push((from, from + split));
-            open.push((from + split, to));
+            open.push((from, first_after));
+            open.push((first_after, to));
         }
     }
     found.sort_by_key(|change| change.first_after);
@@ -53,20 +54,23 @@ fn refined(values: &[f64], mut changes: Vec<ChangePoint>, error_rate: f64) -> Ve
             let before = index.checked_sub(1).and_then(|index| changes.get(index));
             let from = before.map_or(0, |change| change.first_after);
             let to = changes
-                .get(index + 1)
+                .get(index.saturating_add(1))
                 .map_or(values.len(), |change| change.first_after);
-            if let Some((split, p_value)) = test(&values[from..to]) {
-                changes[index] = ChangePoint {
-                    first_after: from + split,
+            let found = values.get(from..to).and_then(test);
+            if let Some(((split, p_value), change)) = found.zip(changes.get_mut(index)) {
+                *change = ChangePoint {
+                    first_after: from.saturating_add(split),
                     p_value,
                 };
             }
         }
-        let least = (0..changes.len())
-            .max_by(|one, other| changes[*one].p_value.total_cmp(&changes[*other].p_value))
-            .filter(|index| changes[*index].p_value > error_rate);
+        let least = changes
+            .iter()
+            .enumerate()
+            .max_by(|(_, one), (_, other)| one.p_value.total_cmp(&other.p_value))
+            .filter(|(_, change)| change.p_value > error_rate);
         match least {
-            Some(index) => {
+            Some((index, _)) => {
                 changes.remove(index);
             }
             None => return changes,
@@ -82,14 +86,17 @@ fn test(values: &[f64]) -> Option<(usize, f64)> {
     let mut as_clear = 0_usize;
     for _ in 0..PERMUTATIONS {
         shuffle(&mut ranks, &mut random);
-        as_clear += usize::from(has_split(&ranks, largest));
+        as_clear = as_clear.saturating_add(usize::from(has_split(&ranks, largest)));
     }
-    Some((split, (as_clear + 1) as f64 / (PERMUTATIONS + 1) as f64))
+    Some((
+        split,
+        as_clear.saturating_add(1) as f64 / (PERMUTATIONS + 1) as f64,
+    ))
 }
 
 /// Returns true if a split has at least this statistic. It is asked for each permutation, and ends at the first such split.
 fn has_split(ranks: &[f64], least: f64) -> bool {
-    let mean = (ranks.len() + 1) as f64 / 2.0;
+    let mean = ranks.len().saturating_add(1) as f64 / 2.0;
     let mut sum = 0.0;
     // Ranks are multiples of a half, so sums are exact. That of all is 0, as is the statistic of no split at all.
     for rank in ranks {
@@ -103,14 +110,14 @@ fn has_split(ranks: &[f64], least: f64) -> bool {
 
 /// Returns the split with the largest statistic, and that statistic.
 fn clearest(ranks: &[f64]) -> Option<(usize, f64)> {
-    let mean = (ranks.len() + 1) as f64 / 2.0;
+    let mean = ranks.len().saturating_add(1) as f64 / 2.0;
     let mut sum = 0.0;
     let mut best: Option<(usize, f64)> = None;
     for (index, rank) in ranks.iter().enumerate().take(ranks.len().saturating_sub(1)) {
         sum += rank - mean;
         let statistic = 2.0 * f64::abs(sum);
         if best.is_none_or(|(_, largest)| statistic > largest) {
-            best = Some((index + 1, statistic));
+            best = Some((index.saturating_add(1), statistic));
         }
     }
     best
@@ -118,22 +125,19 @@ fn clearest(ranks: &[f64]) -> Option<(usize, f64)> {
 
 /// Returns the rank of each value from 1. Equal values have the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|one, other| values[*one].total_cmp(&values[*other]));
+    let mut order: Vec<(usize, f64)> = values.iter().copied().enumerate().collect();
+    order.sort_by(|(_, one), (_, other)| one.total_cmp(other));
     let mut ranks = vec![0.0; values.len()];
-    let mut start = 0;
-    while start < order.len() {
-        let value = values[order[start]];
-        let equal = order[start..]
-            .iter()
-            .take_while(|index| values[**index] == value);
-        // A value that is not equal to itself counts alone.
-        let count = equal.count().max(1);
-        let rank = start as f64 + (count + 1) as f64 / 2.0;
-        for index in &order[start..start + count] {
-            ranks[*index] = rank;
+    let mut before = 0_usize;
+    // A value that is not equal to itself counts alone.
+    for equal in order.chunk_by(|(_, one), (_, other)| one == other) {
+        let rank = before as f64 + equal.len().saturating_add(1) as f64 / 2.0;
+        for (index, _) in equal {
+            if let Some(place) = ranks.get_mut(*index) {
+                *place = rank;
+            }
         }
-        start += count;
+        before = before.saturating_add(equal.len());
     }
     ranks
 }
@@ -141,7 +145,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 /// Brings values into a random order, in which all orders are equally likely (Fisher and Yates).
 fn shuffle(values: &mut [f64], random: &mut Random) {
     for last in (1..values.len()).rev() {
-        values.swap(last, random.index(last + 1));
+        values.swap(last, random.index(last.saturating_add(1)));
     }
 }
 

@@ -98,7 +98,7 @@ impl Trend {
             .take(DIFFERENCES_MAX)
             .map(|difference| difference.setting.as_str())
             .collect();
-        let others = change.differences.len() - names.len();
+        let others = change.differences.len().saturating_sub(names.len());
         if names.is_empty() {
             text.push_str("; no setting differs there");
         } else {

@@ -146,7 +146,7 @@ impl CounterDelta {
         after.checked_sub(before).unwrap_or_else(|| {
             self.went_back.push(DecreasedCounter {
                 at: at.clone(),
-                frames: before - after,
+                frames: before.saturating_sub(after),
             });
             0
         })

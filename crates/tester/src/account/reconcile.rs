@@ -57,7 +57,7 @@ impl LossClaims {
     /// Assigns the frames missing between two counters, or records a difference if the gap is negative.
     fn gap(&mut self, at: &PortAt, gap: i128, reason: LossReason, kind: DifferenceKind) {
         if gap < 0 {
-            self.differ(at, kind, frames_of(-gap));
+            self.differ(at, kind, frames_of(gap.saturating_neg()));
         } else {
             self.add(at_port(at, reason), frames_of(gap));
         }
@@ -75,13 +75,14 @@ impl LossClaims {
         for (loser, frames) in possible_sources {
             let explained = frames_of(gap).min(frames);
             self.add(loser, explained);
-            gap -= i128::from(explained);
+            gap = gap.saturating_sub(i128::from(explained));
         }
-        let made = frames_of(-gap).min(made);
+        let made = frames_of(gap.saturating_neg()).min(made);
         self.made = self.made.saturating_add(made);
         let reason = LossReason::NotSent;
         let kind = DifferenceKind::MoreSent;
-        self.gap(&PortAt::new(name, ""), gap + i128::from(made), reason, kind);
+        let gap = gap.saturating_add(i128::from(made));
+        self.gap(&PortAt::new(name, ""), gap, reason, kind);
     }
 
     fn sum(&self) -> i128 {
@@ -100,6 +101,16 @@ fn at_port(at: &PortAt, reason: LossReason) -> LossSource {
 
 fn at_unit(element: &str, counter: &UnitDrop) -> LossSource {
     LossSource::At(PortAt::new(element, &counter.unit), counter.reason.clone())
+}
+
+/// Returns the sum of two numbers of frames.
+fn sum(one: u64, other: u64) -> i128 {
+    i128::from(one).saturating_add(i128::from(other))
+}
+
+/// Returns the difference of two numbers of frames, which may be negative.
+fn difference(one: u64, other: u64) -> i128 {
+    i128::from(one).saturating_sub(i128::from(other))
 }
 
 fn frames_of(count: i128) -> u64 {
@@ -121,7 +132,7 @@ impl CounterDeltas<'_> {
     /// Returns the number of frames that arrived at a port, received or not.
     fn arrived(&self, at: &PortAt) -> Option<i128> {
         let port = self.port(at)?;
-        Some(i128::from(port.received) + i128::from(port.dropped(DropStage::BeforeReceipt)))
+        Some(sum(port.received, port.dropped(DropStage::BeforeReceipt)))
     }
 
     fn sent(&self, at: &PortAt) -> Option<i128> {
@@ -156,9 +167,7 @@ impl CounterDeltas<'_> {
     /// Returns the number of frames that the peer got from a port.
     fn arrived_from(&self, at: &PortAt) -> Option<i128> {
         match self.tester_at(at) {
-            Some(totals) => {
-                Some(i128::from(totals.received_frames) + i128::from(totals.receive_drop_frames))
-            }
+            Some(totals) => Some(sum(totals.received_frames, totals.receive_drop_frames)),
             None => self.arrived(self.peer_of(at)?),
         }
     }
@@ -171,7 +180,12 @@ impl CounterDeltas<'_> {
             self.assign_not_received(at, claims);
             if let (Some(sent), Some(arrived)) = (self.sent(at), self.arrived_from(at)) {
                 let reason = LossReason::NotArrived;
-                claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
+                claims.gap(
+                    at,
+                    sent.saturating_sub(arrived),
+                    reason,
+                    DifferenceKind::MoreReceived,
+                );
             }
         }
         for [one, other] in &self.layout.links {
@@ -184,7 +198,12 @@ impl CounterDeltas<'_> {
     fn assign_not_received(&self, at: &PortAt, claims: &mut LossClaims) {
         if let (Some(sent), Some(arrived)) = (self.sent_to(at), self.arrived(at)) {
             let reason = LossReason::NotReceived;
-            claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
+            claims.gap(
+                at,
+                sent.saturating_sub(arrived),
+                reason,
+                DifferenceKind::MoreReceived,
+            );
         }
     }
 
@@ -209,16 +228,17 @@ impl CounterDeltas<'_> {
             if own_ports.is_none() {
                 // Some of these ports carry other traffic, so missing frames prove nothing.
             } else if element.drops.values().any(|frames| *frames > 0) || joins.is_empty() {
-                let gaps = ports.map(|(_, counters)| passed_on(counters) - offered_to(counters));
+                let gaps = ports
+                    .map(|(_, counters)| passed_on(counters).saturating_sub(offered_to(counters)));
                 let of_units = sure.map(|(_, frames)| i128::from(*frames));
-                let gap = gaps.sum::<i128>() - of_units.sum::<i128>();
+                let gap = gaps.sum::<i128>().saturating_sub(of_units.sum());
                 let others = element.ports.iter().filter(|(port, _)| !counts(port));
                 let possible_sources = possible_sources(name, element, others);
                 claims.gap_of_element(name, possible_sources, element.made, gap);
             } else {
                 for [from, to] in joins {
                     if let (Some(input), Some(output)) = (self.port(from), self.port(to)) {
-                        let gap = passed_on(input) - offered_to(output);
+                        let gap = passed_on(input).saturating_sub(offered_to(output));
                         claims.gap(to, gap, LossReason::NotSent, DifferenceKind::MoreSent);
                     }
                 }
@@ -229,18 +249,25 @@ impl CounterDeltas<'_> {
     /// Assigns the frames lost in elements without counters, by the counters of their peers.
     fn unread(&self, claims: &mut LossClaims, names: impl Iterator<Item = String>) {
         for name in names {
-            let (mut arrived, mut left) = (Some(0), Some(0));
+            let (mut arrived, mut left) = (Some(0_i128), Some(0_i128));
             for port in self.layout.ports_of(&name).unwrap_or_default() {
                 let at = PortAt::new(&name, port);
-                arrived = arrived.zip(self.sent_to(&at)).map(|(sum, more)| sum + more);
+                arrived = arrived
+                    .zip(self.sent_to(&at))
+                    .map(|(sum, more)| sum.saturating_add(more));
                 left = left
                     .zip(self.arrived_from(&at))
-                    .map(|(sum, more)| sum + more);
+                    .map(|(sum, more)| sum.saturating_add(more));
             }
             if let (Some(arrived), Some(left)) = (arrived, left) {
                 let at = PortAt::new(&name, "");
                 let reason = LossReason::NotCounted;
-                claims.gap(&at, arrived - left, reason, DifferenceKind::MoreSent);
+                claims.gap(
+                    &at,
+                    arrived.saturating_sub(left),
+                    reason,
+                    DifferenceKind::MoreSent,
+                );
             }
         }
     }
@@ -256,8 +283,8 @@ impl CounterDeltas<'_> {
     /// Returns the number of frames that the tester's ports sent, or tried to send, minus those received.
     fn missing(&self) -> i128 {
         let of_port = |totals: &PortTotals| {
-            i128::from(totals.sent_frames) + i128::from(totals.send_error_frames)
-                - i128::from(totals.received_frames)
+            sum(totals.sent_frames, totals.send_error_frames)
+                .saturating_sub(i128::from(totals.received_frames))
         };
         self.totals.iter().map(of_port).sum()
     }
@@ -289,12 +316,12 @@ fn possible_sources<'a>(
 
 /// Returns the number of frames that a port received and did not drop.
 fn passed_on(port: &PortCounts) -> i128 {
-    i128::from(port.received) - i128::from(port.dropped(DropStage::Received))
+    difference(port.received, port.dropped(DropStage::Received))
 }
 
 /// Returns the number of frames that a port had to send.
 fn offered_to(port: &PortCounts) -> i128 {
-    i128::from(port.sent) + i128::from(port.dropped(DropStage::ToSend))
+    sum(port.sent, port.dropped(DropStage::ToSend))
 }
 
 /// Lost frames without a place so far.
@@ -303,12 +330,17 @@ struct UnassignedLoss(u64);
 impl UnassignedLoss {
     fn take(&mut self, frames: u64) -> u64 {
         let taken = frames.min(self.0);
-        self.0 -= taken;
+        self.0 = self.0.saturating_sub(taken);
         taken
     }
 }
 
 /// Distributes `whole` in proportion to the claims, without a rest: the largest remainders get one frame more.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    reason = "the sum is not 0, a product of two u64 fits, and the shares and their rests add up to `whole`"
+)]
 pub(super) fn shared_out(
     whole: u64,
     claims: &BTreeMap<LossSource, u64>,
@@ -375,11 +407,16 @@ pub fn account(
     deltas.links(&mut claims);
     deltas.inside(&mut claims);
     deltas.unread(&mut claims, without_counters.keys().cloned());
-    let too_many = claims.differences_sum() + i128::from(claims.made);
-    let unexplained = deltas.missing() + too_many - claims.sum();
+    let too_many = claims
+        .differences_sum()
+        .saturating_add(i128::from(claims.made));
+    let unexplained = deltas
+        .missing()
+        .saturating_add(too_many)
+        .saturating_sub(claims.sum());
     let nowhere = PortAt::default();
     if unexplained < 0 {
-        let frames = frames_of(-unexplained);
+        let frames = frames_of(unexplained.saturating_neg());
         claims.differ(&nowhere, DifferenceKind::MoreDropped, frames);
     } else {
         claims.add(LossSource::Unknown, frames_of(unexplained));
@@ -430,12 +467,12 @@ fn reduced(result: &TrialResult, deltas: &CounterDeltas<'_>, claims: LossClaims)
     let lost_before_frames = lost_before(&deltas.totals);
     let claimed = frames_of(claims.sum());
     let counted = rest.take(claimed.saturating_sub(lost_before_frames));
-    let (mut tester_frames, mut unknown_frames) = (0, 0);
+    let (mut tester_frames, mut unknown_frames) = (0_u64, 0_u64);
     for (loser, frames) in shared_out(counted, &claims.frames) {
         match loser {
             LossSource::At(at, reason) => put(at.clone(), reason, frames),
-            LossSource::Tester => tester_frames += frames,
-            LossSource::Unknown => unknown_frames += frames,
+            LossSource::Tester => tester_frames = tester_frames.saturating_add(frames),
+            LossSource::Unknown => unknown_frames = unknown_frames.saturating_add(frames),
         }
     }
     for (index, port) in ports() {
@@ -443,13 +480,13 @@ fn reduced(result: &TrialResult, deltas: &CounterDeltas<'_>, claims: LossClaims)
         put(facing(index), LossReason::Misdirected.name(), frames);
     }
     // The tester's receive rings may have been full: up to that bound, a loss that no counter shows is the tester's own.
-    unknown_frames += rest.0;
+    unknown_frames = unknown_frames.saturating_add(rest.0);
     let own = unknown_frames.min(result.health.missed_at_most_frames);
     let mut account = LossAccount {
         lost_frames: result.lost_frames,
         places,
-        tester_frames: tester_frames + own,
-        unknown_frames: unknown_frames - own,
+        tester_frames: tester_frames.saturating_add(own),
+        unknown_frames: unknown_frames.saturating_sub(own),
         lost_before_frames,
         is_shared_out: counted > 0 && counted < claimed && claims.frames.len() > 1,
         differences: claims.differences,
@@ -461,9 +498,8 @@ fn reduced(result: &TrialResult, deltas: &CounterDeltas<'_>, claims: LossClaims)
 
 /// Returns the number of frames lost in the learning and the warm-up.
 fn lost_before(totals: &[PortTotals]) -> u64 {
-    let of_port = |totals: &PortTotals| {
-        i128::from(totals.sent_before_frames) - i128::from(totals.received_before_frames)
-    };
+    let of_port =
+        |totals: &PortTotals| difference(totals.sent_before_frames, totals.received_before_frames);
     frames_of(totals.iter().map(of_port).sum())
 }
 

@@ -74,6 +74,10 @@ fn interface(name: &str, text: &str) -> Vec<u8> {
 /// Returns the packet of a time. Its contents are the start of the trial, nanoseconds since the Unix epoch (64 bits), the transmitting port
 /// (32 bits) and the sequence number (32 bits), in network byte order. Its identifier is the same for transmission and reception of a frame
 /// and unique within a trial; the comment has port and sequence number for people.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the contents have 16 octets, and a time is written as two words"
+)]
 pub(super) fn packet(trial_unix_ns: u64, instant: &Instant) -> Vec<u8> {
     let port = u32::from(instant.port);
     let mut contents = trial_unix_ns.to_be_bytes().to_vec();
@@ -96,6 +100,10 @@ pub(super) fn packet(trial_unix_ns: u64, instant: &Instant) -> Vec<u8> {
 }
 
 /// Appends an option, padded to 32 bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "values are names and comments of a few octets"
+)]
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     body.extend(code.to_le_bytes());
     body.extend((value.len() as u16).to_le_bytes());
@@ -108,10 +116,11 @@ fn pad(octets: &mut Vec<u8>) {
 }
 
 /// Returns a block: its type, its length, the body and the length again.
+#[expect(clippy::cast_possible_truncation, reason = "a body is a few options")]
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     // Type and the two lengths.
     const AROUND: usize = 12;
-    let length = ((body.len() + AROUND) as u32).to_le_bytes();
+    let length = (body.len().saturating_add(AROUND) as u32).to_le_bytes();
     let mut octets = kind.to_le_bytes().to_vec();
     octets.extend(length);
     octets.extend(body);

@@ -200,7 +200,7 @@ impl Queues {
                 "a forwarding thread still uses the rings of {FORMER_MAX} former connections"
             ));
         }
-        let rings = u16::try_from(rx.len() + tx.len()).unwrap_or(u16::MAX);
+        let rings = u16::try_from(rx.len().saturating_add(tx.len())).unwrap_or(u16::MAX);
         for (owner, ring) in self.taps.rx.iter_mut().zip(rx) {
             owner.open(Box::new(ring));
         }

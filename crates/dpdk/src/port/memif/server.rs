@@ -181,13 +181,14 @@ impl Server {
             .connections
             .iter()
             .filter(|(_, connection)| matches!(connection.stage, Stage::Greeting(_)));
-        let (count, oldest) = greetings.fold((0, None), |(count, oldest), (token, connection)| {
-            let this = (connection.deadline, *token);
-            (
-                count + 1,
-                Some(oldest.map_or(this, |other: (_, _)| this.min(other))),
-            )
-        });
+        let (count, oldest) =
+            greetings.fold((0_usize, None), |(count, oldest), (token, connection)| {
+                let this = (connection.deadline, *token);
+                (
+                    count.saturating_add(1),
+                    Some(oldest.map_or(this, |other: (_, _)| this.min(other))),
+                )
+            });
         if let Some((_, token)) = oldest.filter(|_| count >= GREETINGS_MAX) {
             let reason = "too many clients without an interface";
             self.end(
@@ -217,7 +218,7 @@ impl Server {
             control.unwatch(&self.listener);
             self.is_watched = false;
         }
-        self.paused_until = Some(control.now + wait);
+        self.paused_until = control.now.checked_add(wait);
         control.wake_in(wait);
     }
 

@@ -71,7 +71,8 @@ impl ForwardingThread {
         if let Some(delay_s) = thread.run_delay_s {
             *self.run_delay_s.get_or_insert(0.0) += delay_s;
         }
-        *self.places.entry(thread.cpu).or_default() += 1;
+        let trials = self.places.entry(thread.cpu).or_default();
+        *trials = trials.saturating_add(1);
         let most = self.places.iter().max_by_key(|(_, trials)| **trials);
         self.cpu = most.map_or(thread.cpu, |(cpu, _)| *cpu);
     }
