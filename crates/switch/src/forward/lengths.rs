@@ -21,7 +21,7 @@ pub(super) fn measure(burst: &Burst) -> (u64, u64) {
     let (mut octets, mut short) = (0, 0);
     for length in burst.lengths() {
         octets += u64::from(length);
-        short += u64::from(length < ETHERNET_HEADER_LENGTH as u32);
+        short += u64::from((length as usize) < ETHERNET_HEADER_LENGTH);
     }
     (octets, short)
 }

@@ -97,10 +97,6 @@ impl Field {
     }
 
     /// Returns the value of the field in its word.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "fields have one to 32 bits within a word"
-    )]
     #[inline(always)]
     pub(super) const fn place(self, value: u32) -> u32 {
         (value << self.shift) & self.mask()
@@ -186,7 +182,6 @@ impl Key {
     /// Returns the value of a field.
     #[expect(
         clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
         reason = "fields are in words of a key, within 32 bits"
     )]
     #[inline(always)]

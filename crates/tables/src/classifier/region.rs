@@ -99,7 +99,6 @@ impl Region {
     /// Returns true if some bit of the window is known.
     #[expect(
         clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
         reason = "windows are in words of a key, within 32 bits"
     )]
     pub(super) const fn knows(&self, window: Window) -> bool {
@@ -115,7 +114,6 @@ impl Region {
     /// Returns the part of the region with this value of a window.
     #[expect(
         clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
         reason = "windows are in words of a key, within 32 bits"
     )]
     pub(super) fn part(mut self, window: Window, value: u32) -> Self {
@@ -128,7 +126,6 @@ impl Region {
     /// all ports, even if other bits are known.
     #[expect(
         clippy::cast_possible_truncation,
-        clippy::arithmetic_side_effects,
         reason = "the half of the word that the shift selects"
     )]
     fn ports(&self, shift: u32) -> (u16, u16, u32) {

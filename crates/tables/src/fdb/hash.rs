@@ -117,10 +117,6 @@ impl Permutation {
     }
 
     /// Returns the key of an entry in a bucket.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "a key has more bits than a bucket number"
-    )]
     pub(super) const fn key(self, bucket: usize, identity: Identity) -> Key {
         let first = if identity.is_in_second_bucket() {
             self.other_bucket(bucket, identity)

@@ -118,10 +118,6 @@ impl<V: CtValue> Conditions<V> {
         ((1 << self.list.len()) - 1) << self.first
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "at most SET_USES_MAX conditions, fewer than 32"
-    )]
     #[inline]
     fn bits_of(&self, value: V) -> u32 {
         let mut bits = 0;

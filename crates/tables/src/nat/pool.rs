@@ -228,7 +228,9 @@ impl Pool {
 
     /// Returns the block of a port; `None` for a port of no block.
     fn block_at(&self, port: u16) -> Option<u16> {
-        let block = port.checked_sub(self.first_port)? / self.block_size;
+        let block = port
+            .checked_sub(self.first_port)?
+            .checked_div(self.block_size)?;
         (usize::from(block) < self.blocks).then_some(block)
     }
 

@@ -140,7 +140,6 @@ struct Readings {
 }
 
 /// Decides on the packets of a VRF, and removes them from the remaining ones.
-#[expect(clippy::arithmetic_side_effects, reason = "places are below BURST_MAX")]
 #[inline(always)]
 fn route<'a>(
     router: &Router,
@@ -234,7 +233,6 @@ fn read<'a>(
 }
 
 /// Removes packets whose sources fail the reverse path check from the open ones.
-#[expect(clippy::arithmetic_side_effects, reason = "places are below BURST_MAX")]
 #[inline(never)]
 fn check_sources<'a>(
     router: &Router,

@@ -63,7 +63,6 @@ impl Interfaces {
     /// Creates the set from interfaces and their numbers.
     #[expect(
         clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
         reason = "the list has space for the number, of 16 bits"
     )]
     #[must_use]

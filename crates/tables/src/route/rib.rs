@@ -226,8 +226,8 @@ impl Rib {
         if self.vrfs.len() <= at {
             self.vrfs.resize_with(at + 1, || None);
         }
-        if self.vrfs[at].is_none() {
-            self.vrfs[at] = Some(Tables {
+        if let Some(free @ None) = self.vrfs.get_mut(at) {
+            *free = Some(Tables {
                 ipv4: Ipv4Routes::new(self.sizes.ipv4_groups)?,
                 ipv6: Ipv6Routes::new(self.sizes.ipv6_nodes)?,
                 routes4: Prefixes::new(),
