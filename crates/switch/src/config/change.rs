@@ -2,16 +2,6 @@
 //! Run-time configuration changes, expressed as edits of the current configuration. The result is validated by planning it, as at start-up.
 //! The edits of each feature are next to its configuration.
 
-// Requests of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::{IpAddr, SocketAddr};
 
 use quietwire_host::CpuList;

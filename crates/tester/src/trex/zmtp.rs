@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! REQ socket of ZeroMQ over TCP. It implements the part of ZMTP 3.0 (RFC 23 of rfc.zeromq.org) that requests and replies require.
 
-// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;

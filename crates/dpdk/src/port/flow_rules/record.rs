@@ -3,16 +3,6 @@
 //! interface, the process and the table; each further line has the location of a rule, `-` if the driver has not chosen it yet, and the
 //! rule.
 
-// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::port::records::{self, Process};
 use crate::port::xdp_program::kernel::InterfaceId;
 use crate::steer::card_rules::Entry;

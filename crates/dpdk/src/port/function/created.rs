@@ -6,16 +6,6 @@
 //! deletes them. A record is written for each port before the first change. Functions of a killed process stay until a later process uses
 //! them again: DPDK may already have started the driver of one when its port is opened.
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

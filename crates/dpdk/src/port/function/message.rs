@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of rtnetlink(7) about virtual functions (linux/if_link.h, "Virtual Functions management section").
 
-// Messages of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 use std::io;
 use std::str::FromStr;

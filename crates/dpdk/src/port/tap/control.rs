@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to the interface of a tap (netdevice(7), rtnetlink(7)), also after it was renamed or moved to another network namespace.
 
-// Messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 

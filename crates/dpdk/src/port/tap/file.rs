@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One queue of a tap: an open file of `/dev/net/tun` (Linux, Documentation/networking/tuntap.rst).
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

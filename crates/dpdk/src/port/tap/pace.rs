@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Time between two reads of an idle queue.
 
-// Ticks of a clock: no cast loses a value, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::cycles;
 
 /// Shortest and longest pause after a read without a frame, µs.

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statistics of an interface (rtnetlink(7), RTM_GETSTATS of linux/if_link.h).
 
-// Messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::os::fd::OwnedFd;
 
 use quietwire_base::rtnetlink::{ask, attribute, contents};

@@ -4,16 +4,6 @@
 //! A read has to have space for the longest frame, which is known only afterwards: a buffer of the port's pool, which holds every frame
 //! without segmentation, and a large buffer for the rest of 64 KiB of TCP data. The large one stays for the next read until a frame needs it.
 
-// Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::IoSliceMut;
 use std::ptr;
 

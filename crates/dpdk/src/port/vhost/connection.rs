@@ -5,16 +5,6 @@
 //! message is read. An IOTLB changes while rings are in use: an invalidation is answered when no thread can use the removed
 //! entries any more.
 
-// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The socket of a vhost-user port, as server or client, and its one connection.
 
-// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::any::Any;
 use std::io;
 use std::os::fd::OwnedFd;

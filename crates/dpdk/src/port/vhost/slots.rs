@@ -4,16 +4,6 @@
 //!
 //! A ring is in its queue's gate while frames may pass, and parked here while it is changed.
 
-// Messages and rings of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::os::fd::OwnedFd;
 
 use quietwire_memory::gate::GateOwner;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of attached XDP programs: one line in a file per process and interface.
 
-// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::kernel::InterfaceId;
 use crate::port::records::{self, Process};
 

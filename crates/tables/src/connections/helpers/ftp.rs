@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Endpoints that lines of an FTP control connection announce.
 
-// Data of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Octets of a line, at most.
