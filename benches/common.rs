@@ -50,6 +50,9 @@ pub(crate) const TESTER_CPU: &str = "0";
 /// CPU of the forwarding thread of every device.
 pub(crate) const DEVICE_CPU: &str = "1";
 pub(crate) const RING_SIZE: &str = "1024";
+/// Direction of the tester's frames between its own ports, a memif server and a memif client: the client, which owns the buffers, sends,
+/// as the client ports of generators and of the tester at a device do. The CPU of the first port receives, the other one sends.
+pub(crate) const WITHOUT_DEVICE: [&str; 2] = ["--direction", "reverse"];
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// With the warm-up, less than the 0.95 s after which the kernel takes a CPU away from a real-time thread in favour of other

@@ -2,9 +2,9 @@
 //! Comparison of the tester with other generators of frames, without a device: one CPU generates, another one receives.
 //!
 //! `cargo bench -p quietwire --bench generators` prints the medians of the rounds, and the goals, which are ratios to the peer.
-//! 64-byte frames over memif, one way. DPDK's testpmd sends in the modes `txonly` (one flow) and `flowgen` (1,024 flows) to
-//! `rxonly`, which counts frames and checks nothing. The tester checks each frame, and counts the cycles of both ends. It also sends and
-//! receives with as many CPUs as the machine has, up to four, each with a pair of queues at both ends.
+//! 64-byte frames over memif, one way, from the client, which owns the buffers. DPDK's testpmd sends in the modes `txonly` (one flow) and
+//! `flowgen` (1,024 flows) to `rxonly`, which counts frames and checks nothing. The tester checks each frame, and counts the cycles of
+//! both ends. It also sends and receives with as many CPUs as the machine has, up to four, each with a pair of queues at both ends.
 //! Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,13 +15,11 @@ use std::path::{Path, PathBuf};
 use common::goals::{FOUR_CPUS, MANY_FLOWS, ONE_CPU, ONE_FLOW, TESTER, TWO_CPUS};
 use common::record::{Absent, Figure, Point, Run};
 use common::testpmd::{self, Testpmd};
-use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded, switch};
+use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, WITHOUT_DEVICE, forwarded, switch};
 
 const ROUNDS: u32 = 9;
 const GROUP: &str = "64 B, memif, one way";
 const SCALED: &str = "64 B, memif, both ways, both ends on the same CPUs";
-/// Octets of a frame in memory: without FCS.
-const FRAME: &str = "--txpkts=60";
 
 /// A generator with its receiver.
 #[derive(Clone, Copy)]
@@ -77,12 +75,16 @@ fn measured(generator: Generator, directory: &Path, seconds: f64) -> [Option<f64
         Generator::Testpmd(mode) => {
             let receiver = Testpmd::receive(&directory.with_extension("rx"));
             let sender = directory.with_extension("tx");
-            let _sender = receiver.generate(&sender, mode, &[FRAME]);
+            let _sender = receiver.generate(&sender, mode);
             [Some(receiver.received_pps()), None, None, None]
         }
         Generator::Tester(flows) => {
             let cpus = format!("{TESTER_CPU},{DEVICE_CPU}");
-            let more = ["--cpus", cpus.as_str(), "--flows", flows];
+            let more = [
+                &WITHOUT_DEVICE[..],
+                &["--cpus", cpus.as_str(), "--flows", flows],
+            ]
+            .concat();
             of_tester(directory, (1, seconds), &more)
         }
         Generator::Scaled(count) => {

@@ -5,8 +5,9 @@
 //! `cargo bench -p quietwire --bench pacing` prints the medians of rounds of 10 seconds each. One CPU sends, receives and
 //! checks 64-byte frames, and described frames at the highest possible rate. Goals: the rate is within 0.01 %, 99.9 % of the
 //! gaps between bursts are at most as long as a burst, making and checking a frame takes at most 70 cycles, with the ring, and
-//! all that the CPU does for a frame half of what it does if frames pass through packet buffers. Gaps in which the tester stalled
-//! are counted apart. Requires root and a quiet machine. `-- --help` lists the options.
+//! all that the CPU does for a frame half of what it does if frames pass through packet buffers. Gaps in which the tester stalled,
+//! and stalls of the host, are counted apart. The client, which owns the buffers, sends. Requires root and a quiet machine.
+//! `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -28,6 +29,8 @@ use quietwire_tester::{
 const ROUNDS: u32 = 5;
 const SECONDS: f64 = 10.0;
 const CPU: u32 = 0;
+/// The memif client sends, because it owns the buffers, as the tester does at a device that is the server.
+const DIRECTION: Directions = Directions::Reverse;
 const TESTER: &str = "quietwire's tester";
 /// Gaps at a fraction of the clean rate.
 struct Row {
@@ -50,7 +53,7 @@ fn main() {
         ACCESSES.map(|(_, name, access)| open(&eal, directory.path(), name, access));
     let wanted = CalibrationOptions {
         frame_sizes: vec![FrameSizes::Fixed(64)],
-        directions: Directions::OneWay,
+        directions: DIRECTION,
         ip: IpVersion::V4,
         traffic: None,
         search_s: 0.5,
@@ -145,6 +148,9 @@ fn record(run: &mut Run, calibrations: &[Calibration]) {
             run.add(&point, Figure::LongestGap, Some(longest));
             let stalled = paced.stalled_gaps.samples as f64;
             run.add(&point, Figure::StalledGaps, Some(stalled));
+            let (stalls, stalled_ns) = (paced.host_stalls, paced.host_stall_time_ns);
+            run.add(&point, Figure::HostStalls, Some(stalls as f64));
+            run.add(&point, Figure::HostStalledUs, Some(stalled_ns as f64 / 1e3));
         }
     }
 }
@@ -186,7 +192,7 @@ fn described(options: &Options, turns: &mut Lcg, run: &mut Run, tester: &mut Tes
         let trial = Trial {
             warm_up_s: 0.1,
             drain_s: 0.1,
-            directions: Directions::OneWay,
+            directions: DIRECTION,
             ..Trial::new(1.0, 0.5, FrameSizes::Fixed(64))
         };
         let trial = trial.with_traffic(traffic).expect("no capture");
@@ -221,7 +227,7 @@ fn accesses(options: &Options, turns: &mut Lcg, run: &mut Run, testers: [&mut Te
     let trial = Trial {
         warm_up_s: 0.1,
         drain_s: 0.1,
-        directions: Directions::OneWay,
+        directions: DIRECTION,
         ..Trial::new(1.0, 0.5, FrameSizes::Fixed(64))
     };
     let points = ACCESSES.map(|(case, ..)| point("64 B, one CPU, as fast as possible", case));

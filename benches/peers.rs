@@ -15,7 +15,7 @@ use common::switch::{self, Kind, Switch};
 use common::testpmd::{self, Testpmd};
 use common::vpp::{self, Vpp};
 use common::words::VPP;
-use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded};
+use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, WITHOUT_DEVICE, forwarded};
 
 const ROUNDS: u32 = 9;
 const GROUP: &str = "64 B, memif";
@@ -56,7 +56,7 @@ const DEVICES: [(&str, Device, &str); 6] = [
 ];
 
 /// Case with generating on one CPU and checking on the other, without a device.
-const WITHOUT_DEVICE: &str = "generate and check";
+const GENERATE_AND_CHECK: &str = "generate and check";
 const TESTERS: [&str; 2] = ["testpmd txonly to rxonly", "quietwire's tester"];
 
 struct Bench<'a> {
@@ -114,7 +114,7 @@ impl Bench<'_> {
         let directory = self.fresh();
         if name == TESTERS[0] {
             let receiver = Testpmd::receive(&directory.with_extension("rx"));
-            let _sender = receiver.send(&directory.with_extension("tx"));
+            let _sender = receiver.generate(&directory.with_extension("tx"), "txonly");
             return receiver.received_pps();
         }
         std::fs::create_dir(&directory).unwrap();
@@ -122,7 +122,7 @@ impl Bench<'_> {
         let ports =
             ["server", "client"].map(|role| format!("memif:{}?role={role}", socket.display()));
         let cpus = format!("{TESTER_CPU},{DEVICE_CPU}");
-        let more = ["--cpus", cpus.as_str()];
+        let more = [&WITHOUT_DEVICE[..], &["--cpus", cpus.as_str()]].concat();
         forwarded(&self.load(ports, &more).offer_to_itself())
     }
 }
@@ -162,7 +162,7 @@ fn main() {
         }
     }
     for name in &testers {
-        run.expect(&point(WITHOUT_DEVICE, name), &[Figure::ForwardedPps]);
+        run.expect(&point(GENERATE_AND_CHECK, name), &[Figure::ForwardedPps]);
     }
     let directory = tempfile::tempdir().unwrap();
     let mut bench = Bench {
@@ -184,7 +184,7 @@ fn main() {
             }
         }
         for index in turns.order(testers.len()) {
-            let point = point(WITHOUT_DEVICE, testers[index]);
+            let point = point(GENERATE_AND_CHECK, testers[index]);
             run.turn(std::slice::from_ref(&point), |run| {
                 let rate = bench.without_device(testers[index]);
                 run.add(&point, Figure::ForwardedPps, Some(rate));

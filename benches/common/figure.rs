@@ -32,6 +32,9 @@ pub(crate) enum Figure {
     LongestGap,
     /// Gaps in which the tester stalled; they are not among the other gaps.
     StalledGaps,
+    /// Times over 10 µs for which the host did not run the tester, and their sum.
+    HostStalls,
+    HostStalledUs,
     NdrPps,
     Trials,
     SearchS,
@@ -89,6 +92,8 @@ impl Figure {
             Self::GapP999 => "99.9 % of gaps, burst times",
             Self::LongestGap => "longest gap, burst times",
             Self::StalledGaps => "gaps with stalls",
+            Self::HostStalls => "stalls of the host",
+            Self::HostStalledUs => "their sum, µs",
             Self::NdrPps => "NDR, Mpps",
             Self::Trials => "trials",
             Self::SearchS => "seconds",

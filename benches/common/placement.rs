@@ -33,20 +33,27 @@ pub(crate) fn place_threads(pid: &str) {
         if cpus == DEVICE_CPU {
             change("renice", &["-n", NICE, "-p", &thread]);
         } else {
-            change("taskset", &["-cp", helper_cpu(), &thread]);
-            change("chrt", &["-fp", HELPERS_PRIORITY, &thread]);
+            move_to_helpers(&thread);
         }
     }
 }
 
-/// Gives the worker threads of a generator other than quietwire's the tester's priority.
-pub(crate) fn set_realtime(pid: &str) {
+/// Places the threads of a generator other than quietwire's: its workers get the tester's priority; all others move to the helpers' CPU.
+pub(crate) fn place_generator(pid: &str) {
     let name = |thread: &str| fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"));
     for (thread, _) in threads(pid) {
         if name(&thread).is_ok_and(|name| name.contains("worker")) {
             change("chrt", &["-fp", TESTER_PRIORITY, &thread]);
+        } else {
+            move_to_helpers(&thread);
         }
     }
+}
+
+/// Moves a thread that neither forwards nor generates to the helpers' CPU, with their priority.
+fn move_to_helpers(thread: &str) {
+    change("taskset", &["-cp", helper_cpu(), thread]);
+    change("chrt", &["-fp", HELPERS_PRIORITY, thread]);
 }
 
 /// Returns the threads of a process, and the CPUs that each may use.

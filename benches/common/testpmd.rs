@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::placement::{helper_cpu, place_threads, set_realtime};
+use super::placement::{helper_cpu, place_generator, place_threads};
 use super::record::Side;
 use super::switch::BURST;
 use super::{
@@ -36,20 +36,16 @@ impl Testpmd {
         Self::start(directory, DEVICE_CPU, mode, &sockets, "server", &[])
     }
 
-    /// Starts receiving on one port, on the forwarding CPU.
+    /// Starts receiving on one port, on the CPU on which the tester receives too ([`super::WITHOUT_DEVICE`]).
     pub(crate) fn receive(directory: &Path) -> Self {
         let socket = directory.join("p0.sock");
-        Self::start(directory, DEVICE_CPU, "rxonly", &[socket], "server", &[])
+        Self::start(directory, TESTER_CPU, "rxonly", &[socket], "server", &[])
     }
 
-    /// Starts sending to the receiver, on the tester's CPU.
-    pub(crate) fn send(&self, directory: &Path) -> Self {
-        self.generate(directory, "txonly", &[])
-    }
-
-    /// Starts generating in this mode to the receiver, on the tester's CPU, with additional options.
-    pub(crate) fn generate(&self, directory: &Path, mode: &str, more: &[&str]) -> Self {
-        Self::start(directory, TESTER_CPU, mode, &self.sockets, "client", more)
+    /// Starts generating 64-byte frames in this mode to the receiver, on the other CPU.
+    pub(crate) fn generate(&self, directory: &Path, mode: &str) -> Self {
+        let more = [frame_option(mode)];
+        Self::start(directory, DEVICE_CPU, mode, &self.sockets, "client", &more)
     }
 
     fn start(
@@ -91,7 +87,7 @@ impl Testpmd {
         });
         if ["rxonly", "txonly", "flowgen"].contains(&mode) {
             // Like the tester's threads.
-            set_realtime(&running.pid());
+            place_generator(&running.pid());
         } else {
             place_threads(&running.pid());
         }
@@ -118,6 +114,14 @@ impl Testpmd {
         });
         assert!(rates.len() > wanted, "{}", tail(&self.log));
         super::Spread::of(&rates[1..]).median
+    }
+}
+
+/// Returns the option for frames of 64 octets with FCS, 60 in memory. `flowgen` subtracts the FCS from the option, `txonly` does not.
+fn frame_option(mode: &str) -> &'static str {
+    match mode {
+        "flowgen" => "--txpkts=64",
+        _ => "--txpkts=60",
     }
 }
 

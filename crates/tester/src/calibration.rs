@@ -117,6 +117,12 @@ pub struct PacingCalibration {
     /// Times between starts of bursts in which the tester stalled. They are not among `burst_gaps`.
     #[serde(default)]
     pub stalled_gaps: LatencySummary,
+    /// Number of times over 10 us for which the host did not run the tester.
+    #[serde(default)]
+    pub host_stalls: u64,
+    /// Sum of those times, nanoseconds.
+    #[serde(default)]
+    pub host_stall_time_ns: u64,
     /// Latency of the loop itself, without its histogram: the tester's own part of any latency at this rate.
     #[serde(default)]
     pub latency: LatencySummary,

@@ -537,10 +537,12 @@ fn pacing_line(result: &TrialResult, width: usize) -> Option<String> {
     let (gaps, stalled) = (&health.burst_gaps, &health.stalled_gaps);
     let name = "pacing";
     let mut text = format!(
-        "{name:INDENT$}rate off by {:+.4} %, gaps between bursts {} us (median), {} us (99.9 %)",
+        "{name:INDENT$}rate off by {:+.4} %, gaps between bursts {} us (median), {} us (99 %), {} us (99.9 %), {} us (longest)",
         error_ratio * 100.0,
         us(gaps.p50_ns),
+        us(gaps.p99_ns),
         us(gaps.p99_9_ns),
+        us((gaps.samples > 0).then_some(gaps.max_ns)),
     );
     if stalled.samples > 0 {
         text += &format!(
@@ -648,6 +650,33 @@ mod tests {
         result.health.longest_host_gap_ns = 21_000;
         let text = result_text(&result, 100);
         let line = "\nhost       stalled the tester 3 times over 10 us, 45.50 us in total, at most 21.00 us\n";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn the_error_of_the_rate_and_the_gaps_between_bursts_are_printed() {
+        let mut result = result(FrameSizes::Fixed(64));
+        // Without a constant rate, there is no error of it.
+        assert!(!result_text(&result, 100).contains("pacing"));
+        result.health.rate_error_ratio = Some(-5e-5);
+        result.health.burst_gaps = LatencySummary {
+            samples: 20_000,
+            p50_ns: Some(32_000),
+            p99_ns: Some(33_000),
+            p99_9_ns: None,
+            max_ns: 90_000,
+            ..LatencySummary::default()
+        };
+        let text = result_text(&result, 200);
+        let line = "\npacing     rate off by -0.0050 %, gaps between bursts 32.00 us (median), 33.00 us (99 %), - us (99.9 %), 90.00 us (longest)\n";
+        assert!(text.contains(line), "{text}");
+        result.health.stalled_gaps = LatencySummary {
+            samples: 2,
+            max_ns: 150_000,
+            ..LatencySummary::default()
+        };
+        let text = result_text(&result, 200);
+        let line = "(longest); 2 gaps with stalls of the tester, longest 150.00 us\n";
         assert!(text.contains(line), "{text}");
     }
 

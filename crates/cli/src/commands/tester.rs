@@ -330,6 +330,8 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
         "max",
         "stalls",
         "longest",
+        "host stalls",
+        "their sum",
     ]);
     for size in sizes {
         for pacing in &size.pacing {
@@ -345,6 +347,8 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
                 us(Some(gaps.max_ns)),
                 pacing.stalled_gaps.samples.to_string(),
                 us((pacing.stalled_gaps.samples > 0).then_some(pacing.stalled_gaps.max_ns)),
+                pacing.host_stalls.to_string(),
+                us((pacing.host_stalls > 0).then_some(pacing.host_stall_time_ns)),
             ]);
         }
     }

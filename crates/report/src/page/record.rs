@@ -194,7 +194,7 @@ fn trials(results: &StudyResults) -> Markup {
                     th.num scope="col" { "Largest" }
                     th.num scope="col" { "Tester's longest gap" }
                     th.num scope="col" { "Rate off by" }
-                    th.num scope="col" { "Gaps between bursts, 99.9" (format::THIN) "%" }
+                    th.num scope="col" { "Gaps between bursts: 50, 99, 99.9" (format::THIN) "%, longest" }
                     th.num scope="col" { "Gaps with stalls" }
                     th.num scope="col" { "Stalls of the host" }
                 }
@@ -210,11 +210,13 @@ fn trials(results: &StudyResults) -> Markup {
 fn pacing(health: &TesterHealth) -> Markup {
     let error = health.rate_error_ratio;
     let error = error.map_or_else(|| "–".to_owned(), |ratio| format!("{:+.4}", ratio * 100.0));
-    let gap = health.burst_gaps.p99_9_ns;
-    let gap = gap.map_or_else(|| "–".to_owned(), |ns| format::time_ns(ns as f64));
+    let gaps = &health.burst_gaps;
+    let longest_ns = (gaps.samples > 0).then_some(gaps.max_ns);
+    let gaps = [gaps.p50_ns, gaps.p99_ns, gaps.p99_9_ns, longest_ns];
+    let gaps = gaps.map(|gap| gap.map_or_else(|| "–".to_owned(), |ns| format::time_ns(ns as f64)));
     html! {
         td { (error) @if health.rate_error_ratio.is_some() { (format::THIN) "%" } }
-        td { (gap) }
+        td { (gaps.join(", ")) }
         td { (grouped(health.stalled_gaps.samples)) }
         td {
             (grouped(health.host_stalls))

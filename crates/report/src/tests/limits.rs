@@ -225,6 +225,27 @@ fn stalls_of_the_host_are_shown_with_each_trial() {
 }
 
 #[test]
+fn the_pacing_of_each_trial_is_shown() {
+    let mut results = whole();
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        let health = &mut trial.result.health;
+        health.rate_error_ratio = Some(5e-5);
+        health.burst_gaps = quietwire_tester::LatencySummary {
+            samples: 20_000,
+            p50_ns: Some(32_000),
+            p99_ns: Some(33_000),
+            p99_9_ns: None,
+            max_ns: 90_000,
+            ..Default::default()
+        };
+    }
+    let (_, page) = checked(&results);
+    let cells =
+        "<td>+0.0050\u{202f}%</td><td>32.0\u{202f}µs, 33.0\u{202f}µs, –, 90.0\u{202f}µs</td>";
+    assert!(page.contains(cells), "no {cells}");
+}
+
+#[test]
 fn losses_are_reported_by_their_places() {
     let results = whole();
     let summary = Summary::of(&results).unwrap();

@@ -253,6 +253,8 @@ mod tests {
             burst_time_ns: 1.0,
             burst_gaps: LatencySummary::default(),
             stalled_gaps: LatencySummary::default(),
+            host_stalls: 0,
+            host_stall_time_ns: 0,
             latency: LatencySummary {
                 samples: 1000,
                 mean_ns,

@@ -235,6 +235,8 @@ impl SizeCalibration {
             burst_time_ns: result.health.burst_time_ns,
             burst_gaps: result.health.burst_gaps,
             stalled_gaps: result.health.stalled_gaps,
+            host_stalls: result.health.host_stalls,
+            host_stall_time_ns: result.health.host_stall_time_ns,
         });
     }
 }
@@ -304,6 +306,47 @@ fn timestamp_ns() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::latency::LatencySummary;
+
+    #[test]
+    fn pacing_has_the_gaps_of_its_trial_and_the_stalls_of_the_host_apart() {
+        let mut size = SizeCalibration {
+            frame_sizes: FrameSizes::Fixed(64),
+            directions: Directions::OneWay,
+            ip: IpVersion::V4,
+            traffic: None,
+            unpaced_pps: 2e6,
+            clean_rate_pps: 1e6,
+            trials: 4,
+            pacing: Vec::new(),
+            latency_floor: LatencySummary::default(),
+            generate_cycles: 20.0,
+            check_cycles: 30.0,
+        };
+        let with_samples = |samples: u64| LatencySummary {
+            samples,
+            ..LatencySummary::default()
+        };
+        for (share, offered) in SHARES.into_iter().zip([100_010, 500_000, 900_000]) {
+            let trial = Trial::new(1e6 * share, 1.0, FrameSizes::Fixed(64));
+            let mut result =
+                TrialResult::of_counts(&trial, 1.0, offered, offered, with_samples(offered));
+            result.health.burst_gaps = with_samples(7);
+            result.health.stalled_gaps = with_samples(2);
+            result.health.host_stalls = 3;
+            result.health.host_stall_time_ns = 45_000;
+            size.add(share, result);
+        }
+        assert_eq!(size.latency_floor.samples, 100_010);
+        assert_eq!(size.pacing.len(), SHARES.len());
+        assert!((size.pacing[0].error_ratio - 1e-4).abs() < 1e-9);
+        for pacing in &size.pacing {
+            assert_eq!(pacing.requested_pps, 1e6 * pacing.share);
+            assert_eq!(pacing.burst_gaps.samples, 7);
+            assert_eq!(pacing.stalled_gaps.samples, 2);
+            assert_eq!((pacing.host_stalls, pacing.host_stall_time_ns), (3, 45_000));
+        }
+    }
 
     #[test]
     fn the_highest_clean_rate_is_found_from_below() {
