@@ -28,6 +28,7 @@ compile_error!("quietwire requires addresses of 64 bits");
 pub use std::sync::atomic;
 
 mod copy;
+mod crc;
 mod doorbell;
 pub mod gate;
 mod huge;
@@ -41,6 +42,7 @@ mod sum;
 mod word;
 
 pub use copy::{is_short, prefetch, prefetch_address};
+pub use crc::crc32c_by_instruction;
 pub use doorbell::{Doorbell, is_eventfd};
 pub use huge::prefer_huge_pages;
 pub use mapping::{MapError, Mapping, Sealing};

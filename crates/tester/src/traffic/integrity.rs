@@ -6,6 +6,7 @@
 
 use quietwire_base::crc32c;
 use quietwire_base::random::mix;
+use quietwire_memory::crc32c_by_instruction;
 
 use crate::frame::SIGNATURE;
 
@@ -26,8 +27,14 @@ pub(crate) fn seal(signature: &[u8; SIGNATURE], length: u16) -> [u8; SEAL] {
     let [start @ .., x, y] = &mut covered;
     *start = *signature;
     (*x, *y) = (a, b);
-    let [c, d, e, f] = crc32c(&covered).to_be_bytes();
+    let [c, d, e, f] = crc(&covered).to_be_bytes();
     [a, b, c, d, e, f]
+}
+
+/// Returns the CRC-32C of octets, by the instruction of the processor if it has one.
+#[inline(always)]
+fn crc(octets: &[u8]) -> u32 {
+    crc32c_by_instruction(octets).unwrap_or_else(|| crc32c(octets))
 }
 
 /// Pattern of payloads after the CRC.
@@ -65,7 +72,7 @@ impl Pattern {
         let (covered, crc) = head.split_at(COVERED);
         let [.., a, b, _, _, _, _] = *head;
         let length = usize::from(u16::from_be_bytes([a, b]));
-        crc32c(covered).to_be_bytes() == *crc
+        self::crc(covered).to_be_bytes() == *crc
             && length >= HEAD
             && payload.get(HEAD..length) == self.octets.get(HEAD..length)
             && payload.len() >= length
@@ -97,6 +104,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_crc_by_the_instruction_is_that_of_plain_code(octets in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert_eq!(crc(&octets), crc32c(&octets));
+        }
+
         #[test]
         fn every_changed_bit_is_detected(length in 24usize..2000, at in any::<prop::sample::Index>(), bit in 0..8) {
             let (pattern, mut payload) = sealed(length, 5);
